@@ -1,0 +1,41 @@
+# Every goal does all it needs: a virtual environment in .venv, the install, the run.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow lint fmt clean
+.DELETE_ON_ERROR: # half a virtual environment, for example
+
+demo: .venv/.run
+	$(BIN)/memtier demo
+
+test: .venv/.dev
+	$(BIN)/pytest -m "not slow" --cov --cov-report=term
+
+test-slow: .venv/.dev
+	$(BIN)/pytest -m slow
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "MemTier needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+			"Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.run: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+.venv/.dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $@ .venv/.run

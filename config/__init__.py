@@ -1,0 +1,1 @@
+"""``memtier.yaml``: every setting, documented, with its default."""

@@ -1,0 +1,1 @@
+"""The background: what runs when."""

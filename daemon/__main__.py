@@ -1,0 +1,86 @@
+"""`python -m memtier_plugin.daemon`: consolidate now (--once) or from now on, out of the way."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from memtier_plugin.consolidation import ConsolidationReport
+from memtier_plugin.errors import MemTierError
+from memtier_plugin.settings import home_path
+
+from .scheduler import STOP_PATIENCE, run
+
+NICENESS: Final = 10
+
+_log = logging.getLogger("memtier")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the daemon until SIGTERM or SIGINT; returns 0, or 1 after an error."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    os.nice(NICENESS)
+    stop = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        # What is at work may be cut off at any point without loss, so its time is limited.
+        last = threading.Timer(STOP_PATIENCE + 0.5, os._exit, [0])
+        last.daemon = True
+        last.start()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    home = home_path(options.home)
+    try:
+        over = run(
+            home,
+            options.project or None,
+            once=options.once,
+            interval=options.interval,
+            stop=stop,
+            on_run=_report,
+        )
+    except MemTierError as error:
+        _log.error("%s", error)
+        return 1
+    if not over:
+        _log.warning("stopped in the middle of a job; it is done again at the next start")
+        logging.shutdown()
+        os._exit(0)  # a plain return would wait for the job's thread
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="memtier daemon", description=__doc__)
+    parser.add_argument("--home", type=Path, help="the home (default: MEMTIER_HOME or ~/.memtier)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--project", action="append", help="serve this project (repeatable)")
+    which.add_argument("--all", action="store_true", help="serve every project (the default)")
+    parser.add_argument("--once", action="store_true", help="do every job once and end")
+    parser.add_argument("--interval", type=float, help="seconds, instead of what is configured")
+    return parser
+
+
+def _report(project: str, report: ConsolidationReport) -> None:
+    if report.read:
+        _log.info(
+            "project %r: read %d entries, %d facts, %d promoted",
+            project,
+            report.read,
+            report.facts,
+            report.promoted,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

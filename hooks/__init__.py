@@ -1,0 +1,1 @@
+"""The shipped hooks, and what translates a host's payloads into them and back."""

@@ -1,0 +1,32 @@
+"""After a run: record it, see how its tools fared, and credit what was injected into it."""
+
+from __future__ import annotations
+
+from memtier_plugin.hookspecs import hookimpl
+from memtier_plugin.memory import MemTier
+from memtier_plugin.records import RunContext, RunEvent
+
+from .guard import guarded
+
+
+@hookimpl
+def agent_end(event: RunEvent, context: RunContext) -> None:
+    """Record the run and settle its credit."""
+    guarded(
+        "agent_end",
+        lambda hooks: hooks.end_deadline_ms,
+        context,
+        lambda memory, _until: _record(memory, event, context),
+    )
+
+
+def _record(memory: MemTier, event: RunEvent, context: RunContext) -> None:
+    failure = None if event.success else "the host calls the run failed"
+    memory.end_run(
+        event.messages,
+        session_id=context.session_id or "default",
+        run_id=context.run_id,
+        sender=context.sender,
+        parent=context.parent,
+        error=event.error or failure,
+    )

@@ -1,0 +1,51 @@
+"""Before a prompt: recall what matters for the user's newest message and hand it to the host."""
+
+from __future__ import annotations
+
+import time
+
+from memtier_plugin.hookspecs import hookimpl
+from memtier_plugin.memory import MemTier
+from memtier_plugin.packing import clean
+from memtier_plugin.records import PromptAddition, PromptEvent, RunContext
+
+from .guard import guarded
+
+# The recall gets most of the time left; the rest is for packing and handing back.
+_SHARE = 0.9
+
+
+@hookimpl
+def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
+    """Return the block of recalled memory, or None when there is nothing to say."""
+    return guarded(
+        "before_prompt_build",
+        lambda hooks: hooks.prompt_deadline_ms,
+        context,
+        lambda memory, until: _addition(memory, event, context, until),
+    )
+
+
+def _addition(
+    memory: MemTier, event: PromptEvent, context: RunContext, until: float
+) -> PromptAddition | None:
+    query = clean(_newest(event))
+    if not query.strip():
+        return None
+    recall = memory.recall(
+        query,
+        session_id=context.session_id,
+        run_id=context.run_id,
+        purpose="inject",
+        sender=context.sender,
+        deadline_ms=max(1, int((until - time.monotonic()) * 1000 * _SHARE)),
+    )
+    if not recall.injected:
+        return None
+    return PromptAddition(prepend_context=recall.text, recall_id=recall.id)
+
+
+def _newest(event: PromptEvent) -> str:
+    """Return the prompt, or the last thing the user said where a host leaves the prompt empty."""
+    said = (message.content for message in reversed(event.messages) if message.role == "user")
+    return event.prompt or next(said, "")

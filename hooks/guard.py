@@ -1,0 +1,183 @@
+"""The edge between a host and MemTier: no exception leaves it, and every deadline is kept.
+
+A hook's work runs in a worker thread. When its deadline passes, the host goes on without an answer,
+status and log say so, and the worker finishes what it began, so that a late write is still made.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final, Literal, TypeVar
+
+from memtier_plugin.errors import MemTierError, Paused
+from memtier_plugin.memory import MemTier
+from memtier_plugin.opened import open_memories
+from memtier_plugin.plugins import failed
+from memtier_plugin.records import RunContext
+from memtier_plugin.settings_keys import Hooks
+
+T = TypeVar("T")
+Hook = Literal[
+    "before_prompt_build", "agent_end", "session_start", "session_end", "before_compaction"
+]
+_Job = tuple[Future[Any], Callable[[], Any], Future[Any] | None]
+
+MOST_WORKERS: Final = 64
+EXIT_PATIENCE: Final = 5.0  # seconds an ending process gives to late writes
+
+
+class DeadlinePassed(MemTierError):
+    """A hook did not finish in its time; its work goes on in the background."""
+
+
+class Workers:
+    """Daemon threads, made as needed and reused: a store keeps one connection for each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._idle = 0
+        self._pending: set[Future[Any]] = set()
+        self._lines: dict[Hashable, Future[Any]] = {}
+
+    def submit(self, job: Callable[[], T], line: Hashable = None) -> Future[T]:
+        """Start a job; jobs of one line run one after another, in the order they came.
+
+        Raises:
+            DeadlinePassed: too many earlier jobs are still running.
+        """
+        future: Future[T] = Future()
+        with self._lock:
+            self._pending = {late for late in self._pending if not late.done()}
+            self._lines = {key: last for key, last in self._lines.items() if not last.done()}
+            if len(self._pending) >= MOST_WORKERS:
+                raise DeadlinePassed(f"{MOST_WORKERS} hooks called earlier are still at work")
+            before = self._lines.get(line)
+            self._pending.add(future)
+            if line is not None:
+                self._lines[line] = future
+            short = self._idle == 0
+            if not short:
+                self._idle -= 1
+        self._jobs.put((future, job, before))
+        if short:
+            threading.Thread(target=self._work, name="memtier-hook", daemon=True).start()
+        return future
+
+    def drain(self, seconds: float) -> None:
+        """Wait for what is still running, but no longer than this."""
+        with self._lock:
+            pending = set(self._pending)
+        wait(pending, seconds)
+
+    def _work(self) -> None:
+        while True:
+            future, job, before = self._jobs.get()
+            if before is not None:
+                wait([before])
+            try:
+                settle = partial(future.set_result, job())
+            except BaseException as error:  # handed to whoever waits for the future
+                settle = partial(future.set_exception, error)
+            # Idle first: who is woken by the result shall find this thread, not start another.
+            with self._lock:
+                self._idle += 1
+            settle()
+
+
+workers = Workers()
+
+
+def _renew() -> None:
+    global workers
+    workers = Workers()  # a forked child has none of its parent's threads
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
+def guarded(
+    hook: Hook,
+    deadline: Callable[[Hooks], int],
+    context: RunContext,
+    work: Callable[[MemTier, float], T | None],
+) -> T | None:
+    """Do a hook's work on the context's memory and return its answer, or None if it failed.
+
+    ``work`` gets the memory and the moment, of ``time.monotonic()``, at which nobody waits any
+    more. The prompt's hook stands in no line: it must not wait for an earlier run's late write.
+    """
+    started = time.monotonic()
+    line = None
+    if hook != "before_prompt_build":
+        line = replace(context, run_id=None, sender=None, parent=None)
+    answers: list[T | None] = []
+    try:
+        seconds = deadline(open_memories.settings(context).hooks) / 1000
+        late = threading.Event()
+
+        def job() -> None:
+            _do(hook, context, lambda memory: work(memory, started + seconds), answers, late)
+
+        future = workers.submit(job, line)
+        if wait([future], started + seconds - time.monotonic()).done:
+            future.result()
+        if answers:
+            return answers[0]  # in time, though the note of it may still wait for a lock
+        late.set()
+        error = DeadlinePassed(f"not done after {seconds:g} s; it goes on in the background")
+        workers.submit(lambda: _note_late(hook, context, error))
+        raise error
+    except Exception as error:  # the edge: nothing may break the host
+        failed("memtier", hook, error)
+        return None
+
+
+def _do(
+    hook: Hook,
+    context: RunContext,
+    work: Callable[[MemTier], T | None],
+    answers: list[T | None],
+    late: threading.Event,
+) -> None:
+    with open_memories.use(context) as memory:
+        try:
+            answer = None if memory.paused else work(memory)
+        except Paused:
+            answer = None
+        except Exception as error:
+            _note(memory, hook, context, error)
+            raise
+        answers.append(answer)
+        if not memory.paused and (answer is None or not late.is_set()):  # late: reached nobody
+            _note(memory, hook, context)
+
+
+def _note_late(hook: Hook, context: RunContext, error: Exception) -> None:
+    with open_memories.use(replace(context, session_id=None)) as memory:
+        _note(memory, hook, context, error)
+
+
+def _note(memory: MemTier, hook: Hook, context: RunContext, error: Exception | None = None) -> None:
+    """Keep for `status` how a hook went; a home that cannot be written costs no answer."""
+    text = f"{type(error).__name__}: {error}" if error else None
+    try:
+        memory.note_hook(context.agent_id, hook, ok=error is None, error=text)
+    except MemTierError as trouble:
+        failed("memtier", hook, trouble)
+
+
+def _finish() -> None:
+    workers.drain(EXIT_PATIENCE)
+    open_memories.close()
+
+
+atexit.register(_finish)

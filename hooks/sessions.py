@@ -1,0 +1,63 @@
+"""Around a session: warm up before it, finish after it, and save what a compaction would drop."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from memtier_plugin.hookspecs import hookimpl
+from memtier_plugin.memory import MemTier
+from memtier_plugin.opened import open_memories
+from memtier_plugin.records import RunContext, RunEvent
+
+from .guard import guarded
+
+
+@hookimpl
+def session_start(context: RunContext) -> None:
+    """Open the store, read what other processes wrote, and start an overdue consolidation."""
+    guarded(
+        "session_start",
+        lambda hooks: hooks.session_deadline_ms,
+        context,
+        lambda memory, _until: _warm_up(memory),
+    )
+
+
+@hookimpl
+def session_end(context: RunContext) -> None:
+    """Wait for the session's late writes; the last session to end closes the store."""
+    guarded(
+        "session_end",
+        lambda hooks: hooks.session_deadline_ms,
+        context,
+        lambda _memory, _until: open_memories.end_session(context),
+    )
+
+
+@hookimpl
+def before_compaction(event: RunEvent, context: RunContext) -> None:
+    """Record the messages that are not stored yet; no credit, as the run has not ended."""
+    guarded(
+        "before_compaction",
+        lambda hooks: hooks.end_deadline_ms,
+        context,
+        lambda memory, _until: _save(memory, event, context),
+    )
+
+
+def _warm_up(memory: MemTier) -> None:
+    memory.catch_up(full=False)
+    if memory.settings.consolidation.enabled and memory.status()["consolidation"]["due"]:
+        # By name: the daemon is another edge. It refuses when one serves the project already.
+        import_module("memtier_plugin.daemon.jobs").start_detached(memory.home, memory.project)
+
+
+def _save(memory: MemTier, event: RunEvent, context: RunContext) -> None:
+    if event.messages:
+        memory.record(
+            event.messages,
+            session_id=context.session_id or "default",
+            run_id=context.run_id,
+            sender=context.sender,
+            parent=context.parent,
+        )

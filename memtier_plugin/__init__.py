@@ -1,0 +1,78 @@
+"""MemTier: a memory for agents that learns from how their tools fared."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pluggy
+
+    from memtier_plugin.errors import MemTierError
+    from memtier_plugin.hookspecs import hookimpl
+    from memtier_plugin.memory import MemTier
+    from memtier_plugin.records import (
+        Entry,
+        Fact,
+        Hit,
+        Message,
+        PromptAddition,
+        PromptEvent,
+        Recall,
+        RunContext,
+        RunEvent,
+        ToolCall,
+    )
+    from memtier_plugin.settings import Settings
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Entry",
+    "Fact",
+    "Hit",
+    "MemTier",
+    "MemTierError",
+    "Message",
+    "PromptAddition",
+    "PromptEvent",
+    "Recall",
+    "RunContext",
+    "RunEvent",
+    "Settings",
+    "ToolCall",
+    "hookimpl",
+    "register",
+]
+
+# A wheel nests hooks/, daemon/ and config/ in this package; in a checkout or a dropped-in folder
+# they lie beside it.  Either way: memtier_plugin.hooks, memtier_plugin.daemon, ...
+_HERE = Path(__file__).parent
+if not (_HERE / "hooks").is_dir():
+    __path__.append(str(_HERE.parent))
+
+_HOMES = {
+    "MemTier": "memory",
+    "MemTierError": "errors",
+    "Settings": "settings",
+    "hookimpl": "hookspecs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562): a host that imports us pays for nothing else."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'records')}"), name)
+    globals()[name] = value
+    return value
+
+
+def register(ctx: object) -> pluggy.PluginManager:
+    """Return MemTier's hooks to a host that loads this folder in place.
+
+    Nothing is registered with ``ctx``: no host with such a context is supported yet.
+    """
+    manager: pluggy.PluginManager = import_module(f"{__name__}.plugins").manager()
+    return manager

@@ -1,0 +1,281 @@
+"""The data sets that retrieval is measured on, in one shape: LoCoMo, BEAM, LongMemEval.
+
+LoCoMo (Maharana et al. 2024), BEAM (Tavakoli et al. 2026) and LongMemEval (Wu et al. 2025) are read
+from the files their authors publish; MemTier ships none of them.  A question's gold turns are those
+that its authors name as evidence.  Evidence that names no turn of the conversation is left out and
+counted; so is a question that has none left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.errors import ImportFileError
+from memtier_plugin.importing import (
+    locomo_sessions,
+    longmemeval_date,
+    longmemeval_sessions,
+)
+from memtier_plugin.records import Message, Role
+from memtier_plugin.transcripts import Session, Turn, field, load_json, parse_date
+
+_DAY: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question, the ids of the turns that answer it, and when it is asked."""
+
+    id: str
+    text: str
+    category: str
+    gold: frozenset[str]
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetFact:
+    """A fact that the data set itself states, with the turns it was taken from."""
+
+    text: str
+    speaker: str
+    gold_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """One conversation, to be ingested on its own, with the questions about it."""
+
+    id: str
+    sessions: tuple[Session, ...]
+    facts: tuple[DatasetFact, ...] = ()
+    questions: tuple[Question, ...] = ()
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns, in order."""
+        return tuple(turn for session in self.sessions for turn in session.turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """The conversations; how many questions were left out, and how many evidence ids."""
+
+    name: str
+    conversations: tuple[Conversation, ...]
+    skipped: int
+    unresolved: int
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a loader leaves out."""
+
+    skipped: int = 0
+    unresolved: int = 0
+
+    def gold(self, evidence: Iterable[str], known: Mapping[str, object]) -> frozenset[str]:
+        """Return the evidence that names a turn; count the rest, and a question left with none."""
+        named = list(evidence)
+        gold = frozenset(name for name in named if name in known)
+        self.unresolved += sum(name not in known for name in named)
+        self.skipped += not gold
+        return gold
+
+
+def load_dataset(name: str, path: Path) -> Dataset:
+    """Read a data set from its authors' files.
+
+    Args:
+        name: one of `LOADERS`.
+        path: LoCoMo and LongMemEval: the JSON file. BEAM: the folder that holds `N/chat.json`.
+
+    Raises:
+        ImportFileError: no such data set, or the files are not as published.
+    """
+    if name not in LOADERS:
+        raise ImportFileError(f"unknown data set {name!r}; one of: {', '.join(LOADERS)}")
+    tally = _Tally()
+    conversations = tuple(LOADERS[name](path, tally))
+    if not conversations:
+        raise ImportFileError(f"{path}: expected conversations of {name}, found none")
+    return Dataset(
+        name=name,
+        conversations=conversations,
+        skipped=tally.skipped,
+        unresolved=tally.unresolved,
+    )
+
+
+# Category 5 asks for what was never said; there is nothing to find.
+_LOCOMO_CATEGORIES: Final[Mapping[int, str]] = {
+    1: "multi-hop",
+    2: "temporal",
+    3: "open-domain",
+    4: "single-hop",
+}
+
+
+def _locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
+    for index, sample in enumerate(_items(path)):
+        place = f"{path}: sample {index}"
+        name = field(sample, "sample_id", str, place)
+        sessions = tuple(locomo_sessions(sample, place))
+        known = {turn.id: turn for session in sessions for turn in session.turns}
+        at = _newest(sessions) + _DAY
+        questions = []
+        for number, asked in enumerate(field(sample, "qa", list, place)):
+            spot = f"{place}, qa[{number}]"
+            category = _LOCOMO_CATEGORIES.get(field(asked, "category", int, spot))
+            if category is None:
+                continue
+            gold = tally.gold(_dialogue_ids(field(asked, "evidence", list, spot)), known)
+            if gold:
+                text = field(asked, "question", str, spot)
+                questions.append(
+                    Question(id=f"{name}/{number}", text=text, category=category, gold=gold, at=at)
+                )
+        yield Conversation(
+            id=name,
+            sessions=sessions,
+            facts=tuple(_observations(sample, known, place)),
+            questions=tuple(questions),
+        )
+
+
+def _dialogue_ids(evidence: Iterable[Any]) -> Iterator[str]:
+    """Normalise LoCoMo's evidence: ``D8:6; D9:17`` is two ids, ``D1:05`` and ``D:1:5`` are D1:5."""
+    for given in evidence:
+        for part in re.split(r"[\s;,]+", str(given).strip(" ;,")):
+            match = re.fullmatch(r"D:?0*(\d+):0*(\d+)", part)
+            yield f"D{match[1]}:{match[2]}" if match else part
+
+
+def _observations(sample: Any, known: Mapping[str, Turn], place: str) -> Iterator[DatasetFact]:
+    observed = sample.get("observation") or {}
+    for session, by_speaker in observed.items():
+        for speaker in field(observed, session, dict, place):
+            for text, given in field(by_speaker, speaker, list, f"{place}, {session}"):
+                ids = _dialogue_ids(given if isinstance(given, list) else [given])
+                gold = tuple(dict.fromkeys(name for name in ids if name in known))
+                if gold:
+                    yield DatasetFact(text=text, speaker=speaker, gold_ids=gold)
+
+
+# BEAM ends its generated messages with ``->-> 1,1``: the plan's own numbers, which nobody said.
+_BEAM_MARKS: Final = re.compile(r"(?:\s*->->\s*[\w/]+\s*,\s*[\w/]+)+\s*$")
+
+
+def _beam(path: Path, tally: _Tally) -> Iterator[Conversation]:
+    chats = sorted(path.glob("*/chat.json"), key=lambda chat: (len(chat.parent.name), chat))
+    for chat in chats:
+        name = chat.parent.name
+        sessions = tuple(_beam_sessions(chat))
+        known = {turn.id: turn for session in sessions for turn in session.turns}
+        at = _newest(sessions) + _DAY
+        probes = chat.parent / "probing_questions" / "probing_questions.json"
+        asked = load_json(probes)
+        questions = []
+        for category in asked:
+            for number, probe in enumerate(field(asked, category, list, str(probes))):
+                spot = f"{probes}: {category}[{number}]"
+                text = field(probe, "question", str, spot)
+                gold = tally.gold(_flat(probe.get("source_chat_ids")), known)
+                if gold:
+                    key = f"{name}/{category}/{number}"
+                    questions.append(
+                        Question(id=key, text=text, category=category, gold=gold, at=at)
+                    )
+        yield Conversation(id=name, sessions=sessions, questions=tuple(questions))
+
+
+def _beam_sessions(chat: Path) -> Iterator[Session]:
+    when: datetime | None = None
+    for index, batch in enumerate(_items(chat)):
+        place = f"{chat}: batch {index}"
+        number = field(batch, "batch_number", int, place)
+        turns: list[Turn] = []
+        for exchange in field(batch, "turns", list, place):
+            for record in exchange:
+                spot = f"{place}, message {len(turns)}"
+                # Only a batch's first message carries the date; it holds until the next one.
+                anchor = record.get("time_anchor") or (None if turns else batch.get("time_anchor"))
+                when = parse_date(anchor, "%B-%d-%Y", spot) if anchor else when
+                content = _BEAM_MARKS.sub("", field(record, "content", str, spot))
+                role: Role = "assistant" if record.get("role") == "assistant" else "user"
+                turns.append(
+                    Turn(
+                        id=str(field(record, "id", int, spot)),
+                        message=Message(role=role, content=content, observed_at=when),
+                    )
+                )
+        if turns:
+            first = turns[0].message.observed_at
+            yield Session(session_id=f"batch-{number}", observed_at=first, turns=tuple(turns))
+
+
+def _flat(evidence: Any) -> Iterator[str]:
+    """Yield the ids of a list or an object of lists, however deep."""
+    if isinstance(evidence, dict):
+        evidence = list(evidence.values())
+    if isinstance(evidence, list):
+        for inner in evidence:
+            yield from _flat(inner)
+    elif evidence is not None:
+        yield str(evidence)
+
+
+def _longmemeval(path: Path, tally: _Tally) -> Iterator[Conversation]:
+    for index, item in enumerate(_items(path)):
+        place = f"{path}: item {index}"
+        name = field(item, "question_id", str, place)
+        sessions = tuple(longmemeval_sessions(item, place))
+        known = {turn.id: turn for session in sessions for turn in session.turns}
+        gold = tally.gold(_answers(item, place), known)
+        question = Question(
+            id=name,
+            text=field(item, "question", str, place),
+            category=field(item, "question_type", str, place),
+            gold=gold,
+            at=longmemeval_date(field(item, "question_date", str, place), place),
+        )
+        yield Conversation(id=name, sessions=sessions, questions=(question,) if gold else ())
+
+
+def _answers(item: Any, place: str) -> Iterator[str]:
+    """Yield the turns marked `has_answer` in the sessions that hold the answer."""
+    holding = set(field(item, "answer_session_ids", list, place))
+    for name, turns in zip(item["haystack_session_ids"], item["haystack_sessions"], strict=True):
+        if name in holding:
+            yield from (f"{name}:{i}" for i, turn in enumerate(turns) if turn.get("has_answer"))
+
+
+LOADERS: Final[Mapping[str, Callable[[Path, _Tally], Iterator[Conversation]]]] = {
+    "locomo": _locomo,
+    "beam": _beam,
+    "longmemeval": _longmemeval,
+}
+
+
+def _items(path: Path) -> list[Any]:
+    document = load_json(path)
+    if not isinstance(document, list):
+        raise ImportFileError(f"{path}: expected a list, found {document!r:.60}")
+    return document
+
+
+def _newest(sessions: Iterable[Session]) -> datetime:
+    moments = [
+        moment
+        for session in sessions
+        for moment in (session.observed_at, *(t.message.observed_at for t in session.turns))
+        if moment
+    ]
+    if not moments:
+        raise ImportFileError("a conversation without a single date")
+    return max(moments)

@@ -1,0 +1,362 @@
+"""What the commands show a person: every view takes the JSON document that `--json` prints.
+
+Remembered text comes from anywhere, so nothing of it may drive the terminal: `plain` makes control
+characters visible, and no text ever passes through rich's markup.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from memtier_plugin.packing import SHORT
+from memtier_plugin.records import Entry, Hit, Recall, to_iso
+
+Document = Mapping[str, Any]
+
+HIDDEN: Final = "(forgotten, or another agent's)"
+WIDTH_OF_PIPES: Final = 100  # where there is no terminal to ask
+INDENT: Final = (0, 0, 0, 13)  # below the text of a ranked line
+MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
+COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
+
+# C0 but tab and newline, DEL, C1, the marks that reorder a line, and halves of surrogate pairs.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def plain(text: object) -> str:
+    """Return the text with everything that could drive a terminal made visible."""
+    return _UNSAFE.sub(_visible, str(text))
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)  # Unicode's control pictures: ESC is shown as ␛
+    return "␡" if code == 0x7F else f"<U+{code:04X}>"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console on the current stdout or stderr, without markup and highlighting."""
+    out = sys.stderr if stderr else sys.stdout
+    width = None if out.isatty() else WIDTH_OF_PIPES
+    return Console(file=out, width=width, markup=False, highlight=False, emoji=False)
+
+
+def text(value: object, style: str = "") -> Text:
+    """Return safe text for a cell or a line."""
+    return Text(plain(value), style=style)
+
+
+def one_line(value: object, limit: int = 200) -> str:
+    """Return the value on one line, cut to a limit."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> Table:
+    """Return a list of names and values, the names aligned."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(name, value if isinstance(value, Text) else text(value))
+    return grid
+
+
+def columns(*names: str, right: Iterable[str] = (), wide: Iterable[str] = ()) -> Table:
+    """Return an empty table with a ruled head; columns in `wide` wrap, the others do not."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=name not in wide,
+            overflow="fold",
+            ratio=1 if name in wide else None,
+        )
+    return table
+
+
+def stamp(iso: object) -> str:
+    """Return a time from disk as date and minute, or a dash for none."""
+    return plain(str(iso)[:16].replace("T", " ")) if iso else "-"
+
+
+def short(item_id: object) -> str:
+    """Return the end of an id, as it stands in an injected block."""
+    return plain(item_id)[-SHORT:]
+
+
+def said(value: object) -> str:
+    """Return a value as a person writes it: yes and no, lists with commas, a dash for nothing."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        parts = ((k, said(v), isinstance(v, Mapping)) for k, v in value.items())
+        return ", ".join(f"{k} ({v})" if nested else f"{k} {v}" for k, v, nested in parts) or "-"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(said(part) for part in value) or "-"
+    return "-" if value is None or value == "" else str(value)
+
+
+def status_view(document: Document) -> RenderableType:
+    """Show how a project does: what is stored, which hooks ran when, what is degraded."""
+    first = ("project", "home", "paused", "entries", "facts", "backlog", "index", "consolidation")
+    parts: list[RenderableType] = [
+        pairs((name, said(document[name])) for name in first if name in document)
+    ]
+    hooks = columns("agent", "hook", "last ok", "last error", "error", wide=["error"])
+    for agent, by_hook in document.get("hooks", {}).items():
+        for hook, mark in by_hook.items():
+            hooks.add_row(
+                text(agent),
+                text(hook),
+                stamp(mark.get("last_ok")),
+                stamp(mark.get("last_error")),
+                text(one_line(mark.get("error") or "")),
+            )
+    parts += ["", hooks] if hooks.row_count else ["", text("No host has called a hook yet.", "dim")]
+    for name, style in (("degraded", "yellow"), ("warnings", "yellow")):
+        parts += [text(f"{name}: {said(line)}", style) for line in document.get(name, ())]
+    return Group(*parts)
+
+
+def doctor_view(document: Document) -> RenderableType:
+    """Show what was checked; below each finding that is not fine, where and what to do."""
+    parts: list[RenderableType] = []
+    for finding in document["findings"]:
+        level = finding["level"]
+        parts.append(Text.assemble((MARKS[level] + " ", COLOURS[level]), text(finding["what"])))
+        if level != "ok":
+            rows = [(key, finding[key]) for key in ("where", "remedy") if finding[key]]
+            parts.append(Padding(pairs(rows), (0, 0, 0, 4), expand=False))
+    return Group(*parts)
+
+
+def log_view(line: Document) -> RenderableType:
+    """Show one line of the log: an entry, a heading, or what the journal says happened."""
+    kind = line["kind"]
+    if kind == "heading":
+        return Group("", text(line["text"], "bold"))
+    grid = Table.grid(padding=(0, 1), expand=True)
+    for width in (5, 14, SHORT):
+        grid.add_column(width=width, no_wrap=True, overflow="ellipsis")
+    grid.add_column(ratio=1, overflow="fold")
+    grid.add_column(width=7, justify="right", no_wrap=True)
+    if kind == "entry":
+        grid.add_row(*_entry_cells(line))
+    else:
+        happened = text(line["text"], "dim italic")
+        when = text(line["timestamp"][11:16], "dim")
+        grid.add_row(when, "", "", Text.assemble(("↳ ", "dim"), happened), "")
+    return grid
+
+
+def _entry_cells(entry: Document) -> Sequence[RenderableType]:
+    tool = entry.get("tool") or {}
+    who = entry["speaker"] or entry["sender"] or tool.get("name") or entry["role"]
+    content = text(entry["content"], "dim" if entry["role"] in ("tool", "system") else "")
+    if tool.get("ok") is not None:
+        level = "ok" if tool["ok"] else "error"
+        content = Text.assemble((MARKS[level] + " ", COLOURS[level]), content)
+    weight = entry["cognitive_weight"]
+    marks = Text("★ " if entry["promoted"] else "", "yellow")
+    if weight:
+        marks.append(f"{weight:+.2f}", "green" if weight > 0 else "red")
+    return (
+        text(entry["observed_at"][11:16], "dim"),
+        text(who, "cyan" if entry["role"] == "user" else "blue"),
+        text(short(entry["id"]), "dim"),
+        content,
+        marks,
+    )
+
+
+def recall_document(found: Recall, limit: int) -> dict[str, Any]:
+    """Return a recall with its first hits as a document."""
+    injected = [hit.id for hit in found.injected]
+    return {
+        "id": found.id,
+        "query": found.query,
+        "label": found.label,
+        "found": len(found.hits),
+        "injected": injected,
+        "tokens": found.tokens,
+        "ms": round(found.ms, 3),
+        "postings": found.postings,
+        "vectors": found.vectors,
+        "hits": [
+            {"rank": rank, "injected": hit.id in injected, **_hit_document(hit)}
+            for rank, hit in enumerate(found.hits[:limit], 1)
+        ],
+    }
+
+
+def _hit_document(hit: Hit) -> dict[str, Any]:
+    item = hit.item
+    when = item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
+    who = item.speaker or item.sender or item.role if isinstance(item, Entry) else "fact"
+    first = hit.sources[0]
+    return {
+        "id": hit.id,
+        "score": hit.score,
+        "tier": hit.tier,
+        "date": to_iso(when)[:10],
+        "who": who,
+        "text": hit.text,
+        "place": f"{first.file}:{first.line}" if first.file else f"entry {first.entry}",
+        "sources": [asdict(source) for source in hit.sources],
+        "signals": dict(hit.signals),
+        "weight": hit.weight,
+        "note": hit.note,
+    }
+
+
+def recall_view(document: Document) -> RenderableType:
+    """Show ranked hits, each with its place in the ledger, and what would be injected."""
+    hits = document["hits"]
+    parts: list[RenderableType] = []
+    for hit in hits:
+        mark = Text("▸" if hit["injected"] else " ", "green")
+        head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
+        place = " · ".join(str(hit[name]) for name in ("tier", "date", "who", "id", "place"))
+        parts += [head.append_text(text(one_line(hit["text"], 400)))]
+        parts.append(Padding(text(place, "cyan"), INDENT, expand=False))
+        if hit["note"]:
+            parts.append(Padding(text(hit["note"], "yellow"), INDENT, expand=False))
+        if document["signals"]:
+            shown = (f"{name} {value:.3f}" for name, value in hit["signals"].items() if value)
+            parts.append(Padding(text("  ".join(shown), "dim"), INDENT, expand=False))
+    parts.append(
+        text(
+            f"{document['found']} found, {len(document['injected'])} (▸) would be injected: "
+            f"{document['tokens']} tokens; {document['label']}, {document['ms']:.0f} ms, "
+            f"{document['postings']} postings read; recall {document['id']}",
+            "dim",
+        )
+    )
+    if document["text"]:
+        parts += ["", text(document["text"])]
+    return Group(*parts)
+
+
+def explain_view(document: Document) -> RenderableType:
+    """Show why each line was chosen: its signals as they were then, its weight then and now."""
+    head = pairs(
+        [
+            ("recall", document["id"]),
+            ("query", one_line(document["query"])),
+            (
+                "made",
+                f"{stamp(document['timestamp'])}, {document['label']}, {document['ms']:.0f} ms",
+            ),
+        ]
+    )
+    counted = document.get("weights", {})
+    parts: list[RenderableType] = [head]
+    for title, name in (("injected", "injected"), ("near misses", "near_misses")):
+        parts += ["", text(title, "bold")]
+        parts += [line for row in document[name] for line in _why(row, counted)]
+    credits = columns("run", "line", "reward", "share", "change", right=["reward", "share"])
+    for credit in document["credits"]:
+        credits.add_row(
+            text(credit.get("run_id") or "-"),
+            short(credit.get("item")),
+            f"{credit.get('reward', 0):+.1f}",
+            f"{credit.get('share', 0):.3f}",
+            f"{credit.get('delta', 0):+.4f}",
+        )
+    if credits.row_count:
+        parts += ["", credits]
+    return Group(*parts)
+
+
+def _why(row: Document, counted: Document) -> Sequence[RenderableType]:
+    """Say what a line was and why it stood where it stood: each signal × what it counted."""
+    said_then = one_line(row["text"] or HIDDEN, 300)
+    head = Text.assemble((f"{row['rank']:>4} {row['score']:.4f}  ", "bold"), text(said_then))
+    place = f"{row['file']}:{row['line']}" if row["file"] else row["tier"]
+    now = row.get("weight_now", row["weight"])
+    weight = f"learned weight {row['weight']:+.3f}, now {now:+.3f}"
+    signals = "  ".join(
+        f"{name} {value:.3f}" + (f"×{counted[name]:g}" if name in counted else "")
+        for name, value in row["signals"].items()
+        if value
+    )
+    return (
+        head,
+        Padding(text(f"{short(row['id'])} · {place} · {weight}", "cyan"), INDENT, expand=False),
+        Padding(text(signals, "dim"), INDENT, expand=False),
+    )
+
+
+def facts_view(document: Document) -> RenderableType:
+    """Show the project's facts, newest first, each with who is behind it."""
+    table = columns("date", "id", "fact", "from", "status", wide=["fact"])
+    for fact in document["facts"]:
+        origins = dict.fromkeys(source["agent"] for source in fact["sources"])
+        table.add_row(
+            stamp(fact["valid_from"] or fact["timestamp"])[:10],
+            short(fact["id"]),
+            text(one_line(fact["text"], 300)),
+            text(", ".join(origins)),
+            text(fact["status"] if not fact["valid_to"] else "superseded"),
+        )
+    return table if table.row_count else text("No facts yet.", "dim")
+
+
+def fact_view(document: Document) -> RenderableType:
+    """Show one fact whole, and the entries it rests on."""
+    fact = document["fact"]
+    names = ("id", "text", "subject", "relation", "value", "quote", "confidence", "extractor")
+    rows = [(name, said(fact[name])) for name in (*names, "status", "valid_from", "valid_to")]
+    known = {entry["id"]: entry for entry in document["sources"]}
+    sources = []
+    for source in fact["sources"]:
+        entry = known.get(source["entry"])
+        when = stamp(entry["observed_at"]) if entry else "-"
+        said_then = one_line(entry["content"], 400) if entry else f"(private to {source['agent']})"
+        place = f"{source['agent']}/{source['session']}  {source['entry']}"
+        sources.append(text(f"  {when}  {place}\n    {said_then}"))
+    return Group(pairs(rows), "", text("sources", "bold"), *sources)
+
+
+def forget_view(document: Document) -> RenderableType:
+    """Show the lines that go, or would go."""
+    table = columns("id", "who", "text", wide=["text"])
+    for entry in document["entries"]:
+        who = entry["speaker"] or entry["role"]
+        table.add_row(plain(entry["id"]), text(who), text(one_line(entry["content"])))
+    for fact in document["facts"]:
+        table.add_row(plain(fact["id"]), "fact", text(one_line(fact["text"])))
+    verb = "forgotten" if document["forgotten"] else "would be forgotten"
+    return Group(table, text(f"{table.row_count} {verb}", "dim"))
+
+
+def settings_view(document: Document) -> RenderableType:
+    """Show every key, its value, and where the value came from."""
+    table = columns("key", "value", "from", wide=["value"])
+    for row in document["settings"]:
+        is_default = row["from"] == "default"
+        style = "dim" if is_default else ""
+        value = row["value"] if isinstance(row["value"], str) else json.dumps(row["value"])
+        table.add_row(text(row["key"], style), text(value, style), text(row["from"]))
+    return table
+
+
+def done_view(document: Document) -> RenderableType:
+    """Show what a command did, a name and a value a line."""
+    return pairs((name.replace("_", " "), said(value)) for name, value in document.items())

@@ -1,0 +1,70 @@
+"""Every error MemTier raises.
+
+MemTierError
+├── SettingsError          a configuration file or key is wrong; names file and line
+├── LedgerError            a ledger or its folder cannot be used
+│   ├── UnsafePath         a symlink or a file of another owner where MemTier keeps its data
+│   └── LedgerWriteError   an append failed (full disk, read-only home); nothing was acknowledged
+├── IndexProblem           the derived index cannot be used; the ledgers are untouched
+│   ├── SchemaTooNew       the index was made by a newer MemTier
+│   └── ForeignFile        the file at the index's path is not a MemTier index
+├── MessageError           what was given to be recorded is not a message
+├── ImportFileError        a file to import does not have the format named; names file and place
+├── NotFound               no item, recall or project of that id
+├── Paused                 the project is switched off (`memtier off`)
+└── Unsupported            this platform or option is not supported yet
+"""
+
+from __future__ import annotations
+
+
+class MemTierError(Exception):
+    """Base of every error that MemTier raises on purpose."""
+
+
+class SettingsError(MemTierError):
+    """A configuration file or key is wrong."""
+
+
+class LedgerError(MemTierError):
+    """A ledger or its folder cannot be used."""
+
+
+class UnsafePath(LedgerError):
+    """A symlink, or a file of another owner, stands where MemTier keeps its data."""
+
+
+class LedgerWriteError(LedgerError):
+    """An append failed; nothing of it was acknowledged."""
+
+
+class IndexProblem(MemTierError):
+    """The derived index cannot be used; the ledgers are untouched."""
+
+
+class SchemaTooNew(IndexProblem):
+    """The index was made by a newer MemTier than this one."""
+
+
+class ForeignFile(IndexProblem):
+    """The file at the index's path is not a MemTier index."""
+
+
+class MessageError(MemTierError):
+    """What was given to be recorded is not a message."""
+
+
+class ImportFileError(MemTierError):
+    """A file to import does not have the format named."""
+
+
+class NotFound(MemTierError):
+    """There is no item, recall or project of that id."""
+
+
+class Paused(MemTierError):
+    """The project is switched off."""
+
+
+class Unsupported(MemTierError):
+    """This platform or option is not supported yet."""

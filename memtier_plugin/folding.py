@@ -1,0 +1,72 @@
+"""Current values from the journal: an ordered fold, the same whoever wrote the events when.
+
+Ledger lines are never edited, so what changes about an item (its weight, whether it was
+promoted, superseded or forgotten) is a function of its journal events in the order of
+(timestamp, id).  Source: MemTier eq. 1, seeds A1; design 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from memtier_plugin.records import JournalEvent
+
+TOUCHING: Final = frozenset({"credit", "promote", "supersede", "forget"})
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the journal says of one item now; a new item has the defaults."""
+
+    weight: float = 0.0
+    promoted: bool = False
+    forgotten: bool = False
+    superseded_by: str | None = None
+    valid_to: str | None = None
+
+
+def touched(event: JournalEvent) -> list[str]:
+    """Return the ids of the items whose state an event may change."""
+    if event.kind not in TOUCHING:
+        return []
+    if event.kind == "credit":
+        return [str(event.data["item"])]
+    return [str(item) for item in event.data["items"]]
+
+
+def update_weight(weight: float, delta: float) -> float:
+    """Return eq. 1's clipped sum; the clip at each step is why the order matters."""
+    return max(-1.0, min(1.0, weight + delta))
+
+
+def last_attempts(credits: Iterable[JournalEvent]) -> list[JournalEvent]:
+    """Keep of each run's credits only the last attempt's, in the order of (timestamp, id)."""
+    last: dict[tuple[str, str | None], JournalEvent] = {}
+    for event in sorted(credits, key=_order):
+        run = (event.agent_id, event.run_id)
+        if run not in last or event.data["attempt"] >= last[run].data["attempt"]:
+            last[run] = event
+    return sorted(last.values(), key=_order)
+
+
+def fold(events: Sequence[JournalEvent]) -> State:
+    """Fold one item's events, given in any order, into its current state."""
+    state = State()
+    for event in last_attempts(e for e in events if e.kind == "credit"):
+        state = replace(state, weight=update_weight(state.weight, float(event.data["delta"])))
+    for event in sorted((e for e in events if e.kind != "credit"), key=_order):
+        if event.kind == "promote":
+            state = replace(state, promoted=True)
+        elif event.kind == "forget":
+            state = replace(state, forgotten=True)
+        elif event.kind == "supersede":
+            state = replace(
+                state, superseded_by=event.data["by"], valid_to=event.data.get("valid_to")
+            )
+    return state
+
+
+def _order(event: JournalEvent) -> tuple[str, str]:
+    return event.timestamp.isoformat(), event.id

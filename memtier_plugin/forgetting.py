@@ -1,0 +1,45 @@
+"""What goes when something is forgotten: the items named, and the facts that rest on them alone.
+
+A tombstone in the journal hides it everywhere; the ledger keeps its line (design 4.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memtier_plugin.errors import NotFound
+from memtier_plugin.records import Entry, Fact
+from memtier_plugin.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What `forget` hid, or would hide: entries, and facts."""
+
+    ids: tuple[str, ...]
+    facts: tuple[str, ...]
+
+
+def find(store: Store, agent: str, ids: Iterable[str], session: str | None) -> Forgotten:
+    """Return what forgetting these ids, and this session of the agent, takes with it.
+
+    Raises:
+        NotFound: an id, or the session, is not known.
+    """
+    store.sweep()
+    reader = store.reader()
+    wanted = list(dict.fromkeys(ids))
+    rows = reader.rows_of(wanted)
+    if missing := [identity for identity in wanted if identity not in rows]:
+        raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
+    if session is not None:
+        inside = reader.ids_in_session(agent, session)
+        if not inside:
+            raise NotFound(f"{agent} has no session {session!r}")
+        wanted += [identity for identity in inside if identity not in rows]
+    stored = reader.stored([*reader.rows_of(wanted).values()]).values()
+    entries = [one.item.id for one in stored if isinstance(one.item, Entry)]
+    facts = {one.item.id for one in stored if isinstance(one.item, Fact)}
+    facts.update(reader.facts_resting_on(entries))
+    return Forgotten(tuple(sorted(entries)), tuple(sorted(facts)))

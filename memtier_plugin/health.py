@@ -1,0 +1,304 @@
+"""How a project is doing: what `status` and `doctor` tell, and the watermarks they read.
+
+A hook leaves one small file per agent behind, so that "loaded, healthy, nothing stored" shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from memtier_plugin import ledger
+from memtier_plugin.consolidation import backlog
+from memtier_plugin.errors import IndexProblem, LedgerError, MemTierError, UnsafePath
+from memtier_plugin.home import (
+    LEDGERS,
+    file_name,
+    ledger_folders,
+    on_network,
+    outside_name,
+    private_folder,
+    write_private,
+)
+from memtier_plugin.records import to_iso
+from memtier_plugin.store import LOCK_SECONDS, Store
+
+NOTED = timedelta(days=7)  # how long a surprise in the ledgers stays in `status`
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `doctor` looked at."""
+
+    level: Literal["ok", "warn", "error"]
+    what: str
+    where: str = ""
+    remedy: str = ""
+
+
+def status(store: Store, now: datetime) -> dict[str, Any]:
+    """Return how things stand, as JSON; never raises for a broken index, it says so."""
+    report: dict[str, Any] = {
+        "project": store.project,
+        "home": str(store.home),
+        "folder": str(store.folder),
+        "paused": store.paused,
+        "entries": 0,
+        "facts": 0,
+        "backlog": 0,
+        "hooks": _hooks(store),
+        "degraded": [],
+        "warnings": [],
+        "plugins": _plugin_errors(),
+        "index": {"path": str(store.index.path)},
+        "consolidation": {"last": None, "due": False},
+    }
+    try:
+        _index_status(store, now, report)
+    except (MemTierError, OSError) as error:
+        report["degraded"].append(f"index: {error}")
+    for plugin in report["plugins"]:
+        report["warnings"].append(
+            f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
+        )
+    for agent, hooks in report["hooks"].items():
+        for hook, seen in hooks.items():
+            if seen.get("last_error") and seen["last_error"] > (seen.get("last_ok") or ""):
+                report["degraded"].append(f"{agent} {hook}: {seen['error']}")
+    return report
+
+
+def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
+    store.catch_up(store.behind(), wait_ms=200)
+    reader = store.reader()
+    counts = reader.counts()
+    report["entries"], report["facts"] = counts["entries"], counts["facts"]
+    behind = store.behind()
+    files = [Path(f"{store.index.path}{suffix}") for suffix in ("", "-wal")]
+    size = sum(path.stat().st_size for path in files if path.exists())
+    report["index"] |= {**counts, "bytes": size, "behind": [file.name for file in behind]}
+    for agent, what, when in reader.last_seen():
+        name = "last_stored" if what == "stored" else "last_recall"
+        if what == "stored":
+            when = to_iso(datetime.fromtimestamp(float(when), UTC))
+        report["hooks"].setdefault(agent, {})
+        report.setdefault("agents", {}).setdefault(agent, {})[name] = when
+    last = next(iter(reader.events_of_kind("consolidate", 1)), None)
+    waiting = backlog(store)
+    seen = reader.cursors()
+    report["backlog"] = sum(f.path.stat().st_size - seen.get(f.name, 0) for f in waiting)
+    interval = timedelta(minutes=store.settings.consolidation.interval_minutes)
+    due = bool(waiting) and (last is None or now - last.timestamp >= interval)
+    report["consolidation"] = {
+        "last": to_iso(last.timestamp) if last else None,
+        "due": due and store.settings.consolidation.enabled,
+        "report": {k: v for k, v in last.data.items() if k != "cursors"} if last else None,
+    }
+    if behind:
+        report["degraded"].append(f"{len(behind)} ledger files are ahead of the index")
+    if store.stale_words:
+        report["degraded"].append(
+            f"the index was made for {store.stale_words!r}: run `memtier reindex`"
+        )
+    if counts["bad_lines"]:
+        report["warnings"].append(
+            f"{counts['bad_lines']} ledger lines could not be read: `memtier doctor` names them"
+        )
+    for when, path, what in reader.notices():
+        if when >= to_iso(now - NOTED):
+            report["warnings"].append(f"{when} {path} was {what}")
+
+
+def doctor(store: Store, now: datetime) -> list[Finding]:
+    """Look at everything that fails silently elsewhere; one finding each, with its remedy."""
+    return [
+        *_check_home(store),
+        *_check_ledgers(store),
+        *_check_index(store, now),
+        *_check_hooks(store, now),
+    ]
+
+
+def _check_home(store: Store) -> Iterator[Finding]:
+    try:
+        private_folder(store.home, "projects", store.folder.name)
+    except LedgerError as error:
+        yield Finding("error", str(error), str(store.home), "give the folder back to its owner")
+        return
+    if not os.access(store.folder, os.W_OK):
+        yield Finding(
+            "error", "the home is read-only: nothing is recorded", str(store.folder),
+            "make it writable, or set MEMTIER_HOME",
+        )  # fmt: skip
+    loose = store.home.stat().st_mode & 0o077
+    if loose:
+        yield Finding(
+            "warn", f"others may enter the home (mode {store.home.stat().st_mode & 0o777:o})",
+            str(store.home), f"chmod 700 {store.home}",
+        )  # fmt: skip
+    if on_network(store.folder):
+        yield Finding(
+            "warn", "the home is on a network file system; the index is kept locally",
+            str(store.index.path), "a local MEMTIER_HOME is faster",
+        )  # fmt: skip
+    if store.paused:
+        yield Finding("warn", "the project is switched off", str(store.folder), "memtier on")
+    yield Finding("ok", "the home is private and writable", str(store.home))
+
+
+def _check_ledgers(store: Store) -> Iterator[Finding]:
+    files = 0
+    for _, _, folder in ledger_folders(store.folder):
+        for path in ledger.day_files(folder):
+            files += 1
+            try:
+                _, mark = ledger.read(path)
+                if ledger.torn_tail(path, mark):
+                    yield Finding(
+                        "warn", "the last line is torn: a write was cut off by a crash",
+                        f"{path}:{mark.lines + 1}",
+                        "nothing to do: it is skipped, the next line stands alone",
+                    )  # fmt: skip
+            except UnsafePath as error:
+                yield Finding(
+                    "error", str(error), str(path), "replace it by the real file, owned by you"
+                )
+            except LedgerError as error:
+                yield Finding("error", str(error), str(path), "make the file readable")
+    top = [name for name in LEDGERS if (store.folder / name).is_symlink()]
+    for name in top:
+        yield Finding(
+            "error", "a ledger folder is a symlink", str(store.folder / name),
+            "move the real folder here",
+        )  # fmt: skip
+    yield Finding("ok", f"{files} ledger files were read", str(store.folder))
+
+
+def _check_index(store: Store, now: datetime) -> Iterator[Finding]:
+    try:
+        store.sweep()
+        reader = store.reader()
+        [check] = [str(r[0]) for r in store.index.connection().execute("PRAGMA quick_check(1)")]
+    except IndexProblem as error:
+        yield Finding("error", str(error), str(store.index.path), "memtier reindex")
+        return
+    except Exception as error:
+        yield Finding("error", str(error), str(store.index.path), "memtier reindex")
+        return
+    if check != "ok":
+        yield Finding(
+            "error", f"the index is damaged: {check}", str(store.index.path), "memtier reindex"
+        )
+    for name, line, reason in reader.bad_lines():
+        yield Finding(
+            "warn", f"a line cannot be read: {reason}", f"{store.folder / name}:{line}",
+            "correct or delete the line; it is skipped until then",
+        )  # fmt: skip
+    for when, name, what in reader.notices():
+        if when >= to_iso(now - NOTED):
+            yield Finding(
+                "warn", f"{when}: the file was {what}", str(store.folder / name),
+                "ledgers are append-only: use `memtier forget` to hide a line",
+            )  # fmt: skip
+    if store.stale_words:
+        yield Finding(
+            "warn", f"the index was made for {store.stale_words!r}, settings say another language",
+            str(store.index.path), "memtier reindex",
+        )  # fmt: skip
+    counts = ", ".join(f"{number} {what}" for what, number in reader.counts().items())
+    yield Finding("ok", f"the index is sound: {counts}", str(store.index.path))
+
+
+def _check_hooks(store: Store, now: datetime) -> Iterator[Finding]:
+    hooks = _hooks(store)
+    for agent, seen in hooks.items():
+        for hook, how in seen.items():
+            if how.get("last_error") and how["last_error"] > (how.get("last_ok") or ""):
+                yield Finding(
+                    "error", f"{hook} of {agent} fails since {how['last_error']}: {how['error']}",
+                    agent, "the message says what is wrong; the host's log has the trace",
+                )  # fmt: skip
+        recalled = seen.get("before_prompt_build", {}).get("last_ok")
+        stored = seen.get("agent_end", {}).get("last_ok")
+        if recalled and not stored:
+            yield Finding(
+                "warn", f"{agent} recalls but has never stored a run", agent,
+                "check that the host calls agent_end",
+            )  # fmt: skip
+    for plugin in _plugin_errors():
+        yield Finding(
+            "warn", f"failed in {plugin['hook']}: {plugin['error']}", plugin["plugin"],
+            "update or uninstall the plugin",
+        )  # fmt: skip
+    if not hooks:
+        yield Finding("ok", "no host has called a hook yet", store.project)
+
+
+def note_hook(store: Store, agent: str, hook: str, error: str | None, now: datetime) -> None:
+    """Keep when a hook last went well for an agent, and when and why it last failed."""
+    folder = private_folder(store.home, "projects", store.folder.name, "hooks")
+    path = folder / f"{file_name(agent)}.json"
+    seen = _load(path)
+    mine = seen.setdefault(hook, {"last_ok": None, "last_error": None, "error": None, "runs": 0})
+    mine["runs"] += 1
+    if error is None:
+        mine["last_ok"] = to_iso(now)
+    else:
+        mine |= {"last_error": to_iso(now), "error": error[:500]}
+    write_private(path, json.dumps(seen, indent=1))
+
+
+def expire_recalls(store: Store, now: datetime) -> int:
+    """Write anew, without their old recalls, journal files older than the retention."""
+    limit = now - timedelta(days=store.settings.journal.retention_days)
+    dropped = 0
+    for kind, _, folder in ledger_folders(store.folder):
+        for path in ledger.day_files(folder) if kind == "journal" else ():
+            if path.stem < f"{limit:%Y-%m-%d}":
+                dropped += _without_recalls(path)
+    return dropped
+
+
+def _without_recalls(path: Path) -> int:
+    with ledger.locked(path, LOCK_SECONDS):
+        lines, _ = ledger.read(path)
+        kept = [line.data for line in lines if not _is_recall(line)]
+        if len(kept) < len(lines):
+            # A new file in its place, not an edit: the index sees that it was replaced.
+            write_private(path, b"".join(kept).decode("utf-8", "surrogateescape"))
+    return len(lines) - len(kept)
+
+
+def _is_recall(line: ledger.Line) -> bool:
+    try:
+        return ledger.parse(line).get("kind") == "recall"
+    except ValueError:
+        return False
+
+
+def _hooks(store: Store) -> dict[str, dict[str, Any]]:
+    folder = store.folder / "hooks"
+    try:
+        names = sorted(e.name for e in os.scandir(folder) if e.name.endswith(".json"))
+    except OSError:
+        return {}
+    return {outside_name(folder, n.removesuffix(".json")): _load(folder / n) for n in names}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        seen = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return seen if isinstance(seen, dict) else {}
+
+
+def _plugin_errors() -> list[dict[str, Any]]:
+    from memtier_plugin import plugins
+
+    return [asdict(error) for error in plugins.load_errors()]

@@ -1,0 +1,176 @@
+"""Where things are on disk (design 4.1), made private and refused when they are not ours.
+
+Names of projects, agents and sessions come from outside.  They become file names by
+percent-encoding, upper case included, because some file systems fold case; a long one keeps its
+beginning and a hash, and its full form in the folder's ``.names`` file.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from memtier_plugin.errors import LedgerWriteError, UnsafePath
+
+LEDGERS: Final = ("episodic", "semantic", "procedural", "journal")
+PROJECT_JOURNAL: Final = "_project"
+_SAFE: Final = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+_LONGEST: Final = 120
+_NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
+OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def file_name(name: str) -> str:
+    """Return the file name that stands for a name from outside."""
+    encoded = "".join(
+        c if c in _SAFE else "".join(f"%{byte:02X}" for byte in c.encode("utf-8", "surrogatepass"))
+        for c in name
+    )
+    if not encoded or encoded[0] in "._":  # "_project" and hidden files are ours
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}" if encoded else "%"
+    if len(encoded) > _LONGEST:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        encoded = f"{encoded[: _LONGEST - 20]}~{digest}"
+    return encoded
+
+
+def outside_name(folder: Path, encoded: str) -> str:
+    """Return the name that a file name stands for; a long one is looked up in ``.names``."""
+    if encoded == PROJECT_JOURNAL:
+        return encoded
+    if "~" in encoded:
+        try:
+            for line in (folder / ".names").read_text("utf-8").splitlines():
+                record = json.loads(line)
+                if record["file"] == encoded:
+                    return str(record["name"])
+        except (OSError, ValueError, KeyError):
+            return encoded
+    return "" if encoded == "%" else unquote(encoded, errors="surrogatepass")
+
+
+def private_folder(home: Path, *parts: str) -> Path:
+    """Make (0700) and return a folder under the home, checking every step of the way.
+
+    Raises:
+        UnsafePath: a step is a symlink, not a folder, or belongs to somebody else.
+        LedgerWriteError: it cannot be made.
+    """
+    folder = home
+    for part in ("", *parts):
+        folder = folder / part if part else folder
+        try:
+            status = folder.lstat()
+        except FileNotFoundError:
+            try:
+                folder.mkdir(mode=0o700, parents=not part, exist_ok=True)
+                status = folder.lstat()
+            except OSError as error:
+                raise LedgerWriteError(f"cannot make the folder {folder}: {error}") from error
+        except OSError as error:
+            raise LedgerWriteError(f"cannot look at {folder}: {error}") from error
+        check_ours(folder, status, stat.S_IFDIR)
+    return folder
+
+
+def check_ours(path: Path, status: os.stat_result, kind: int) -> None:
+    """Refuse what is not of this kind or not this user's.
+
+    Raises:
+        UnsafePath: with what stands there instead.
+    """
+    if stat.S_ISLNK(status.st_mode):
+        raise UnsafePath(f"{path} is a symlink; MemTier keeps its data in real files only")
+    if stat.S_IFMT(status.st_mode) != kind:
+        raise UnsafePath(f"{path} is not a {'folder' if kind == stat.S_IFDIR else 'plain file'}")
+    if status.st_uid != os.geteuid():
+        raise UnsafePath(f"{path} belongs to user {status.st_uid}, not to you ({os.geteuid()})")
+
+
+def ledger_folder(home: Path, project: str, ledger: str, owner: str | None = None) -> Path:
+    """Make and return the folder of a ledger; ``owner`` is the agent for episodic and journal."""
+    parts = ["projects", file_name(project), ledger]
+    if owner is not None:
+        encoded = owner if owner == PROJECT_JOURNAL else file_name(owner)
+        parent = private_folder(home, *parts)
+        if "~" in encoded and outside_name(parent, encoded) != owner:
+            _remember_name(parent, encoded, owner)
+        parts.append(encoded)
+    return private_folder(home, *parts)
+
+
+def ledger_folders(folder: Path) -> Iterator[tuple[str, str | None, Path]]:
+    """Yield (ledger, owner, folder) for every ledger folder of a project, in a fixed order."""
+    for ledger in LEDGERS:
+        top = folder / ledger
+        if ledger in ("semantic", "procedural"):
+            if top.is_dir():
+                yield ledger, None, top
+            continue
+        try:
+            names = sorted(entry.name for entry in os.scandir(top) if entry.is_dir())
+        except OSError:
+            continue
+        for name in names:
+            yield ledger, outside_name(top, name), top / name
+
+
+def index_path(folder: Path) -> Path:
+    """Return where the project's index lives: beside the ledgers unless they are on a network.
+
+    SQLite's locks and its shared memory do not work across a network file system.
+    """
+    if not on_network(folder):
+        return folder / "index.sqlite3"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    return private_folder(cache, "memtier", name) / "index.sqlite3"
+
+
+def on_network(folder: Path) -> bool:
+    """Tell whether a folder lies on a network file system (known on Linux only)."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return False
+    best, kind = "", ""
+    for line in mounts:
+        _, point, fstype, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        inside = str(folder) == point or str(folder).startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fstype
+    return kind in _NETWORK
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a small file whole (0600): readers see the old text or the new, never a part.
+
+    Raises:
+        LedgerWriteError: it cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        os.replace(fresh, path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True) if error.errno != errno.EROFS else None
+        raise LedgerWriteError(f"cannot write {path}: {error}") from error
+
+
+def _remember_name(parent: Path, encoded: str, name: str) -> None:
+    line = json.dumps({"file": encoded, "name": name}) + "\n"
+    fd = os.open(parent / ".names", os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600)
+    try:
+        os.write(fd, line.encode("ascii"))
+    finally:
+        os.close(fd)

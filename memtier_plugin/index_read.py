@@ -1,0 +1,287 @@
+"""Reading the index: candidates and their context.
+
+Isolation is here, in the query: words and n-grams are stored by scope (an agent and a sender, or
+the shared tier), and only the scopes of the asker are ever opened.  Every read has a bound.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from memtier_plugin.bm25 import idf, saturation
+from memtier_plugin.index_records import IndexRecords, utf8
+
+MAX_TERMS: Final = 64  # distinct words of a query that are looked up, rarest first
+
+
+@dataclass(slots=True)
+class Match:
+    """What the words of a query found in some scopes.
+
+    ``tfs`` holds, for each row that was reached, the occurrences of each query term;
+    ``idfs`` has the terms that were read, rarest first; ``postings`` counts the rows read.
+    """
+
+    average: float = 0.0
+    idfs: dict[str, float] = field(default_factory=dict)
+    tfs: dict[int, dict[str, int]] = field(default_factory=dict)
+    lengths: dict[int, int] = field(default_factory=dict)
+    postings: int = 0
+    left_out: tuple[str, ...] = ()
+
+    def score(self, tfs: Mapping[str, float], length: float) -> float:
+        """Return the BM25 score of a document with these occurrences and this length."""
+        return sum(
+            self.idfs[term] * saturation(tf, length, self.average) for term, tf in tfs.items()
+        )
+
+    def scores(self) -> dict[int, float]:
+        """Return the BM25 score of every row that was reached."""
+        return {row: self.score(tfs, self.lengths[row]) for row, tfs in self.tfs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an item stands: what ranking needs to know of it besides its words."""
+
+    row: int
+    id: str
+    tier: str
+    session: int | None
+    turn: int
+    role: str
+    speaker: str | None
+    observed: float
+    length: int
+    weight: float
+
+
+class IndexReader(IndexRecords):
+    """Queries against one project's index, on one thread's connection."""
+
+    # -- who may see what ----------------------------------------------------------------------
+
+    def scopes(self, agent: str, sender: str | None, *, read_all: bool = False) -> list[int]:
+        """Return the scopes whose entries an asker may see."""
+        if read_all:
+            rows = self._db.execute(
+                "SELECT id FROM scopes WHERE agent <> '' ORDER BY agent, sender"
+            )
+        else:
+            rows = self._db.execute(
+                "SELECT id FROM scopes WHERE agent = ? AND sender = ?",
+                (utf8(agent), utf8(sender or "")),
+            )
+        return [int(row[0]) for row in rows]
+
+    def shared(self) -> list[int]:
+        """Return the scope of the facts that the whole project shares."""
+        return self.scopes("", None)
+
+    # -- words ---------------------------------------------------------------------------------
+
+    def match(self, scopes: Sequence[int], terms: Mapping[str, int], cap: int) -> Match:
+        """Look up words in these scopes, the rarest first, until ``cap`` postings are read.
+
+        Args:
+            terms: how often each word stands in the query.
+
+        A word that the cap cuts gives its newest rows; words after it are ``left_out`` (`fill`
+        adds them for the few rows that remain in the end).
+        """
+        found = Match()
+        if not scopes or not terms:
+            return found
+        documents, length = self._totals(scopes)
+        if not documents:
+            return found
+        found.average = max(1.0, length / documents)
+        frequencies = self._frequencies("terms", scopes, terms)
+        ordered = sorted(frequencies, key=lambda term: (frequencies[term], term))[:MAX_TERMS]
+        for place, term in enumerate(ordered):
+            room = cap - found.postings
+            if room <= 0:
+                found.left_out = tuple(ordered[place:])
+                break
+            found.idfs[term] = terms[term] * idf(documents, frequencies[term])
+            for row, tf, size in self._postings(scopes, term, room):
+                found.tfs.setdefault(row, {})[term] = tf
+                found.lengths[row] = size
+                found.postings += 1
+        for term in found.left_out:
+            found.idfs[term] = terms[term] * idf(documents, frequencies[term])
+        return found
+
+    def fill(self, found: Match, scopes: Sequence[int], rows: Collection[int]) -> None:
+        """Look up, for these rows only, the words that the cap left out."""
+        for term in found.left_out:
+            for scope in scopes:
+                for row in rows:
+                    for tf, length in self._db.execute(
+                        """SELECT tf, length FROM postings
+                           WHERE scope = ? AND term = ? AND item = ?""",
+                        (scope, term, row),
+                    ):
+                        found.tfs.setdefault(row, {})[term] = int(tf)
+                        found.lengths[row] = int(length)
+                        found.postings += 1
+
+    def match_grams(
+        self, scopes: Sequence[int], parts: Collection[str], cap: int
+    ) -> tuple[dict[int, float], int]:
+        """Return the summed idf of the n-grams that each row shares, and the postings read."""
+        documents, _ = self._totals(scopes) if scopes else (0, 0)
+        if not documents or not parts:
+            return {}, 0
+        frequencies = self._frequencies("gram_terms", scopes, dict.fromkeys(parts, 1))
+        scores: dict[int, float] = {}
+        read = 0
+        for part in sorted(frequencies, key=lambda part: (frequencies[part], part)):
+            if read + frequencies[part] > cap:
+                break
+            value = idf(documents, frequencies[part])
+            for scope in scopes:
+                for (row,) in self._db.execute(
+                    "SELECT doc FROM gram_postings WHERE term = ?", (f"{scope}.{part}",)
+                ):
+                    scores[int(row)] = scores.get(int(row), 0.0) + value
+                    read += 1
+        return scores, read
+
+    def _totals(self, scopes: Sequence[int]) -> tuple[int, int]:
+        documents = length = 0
+        for scope in scopes:
+            for entries, words in self._db.execute(
+                "SELECT entries, length FROM scopes WHERE id = ?", (scope,)
+            ):
+                documents += int(entries)
+                length += int(words)
+        return documents, length
+
+    def _frequencies(
+        self, table: str, scopes: Sequence[int], terms: Mapping[str, int]
+    ) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for term in terms:
+            for scope in scopes:
+                for (df,) in self._db.execute(
+                    f"SELECT df FROM {table} WHERE scope = ? AND term = ?",  # noqa: S608
+                    (scope, term),
+                ):
+                    found[term] = found.get(term, 0) + int(df)
+        return found
+
+    def _postings(
+        self, scopes: Sequence[int], term: str, limit: int
+    ) -> Iterator[tuple[int, int, int]]:
+        for scope in scopes:
+            rows = self._db.execute(
+                """SELECT item, tf, length FROM postings WHERE scope = ? AND term = ?
+                   ORDER BY item DESC LIMIT ?""",
+                (scope, term, limit),
+            )
+            for row in rows:
+                limit -= 1
+                yield row
+
+    # -- context -------------------------------------------------------------------------------
+
+    def places(self, rows: Iterable[int]) -> list[Place]:
+        """Return what ranking needs to know of these rows."""
+        return [
+            Place(*row)
+            for row in self._db.execute(
+                """SELECT row, id, tier, session, turn, role, speaker, observed, length,
+                          coalesce(weight, 0.0)
+                   FROM items LEFT JOIN states ON item = id
+                   WHERE indexed AND row IN (SELECT value FROM json_each(?))""",
+                (json.dumps(list(rows)),),
+            )
+        ]
+
+    def neighbours(
+        self, place: Place, scopes: Sequence[int], reach: int
+    ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Return (row, length) of the turns before and after in the session, nearest first."""
+        only = f"= {int(scopes[0])}" if len(scopes) == 1 else f"IN ({', '.join(map(str, scopes))})"
+        here = (place.session, place.observed, place.turn, place.id, reach)
+        before, after = (
+            self._db.execute(
+                f"""SELECT row, length FROM items
+                    WHERE session = ? AND (observed, turn, id) {sign} (?, ?, ?) AND indexed
+                      AND scope {only}
+                    ORDER BY observed {order}, turn {order}, id {order} LIMIT ?""",  # noqa: S608
+                here,
+            ).fetchall()
+            for sign, order in (("<", "DESC"), (">", "ASC"))
+        )
+        return before, after
+
+    def source_rows(self, facts: Sequence[str], scopes: Sequence[int]) -> dict[str, list[int]]:
+        """Return, for each fact, the rows of its source entries that the asker may see."""
+        found: dict[str, list[int]] = {}
+        for fact in facts:
+            found[fact] = [
+                int(row)
+                for (row,) in self._db.execute(
+                    """SELECT row FROM sources JOIN items ON items.id = entry
+                       WHERE fact = ? AND indexed AND scope IN (SELECT value FROM json_each(?))
+                       GROUP BY row ORDER BY min(place), row""",
+                    (fact, json.dumps(scopes)),
+                )
+            ]
+        return found
+
+    def sessions_of(self, fact: str, scopes: Sequence[int]) -> list[int]:
+        """Return the sessions a fact comes from that hold an entry the asker may see."""
+        rows = self._db.execute(
+            """SELECT sessions.id FROM sources
+               JOIN sessions ON sessions.agent = sources.agent AND name = sources.session
+               WHERE fact = ?1 AND EXISTS (
+                 SELECT 1 FROM items WHERE session = sessions.id AND indexed
+                   AND scope IN (SELECT value FROM json_each(?2)))
+               GROUP BY sessions.id ORDER BY min(place), name""",
+            (fact, json.dumps(scopes)),
+        )
+        return [int(row[0]) for row in rows]
+
+    def in_sessions(
+        self, scopes: Sequence[int], sessions: Sequence[int] | None, limit: int
+    ) -> list[int]:
+        """Return the newest visible rows, of some sessions or (None) of all."""
+        inside = "" if sessions is None else "AND session IN (SELECT value FROM json_each(?))"
+        wanted = () if sessions is None else (json.dumps(sessions),)
+        rows = self._db.execute(
+            f"""SELECT row FROM items WHERE indexed
+                AND scope IN (SELECT value FROM json_each(?)) {inside}
+                ORDER BY row DESC LIMIT ?""",  # noqa: S608
+            (json.dumps(scopes), *wanted, limit),
+        )
+        return [int(row[0]) for row in rows]
+
+    def without_vector(self, model: str, limit: int) -> list[tuple[int, str]]:
+        """Return (row, text) of indexed items that a model has not embedded, newest first."""
+        rows = self._db.execute(
+            """SELECT row, tier, data FROM items WHERE indexed AND NOT EXISTS
+                 (SELECT 1 FROM vectors WHERE item = row AND model = ?)
+               ORDER BY row DESC LIMIT ?""",
+            (model, limit),
+        )
+        return [
+            (int(row), str(json.loads(data)["content" if tier == "episodic" else "text"]))
+            for row, tier, data in rows
+        ]
+
+    def distances(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:
+        """Return the cosine distance of these rows' vectors to a query vector (sqlite-vec)."""
+        return {
+            int(row): float(distance)
+            for row, distance in self._db.execute(
+                """SELECT item, vec_distance_cosine(vector, ?) FROM vectors
+                   WHERE model = ? AND item IN (SELECT value FROM json_each(?))""",
+                (query, model, json.dumps(list(rows))),
+            )
+        }

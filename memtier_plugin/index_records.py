@@ -1,0 +1,244 @@
+"""Reading the index: whole records with their current state, and what the journal says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memtier_plugin.folding import State
+from memtier_plugin.records import Entry, Fact, JournalEvent, Source
+
+if TYPE_CHECKING:
+    import apsw
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An item as it is kept, with its ledger line and its current state."""
+
+    item: Entry | Fact
+    row: int
+    file: str
+    line: int
+    state: State
+
+
+class IndexRecords:
+    """Records of one project's index, on one thread's connection."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        # Any: the types of a row are those of its query, which no checker can read.
+        self._db: Any = connection
+
+    def stored(self, rows: Sequence[int]) -> dict[int, Stored]:
+        """Return the records of these rows."""
+        found = {}
+        for row, tier, data, owner, path, line, *state in self._db.execute(
+            """SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
+                      superseded_by, valid_to
+               FROM items JOIN files ON files.id = file LEFT JOIN states ON item = items.id
+               WHERE row IN (SELECT value FROM json_each(?))""",
+            (json.dumps(list(rows)),),
+        ):
+            record = json.loads(data)
+            item: Entry | Fact
+            weight, promoted, forgotten, by, until = state
+            if tier == "episodic":
+                record |= {"promoted": bool(promoted), "cognitive_weight": weight or 0.0}
+                item = Entry.from_json(record, owner=owner)
+            else:
+                item = Fact.from_json({"tier": tier, **record})
+            current = State(weight or 0.0, bool(promoted), bool(forgotten), by, until)
+            found[int(row)] = Stored(item, int(row), str(path), int(line), current)
+        return found
+
+    def rows_of(self, ids: Iterable[str]) -> dict[str, int]:
+        """Return the rows of the ids that the index knows."""
+        return {
+            str(identity): int(row)
+            for identity, row in self._db.execute(
+                "SELECT id, row FROM items WHERE id IN (SELECT value FROM json_each(?))",
+                (json.dumps([utf8(i) for i in ids]),),
+            )
+        }
+
+    def ids_starting(self, prefix: str, limit: int = 2) -> list[str]:
+        """Return ids that begin so; the short ids shown to people end the id, so either end."""
+        return [
+            str(row[0])
+            for row in self._db.execute(
+                "SELECT id FROM items WHERE id LIKE ?1 || '%' OR id LIKE '%' || ?1 LIMIT ?2",
+                (prefix, limit),
+            )
+        ]
+
+    def ids_in_session(self, agent: str, session: str) -> list[str]:
+        """Return the ids of an agent's entries of one session, in order."""
+        rows = self._db.execute(
+            """SELECT items.id FROM items JOIN sessions ON sessions.id = session
+               WHERE agent = ? AND name = ? ORDER BY observed, turn, items.id""",
+            (utf8(agent), utf8(session)),
+        )
+        return [str(row[0]) for row in rows]
+
+    def sources(self, fact: str) -> list[Source]:
+        """Return a fact's sources, its own first, then those of later promotions."""
+        rows = self._db.execute(
+            """SELECT sources.agent, sources.session, entry, path, line FROM sources
+               LEFT JOIN items ON items.id = entry LEFT JOIN files ON files.id = file
+               WHERE fact = ? GROUP BY entry ORDER BY min(place), entry""",
+            (fact,),
+        )
+        return [Source(agent=a, session=s, entry=e, file=f, line=n) for a, s, e, f, n in rows]
+
+    def facts_resting_on(self, entries: Collection[str]) -> list[str]:
+        """Return the facts all of whose sources are among these entries or already forgotten."""
+        rows = self._db.execute(
+            """SELECT fact FROM sources LEFT JOIN states ON item = entry
+               WHERE fact IN (SELECT fact FROM sources
+                              WHERE entry IN (SELECT value FROM json_each(?1)))
+               GROUP BY fact
+               HAVING sum(entry NOT IN (SELECT value FROM json_each(?1))
+                          AND NOT coalesce(forgotten, 0)) = 0
+               ORDER BY fact""",
+            (json.dumps(list(entries)),),
+        )
+        return [str(row[0]) for row in rows]
+
+    def facts_about(self, subject: str, relation: str) -> list[Stored]:
+        """Return the active facts of a (normalised) subject and relation, oldest first."""
+        rows = [
+            int(row)
+            for (row,) in self._db.execute(
+                """SELECT items.row FROM facts JOIN items ON items.row = facts.row
+                   WHERE subject = ? AND relation = ? AND indexed ORDER BY items.id""",
+                (utf8(subject), utf8(relation)),
+            )
+        ]
+        stored = self.stored(rows)
+        return [stored[row] for row in rows]
+
+    def all_facts(self, *, include_superseded: bool = False) -> list[Stored]:
+        """Return every fact, oldest first; forgotten ones never."""
+        rows = [
+            int(row)
+            for (row,) in self._db.execute(
+                f"""SELECT row FROM items LEFT JOIN states ON item = id WHERE tier <> 'episodic'
+                    AND coalesce(forgotten, 0) = 0
+                    AND (indexed OR {int(include_superseded)}) ORDER BY id"""  # noqa: S608
+            )
+        ]
+        stored = self.stored(rows)
+        return [stored[row] for row in rows]
+
+    # -- journal, positions --------------------------------------------------------------------
+
+    def event(self, identity: str) -> JournalEvent | None:
+        """Return a journal event by its id."""
+        for (data,) in self._db.execute("SELECT data FROM events WHERE id = ?", (identity,)):
+            return _event(data)
+        return None
+
+    def events_of_run(self, agent: str, run: str, kind: str) -> list[JournalEvent]:
+        """Return a run's events of one kind, in order."""
+        rows = self._db.execute(
+            """SELECT data FROM events WHERE agent = ? AND run = ? AND kind = ?
+               ORDER BY stamp, id""",
+            (utf8(agent), utf8(run), kind),
+        )
+        return [_event(data) for (data,) in rows]
+
+    def events_of_kind(self, kind: str, limit: int) -> list[JournalEvent]:
+        """Return the newest events of a kind, newest first."""
+        rows = self._db.execute(
+            "SELECT data FROM events WHERE kind = ? ORDER BY stamp DESC, id DESC LIMIT ?",
+            (kind, limit),
+        )
+        return [_event(data) for (data,) in rows]
+
+    def state(self, identity: str) -> State:
+        """Return an item's current state."""
+        for weight, promoted, forgotten, by, until in self._db.execute(
+            """SELECT weight, promoted, forgotten, superseded_by, valid_to FROM states
+               WHERE item = ?""",
+            (utf8(identity),),
+        ):
+            return State(weight, bool(promoted), bool(forgotten), by, until)
+        return State()
+
+    def last_turn(self, agent: str, session: str) -> int:
+        """Return the highest turn of a session; 0 when it has none."""
+        return self._count(
+            """SELECT coalesce(max(turn), 0) FROM items JOIN sessions ON sessions.id = session
+               WHERE agent = ? AND name = ?""",
+            (utf8(agent), utf8(session)),
+        )
+
+    def known_keys(self, keys: Collection[str]) -> set[str]:
+        """Return those of these entry keys that are stored."""
+        rows = self._db.execute(
+            "SELECT key FROM items WHERE key IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(keys)),),
+        )
+        return {str(row[0]) for row in rows}
+
+    def cursors(self) -> dict[str, int]:
+        """Return how far each episodic ledger file was consolidated, in bytes."""
+        return {
+            str(path): int(at) for path, at in self._db.execute("SELECT path, offset FROM cursors")
+        }
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers that `status` shows."""
+        one = self._count
+        return {
+            "entries": one("SELECT count(*) FROM items WHERE tier = 'episodic'"),
+            "facts": one("SELECT count(*) FROM items WHERE tier <> 'episodic' AND indexed"),
+            "sessions": one("SELECT count(*) FROM sessions"),
+            "forgotten": one("SELECT count(*) FROM states WHERE forgotten"),
+            "files": one("SELECT count(*) FROM files"),
+            "bad_lines": one("SELECT count(*) FROM bad_lines"),
+        }
+
+    def bad_lines(self, limit: int = 50) -> list[tuple[str, int, str]]:
+        """Return (file, line, reason) of lines that could not be read."""
+        found: list[tuple[str, int, str]] = self._db.execute(
+            """SELECT path, line, reason FROM bad_lines JOIN files ON files.id = file
+               ORDER BY path, line LIMIT ?""",
+            (limit,),
+        ).fetchall()
+        return found
+
+    def notices(self, limit: int = 20) -> list[tuple[str, str, str]]:
+        """Return (when, file, what) of the newest surprises in the ledgers."""
+        found: list[tuple[str, str, str]] = self._db.execute(
+            "SELECT at, path, what FROM notices ORDER BY at DESC LIMIT ?", (limit,)
+        ).fetchall()
+        return found
+
+    def last_seen(self) -> list[tuple[str, str, str]]:
+        """Return (agent, "stored" or "recalled", when) of each agent's newest run and recall."""
+        stored = self._db.execute(
+            """SELECT agent, 'stored', max(observed) FROM items
+               JOIN sessions ON sessions.id = session GROUP BY agent"""
+        ).fetchall()
+        recalled = self._db.execute(
+            "SELECT agent, 'recalled', max(stamp) FROM events WHERE kind = 'recall' GROUP BY agent"
+        ).fetchall()
+        return [*stored, *recalled]
+
+    def _count(self, sql: str, values: tuple[Any, ...] = ()) -> int:
+        for (number,) in self._db.execute(sql, values):
+            return int(number)
+        return 0
+
+
+def _event(data: Any) -> JournalEvent:
+    return JournalEvent.from_json(json.loads(data))
+
+
+def utf8(text: str) -> str:
+    """Return text that SQLite takes: without the lone surrogates that JSON allows."""
+    return text.encode("utf-8", "replace").decode("utf-8")

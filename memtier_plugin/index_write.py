@@ -1,0 +1,254 @@
+"""The index follows the ledgers: catching up is the only way anything enters it (design 4.5).
+
+Every file is read from where it was left; one that is no longer the file that was read is
+dropped and read from zero in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from memtier_plugin import ledger
+from memtier_plugin.home import ledger_folders
+from memtier_plugin.index_items import Batch, IndexItems
+from memtier_plugin.index_records import utf8
+from memtier_plugin.ledger import Line, Mark
+from memtier_plugin.records import Entry, Fact, JournalEvent, to_iso
+from memtier_plugin.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    import apsw
+
+CHUNK: Final = 256 * 1024  # bytes of ledger in one transaction, so that nobody waits long
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFile:
+    """One ledger file: where it is, which ledger it belongs to, and whose."""
+
+    path: Path
+    name: str  # relative to the project's folder
+    ledger: str
+    owner: str | None
+
+
+def ledger_files(folder: Path, *, newest: int | None = None) -> list[LedgerFile]:
+    """Return a project's ledger files, or only the newest few of each ledger folder."""
+    found = []
+    for kind, owner, where in ledger_folders(folder):
+        paths = ledger.day_files(where)[-newest:] if newest else ledger.day_files(where)
+        found += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
+    return found
+
+
+def read_mark(connection: apsw.Connection, name: str) -> Mark | None:
+    """Return how far a ledger file was read into this index."""
+    for row in connection.execute(
+        "SELECT device, inode, offset, lines, tail, mtime_ns FROM files WHERE path = ?", (name,)
+    ):
+        return Mark(*row)
+    return None
+
+
+def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
+    """Tell, by one stat, whether a ledger file has changed since it was read."""
+    mark = read_mark(connection, file.name)
+    try:
+        status = file.path.lstat()
+    except FileNotFoundError:
+        return mark is not None
+    return mark is None or (
+        (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        != (mark.device, mark.inode, mark.offset, mark.mtime_ns)
+        # A torn tail keeps the size above the offset: nothing to read until it is ended.
+        and not _only_torn(file.path, mark, status.st_size, status.st_mtime_ns)
+    )
+
+
+def _only_torn(path: Path, mark: Mark, size: int, mtime_ns: int) -> bool:
+    return size > mark.offset and mtime_ns == mark.mtime_ns
+
+
+class IndexWriter(IndexItems):
+    """Brings one project's index up to date with its ledgers."""
+
+    def __init__(self, connection: apsw.Connection, folder: Path, tokenizer: Tokenizer) -> None:
+        super().__init__(connection, tokenizer)
+        self._folder = folder
+
+    def catch_up(
+        self,
+        files: Iterable[LedgerFile],
+        *,
+        budget: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Read what is new in these files and return the number of lines.
+
+        Args:
+            budget: stop after about this many bytes; what is left is for the next time.
+            progress: called with the bytes of each step.
+
+        Raises:
+            apsw.BusyError: another process keeps the index locked.
+            UnsafePath, LedgerError: a file cannot be read; those before it are in.
+        """
+        count = 0
+        for file in files:
+            while is_behind(self._db, file) and (budget is None or budget > 0):
+                lines, size = self._step(file)
+                count += lines
+                budget = None if budget is None else budget - size
+                if progress:
+                    progress(size)
+                if not size:
+                    break
+        return count
+
+    def sweep(self, *, progress: Callable[[int], None] | None = None) -> int:
+        """Read everything new, and drop the rows of files that are gone."""
+        files = ledger_files(self._folder)
+        present = {file.name for file in files}
+        gone = [
+            LedgerFile(self._folder / str(name), str(name), str(kind), None)
+            for name, kind in self._db.execute("SELECT path, ledger FROM files").fetchall()
+            if name not in present
+        ]
+        return self.catch_up([*gone, *files], progress=progress)
+
+    def _step(self, file: LedgerFile) -> tuple[int, int]:
+        """Read one chunk of one file in one transaction; return lines and bytes."""
+        with self._transaction() as batch:
+            mark = read_mark(self._db, file.name)  # again: another process may have been here
+            if mark and (change := ledger.check(file.path, mark)):
+                self._drop(file.name, batch)
+                self._notice(file.name, change)
+                if change == "deleted":
+                    return 0, 0
+                # From zero to the end in this one transaction: a reader sees the old or the new.
+                lines, fresh = ledger.read(file.path)
+            else:
+                lines, fresh = ledger.read(file.path, mark, CHUNK)
+            number = self._save_mark(file, fresh)
+            for line in lines:
+                self._ingest(file, number, line, batch)
+        return len(lines), sum(len(line.data) for line in lines)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Batch]:
+        batch = Batch()
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield batch
+            self.settle(batch)
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _save_mark(self, file: LedgerFile, mark: Mark) -> int:
+        rows = self._db.execute(
+            """INSERT INTO files(path, ledger, owner, device, inode, offset, lines, tail, mtime_ns)
+               VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)
+               ON CONFLICT(path) DO UPDATE SET device = excluded.device, inode = excluded.inode,
+                 offset = excluded.offset, lines = excluded.lines, tail = excluded.tail,
+                 mtime_ns = excluded.mtime_ns RETURNING id""",
+            (
+                file.name,
+                file.ledger,
+                file.owner,
+                mark.device,
+                mark.inode,
+                mark.offset,
+                mark.lines,
+                mark.tail,
+                mark.mtime_ns,
+            ),
+        )
+        return int(rows.fetchone()[0])
+
+    def _notice(self, name: str, change: str) -> None:
+        now = to_iso(datetime.now(UTC))
+        what = f"{change} by somebody else; its rows were dropped and read anew"
+        self._db.execute("INSERT INTO notices VALUES(?, ?, ?)", (now, name, what))
+
+    # -- one line in ---------------------------------------------------------------------------
+
+    def _ingest(self, file: LedgerFile, number: int, line: Line, batch: Batch) -> None:
+        if not line.data.strip():
+            return
+        try:
+            record = ledger.parse(line)
+            if file.ledger == "journal":
+                self.add_event(JournalEvent.from_json(record), number, line, batch)
+            elif file.ledger == "episodic":
+                entry = Entry.from_json(record, owner=file.owner)
+                if entry.agent_id != file.owner:
+                    raise ValueError(f"it says agent {entry.agent_id!r}, not {file.owner!r}")
+                self.add_entry(entry, number, line, batch)
+            else:
+                record.setdefault("tier", file.ledger)
+                self.add_fact(Fact.from_json(record), number, line, batch)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            reason = f"{type(error).__name__}: {error}"[:200]
+            self._db.execute(
+                "INSERT OR REPLACE INTO bad_lines VALUES(?, ?, ?)",
+                (number, line.number, utf8(reason)),
+            )
+
+    # -- one file out --------------------------------------------------------------------------
+
+    def _drop(self, name: str, batch: Batch) -> None:
+        number = self._db.execute("SELECT id FROM files WHERE path = ?", (name,)).fetchone()[0]
+        for row, identity, tier in self._db.execute(
+            "SELECT row, id, tier FROM items WHERE file = ?", (number,)
+        ).fetchall():
+            self.set_indexed(int(row), False, batch)
+            self._db.execute("DELETE FROM items WHERE row = ?", (row,))
+            self._db.execute("DELETE FROM vectors WHERE item = ?", (row,))
+            if tier != "episodic":
+                self._db.execute("DELETE FROM facts WHERE id = ?", (identity,))
+                self._db.execute("DELETE FROM sources WHERE via = ?", (identity,))
+            batch.touched.add(str(identity))
+        for event, kind in self._db.execute(
+            "SELECT id, kind FROM events WHERE file = ?", (number,)
+        ).fetchall():
+            for (item,) in self._db.execute(
+                "SELECT item FROM touches WHERE event = ?", (event,)
+            ).fetchall():
+                batch.touched.add(str(item))
+            self._db.execute("DELETE FROM touches WHERE event = ?", (event,))
+            if kind == "promote":
+                for (fact,) in self._db.execute(
+                    "DELETE FROM sources WHERE via = ? RETURNING fact", (event,)
+                ).fetchall():
+                    batch.touched.add(str(fact))
+        self._db.execute("DELETE FROM events WHERE file = ?", (number,))
+        self._db.execute("DELETE FROM bad_lines WHERE file = ?", (number,))
+        self._db.execute("DELETE FROM files WHERE id = ?", (number,))
+
+    # -- vectors -------------------------------------------------------------------------------
+
+    def add_vectors(self, model: str, vectors: Iterable[tuple[int, bytes]]) -> None:
+        """Keep the embeddings that a model made of items, as little-endian float32."""
+        with self._transaction():
+            self._db.executemany(
+                """INSERT OR REPLACE INTO vectors
+                   SELECT row, ?2, ?3 FROM items WHERE row = ?1 AND indexed""",
+                [(row, model, vector) for row, vector in vectors],
+            )
+
+
+def metadata(connection: apsw.Connection) -> dict[str, Any]:
+    """Return what the index says of itself."""
+    return {str(key): value for key, value in connection.execute("SELECT key, value FROM meta")}
+
+
+def set_metadata(connection: apsw.Connection, key: str, value: str) -> None:
+    """Keep one thing that the index says of itself."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))

@@ -1,0 +1,449 @@
+"""MemTier: record runs, recall from them, learn from their outcomes.  Where the parts meet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Self
+
+from memtier_plugin import browsing, forgetting, health, plugins
+from memtier_plugin.attribution import reward
+from memtier_plugin.consolidation import ConsolidationReport, Consolidator
+from memtier_plugin.crediting import settle
+from memtier_plugin.errors import NotFound, Paused
+from memtier_plugin.forgetting import Forgotten
+from memtier_plugin.home import private_folder, write_private
+from memtier_plugin.messages import parse_messages
+from memtier_plugin.packing import clean
+from memtier_plugin.recalling import Recaller, aware
+from memtier_plugin.records import (
+    Entry,
+    Fact,
+    FactDraft,
+    JournalEvent,
+    Message,
+    Purpose,
+    Recall,
+    new_id,
+    to_iso,
+)
+from memtier_plugin.redaction import Redactor
+from memtier_plugin.settings import Settings, home_path, load_settings
+from memtier_plugin.store import Run, Store
+from memtier_plugin.tokens import plain_words
+
+REMEMBERED: Final = "remembered"  # the session of what somebody asked to be kept
+_REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a finished run: the new entries, its reward, and each item's credit."""
+
+    entries: list[Entry]
+    reward: float
+    credits: Mapping[str, float]
+
+
+class MemTier:
+    """The memory of one agent in one project; safe to share between threads."""
+
+    def __init__(
+        self, home: Path, project: str, agent_id: str, settings: Settings, clock: Clock
+    ) -> None:
+        self.home = home
+        self.project = project
+        self.agent_id = agent_id
+        self.settings = settings
+        self.store = Store(home, project, settings)
+        self._clock = clock
+        self._mutex = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        home: str | Path | None = None,
+        project: str = "default",
+        agent_id: str = "main",
+        settings: Settings | Mapping[str, Any] | None = None,
+        *,
+        workspace: Path | None = None,
+        create: bool = True,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Open a project's memory for an agent.
+
+        Args:
+            home: ``MEMTIER_HOME`` or ``~/.memtier`` when None.
+            settings: finished settings, or overrides of single keys ("retrieval.k": 8).
+            workspace: a folder that may hold a ``.memtier.yaml``.
+            create: make the project's folder if there is none.
+            clock: what "now" is; the system's UTC time when None.
+
+        Raises:
+            SettingsError: a configuration file or key is wrong.
+            NotFound: there is no such project and ``create`` is off.
+            UnsafePath, LedgerWriteError: the home is not ours, or cannot be made.
+        """
+        where = home_path(home)
+        if not isinstance(settings, Settings):
+            settings = load_settings(where, project, workspace, settings)
+        memory = cls(where, project, agent_id, settings, clock or _now)
+        if not memory.folder.is_dir():
+            if not create:
+                raise NotFound(
+                    f"there is no project {project!r} in {where}; `memtier init` makes one"
+                )
+            private_folder(where, "projects", memory.folder.name)
+        return memory
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the index; the ledgers need no closing."""
+        self.store.close()
+
+    @property
+    def folder(self) -> Path:
+        """The project's folder."""
+        return self.store.folder
+
+    @cached_property
+    def _redactor(self) -> Redactor:
+        redaction = self.settings.redaction
+        return Redactor(redaction.allow, redaction.enabled, plugins.redact_spans)
+
+    @cached_property
+    def _recaller(self) -> Recaller:
+        return Recaller(self.store, self.agent_id, self._redactor, self._clock)
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def record(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        *,
+        session_id: str,
+        run_id: str | None = None,
+        sender: str | None = None,
+        observed_at: datetime | None = None,
+        parent: str | None = None,
+    ) -> list[Entry]:
+        """Write a run's messages to the agent's ledger and return the new entries.
+
+        Secrets are masked first.  Giving the same run again adds only what is new; without a
+        ``run_id`` one is made, and a second delivery cannot be recognised.
+
+        Raises:
+            MessageError: one of them is no message; nothing was written.
+            LedgerError: nothing was written.
+            Paused: the project is switched off.
+        """
+        self._refuse_when_paused()
+        run = Run(
+            agent=self.agent_id,
+            session=session_id,
+            run=run_id or new_id(),
+            sender=sender,
+            parent=parent,
+            observed_at=aware(observed_at),
+        )
+        parsed = parse_messages(messages)
+        prepared = [
+            (place, *self._prepared(message))
+            for place, message in enumerate(parsed)
+            if message.content.strip() or message.tool_calls
+        ]
+        tainted = any(message.origin == "external" for message in parsed)
+        return self.store.add_entries(run, prepared, self._clock(), tainted=tainted)
+
+    def _prepared(self, message: Message) -> tuple[Message, bool]:
+        """Return a message as it is written: without our block, masked, a tool result capped."""
+        content = clean(message.content) if message.role == "user" else message.content
+        calls = [f"[tool call: {call.name} {call.arguments}]" for call in message.tool_calls]
+        content = self._redactor.redact("\n".join([content, *calls] if content else calls)).text
+        cap = self.settings.ledger.tool_result_chars
+        truncated = message.role == "tool" and len(content) > cap
+        if truncated:
+            content = f"{content[:cap]}\n[... {len(content) - cap} characters left out]"
+        return replace(message, content=content), truncated
+
+    def end_run(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        *,
+        session_id: str,
+        run_id: str | None = None,
+        recall_ids: Collection[str] | None = None,
+        sender: str | None = None,
+        observed_at: datetime | None = None,
+        parent: str | None = None,
+        error: str | None = None,
+    ) -> RunResult:
+        """Record a finished run and credit or blame what was injected into it (eq. 1).
+
+        Args:
+            recall_ids: the recalls of this run; by default those that named its ``run_id``, or
+                without one those of the session since its last run.
+            error: why the run failed; a failed run earns nobody a reward.
+
+        Raises:
+            as `record`.
+        """
+        parsed = parse_messages(messages)
+        run = run_id or new_id()
+        entries = self.record(
+            parsed, session_id=session_id, run_id=run, sender=sender,
+            observed_at=observed_at, parent=parent,
+        )  # fmt: skip
+        outcome = reward([m.tool for m in parsed if m.tool])
+        outcome = min(outcome, 0.0) if error else outcome
+        recalls = self._recaller.injected_into(run_id, session_id, recall_ids)
+        credits = settle(self.store, self._event, run, outcome, recalls, parsed)
+        self.store.journal(credits)
+        return RunResult(entries, outcome, {e.data["item"]: e.data["delta"] for e in credits})
+
+    def add_facts(self, facts: Iterable[Fact | FactDraft]) -> list[Fact]:
+        """Add facts to the project's shared tier and return those that are new.
+
+        A fact that is there already is not added twice; one of a single-valued relation
+        supersedes older values of the same agent, or of the user (design 4.4).
+
+        Raises:
+            LedgerError: nothing was written.
+            IndexProblem: what is there already cannot be known.
+        """
+        self._refuse_when_paused()
+        return self._consolidator.add(facts).added
+
+    def remember(
+        self, text: str, *, session_id: str = REMEMBERED, sender: str | None = None
+    ) -> Fact:
+        """Keep what somebody asked to be kept, as an entry and a fact that rests on it.
+
+        Raises:
+            MessageError: there is no text.
+            as `record` and `add_facts`.
+        """
+        [message] = parse_messages([{"role": "user", "content": text.strip() or None}])
+        if not message.content:
+            raise NotFound("there is no text to remember")
+        # The run is the text's own: remembering the same words again adds nothing.
+        run = f"remember:{'-'.join(plain_words(text))[:200]}"
+        entries = self.record([message], session_id=session_id, run_id=run, sender=sender)
+        known = [f for f in self.facts() if f.relation == "remember" and f.value == text.strip()]
+        if known and not entries:
+            return known[0]
+        if not entries:
+            raise NotFound(f"{text[:40]!r} was forgotten once; write it differently to keep it")
+        return self._consolidator.remember(entries[0])
+
+    @property
+    def _consolidator(self) -> Consolidator:
+        return Consolidator(self.store, self.agent_id, self._clock)
+
+    def consolidate(self, limit: int | None = None) -> ConsolidationReport:
+        """Turn entries not looked at yet into facts, of every agent of the project.
+
+        Raises:
+            LedgerError: another process consolidates this project, or nothing could be written.
+            IndexProblem: what is there already cannot be known.
+        """
+        self._refuse_when_paused()
+        return self._consolidator.run(limit or self.settings.consolidation.batch)
+
+    def forget(
+        self, *, ids: Iterable[str] = (), session: str | None = None, dry_run: bool = False
+    ) -> Forgotten:
+        """Hide entries and facts everywhere, and the facts that rest on them alone.
+
+        The ledger keeps its lines (`purge` will not); giving them again does not bring them back.
+
+        Raises:
+            NotFound: an id, or the session, is not known.
+            LedgerError, IndexProblem: nothing was hidden.
+        """
+        found = forgetting.find(self.store, self.agent_id, ids, session)
+        hidden = [*found.ids, *found.facts]
+        if hidden and not dry_run:
+            event = self._event("forget", None, items=hidden, session=session)
+            self.store.journal([event], shared=True)
+        return found
+
+    # -- recall --------------------------------------------------------------------------------
+
+    def recall(
+        self,
+        query: str,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        purpose: Purpose = "search",
+        k: int | None = None,
+        token_budget: int | None = None,
+        at: datetime | None = None,
+        sender: str | None = None,
+        deadline_ms: float | None = None,
+    ) -> Recall:
+        """Find what matters for a query and pack it into a block for a prompt.
+
+        Args:
+            purpose: ``inject`` is credited when its run ends, and leaves tool and external
+                text out of the block.
+            at: what "now" is, for ages; the newest possible when None.
+            sender: on a shared channel, whose entries may be seen.
+            deadline_ms: answer by then with what is ready, labelled.
+
+        Raises:
+            IndexProblem: the index cannot be used; the message has the remedy.
+        """
+        return self._recaller.recall(
+            query,
+            session_id=session_id,
+            run_id=run_id,
+            purpose=purpose,
+            k=k,
+            token_budget=token_budget,
+            at=at,
+            sender=sender,
+            deadline_ms=deadline_ms,
+        )
+
+    def explain(self, recall_id: str) -> dict[str, Any]:
+        """Return why a recall chose what it chose, as it was journalled then.
+
+        Beside it stand the current weights, the texts, and the credits of its run.
+
+        Raises:
+            NotFound: the journal has no such recall (they are kept `journal.retention_days`).
+        """
+        return self._recaller.explain(recall_id)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def entries(
+        self,
+        *,
+        agent: str | None = None,
+        date: str | None = None,
+        session: str | None = None,
+        after_id: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Entry]:
+        """Yield entries from the ledgers in the order written, with their current values.
+
+        Args:
+            agent: only this agent's; every agent's when None (for the person at the machine).
+            date: only this UTC day's, as 2026-11-21.
+            after_id: only entries written after this one.
+        """
+        self.store.refresh(self.agent_id, wait_ms=500, read_all=True)
+        found = browsing.entries(
+            self.store, agent=agent, date=date, session=session, after_id=after_id
+        )
+        return islice(found, limit)
+
+    def events(self, *, kinds: Collection[str], limit: int = 1000) -> list[JournalEvent]:
+        """Return the project's newest journal events of these kinds, oldest first."""
+        reader = self.store.reader()
+        found = [event for kind in kinds for event in reader.events_of_kind(kind, limit)]
+        return sorted(found, key=lambda event: (event.timestamp, event.id))[-limit:]
+
+    def facts(self, *, include_superseded: bool = False) -> list[Fact]:
+        """Return the project's facts, oldest first; superseded ones carry their ``valid_to``."""
+        self.store.refresh(self.agent_id, wait_ms=500)
+        return browsing.facts(self.store, include_superseded=include_superseded)
+
+    def fact(self, fact_id: str) -> tuple[Fact, list[Entry]]:
+        """Return a fact and the source entries that this agent may see.
+
+        Raises:
+            NotFound: there is no such fact.
+        """
+        self.store.refresh(self.agent_id, wait_ms=500)
+        found, sources = browsing.fact(self.store, fact_id)
+        mine = self._recaller.reads_all
+        return found, [entry for entry in sources if mine or entry.agent_id == self.agent_id]
+
+    def status(self) -> dict[str, Any]:
+        """Return how things stand: what was stored and recalled last, and what is degraded."""
+        return health.status(self.store, self._clock())
+
+    def doctor(self) -> list[health.Finding]:
+        """Check the home, the ledgers, the index and the settings, and name each remedy."""
+        return health.doctor(self.store, self._clock())
+
+    def note_hook(self, host_agent: str, hook: str, ok: bool, error: str | None = None) -> None:
+        """Keep, for `status`, that a hook ran for an agent, or why it failed.
+
+        Raises:
+            LedgerWriteError: the home cannot be written.
+        """
+        with self._mutex:
+            health.note_hook(self.store, host_agent, hook, error if not ok else None, self._clock())
+
+    # -- keeping -------------------------------------------------------------------------------
+
+    def catch_up(self, full: bool = True) -> int:
+        """Bring the index up to date and return the lines read; without ``full`` within bounds."""
+        if full:
+            lines = self.store.sweep()
+            while self._recaller.embed_missing(1000):
+                pass
+            return lines
+        self.store.refresh(self.agent_id, wait_ms=_REFRESH_MS)
+        return 0
+
+    def reindex(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """Build the index anew from the ledgers and swap it in.
+
+        Args:
+            progress: called with (bytes done, bytes in all).
+        """
+        lines = self.store.reindex(progress)
+        return {"lines": lines, **self.store.reader().counts()}
+
+    def expire_recalls(self) -> int:
+        """Drop journalled recalls older than `journal.retention_days`; return how many."""
+        return health.expire_recalls(self.store, self._clock())
+
+    @property
+    def paused(self) -> bool:
+        """Whether `memtier off` holds for this project."""
+        return self.store.paused
+
+    def pause(self) -> None:
+        """Stop recording and recalling in this project."""
+        write_private(self.folder / "OFF", f"switched off at {to_iso(self._clock())}\n")
+
+    def resume(self) -> None:
+        """Record and recall again."""
+        (self.folder / "OFF").unlink(missing_ok=True)
+
+    def _refuse_when_paused(self) -> None:
+        if self.paused:
+            raise Paused(f"project {self.project!r} is off; `memtier on` switches it on")
+
+    def _event(self, kind: str, run: str | None, **data: Any) -> JournalEvent:
+        return JournalEvent(
+            id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self.agent_id,
+            run_id=run, data=data,
+        )  # fmt: skip
+
+
+Clock = Callable[[], datetime]
+
+
+def _now() -> datetime:
+    # Milliseconds, as on disk: what is written and what is read back are equal.
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -1,0 +1,65 @@
+"""Ranking of `recall_first`: signals on one scale, added up by weight.  Pure.
+
+The paper's diagnosis is that raw BM25 drowns every bounded signal.  Here each signal lies in
+[0, 1] before it is weighted: lexical scores are divided by the query's best, the others are
+bounded by nature.  A signal with the same value for every candidate (a speaker who said it all)
+adds the same to each, so it cannot change the order.  Source: design 6; MemTier eq. 2 and 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+TIER_FACTOR: Final = {"episodic": 1.0, "semantic": 1.2, "procedural": 1.4}  # MemTier 3.2
+DAY: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A candidate's place in the order: its index in the pool, its score and its signals."""
+
+    index: int
+    score: float
+    signals: Mapping[str, float]
+
+
+def scaled(values: Sequence[float]) -> list[float]:
+    """Divide by the largest, so that the best candidate of this query has 1."""
+    top = max(values, default=0.0)
+    return [max(0.0, value) / top for value in values] if top > 0 else [0.0] * len(values)
+
+
+def decay(age_days: float, rate: float, *, bypass: bool) -> float:
+    """Return eq. 3: 1 for a strong match, else exp(-rate * age); the future counts as now."""
+    return 1.0 if bypass else math.exp(-rate * max(0.0, age_days))
+
+
+def weight_signal(weight: float) -> float:
+    """Map a cognitive weight from [-1, 1] to [0, 1] (MemTier 3.2)."""
+    return (weight + 1) / 2
+
+
+def rank(
+    ids: Sequence[str], signals: Mapping[str, Sequence[float]], weights: Mapping[str, float]
+) -> list[Ranked]:
+    """Order candidates by the weighted sum of their signals; ties go by id.
+
+    Args:
+        ids: one a candidate.
+        signals: for each name one value in [0, 1] a candidate.
+        weights: for each name its weight; a name without one counts as 0.
+    """
+    counted = {name: weights[name] for name in signals if weights.get(name)}
+    ranked = [
+        Ranked(
+            index,
+            # fsum, so that the order in which signals were collected cannot change the score.
+            math.fsum(weight * signals[name][index] for name, weight in counted.items()),
+            {name: values[index] for name, values in signals.items()},
+        )
+        for index in range(len(ids))
+    ]
+    return sorted(ranked, key=lambda item: (-item.score, ids[item.index]))

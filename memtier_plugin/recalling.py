@@ -1,0 +1,402 @@
+"""One recall, from the query to the block and its line in the journal.
+
+Where the index, the profiles, the extensions and the packing meet; `MemTier.recall` is its door.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from memtier_plugin import plugins
+from memtier_plugin.errors import IndexProblem, LedgerError, NotFound
+from memtier_plugin.home import PROJECT_JOURNAL
+from memtier_plugin.index_records import Stored
+from memtier_plugin.packing import clean, fill
+from memtier_plugin.records import (
+    Entry,
+    Fact,
+    Hit,
+    JournalEvent,
+    Purpose,
+    Recall,
+    Signal,
+    Source,
+    count_tokens,
+    new_id,
+    to_iso,
+)
+from memtier_plugin.redaction import Redactor
+from memtier_plugin.retrieval import Asker, Search
+from memtier_plugin.store import Late, Store
+
+if TYPE_CHECKING:
+    from memtier_plugin.hookspecs import Embedder
+
+NEAR_MISSES: Final = 8
+_REMEMBER_RUNS: Final = 512  # recalls kept in mind for runs that have not ended
+_REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
+_EMBED: Final = 64  # texts embedded before a recall; the daemon does the rest
+
+_log = logging.getLogger("memtier")
+
+
+class Recaller:
+    """Answers the queries of one agent, and keeps what it injected until the run is settled."""
+
+    def __init__(
+        self, store: Store, agent: str, redactor: Redactor, clock: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._agent = agent
+        self._redactor = redactor
+        self._clock = clock
+        self._settings = store.settings
+        self._waiting: dict[tuple[str, str], list[JournalEvent]] = {}
+        self._mutex = threading.Lock()
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether the project grants this agent every agent's entries."""
+        rights = self._settings.agents.get(self._agent)
+        return rights is not None and rights.read_all
+
+    @cached_property
+    def _embedder(self) -> Embedder | None:
+        return plugins.embedder()
+
+    def recall(
+        self,
+        query: str,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        purpose: Purpose = "search",
+        k: int | None = None,
+        token_budget: int | None = None,
+        at: datetime | None = None,
+        sender: str | None = None,
+        deadline_ms: float | None = None,
+    ) -> Recall:
+        """Answer one query; see `MemTier.recall`."""
+        started = time.monotonic()
+        until = None if deadline_ms is None else started + deadline_ms / 1000
+        recall_id, now = new_id(), self._clock()
+        asker = Asker(self._agent, sender, self.reads_all, aware(at) or now)
+        text = clean(query).strip()
+        why: list[str] = []
+        search: Search | None = None
+        hits: list[Hit] = []
+        if self._store.paused:
+            why.append("the project is off")
+        elif text:
+            try:
+                with self._store.deadline(until):
+                    search, hits = self._search(text, asker, until, why)
+            except Late:
+                why.append("deadline")
+        paper = self._settings.retrieval.profile == "paper"
+        size = self._settings.paper if paper else self._settings.retrieval
+        offered = [hit for hit in hits if purpose == "search" or _injectable(hit)]
+        injected, block = fill(
+            offered,
+            recall_id,
+            size.k if k is None else k,
+            size.token_budget if token_budget is None else token_budget,
+        )
+        found = search.found if search else None
+        recall = Recall(
+            id=recall_id,
+            query=text,
+            label=_label(why, hits, found.vectors if found else 0),
+            hits=tuple(hits),
+            injected=injected,
+            text=block,
+            tokens=count_tokens(block),
+            ms=(time.monotonic() - started) * 1000,
+            postings=found.postings if found else 0,
+            vectors=found.vectors if found else 0,
+        )
+        if not self._store.paused:
+            self._journal_recall(recall, now, asker, session_id, run_id, purpose)
+        return recall
+
+    def _search(
+        self, query: str, asker: Asker, until: float | None, why: list[str]
+    ) -> tuple[Search, list[Hit]]:
+        behind = self._store.refresh(self._agent, wait_ms=_REFRESH_MS, read_all=asker.read_all)
+        if behind:
+            why.append(behind)
+        if self._store.stale_words:
+            why.append("index made for other words")
+        reader = self._store.reader()
+        search = Search(reader, self._store.tokenizer, self._settings, asker, until)
+        try:
+            if self._settings.retrieval.profile == "paper":
+                search.as_published(query)
+            else:
+                self.embed_missing()
+                search.recall_first(query, dense=self._dense(), extra=self._extra())
+        except Late:
+            pass
+        if search.found.late:
+            why.append("deadline")
+        limit = self._settings.retrieval.candidates
+        hits = self._hits(search.found.ranked[:limit], asker.read_all)
+        if behind:
+            hits = self._with_unread(query, search, asker, hits)[:limit]
+        return search, self._reranked(query, hits, until)
+
+    def _hits(
+        self, ranked: Sequence[tuple[int, float, Mapping[str, float]]], read_all: bool
+    ) -> list[Hit]:
+        reader = self._store.reader()
+        stored = reader.stored([row for row, _, _ in ranked])
+        hits = []
+        for row, score, signals in ranked:
+            one = stored.get(row)
+            if one is None:
+                continue
+            sources: tuple[Source, ...]
+            if isinstance(one.item, Entry):
+                entry = one.item
+                sources = (
+                    Source(
+                        agent=entry.agent_id, session=entry.session_id, entry=entry.id,
+                        file=one.file, line=one.line,
+                    ),
+                )  # fmt: skip
+            else:
+                # Where another agent's private line stands is not told; that it exists, is.
+                sources = tuple(
+                    s if read_all or s.agent == self._agent else replace(s, file=None, line=None)
+                    for s in reader.sources(one.item.id)
+                )
+            hits.append(
+                Hit(
+                    item=one.item, score=score, signals=signals, sources=sources,
+                    weight=one.state.weight,
+                )
+            )  # fmt: skip
+        return hits
+
+    def _with_unread(self, query: str, search: Search, asker: Asker, hits: list[Hit]) -> list[Hit]:
+        """Add this agent's own newest entries that the index could not take yet."""
+        forgotten = {
+            item
+            for event in self._store.unread_events(PROJECT_JOURNAL)
+            if event.kind == "forget"
+            for item in event.data["items"]
+        }
+        hits = [hit for hit in hits if hit.id not in forgotten]
+        terms = set(self._store.tokenizer.words(query))
+        for entry in self._store.unread_entries(self._agent):
+            if (entry.sender or "") != (asker.sender or "") or entry.role == "system":
+                continue
+            counts = Counter(self._store.tokenizer.words(entry.content))
+            shared = terms & counts.keys()
+            if shared and entry.id not in forgotten:
+                part = len(shared) / len(terms)
+                source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
+                hits.append(Hit(item=entry, score=part, signals={"words": part}, sources=(source,)))
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
+    # -- extensions in the path of a recall ----------------------------------------------------
+
+    def _extra(self) -> Callable[[str, Sequence[int]], Sequence[Signal]] | None:
+        if not plugins.manager().hook.memtier_signals.get_hookimpls():
+            return None
+
+        def signals(query: str, rows: Sequence[int]) -> Sequence[Signal]:
+            stored = self._store.reader().stored(rows)
+            return plugins.signals(query, [stored[row].item for row in rows])
+
+        return signals
+
+    def _dense(self) -> Callable[[str, Sequence[int]], Mapping[int, float]] | None:
+        embedder = self._embedder
+        if embedder is None:
+            return None
+
+        def near(query: str, rows: Sequence[int]) -> Mapping[int, float]:
+            [vector] = embedder.encode([query])
+            distances = self._store.reader().distances(embedder.name, _blob(vector), rows)
+            return {row: max(0.0, 1.0 - distance) for row, distance in distances.items()}
+
+        return near
+
+    def embed_missing(self, limit: int = _EMBED) -> int:
+        """Embed some items that have no vector of the current model; return how many."""
+        if self._embedder is None:
+            return 0
+        self._store.load_vectors()
+        missing = self._store.reader().without_vector(self._embedder.name, limit)
+        if missing:
+            vectors = self._embedder.encode([text for _, text in missing])
+            pairs = [(row, _blob(v)) for (row, _), v in zip(missing, vectors, strict=True)]
+            self._store.add_vectors(self._embedder.name, pairs)
+        return len(missing)
+
+    def _reranked(self, query: str, hits: list[Hit], until: float | None) -> list[Hit]:
+        deadline = until if until is not None else time.monotonic() + 1.0
+        first = self._settings.retrieval.k * 2
+        return [*plugins.rerank(query, hits[:first], deadline), *hits[first:]]
+
+    def _weights(self) -> dict[str, float]:
+        """Return what each signal of the profile counts."""
+        paper = self._settings.retrieval.profile == "paper"
+        return asdict(self._settings.paper.weights if paper else self._settings.retrieval.weights)
+
+    # -- the journal of recalls ----------------------------------------------------------------
+
+    def _journal_recall(
+        self,
+        recall: Recall,
+        now: datetime,
+        asker: Asker,
+        session_id: str | None,
+        run_id: str | None,
+        purpose: Purpose,
+    ) -> None:
+        shown = {hit.id for hit in recall.injected}
+        near = [hit for hit in recall.hits if hit.id not in shown][:NEAR_MISSES]
+        event = JournalEvent(
+            id=recall.id,
+            timestamp=now,
+            kind="recall",
+            agent_id=self._agent,
+            run_id=run_id,
+            data={
+                "query": self._redactor.redact(recall.query[:2000]).text,
+                "purpose": purpose,
+                "profile": self._settings.retrieval.profile,
+                "weights": self._weights(),
+                "session_id": session_id,
+                "at": to_iso(asker.at),
+                "label": recall.label,
+                "ms": round(recall.ms, 3),
+                "postings": recall.postings,
+                "vectors": recall.vectors,
+                "injected": [_journalled(hit, recall.hits) for hit in recall.injected],
+                "near_misses": [_journalled(hit, recall.hits) for hit in near],
+            },
+        )
+        try:
+            self._store.journal([event], timeout=0.2)
+        except LedgerError as error:
+            _log.warning("recall %s is not in the journal: %s", recall.id, error)
+        if purpose == "inject":
+            with self._mutex:
+                self._waiting.setdefault((run_id or "", session_id or ""), []).append(event)
+                while len(self._waiting) > _REMEMBER_RUNS:  # runs that never ended
+                    self._waiting.pop(next(iter(self._waiting)))
+
+    def explain(self, recall_id: str) -> dict[str, Any]:
+        """Return why a recall chose what it chose, as it was journalled then.
+
+        Beside it stand the current weights, the texts, and the credits of its run.
+
+        Raises:
+            NotFound: the journal has no such recall (they are kept `journal.retention_days`).
+        """
+        self._store.refresh(self._agent, wait_ms=2000)
+        reader = self._store.reader()
+        event = reader.event(recall_id)
+        if event is None or event.kind != "recall":
+            raise NotFound(f"the journal of {self._store.project!r} has no recall {recall_id!r}")
+        listed = [*event.data["injected"], *event.data["near_misses"]]
+        rows = reader.rows_of(hit["item"] for hit in listed)
+        stored = {one.item.id: one for one in reader.stored([*rows.values()]).values()}
+        credits = (
+            reader.events_of_run(event.agent_id, event.run_id, "credit") if event.run_id else []
+        )
+        visible = self.reads_all or event.agent_id == self._agent
+        return {
+            **event.to_json(),
+            "injected": [_explained(h, stored, visible) for h in event.data["injected"]],
+            "near_misses": [_explained(h, stored, visible) for h in event.data["near_misses"]],
+            "credits": [credit.to_json() for credit in credits],
+        }
+
+    def injected_into(
+        self, run_id: str | None, session_id: str, recall_ids: Collection[str] | None
+    ) -> list[JournalEvent]:
+        """Return the recalls whose block a run had in its prompt, wherever they were made."""
+        with self._mutex:
+            mine = self._waiting.pop((run_id or "", session_id), [])
+        found = {event.id: event for event in mine}
+        try:
+            reader = self._store.reader()
+            written = self._store.unread_events(self._agent)
+            if run_id:
+                written += reader.events_of_run(self._agent, run_id, "recall")
+                written = [event for event in written if event.run_id == run_id]
+            else:
+                written = []
+            written += [event for i in recall_ids or () if (event := reader.event(i))]
+            found |= {event.id: event for event in written if event.kind == "recall"}
+        except IndexProblem as problem:
+            _log.warning("only this process's recalls are credited: %s", problem)
+        chosen = [e for i, e in found.items() if recall_ids is None or i in recall_ids]
+        return [event for event in chosen if event.data["purpose"] == "inject"]
+
+
+def aware(moment: datetime | None) -> datetime | None:
+    """Return a time with its zone; one without is UTC."""
+    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
+
+
+def _label(why: Sequence[str], hits: Sequence[Hit], vectors: int) -> str:
+    if why:
+        return f"degraded: {', '.join(dict.fromkeys(why))}"
+    if not hits:
+        return "empty"
+    return "hybrid" if vectors else "lexical"
+
+
+def _injectable(hit: Hit) -> bool:
+    item = hit.item
+    if isinstance(item, Fact):
+        return True
+    return item.role in ("user", "assistant") and item.origin != "external"
+
+
+def _journalled(hit: Hit, hits: Sequence[Hit]) -> dict[str, Any]:
+    return {
+        "item": hit.id,
+        "rank": next(place for place, other in enumerate(hits, 1) if other.id == hit.id),
+        "tier": hit.tier,
+        "score": round(hit.score, 9),
+        "weight": hit.weight,
+        "signals": {name: round(value, 6) for name, value in hit.signals.items()},
+    }
+
+
+def _explained(
+    hit: Mapping[str, Any], stored: Mapping[str, Stored], visible: bool
+) -> dict[str, Any]:
+    one = stored.get(hit["item"])
+    if one is None or one.state.forgotten or not (visible or isinstance(one.item, Fact)):
+        return {**hit, "id": hit["item"], "text": None, "file": None, "line": None}
+    text = one.item.text if isinstance(one.item, Fact) else one.item.content
+    return {
+        **hit,
+        "id": hit["item"],
+        "text": text,
+        "weight_then": hit["weight"],
+        "weight_now": one.state.weight,
+        "file": one.file,
+        "line": one.line,
+    }
+
+
+def _blob(vector: Sequence[float]) -> bytes:
+    return array("f", vector).tobytes()

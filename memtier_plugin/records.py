@@ -1,0 +1,412 @@
+"""The records that everything else passes around: frozen, comparable, JSON in and out.
+
+Times are aware UTC datetimes in memory and ``2026-11-21T22:30:00.123Z`` on disk.
+Fields that a newer MemTier wrote and this one does not know are ignored on reading;
+fields that an older one did not write take their defaults, so that old ledgers stay readable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final, Literal, Self
+
+SCHEMA: Final = 1
+
+Role = Literal["user", "assistant", "tool", "system"]
+Origin = Literal["user", "assistant", "tool", "system", "external"]
+Tier = Literal["episodic", "semantic", "procedural"]
+Status = Literal["active", "proposed"]
+Purpose = Literal["search", "inject"]
+
+
+def to_iso(moment: datetime) -> str:
+    """Return the fixed-width UTC form used on disk; text order is time order."""
+    utc = moment.astimezone(UTC)
+    return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z"
+
+
+def from_iso(text: str) -> datetime:
+    """Parse an ISO-8601 time; one without an offset is UTC.
+
+    Raises:
+        ValueError: the text is not a time.
+    """
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def count_tokens(text: str) -> int:
+    """Estimate tokens as ceil(UTF-8 bytes / 4), the one estimator of MemTier (design 4.4)."""
+    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / 4)
+
+
+def new_id() -> str:
+    """Return a ULID: 26 characters, sorted by time, and by order of making within a process."""
+    from ulid import ULID  # here, so that importing the package loads no third party
+
+    return str(ULID())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One tool call and how it went; ``ok`` is None where nobody could tell."""
+
+    name: str
+    call_id: str | None = None
+    ok: bool | None = None
+    exit_code: int | None = None
+    arguments: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form (design 4.4); arguments are kept only where there are some."""
+        record: dict[str, Any] = {
+            "name": self.name,
+            "call_id": self.call_id,
+            "ok": self.ok,
+            "exit_code": self.exit_code,
+        }
+        if self.arguments:
+            record["arguments"] = self.arguments
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read the JSON form."""
+        return cls(**_known(cls, record))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a run as the caller gives it: plain text, who said it and when.
+
+    ``tool`` is set on a tool's result, ``tool_calls`` on the assistant message that asked for them.
+    """
+
+    role: Role
+    content: str
+    speaker: str | None = None
+    observed_at: datetime | None = None
+    origin: Origin | None = None
+    tool: ToolCall | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of an episodic ledger (MemTier 3.1, with the fields of design 4.4)."""
+
+    schema: int = SCHEMA
+    id: str
+    timestamp: datetime
+    session_id: str
+    project: str
+    content: str
+    tokens: int
+    promoted: bool = False
+    cognitive_weight: float = 0.0
+    agent_id: str
+    run_id: str
+    turn: int
+    role: Role
+    origin: Origin
+    observed_at: datetime
+    sender: str | None = None
+    speaker: str | None = None
+    parent: str | None = None
+    tool: ToolCall | None = None
+    tainted: bool = False
+    truncated: bool = False
+    key: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, keys in the order of the fields."""
+        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        record["timestamp"] = to_iso(self.timestamp)
+        record["observed_at"] = to_iso(self.observed_at)
+        record["tool"] = self.tool.to_json() if self.tool else None
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], *, owner: str | None = None) -> Self:
+        """Read the JSON form, also of the paper's own eight fields (``schema`` 0).
+
+        Args:
+            owner: the agent whose ledger it stands in, for lines that do not name one.
+
+        Raises:
+            KeyError, TypeError, ValueError: a field is missing or has the wrong type.
+        """
+        known = _known(cls, record)
+        if known.get("schema", 0) < SCHEMA:
+            known = {
+                "agent_id": owner or "main",
+                "run_id": known["id"],
+                "turn": 0,
+                "role": "user",
+                "origin": "user",
+                "key": f"id:{known['id']}",
+                **known,
+                "schema": SCHEMA,
+            }
+        known["timestamp"] = from_iso(known["timestamp"])
+        known["observed_at"] = from_iso(known.get("observed_at") or record["timestamp"])
+        tool = known.get("tool")
+        known["tool"] = ToolCall.from_json(tool) if tool else None
+        _expect(known, str, "id", "session_id", "project", "content", "agent_id", "run_id", "key")
+        _expect(known, int, "turn", "tokens")
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where something comes from: an entry, and its ledger line once the index knows it."""
+
+    agent: str
+    session: str
+    entry: str
+    file: str | None = None
+    line: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form kept in a fact: agent, session, entry."""
+        return {"agent": self.agent, "session": self.session, "entry": self.entry}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read the JSON form."""
+        return cls(**_known(cls, record))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line of the semantic or procedural ledger (design 4.4); no fact without a source."""
+
+    schema: int = SCHEMA
+    id: str
+    timestamp: datetime
+    project: str
+    subject: str
+    relation: str
+    value: str
+    text: str
+    sources: tuple[Source, ...]
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    quote: str = ""
+    span: tuple[int, int] | None = None
+    extractor: str = "given"
+    model: str | None = None
+    prompt_hash: str | None = None
+    confidence: float = 1.0
+    origin: Origin = "user"
+    status: Status = "active"
+    tier: Literal["semantic", "procedural"] = "semantic"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, keys in the order of the fields."""
+        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        record["timestamp"] = to_iso(self.timestamp)
+        for name in ("valid_from", "valid_to"):
+            record[name] = to_iso(record[name]) if record[name] else None
+        record["sources"] = [source.to_json() for source in self.sources]
+        record["span"] = list(self.span) if self.span else None
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read the JSON form.
+
+        Raises:
+            KeyError, TypeError, ValueError: a field is missing or has the wrong type.
+        """
+        known = _known(cls, record)
+        known["timestamp"] = from_iso(known["timestamp"])
+        for name in ("valid_from", "valid_to"):
+            known[name] = from_iso(known[name]) if known.get(name) else None
+        known["sources"] = tuple(Source.from_json(source) for source in known["sources"])
+        known["span"] = tuple(known["span"]) if known.get("span") else None
+        _expect(known, str, "id", "project", "subject", "relation", "value", "text")
+        if not known["sources"]:
+            raise ValueError("a fact without a source")
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactDraft:
+    """What an extractor proposes; it becomes a Fact once it is validated and written."""
+
+    subject: str
+    relation: str
+    value: str
+    text: str
+    sources: tuple[Source, ...]
+    quote: str = ""
+    span: tuple[int, int] | None = None
+    extractor: str = "rules"
+    confidence: float = 0.8
+    origin: Origin = "user"
+    valid_from: datetime | None = None
+    tier: Literal["semantic", "procedural"] = "semantic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEvent:
+    """One line of the journal: what happened to things (design 4.4)."""
+
+    id: str
+    timestamp: datetime
+    kind: str
+    agent_id: str
+    run_id: str | None = None
+    schema: int = SCHEMA
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form: the common fields first, then the event's own."""
+        return {
+            "schema": self.schema,
+            "id": self.id,
+            "timestamp": to_iso(self.timestamp),
+            "kind": self.kind,
+            "agent_id": self.agent_id,
+            "run_id": self.run_id,
+            **self.data,
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read the JSON form.
+
+        Raises:
+            KeyError, TypeError, ValueError: a field is missing or has the wrong type.
+        """
+        common = _known(cls, record)
+        common.pop("data", None)
+        common["timestamp"] = from_iso(common["timestamp"])
+        _expect(common, str, "id", "kind", "agent_id")
+        return cls(**common, data={k: v for k, v in record.items() if k not in common})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One ranked item with every signal that made its score.
+
+    Each signal lies in [0, 1], but for the `paper` profile's raw BM25.
+
+    ``sources`` holds the entry itself, or a fact's source entries, in a fixed order.
+    ``note`` says what a reader must know of it (for example that an older fact exists).
+    """
+
+    item: Entry | Fact
+    score: float
+    signals: Mapping[str, float]
+    sources: tuple[Source, ...]
+    weight: float = 0.0
+    note: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id of the entry or fact."""
+        return self.item.id
+
+    @property
+    def tier(self) -> Tier:
+        """The tier the item lives in."""
+        return self.item.tier if isinstance(self.item, Fact) else "episodic"
+
+    @property
+    def text(self) -> str:
+        """What the item says."""
+        return self.item.text if isinstance(self.item, Fact) else self.item.content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """The answer to one query.
+
+    ``hits`` are ranked, before packing; ``injected`` are those whose lines stand in ``text``.
+    ``label`` says how it was made: ``hybrid``, ``lexical``, ``empty`` or ``degraded: why``.
+    ``postings`` and ``vectors`` count what was read, ``ms`` is the wall time.
+    """
+
+    id: str
+    query: str
+    label: str
+    hits: tuple[Hit, ...]
+    injected: tuple[Hit, ...]
+    text: str
+    tokens: int
+    ms: float
+    postings: int
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Who is asking, from where: what a host knows of the run that a hook belongs to.
+
+    ``agent_id`` is ``<host>.<agent>``; ``project`` None lets the workspace decide.
+    """
+
+    agent_id: str
+    session_id: str | None = None
+    run_id: str | None = None
+    project: str | None = None
+    home: str | None = None
+    workspace: str | None = None
+    sender: str | None = None
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptEvent:
+    """A prompt about to be built: the user's newest message, and what came before."""
+
+    prompt: str
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptAddition:
+    """What a hook wants put before the user's message."""
+
+    prepend_context: str
+    recall_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """A finished run: its own messages only, not the session's."""
+
+    messages: tuple[Message, ...]
+    success: bool = True
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """An extension's own ranking signal: one value in [0, 1] for each item, in their order."""
+
+    name: str
+    weight: float
+    values: tuple[float, ...]
+
+
+def _known(cls: type, record: Mapping[str, Any]) -> dict[str, Any]:
+    names = _names(cls)
+    return {name: value for name, value in record.items() if name in names}
+
+
+@cache
+def _names(cls: type) -> frozenset[str]:
+    return frozenset(f.name for f in fields(cls))
+
+
+def _expect(record: Mapping[str, Any], kind: type, *names: str) -> None:
+    for name in names:
+        if not isinstance(record[name], kind):
+            raise TypeError(f"{name} is {type(record[name]).__name__}, not {kind.__name__}")

@@ -1,0 +1,433 @@
+"""One project on disk: its ledgers, and the index that follows them.
+
+Writing goes to the ledger first and never needs the index: when the index is locked, missing or
+somebody else's, what it would have told is read from the ledger itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from memtier_plugin import ledger
+from memtier_plugin.errors import IndexProblem, LedgerError
+from memtier_plugin.home import (
+    PROJECT_JOURNAL,
+    file_name,
+    index_path,
+    ledger_folder,
+    outside_name,
+)
+from memtier_plugin.index_read import IndexReader
+from memtier_plugin.index_schema import Index, connect
+from memtier_plugin.index_write import (
+    IndexWriter,
+    LedgerFile,
+    is_behind,
+    ledger_files,
+    metadata,
+    read_mark,
+    set_metadata,
+)
+from memtier_plugin.records import Entry, Fact, JournalEvent, Message, count_tokens, new_id
+from memtier_plugin.settings import Settings
+from memtier_plugin.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    import apsw
+
+LOCK_SECONDS: Final = 10.0  # how long a write waits for another writer of the same ledger
+REFRESH_BYTES: Final = 512 * 1024  # of ledger read before a recall; the rest is for later
+_STEPS: Final = 20_000  # SQLite steps between two looks at the clock
+
+_log = logging.getLogger("memtier")
+
+
+class Late(Exception):
+    """The deadline of a read has passed; the caller answers with what it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Whose messages are written, and where they belong."""
+
+    agent: str
+    session: str
+    run: str
+    sender: str | None = None
+    parent: str | None = None
+    observed_at: datetime | None = None
+
+
+class Store:
+    """The ledgers and the index of one project."""
+
+    def __init__(self, home: Path, project: str, settings: Settings) -> None:
+        self.home = home
+        self.project = project
+        self.settings = settings
+        self.folder = home / "projects" / file_name(project)
+        self.index = Index(index_path(self.folder))
+        self.tokenizer = Tokenizer(settings.language)
+        self.stale_words: str | None = None  # what the index was made with, if not the settings'
+
+    @property
+    def paused(self) -> bool:
+        """Whether the project is switched off."""
+        return (self.folder / "OFF").exists()
+
+    # -- the index -----------------------------------------------------------------------------
+
+    def reader(self) -> IndexReader:
+        """Return a reader on this thread's connection.
+
+        Raises:
+            IndexProblem: the index cannot be used; the message has the remedy.
+        """
+        connection = self.index.connection()
+        self._check_words(connection)
+        return IndexReader(connection)
+
+    def writer(self) -> IndexWriter:
+        """Return a writer on this thread's connection (raises as `reader`)."""
+        self.reader()
+        return IndexWriter(self.index.connection(), self.folder, self.tokenizer)
+
+    def _check_words(self, connection: apsw.Connection) -> None:
+        """Keep to the language that the index was made in; another one needs a reindex."""
+        made = metadata(connection).get("tokenizer")
+        wanted = Tokenizer(self.settings.language).fingerprint
+        if made is None and not connection.readonly("main"):
+            set_metadata(connection, "tokenizer", wanted)
+            made = wanted
+        self.stale_words = None if made in (None, wanted) else str(made)
+        if made and made != self.tokenizer.fingerprint:
+            self.tokenizer = Tokenizer(str(made).partition(":")[2])
+
+    @contextmanager
+    def deadline(self, until: float | None) -> Iterator[None]:
+        """Interrupt this thread's queries at a moment of ``time.monotonic()``.
+
+        Raises:
+            Late: the moment came while a query ran.
+            IndexProblem: the index cannot be used.
+        """
+        import apsw
+
+        connection = self.index.connection()
+        if until is not None:
+            left = max(0, int((until - time.monotonic()) * 1000))
+            connection.set_busy_timeout(left)
+            connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+        try:
+            yield
+        except (apsw.InterruptError, apsw.BusyError) as error:
+            raise Late(str(error)) from error
+        except (apsw.CorruptError, apsw.NotADBError, apsw.IOError) as error:
+            raise IndexProblem(
+                f"the index {self.index.path} is damaged ({error}); the ledgers are untouched, "
+                "`memtier reindex` builds a new one"
+            ) from error
+        finally:
+            if until is not None:
+                connection.set_progress_handler(None)
+
+    def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
+        """Read what is new before a recall, within bounds; return why something is behind.
+
+        Looks at the newest two files of the agent's own ledger, of the shared tiers and of the
+        journals: the rest is the sweep's.
+        """
+        files = [
+            file
+            for file in ledger_files(self.folder, newest=2)
+            if read_all or file.ledger != "episodic" or file.owner == agent
+        ]
+        return self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES)
+
+    def catch_up(
+        self, files: Sequence[LedgerFile], *, wait_ms: int, budget: int | None = None
+    ) -> str | None:
+        """Bring these files into the index; return None, or why some of it is still behind."""
+        import apsw
+
+        try:
+            writer = self.writer()
+            connection = self.index.connection()
+            behind = [file for file in files if is_behind(connection, file)]
+            if not behind:
+                return None
+            connection.set_busy_timeout(wait_ms)
+            writer.catch_up(behind, budget=budget)
+            return None if not any(is_behind(connection, f) for f in behind) else "index behind"
+        except apsw.BusyError:
+            return "index locked"
+        except apsw.ReadOnlyError:
+            return "index read-only"
+        except apsw.FullError:
+            return "disk full"
+        except (apsw.Error, IndexProblem, LedgerError) as error:
+            _log.warning("the index of %s is behind: %s", self.project, error)
+            return f"index: {error}"
+
+    def sweep(self, progress: Callable[[int], None] | None = None) -> int:
+        """Read every ledger file that changed, drop those that are gone; return the lines read."""
+        writer = self.writer()
+        self.index.connection().set_busy_timeout(int(LOCK_SECONDS * 1000))
+        return writer.sweep(progress=progress)
+
+    def behind(self) -> list[LedgerFile]:
+        """Return the ledger files that hold something the index has not read."""
+        self.reader()
+        connection = self.index.connection()
+        return [file for file in ledger_files(self.folder) if is_behind(connection, file)]
+
+    def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
+        """Read every ledger into a new index and swap it in; the old one serves meanwhile.
+
+        Returns the number of lines read.
+
+        Raises:
+            IndexProblem, LedgerError: the old index stays as it was.
+        """
+        with ledger.locked(self.folder / ".reindex.lock", LOCK_SECONDS):
+            fresh = self.index.path.with_name("index.new.sqlite3")
+            _remove(fresh)
+            tokenizer = Tokenizer(self.settings.language)
+            connection = connect(fresh)
+            try:
+                set_metadata(connection, "tokenizer", tokenizer.fingerprint)
+                writer = IndexWriter(connection, self.folder, tokenizer)
+                files = ledger_files(self.folder)
+                total = sum(file.path.stat().st_size for file in files) or 1
+                done = 0
+
+                def step(size: int) -> None:
+                    nonlocal done
+                    done += size
+                    if progress:
+                        progress(min(done, total), total)
+
+                lines = writer.catch_up(files, progress=step)
+                connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
+                self.index.replace_with(connection)
+            finally:
+                connection.close()
+                _remove(fresh)
+            return lines
+
+    def load_vectors(self) -> None:
+        """Make sqlite-vec's functions known to this thread's connection, once."""
+        connection = self.index.connection()
+        if next(iter(connection.execute("PRAGMA module_list")), None) and any(
+            name == "vec0" for (name,) in connection.execute("PRAGMA module_list")
+        ):
+            return
+        import sqlite_vec
+
+        connection.enable_load_extension(True)
+        connection.load_extension(sqlite_vec.loadable_path())
+        connection.enable_load_extension(False)
+
+    def add_vectors(self, model: str, vectors: Sequence[tuple[int, bytes]]) -> None:
+        """Keep embeddings of items; another process writing just now makes it wait or give up."""
+        import apsw
+
+        writer = self.writer()
+        try:
+            writer.add_vectors(model, vectors)
+        except apsw.BusyError:
+            _log.info("the index is locked: %d vectors are for the next time", len(vectors))
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def add_entries(
+        self,
+        run: Run,
+        messages: Sequence[tuple[int, Message, bool]],
+        now: datetime,
+        *,
+        tainted: bool,
+        timeout: float = LOCK_SECONDS,
+    ) -> list[Entry]:
+        """Append the messages of a run that are not stored yet; they are acknowledged on return.
+
+        Args:
+            messages: (sequence in the run, message, whether it was cut), redacted already.
+
+        Raises:
+            LedgerError: nothing was written.
+        """
+        folder = ledger_folder(self.home, self.project, "episodic", run.agent)
+        keys = {sequence: _key(run, sequence, m) for sequence, m, _ in messages}
+        path = ledger.day_file(folder, now)
+        with ledger.locked(folder / ".lock", timeout):
+            known, turn = self._known(run, folder, list(keys.values()))
+            entries = []
+            for sequence, message, truncated in messages:
+                if keys[sequence] in known:
+                    continue
+                turn += 1
+                entries.append(
+                    Entry(
+                        id=new_id(),
+                        timestamp=now,
+                        session_id=run.session,
+                        project=self.project,
+                        content=message.content,
+                        tokens=count_tokens(message.content),
+                        agent_id=run.agent,
+                        run_id=run.run,
+                        turn=turn,
+                        role=message.role,
+                        origin=message.origin or message.role,
+                        observed_at=message.observed_at or run.observed_at or now,
+                        sender=run.sender,
+                        speaker=message.speaker,
+                        parent=run.parent,
+                        tool=message.tool,
+                        tainted=tainted and message.role == "assistant",
+                        truncated=truncated,
+                        key=keys[sequence],
+                    )
+                )
+            self._append(path, [entry.to_json() for entry in entries], timeout)
+        if entries:
+            self._follow(path)
+        return entries
+
+    def _known(self, run: Run, folder: Path, keys: list[str]) -> tuple[set[str], int]:
+        """Return which keys are stored and the session's last turn: index plus what it lacks."""
+        import apsw
+
+        files = self._files_of("episodic", run.agent, folder)
+        marks: dict[str, ledger.Mark] = {}
+        known: set[str] = set()
+        turn = 0
+        try:
+            self.catch_up(files, wait_ms=200)
+            reader = self.reader()
+            known = reader.known_keys(keys)
+            turn = reader.last_turn(run.agent, run.session)
+            connection = self.index.connection()
+            marks = {f.name: mark for f in files if (mark := read_mark(connection, f.name))}
+            files = [file for file in files if is_behind(connection, file)]
+        except (IndexProblem, apsw.Error):
+            known, turn, marks = set(), 0, {}
+        for file in files:
+            for entry in self._unread_entries(file, marks.get(file.name)):
+                known.add(entry.key)
+                if entry.session_id == run.session:
+                    turn = max(turn, entry.turn)
+        return known, turn
+
+    def unread_entries(self, agent: str) -> list[Entry]:
+        """Return an agent's entries that stand in its newest ledgers but not yet in the index."""
+        folder = self.folder / "episodic" / file_name(agent)
+        connection = self.index.connection()
+        return [
+            entry
+            for file in self._files_of("episodic", agent, folder)[-2:]
+            if is_behind(connection, file)
+            for entry in self._unread_entries(file, read_mark(connection, file.name))
+        ]
+
+    def _unread_entries(self, file: LedgerFile, mark: ledger.Mark | None) -> Iterator[Entry]:
+        if mark and ledger.check(file.path, mark):
+            mark = None
+        for line in ledger.read(file.path, mark)[0]:
+            try:
+                yield Entry.from_json(ledger.parse(line), owner=file.owner)
+            except (ValueError, TypeError, KeyError):
+                continue  # the index counts it and `doctor` names it
+
+    def unread_events(self, agent: str) -> list[JournalEvent]:
+        """Return an agent's journal events that the index has not read."""
+        folder = self.folder / "journal" / file_name(agent)
+        files = self._files_of("journal", agent, folder)[-2:]
+        connection = self.index.connection()
+        found = []
+        for file in files:
+            if is_behind(connection, file):
+                for line in ledger.read(file.path, read_mark(connection, file.name))[0]:
+                    try:
+                        found.append(JournalEvent.from_json(ledger.parse(line)))
+                    except (ValueError, TypeError, KeyError):
+                        continue
+        return found
+
+    def add_facts(self, facts: Iterable[Fact], now: datetime) -> None:
+        """Append facts to the shared ledgers of their tiers.
+
+        Raises:
+            LedgerError: nothing was written.
+        """
+        tiers: dict[str, list[Fact]] = {}
+        for fact in facts:
+            tiers.setdefault(fact.tier, []).append(fact)
+        for tier, batch in tiers.items():
+            path = ledger.day_file(ledger_folder(self.home, self.project, tier), now)
+            self._append(path, [fact.to_json() for fact in batch])
+            self._follow(path)
+
+    def journal(
+        self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = LOCK_SECONDS
+    ) -> None:
+        """Append events to their agent's journal, or to the project's.
+
+        Raises:
+            LedgerError: nothing was written.
+        """
+        if not events:
+            return
+        owner = PROJECT_JOURNAL if shared else events[0].agent_id
+        folder = ledger_folder(self.home, self.project, "journal", owner)
+        path = ledger.day_file(folder, events[0].timestamp)
+        self._append(path, [event.to_json() for event in events], timeout)
+        if events[0].kind != "recall":  # the next recall reads it; this one need not wait
+            self._follow(path)
+
+    def _append(
+        self, path: Path, records: Sequence[dict[str, object]], timeout: float = LOCK_SECONDS
+    ) -> None:
+        ledger.append(path, records, durability=self.settings.ledger.durability, timeout=timeout)
+
+    def _follow(self, path: Path) -> None:
+        name = str(path.relative_to(self.folder))
+        kind, *rest = Path(name).parts
+        folder = path.parent
+        owner = None if len(rest) == 1 else outside_name(self.folder / kind, folder.name)
+        self.catch_up([LedgerFile(path, name, kind, owner)], wait_ms=2000)
+
+    def _files_of(self, kind: str, owner: str, folder: Path) -> list[LedgerFile]:
+        return [
+            LedgerFile(path, str(path.relative_to(self.folder)), kind, owner)
+            for path in ledger.day_files(folder)
+        ]
+
+    def close(self) -> None:
+        """Close the index; the ledgers need no closing."""
+        self.index.close()
+
+
+def _key(run: Run, sequence: int, message: Message) -> str:
+    """Return an entry's key: agent, run, place in the run, role and content (design 4.3)."""
+    content = message.content.encode("utf-8", "surrogatepass")
+    identity = json.dumps([run.agent, run.run, sequence, message.role]).encode()
+    return hashlib.blake2b(identity + hashlib.blake2b(content).digest(), digest_size=16).hexdigest()
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+        if os.path.lexists(f"{path}{suffix}"):
+            raise IndexProblem(f"cannot remove {path}{suffix}")

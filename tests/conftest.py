@@ -1,0 +1,55 @@
+"""What every test gets: a home of its own, a clean environment and no network."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The autouse fixture below is per test, not per example; nothing in it depends on the example.
+settings.register_profile(
+    "memtier",
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("memtier")
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@pytest.fixture(autouse=True)
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Point MemTier and the user's folders into ``tmp_path``, and refuse to leave this machine."""
+    for name in [name for name in os.environ if name.startswith("MEMTIER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MEMTIER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in _LOOPBACK:
+            pytest.fail(f"a test tried to reach {address!r}; tests stay on this machine")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return MemTier's home, which does not exist yet."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def day() -> Callable[..., datetime]:
+    """Return ``day(n, hours=0)``: the moment n days after Monday 2026-01-05, 09:00 UTC."""
+    start = datetime(2026, 1, 5, 9, tzinfo=UTC)
+    return lambda days=0, **more: start + timedelta(days=days, **more)

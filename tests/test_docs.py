@@ -1,0 +1,140 @@
+"""The README is true: its commands run, and everything public is in it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+
+from memtier_plugin import hookspecs
+from memtier_plugin.cli import main
+from memtier_plugin.rpc_methods import METHODS
+from memtier_plugin.settings_keys import Settings
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+# These install, or run the tests themselves; `.ci/run` runs them in a fresh clone.
+FROM_OUTSIDE = re.compile(r"pip install \.|make \w+")
+
+
+def blocks(language: str) -> list[str]:
+    """Return the fenced blocks of a language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def shell_lines() -> list[str]:
+    """Return the commands of the console blocks, in order."""
+    lines = [line for block in blocks("console") for line in block.splitlines()]
+    return [line[2:] for line in lines if line.startswith("$ ")]
+
+
+def leaves(group: click.Group, path: str) -> Iterator[str]:
+    """Yield the words of every command that is no group."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}"
+
+
+def hooks() -> Iterator[str]:
+    """Yield every hook as `name(argument: type, ...) -> type`."""
+    for name, function in vars(hookspecs).items():
+        if hasattr(function, f"{hookspecs.PROJECT}_spec"):
+            yield name + str(inspect.signature(function)).replace("'", "")
+
+
+def test_readme_commands_run(tmp_path: Path) -> None:
+    """Every command of the README ends with exit 0, in the order in which it stands there."""
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    script = tools / "memtier"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m memtier_plugin "$@"\n')
+    script.chmod(0o755)
+    path = os.pathsep.join((str(tools), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    commands = [line for line in shell_lines() if not FROM_OUTSIDE.match(line)]
+    assert len(commands) > 15
+    for command in commands:
+        done = subprocess.run(
+            command, shell=True, cwd=folder, env=environment, capture_output=True, text=True,
+            timeout=120, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr, command
+
+
+def test_readme_shows_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo's output in the README is the real one; when it fails, paste the new one."""
+    from click.testing import CliRunner
+
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(main, ["demo"]).stdout
+    assert masked(shown) == masked(blocks("text")[0])
+
+
+def masked(text: str) -> list[str]:
+    """Return the lines without what differs from run to run: ids, days, numbers."""
+    text = re.sub(r"\b[0-9A-Z]{26}\b|\b[0-9A-Z]{8}\b", "ID", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d", "DAY", text)
+    text = re.sub(r"[-+]?\d+\.\d+|\d+ lines", "NUMBER", text)
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def test_readme_makes_what_the_makefile_has() -> None:
+    """Every `make` of the README is a goal of the Makefile."""
+    goals = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for goal in re.findall(r"make (demo|test|lint|fmt)\b", README):
+        assert goal in goals
+
+
+@pytest.mark.parametrize("number", range(len(blocks("python"))))
+def test_readme_python_runs(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every Python block of the README runs, each on its own."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks("python")[number], f"README.md, block {number}", "exec"), {})
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_readme_configuration_is_valid(home: Path) -> None:
+    """Every YAML block of the README is a project's configuration that is accepted."""
+    from memtier_plugin.settings import load_settings
+
+    folder = home / "projects" / "p"
+    folder.mkdir(parents=True, mode=0o700)
+    for block in blocks("yaml"):
+        (folder / "project.yaml").write_text(block)
+        assert load_settings(home, "p") != Settings()
+
+
+def test_readme_names_every_command() -> None:
+    """Every command stands in the README, and `memtier bench` with each data set."""
+    for words in leaves(main, "memtier"):
+        *group, name = words.split()
+        assert f"`{words}" in README or (group[-1] == "bench" and f"`{name}`" in README), words
+
+
+def test_readme_names_every_hook_with_its_signature() -> None:
+    """Every hook stands in the README exactly as it is declared."""
+    found = list(hooks())
+    assert len(found) == 10
+    for signature in found:
+        assert f"`{signature}`" in README, signature
+
+
+@pytest.mark.parametrize("name", [*METHODS, *(field.name for field in fields(Settings))])
+def test_readme_names_methods_and_sections(name: str) -> None:
+    """Every RPC method and every section of the settings stands in the README."""
+    assert f"`{name}`" in README

@@ -1,0 +1,177 @@
+"""The one code base works from a wheel, an editable install, a checkout and a dropped-in folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+import memtier_plugin
+
+ROOT = Path(__file__).parents[1]
+NOT_SHIPPED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
+PARTS = "import memtier_plugin.hooks, memtier_plugin.daemon, memtier_plugin.config as config, sys\n"
+# What every way of installing must give: the parts, their data, and no top-level packages.
+WORKS = PARTS + (
+    "from importlib.resources import files\n"
+    "assert 'language' in (files(config) / 'memtier.yaml').read_text()\n"
+    "from memtier_plugin import settings\n"
+    "assert not {'hooks', 'daemon', 'config'} & set(sys.modules)\n"
+    "print(memtier_plugin.__version__)\n"
+)
+
+
+def run(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    """Run a command to its end and return its output; the test fails with it if it fails."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=os.environ | (env or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout}"
+    return done.stdout
+
+
+def checkout(folder: Path) -> Path:
+    """Copy what a clone has into a folder, and return it."""
+    return Path(shutil.copytree(ROOT, folder, ignore=NOT_SHIPPED))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build sdist, and the wheel from the sdist, once; return the folder that holds them."""
+    source = checkout(tmp_path_factory.mktemp("build") / "source")
+    run(sys.executable, "-m", "build", "--outdir", source / "dist", cwd=source)
+    return source / "dist"
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """Make a virtual environment that sees this one's third parties, and return its python."""
+    venv.create(tmp_path / "an environment", with_pip=True)
+    python = tmp_path / "an environment" / "bin" / "python"
+    where = run(
+        python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path
+    )
+    # Not ours, if this one has it: an editable install would answer for what is tested.
+    theirs = Path(yaml.__file__).parents[1]
+    (Path(where.strip()) / "third_parties.pth").write_text(f"{theirs}\n")
+    return python
+
+
+def test_versions_agree() -> None:
+    """The version is the same literal everywhere; the changelog has it, or waits to have it."""
+    version = memtier_plugin.__version__
+    manifest = yaml.safe_load((ROOT / "plugin.yaml").read_text("utf-8"))
+    assert manifest["version"] == version
+    latest = re.search(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert latest is not None
+    assert latest[1] in ("Unreleased", version)
+
+
+def test_every_folder_is_packaged() -> None:
+    """A folder of code that pyproject.toml forgets would be missing from the wheel only."""
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    folders = {
+        path.parent.relative_to(ROOT).as_posix()
+        for top in ("memtier_plugin", "hooks", "daemon", "config")
+        for path in (ROOT / top).rglob("*.py")
+    }
+    assert set(setuptools["package-dir"].values()) == folders
+    assert set(setuptools["package-dir"]) == set(setuptools["packages"])
+
+
+def test_checkout_is_importable(tmp_path: Path) -> None:
+    """An uninstalled checkout works by its path alone."""
+    out = run(sys.executable, "-c", WORKS, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    assert out.strip() == memtier_plugin.__version__
+
+
+def test_command_is_the_module() -> None:
+    """`python -m memtier_plugin` is the command line."""
+    out = run(sys.executable, "-m", "memtier_plugin", "--version", cwd=ROOT)
+    assert memtier_plugin.__version__ in out
+
+
+@pytest.mark.parametrize("name", ["memtier", "mem-tier 0.1"])
+def test_dropped_in_folder(tmp_path: Path, name: str) -> None:
+    """A host loads the folder under any name: sys.path stays as it was, and two hosts share one."""
+    shutil.copytree(ROOT, tmp_path / name, ignore=NOT_SHIPPED)
+    host = (
+        "import importlib.util, sys\n"
+        "before = list(sys.path)\n"
+        "for alias in ('_host_plugins_memtier', 'an other-name'):\n"
+        "    spec = importlib.util.spec_from_file_location(\n"
+        f"        alias, {str(tmp_path / name / '__init__.py')!r},\n"
+        f"        submodule_search_locations=[{str(tmp_path / name)!r}])\n"
+        "    sys.modules[alias] = importlib.util.module_from_spec(spec)\n"
+        "    spec.loader.exec_module(sys.modules[alias])\n"
+        "assert sys.path == before\n"
+        "hooks = sys.modules['_host_plugins_memtier'].register(object())\n"
+        "assert hooks is sys.modules['an other-name'].register(object())\n"
+        "assert hooks.hook.before_prompt_build.get_hookimpls()\n"
+        f"{WORKS}"
+        f"assert memtier_plugin.__file__.startswith({str(tmp_path)!r})\n"
+    )
+    # -P: the folder that python is started in is not on sys.path; third parties come as installed.
+    theirs = {"PYTHONPATH": str(Path(yaml.__file__).parents[1])}
+    out = run(sys.executable, "-P", "-c", host, cwd=tmp_path, env=theirs)
+    assert out.strip() == memtier_plugin.__version__
+
+
+@pytest.mark.slow
+def test_wheel_and_sdist(built: Path) -> None:
+    """The wheel holds memtier_plugin and nothing beside it; the sdist, what a folder host needs."""
+    (wheel,) = built.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    info = f"memtier_plugin-{memtier_plugin.__version__}.dist-info"
+    assert {name.partition("/")[0] for name in names} == {"memtier_plugin", info}
+    expected = {
+        f"memtier_plugin/{path.relative_to(top).as_posix()}"
+        for top in (ROOT / "memtier_plugin", ROOT)
+        for path in top.rglob("*.py")
+        if top != ROOT or path.relative_to(ROOT).parts[0] in ("hooks", "daemon", "config")
+    }
+    data = {"memtier_plugin/py.typed", "memtier_plugin/config/memtier.yaml"}
+    shipped = {name for name in names if not name.startswith(info)}
+    assert shipped >= expected | data
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert inside >= {"plugin.yaml", "__init__.py", "LICENSE", "README.md", "hooks/__init__.py"}
+
+
+@pytest.mark.slow
+def test_installed_wheel(built: Path, empty: Path, tmp_path: Path) -> None:
+    """An installed wheel works from anywhere, with its command."""
+    (wheel,) = built.glob("*.whl")
+    run(empty, "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel, cwd=tmp_path)
+    assert run(empty, "-P", "-c", WORKS, cwd=tmp_path).strip() == memtier_plugin.__version__
+    out = run(empty.with_name("memtier"), "--version", cwd=tmp_path)
+    assert memtier_plugin.__version__ in out
+
+
+@pytest.mark.slow
+def test_editable_install(empty: Path, tmp_path: Path) -> None:
+    """An editable install works from a path with spaces, and follows the source."""
+    source = checkout(tmp_path / "a check out")
+    run(empty, "-m", "pip", "install", "--no-deps", "--force-reinstall", "-e", source, cwd=tmp_path)
+    assert run(empty, "-P", "-c", WORKS, cwd=tmp_path).strip() == memtier_plugin.__version__
+    (source / "hooks" / "fresh.py").write_text("ANSWER = 42\n")
+    code = "import memtier_plugin.hooks.fresh as fresh; print(fresh.ANSWER, fresh.__file__)"
+    assert run(empty, "-P", "-c", code, cwd=tmp_path).startswith(f"42 {source}")
