@@ -14,8 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from memtier_plugin import ledger
+from memtier_plugin.errors import NotFound
 from memtier_plugin.extraction import extract
 from memtier_plugin.index_items import normal
+from memtier_plugin.index_records import Stored
 from memtier_plugin.index_write import LedgerFile, ledger_files
 from memtier_plugin.records import (
     Entry,
@@ -79,16 +81,27 @@ class Consolidator:
 
     def _settle(self, facts: Sequence[Fact]) -> Added:
         """Decide, fact by fact, what is new and what it replaces; nothing is written yet."""
-        result = Added()
+        result, reader = Added(), self._store.reader()
         current: dict[tuple[str, ...], list[Fact]] = {}
+        past: dict[tuple[str, ...], list[Fact]] = {}
         single = {normal(relation)[0] for relation in self._store.settings.facts.single_valued}
+        known = reader.rows_of(fact.id for fact in facts)
         for fact in facts:
             about = normal(fact.subject, fact.relation)
             if about not in current:
-                known = self._store.reader().facts_about(*about)
-                current[about] = [one.item for one in known if isinstance(one.item, Fact)]
+                current[about] = _facts(reader.facts_about(*about))
+                past[about] = _facts(reader.facts_about(*about, current=False))
             value = normal(fact.value)
             same = [other for other in current[about] if normal(other.value) == value]
+            # What was superseded or forgotten does not come back with the words it came from.
+            same = same or [
+                other
+                for other in past[about]
+                if normal(other.value) == value and _entries(fact) <= _entries(other)
+            ]
+            if fact.id in known:
+                result.same.append((fact, fact.id))
+                continue
             if same:
                 result.same.append((fact, same[0].id))
                 continue
@@ -122,14 +135,16 @@ class Consolidator:
             valid_from=entry.observed_at,
         )
         result = self.add([draft])
-        facts = [*(fact.id for fact in result.added), *(twin for _, twin in result.same)]
-        self._store.journal([self._promotion([entry], facts)], shared=True)
+        kept = [*(fact.id for fact in result.added), *(twin for _, twin in result.same)]
+        reader = self._store.reader()
+        if not reader.state(entry.id).promoted:
+            self._store.journal([self._promotion([entry], kept)], shared=True)
         if result.added:
             return result.added[0]
-        twin = result.same[0][1]
-        [known] = [one.item for one in self._store.reader().all_facts() if one.item.id == twin]
-        assert isinstance(known, Fact)
-        return known
+        stored = reader.stored([*reader.rows_of(kept).values()]).values()
+        for fact in _facts(one for one in stored if not one.state.forgotten):
+            return fact
+        raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
 
     def run(self, limit: int) -> ConsolidationReport:
         """Look at up to ``limit`` entries that no pass has seen, of every agent.
@@ -254,6 +269,14 @@ def backlog(store: Store) -> list[LedgerFile]:
     files = [file for file in ledger_files(store.folder) if file.ledger == "episodic"]
     behind = [f for f in files if f.path.stat().st_size > seen.get(f.name, 0)]
     return sorted(behind, key=lambda file: (file.path.name, file.name))
+
+
+def _facts(stored: Iterable[Stored]) -> list[Fact]:
+    return [one.item for one in stored if isinstance(one.item, Fact)]
+
+
+def _entries(fact: Fact) -> set[str]:
+    return {source.entry for source in fact.sources}
 
 
 def _since(fact: Fact) -> tuple[datetime, str]:

@@ -7,6 +7,7 @@ promoted, superseded or forgotten) is a function of its journal events in the or
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,11 +29,21 @@ class State:
 
 
 def touched(event: JournalEvent) -> list[str]:
-    """Return the ids of the items whose state an event may change."""
+    """Return the ids of the items whose state an event may change.
+
+    Raises:
+        KeyError, TypeError, ValueError: it lacks what `fold` needs of it.
+    """
     if event.kind not in TOUCHING:
         return []
     if event.kind == "credit":
+        if not math.isfinite(event.data["delta"]) or not isinstance(event.data["attempt"], int):
+            raise ValueError("a credit needs a finite delta and a whole number of the attempt")
         return [str(event.data["item"])]
+    if event.kind == "supersede" and not (
+        isinstance(event.data["by"], str) and isinstance(event.data.get("valid_to"), str | None)
+    ):
+        raise TypeError("an item is superseded by the id of another, until a time or for ever")
     return [str(item) for item in event.data["items"]]
 
 

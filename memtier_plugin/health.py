@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,6 @@ from memtier_plugin import ledger
 from memtier_plugin.consolidation import backlog
 from memtier_plugin.errors import IndexProblem, LedgerError, MemTierError, UnsafePath
 from memtier_plugin.home import (
-    LEDGERS,
     file_name,
     ledger_folders,
     on_network,
@@ -59,7 +59,8 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         "consolidation": {"last": None, "due": False},
     }
     try:
-        _index_status(store, now, report)
+        with store.reading():
+            _index_status(store, now, report)
     except (MemTierError, OSError) as error:
         report["degraded"].append(f"index: {error}")
     for plugin in report["plugins"]:
@@ -74,7 +75,7 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
 
 
 def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
-    store.catch_up(store.behind(), wait_ms=200)
+    why = store.catch_up(store.behind(), wait_ms=200)
     reader = store.reader()
     counts = reader.counts()
     report["entries"], report["facts"] = counts["entries"], counts["facts"]
@@ -100,7 +101,7 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
         "report": {k: v for k, v in last.data.items() if k != "cursors"} if last else None,
     }
     if behind:
-        report["degraded"].append(f"{len(behind)} ledger files are ahead of the index")
+        report["degraded"].append(f"{len(behind)} ledger files are ahead of the index: {why or 'new lines'}")
     if store.stale_words:
         report["degraded"].append(
             f"the index was made for {store.stale_words!r}: run `memtier reindex`"
@@ -153,7 +154,12 @@ def _check_home(store: Store) -> Iterator[Finding]:
 
 def _check_ledgers(store: Store) -> Iterator[Finding]:
     files = 0
-    for _, _, folder in ledger_folders(store.folder):
+    try:
+        folders = [*ledger_folders(store.folder)]
+    except UnsafePath as error:
+        yield Finding("error", str(error), str(store.folder), "move the real folder here")
+        folders = []
+    for _, _, folder in folders:
         for path in ledger.day_files(folder):
             files += 1
             try:
@@ -170,36 +176,30 @@ def _check_ledgers(store: Store) -> Iterator[Finding]:
                 )
             except LedgerError as error:
                 yield Finding("error", str(error), str(path), "make the file readable")
-    top = [name for name in LEDGERS if (store.folder / name).is_symlink()]
-    for name in top:
-        yield Finding(
-            "error", "a ledger folder is a symlink", str(store.folder / name),
-            "move the real folder here",
-        )  # fmt: skip
     yield Finding("ok", f"{files} ledger files were read", str(store.folder))
 
 
 def _check_index(store: Store, now: datetime) -> Iterator[Finding]:
     try:
-        store.sweep()
-        reader = store.reader()
-        [check] = [str(r[0]) for r in store.index.connection().execute("PRAGMA quick_check(1)")]
+        with store.reading() as reader:
+            with suppress(LedgerError):  # named above, with its remedy
+                store.sweep()
+            [check] = [str(r[0]) for r in store.index.connection().execute("PRAGMA quick_check(1)")]
+            bad, notices = reader.bad_lines(), reader.notices()
+            counts = ", ".join(f"{number} {what}" for what, number in reader.counts().items())
     except IndexProblem as error:
-        yield Finding("error", str(error), str(store.index.path), "memtier reindex")
-        return
-    except Exception as error:
         yield Finding("error", str(error), str(store.index.path), "memtier reindex")
         return
     if check != "ok":
         yield Finding(
             "error", f"the index is damaged: {check}", str(store.index.path), "memtier reindex"
         )
-    for name, line, reason in reader.bad_lines():
+    for name, line, reason in bad:
         yield Finding(
             "warn", f"a line cannot be read: {reason}", f"{store.folder / name}:{line}",
             "correct or delete the line; it is skipped until then",
         )  # fmt: skip
-    for when, name, what in reader.notices():
+    for when, name, what in notices:
         if when >= to_iso(now - NOTED):
             yield Finding(
                 "warn", f"{when}: the file was {what}", str(store.folder / name),
@@ -210,7 +210,6 @@ def _check_index(store: Store, now: datetime) -> Iterator[Finding]:
             "warn", f"the index was made for {store.stale_words!r}, settings say another language",
             str(store.index.path), "memtier reindex",
         )  # fmt: skip
-    counts = ", ".join(f"{number} {what}" for what, number in reader.counts().items())
     yield Finding("ok", f"the index is sound: {counts}", str(store.index.path))
 
 
@@ -243,14 +242,16 @@ def note_hook(store: Store, agent: str, hook: str, error: str | None, now: datet
     """Keep when a hook last went well for an agent, and when and why it last failed."""
     folder = private_folder(store.home, "projects", store.folder.name, "hooks")
     path = folder / f"{file_name(agent)}.json"
-    seen = _load(path)
-    mine = seen.setdefault(hook, {"last_ok": None, "last_error": None, "error": None, "runs": 0})
-    mine["runs"] += 1
-    if error is None:
-        mine["last_ok"] = to_iso(now)
-    else:
-        mine |= {"last_error": to_iso(now), "error": error[:500]}
-    write_private(path, json.dumps(seen, indent=1))
+    with ledger.locked(folder / ".lock", 1.0):  # hosts of the same agent note at the same time
+        seen = _load(path)
+        new = {"last_ok": None, "last_error": None, "error": None, "runs": 0}
+        mine = seen.setdefault(hook, new)
+        mine["runs"] += 1
+        if error is None:
+            mine["last_ok"] = to_iso(now)
+        else:
+            mine |= {"last_error": to_iso(now), "error": error[:500]}
+        write_private(path, json.dumps(seen, indent=1))
 
 
 def expire_recalls(store: Store, now: datetime) -> int:
@@ -261,6 +262,7 @@ def expire_recalls(store: Store, now: datetime) -> int:
         for path in ledger.day_files(folder) if kind == "journal" else ():
             if path.stem < f"{limit:%Y-%m-%d}":
                 dropped += _without_recalls(path)
+                store.follow(path, ours=True)
     return dropped
 
 

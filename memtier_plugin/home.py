@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -41,19 +42,40 @@ def file_name(name: str) -> str:
     return encoded
 
 
+def owner_name(owner: str) -> str:
+    """Return the file name of an agent's folder, or of the project's own journal."""
+    return owner if owner == PROJECT_JOURNAL else file_name(owner)
+
+
 def outside_name(folder: Path, encoded: str) -> str:
     """Return the name that a file name stands for; a long one is looked up in ``.names``."""
     if encoded == PROJECT_JOURNAL:
         return encoded
     if "~" in encoded:
-        try:
-            for line in (folder / ".names").read_text("utf-8").splitlines():
-                record = json.loads(line)
-                if record["file"] == encoded:
-                    return str(record["name"])
-        except (OSError, ValueError, KeyError):
-            return encoded
+        return _long_names(folder).get(encoded, encoded)
     return "" if encoded == "%" else unquote(encoded, errors="surrogatepass")
+
+
+def keep_name(parent: Path, encoded: str, name: str) -> None:
+    """Note what a file name stands for, where it does not say so itself.
+
+    Raises:
+        LedgerWriteError: it cannot be written.
+    """
+    if "~" not in encoded or outside_name(parent, encoded) == name:
+        return
+    # A newline first: whatever a crash left of an earlier line stands alone.
+    line = f"\n{json.dumps({'file': encoded, 'name': name})}\n".encode("ascii")
+    try:
+        fd = os.open(parent / ".names", os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600)
+        try:
+            written = os.write(fd, line)
+        finally:
+            os.close(fd)
+        if written != len(line):
+            raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes fitted")
+    except OSError as error:
+        raise LedgerWriteError(f"cannot keep the name {name[:40]!r}: {error}") from error
 
 
 def private_folder(home: Path, *parts: str) -> Path:
@@ -94,32 +116,54 @@ def check_ours(path: Path, status: os.stat_result, kind: int) -> None:
         raise UnsafePath(f"{path} belongs to user {status.st_uid}, not to you ({os.geteuid()})")
 
 
+def is_ours(folder: Path) -> bool:
+    """Tell whether a folder is there.
+
+    Raises:
+        UnsafePath: a symlink or a file is, or it belongs to somebody else.
+    """
+    try:
+        check_ours(folder, folder.lstat(), stat.S_IFDIR)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def ledger_folder(home: Path, project: str, ledger: str, owner: str | None = None) -> Path:
     """Make and return the folder of a ledger; ``owner`` is the agent for episodic and journal."""
-    parts = ["projects", file_name(project), ledger]
-    if owner is not None:
-        encoded = owner if owner == PROJECT_JOURNAL else file_name(owner)
-        parent = private_folder(home, *parts)
-        if "~" in encoded and outside_name(parent, encoded) != owner:
-            _remember_name(parent, encoded, owner)
-        parts.append(encoded)
-    return private_folder(home, *parts)
+    top = private_folder(project_folder(home, project), ledger)
+    if owner is None:
+        return top
+    keep_name(top, owner_name(owner), owner)
+    return private_folder(top, owner_name(owner))
+
+
+def project_folder(home: Path, project: str) -> Path:
+    """Make and return the folder of a project.
+
+    Raises:
+        UnsafePath, LedgerWriteError: as `private_folder`.
+    """
+    top = private_folder(home, "projects")
+    keep_name(top, file_name(project), project)
+    return private_folder(top, file_name(project))
 
 
 def ledger_folders(folder: Path) -> Iterator[tuple[str, str | None, Path]]:
-    """Yield (ledger, owner, folder) for every ledger folder of a project, in a fixed order."""
+    """Yield (ledger, owner, folder) for every ledger folder of a project, in a fixed order.
+
+    Raises:
+        UnsafePath: one of them is a symlink, or belongs to somebody else.
+    """
     for ledger in LEDGERS:
         top = folder / ledger
+        if not is_ours(top):
+            continue
         if ledger in ("semantic", "procedural"):
-            if top.is_dir():
-                yield ledger, None, top
+            yield ledger, None, top
             continue
-        try:
-            names = sorted(entry.name for entry in os.scandir(top) if entry.is_dir())
-        except OSError:
-            continue
-        for name in names:
-            yield ledger, outside_name(top, name), top / name
+        for path in sorted(path for path in top.iterdir() if path.is_dir() and is_ours(path)):
+            yield ledger, outside_name(top, path.name), path
 
 
 def index_path(folder: Path) -> Path:
@@ -130,7 +174,7 @@ def index_path(folder: Path) -> Path:
     if not on_network(folder):
         return folder / "index.sqlite3"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     return private_folder(cache, "memtier", name) / "index.sqlite3"
 
 
@@ -156,7 +200,7 @@ def write_private(path: Path, text: str) -> None:
     Raises:
         LedgerWriteError: it cannot be written.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.new")
     try:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -167,10 +211,16 @@ def write_private(path: Path, text: str) -> None:
         raise LedgerWriteError(f"cannot write {path}: {error}") from error
 
 
-def _remember_name(parent: Path, encoded: str, name: str) -> None:
-    line = json.dumps({"file": encoded, "name": name}) + "\n"
-    fd = os.open(parent / ".names", os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600)
+def _long_names(folder: Path) -> dict[str, str]:
     try:
-        os.write(fd, line.encode("ascii"))
-    finally:
-        os.close(fd)
+        lines = (folder / ".names").read_bytes().splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+            found[str(record["file"])] = str(record["name"])
+        except (ValueError, KeyError, TypeError):
+            continue  # empty or torn
+    return found

@@ -17,7 +17,7 @@ from memtier_plugin.folding import State, fold, touched
 from memtier_plugin.index_records import utf8
 from memtier_plugin.ledger import Line
 from memtier_plugin.records import Entry, Fact, JournalEvent, to_iso
-from memtier_plugin.tokens import Tokenizer, date_words, grams
+from memtier_plugin.tokens import Tokenizer, grams
 
 if TYPE_CHECKING:
     import apsw
@@ -54,6 +54,7 @@ class Batch:
     df: Counter[tuple[str, int, str]] = field(default_factory=Counter)  # table, scope, term
     scopes: Counter[tuple[int, str]] = field(default_factory=Counter)  # scope, column
     touched: set[str] = field(default_factory=set)
+    dropped: bool = False  # whether a file's rows were taken out
     texts: dict[int, _Text] = field(default_factory=dict)  # of new items, to be read but once
 
 
@@ -67,7 +68,6 @@ class IndexItems:
 
     def add_entry(self, entry: Entry, file: int, line: Line, batch: Batch) -> None:
         """Put an entry in; what is `[system]` is kept for the log but never found."""
-        system = entry.role == "system" or entry.content.lstrip().startswith("[system]")
         item = _Item(
             id=entry.id,
             tier="episodic",
@@ -78,10 +78,10 @@ class IndexItems:
             speaker=entry.speaker,
             observed=entry.observed_at.timestamp(),
             key=entry.key,
-            retrievable=not system,
+            retrievable=entry.retrievable,
         )
-        self._insert(item, _Text([] if system else self._entry_words(entry), entry.content), file,
-                     line, batch)  # fmt: skip
+        words = self._entry_words(entry) if entry.retrievable else []
+        self._insert(item, _Text(words, entry.content), file, line, batch)
 
     def add_fact(self, fact: Fact, file: int, line: Line, batch: Batch) -> None:
         """Put a fact in, with what it rests on; a proposed one is kept but not found."""
@@ -163,6 +163,17 @@ class IndexItems:
                 (utf8(path), int(offset), to_iso(event.timestamp)),
             )
 
+    def _tidy(self) -> None:
+        """After a file was dropped: let go of names nobody uses, and find the cursors anew."""
+        for table, used in (("sessions", "session"), ("scopes", "scope")):
+            self._db.execute(
+                f"""DELETE FROM {table} WHERE NOT EXISTS
+                    (SELECT 1 FROM items WHERE {used} = {table}.id)"""  # noqa: S608
+            )
+        self._db.execute("DELETE FROM cursors")
+        for (data,) in self._db.execute("SELECT data FROM events WHERE kind = 'consolidate'"):
+            self._add_cursors(JournalEvent.from_json(json.loads(data)))
+
     # -- settling: states, postings, statistics ------------------------------------------------
 
     def settle(self, batch: Batch) -> None:
@@ -178,13 +189,15 @@ class IndexItems:
                 )
         for identity in sorted(waiting):
             self._show_or_hide(identity, batch)
-        for (table, scope, term), change in batch.df.items():
-            self._count_term(table, scope, term, change)
+        for table in ("terms", "gram_terms"):
+            self._count_terms(table, batch.df)
         for (scope, column), change in batch.scopes.items():
             self._db.execute(
                 f"UPDATE scopes SET {column} = {column} + ? WHERE id = ?",  # noqa: S608
                 (change, scope),
             )
+        if batch.dropped:
+            self._tidy()
 
     def _refold(self, identity: str) -> bool:
         """Fold an item's events anew; return whether its being forgotten changed."""
@@ -272,19 +285,19 @@ class IndexItems:
             {(int(scope), "entries"): sign, (int(scope), "length"): sign * int(length)}
         )
 
-    def _count_term(self, table: str, scope: int, term: str, change: int) -> None:
-        if not change:
-            return
-        left = self._db.execute(
+    def _count_terms(self, table: str, df: Counter[tuple[str, int, str]]) -> None:
+        changes = sorted(
+            (scope, term, change) for (of, scope, term), change in df.items() if of == table
+        )
+        self._db.executemany(
             f"""INSERT INTO {table} VALUES(?, ?, ?) ON CONFLICT(scope, term)
-                DO UPDATE SET df = df + excluded.df RETURNING df""",
-            (scope, term, change),
-        ).fetchone()
-        if left is not None and left[0] == 0:
-            self._db.execute(
-                f"DELETE FROM {table} WHERE scope = ? AND term = ?",  # noqa: S608
-                (scope, term),
-            )
+                DO UPDATE SET df = df + excluded.df""",
+            changes,
+        )
+        self._db.executemany(
+            f"DELETE FROM {table} WHERE scope = ? AND term = ? AND df = 0",  # noqa: S608
+            [(scope, term) for scope, term, change in changes if change <= 0],
+        )
 
     # -- small parts ---------------------------------------------------------------------------
 
@@ -298,11 +311,11 @@ class IndexItems:
         return _Text(self._entry_words(entry), entry.content)
 
     def _entry_words(self, entry: Entry) -> list[str]:
-        about = [*self._tokens.words(entry.speaker or ""), *date_words(entry.observed_at)]
-        return [*map(utf8, self._tokens.words(entry.content)), *about]
+        words, date = self._tokens.words, self._tokens.date_words(entry.observed_at)
+        return [*map(utf8, words(entry.content)), *words(entry.speaker or ""), *date]
 
     def _fact_words(self, fact: Fact) -> list[str]:
-        date = date_words(fact.valid_from) if fact.valid_from else []
+        date = self._tokens.date_words(fact.valid_from) if fact.valid_from else []
         return [*map(utf8, self._tokens.words(fact.text)), *date]
 
     def _scope(self, agent: str, sender: str | None) -> int:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from memtier_plugin.bm25 import idf, saturation
 from memtier_plugin.index_records import IndexRecords, utf8
 
 MAX_TERMS: Final = 64  # distinct words of a query that are looked up, rarest first
+
+Turns = list[tuple[int, int]]  # row and length
 
 
 @dataclass(slots=True)
@@ -43,8 +45,7 @@ class Match:
         return {row: self.score(tfs, self.lengths[row]) for row, tfs in self.tfs.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where an item stands: what ranking needs to know of it besides its words."""
 
     row: int
@@ -89,8 +90,8 @@ class IndexReader(IndexRecords):
         Args:
             terms: how often each word stands in the query.
 
-        A word that the cap cuts gives its newest rows; words after it are ``left_out`` (`fill`
-        adds them for the few rows that remain in the end).
+        A word that the cap cuts gives its newest rows; it and the words after it are
+        ``left_out`` (`fill` adds them for the few rows that remain in the end).
         """
         found = Match()
         if not scopes or not terms:
@@ -103,23 +104,25 @@ class IndexReader(IndexRecords):
         ordered = sorted(frequencies, key=lambda term: (frequencies[term], term))[:MAX_TERMS]
         for place, term in enumerate(ordered):
             room = cap - found.postings
-            if room <= 0:
-                found.left_out = tuple(ordered[place:])
-                break
-            found.idfs[term] = terms[term] * idf(documents, frequencies[term])
             for row, tf, size in self._postings(scopes, term, room):
                 found.tfs.setdefault(row, {})[term] = tf
                 found.lengths[row] = size
                 found.postings += 1
-        for term in found.left_out:
+            if frequencies[term] > room:
+                found.left_out = tuple(ordered[place:])
+                break
+        for term in ordered:
             found.idfs[term] = terms[term] * idf(documents, frequencies[term])
         return found
 
-    def fill(self, found: Match, scopes: Sequence[int], rows: Collection[int]) -> None:
-        """Look up, for these rows only, the words that the cap left out."""
+    def fill(self, found: Match, scopes: Sequence[int], rows: Collection[int]) -> int:
+        """Look up, for these rows only, what the cap left out; return the postings read."""
+        before = found.postings
         for term in found.left_out:
             for scope in scopes:
                 for row in rows:
+                    if term in found.tfs.get(row, ()):
+                        continue  # one of the newest, read before the cap
                     for tf, length in self._db.execute(
                         """SELECT tf, length FROM postings
                            WHERE scope = ? AND term = ? AND item = ?""",
@@ -128,6 +131,7 @@ class IndexReader(IndexRecords):
                         found.tfs.setdefault(row, {})[term] = int(tf)
                         found.lengths[row] = int(length)
                         found.postings += 1
+        return found.postings - before
 
     def match_grams(
         self, scopes: Sequence[int], parts: Collection[str], cap: int
@@ -144,11 +148,12 @@ class IndexReader(IndexRecords):
                 break
             value = idf(documents, frequencies[part])
             for scope in scopes:
-                for (row,) in self._db.execute(
+                rows = self._db.execute(
                     "SELECT doc FROM gram_postings WHERE term = ?", (f"{scope}.{part}",)
-                ):
-                    scores[int(row)] = scores.get(int(row), 0.0) + value
-                    read += 1
+                ).fetchall()
+                for (row,) in rows:
+                    scores[row] = scores.get(row, 0.0) + value
+                read += len(rows)
         return scores, read
 
     def _totals(self, scopes: Sequence[int]) -> tuple[int, int]:
@@ -164,15 +169,13 @@ class IndexReader(IndexRecords):
     def _frequencies(
         self, table: str, scopes: Sequence[int], terms: Mapping[str, int]
     ) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for term in terms:
-            for scope in scopes:
-                for (df,) in self._db.execute(
-                    f"SELECT df FROM {table} WHERE scope = ? AND term = ?",  # noqa: S608
-                    (scope, term),
-                ):
-                    found[term] = found.get(term, 0) + int(df)
-        return found
+        rows = self._db.execute(
+            f"""SELECT term, sum(df) FROM {table}
+                WHERE scope IN (SELECT value FROM json_each(?))
+                  AND term IN (SELECT value FROM json_each(?)) GROUP BY term""",  # noqa: S608
+            (json.dumps(list(scopes)), json.dumps(list(map(utf8, terms)))),
+        )
+        return {str(term): int(df) for term, df in rows}
 
     def _postings(
         self, scopes: Sequence[int], term: str, limit: int
@@ -203,22 +206,25 @@ class IndexReader(IndexRecords):
         ]
 
     def neighbours(
-        self, place: Place, scopes: Sequence[int], reach: int
-    ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Return (row, length) of the turns before and after in the session, nearest first."""
-        only = f"= {int(scopes[0])}" if len(scopes) == 1 else f"IN ({', '.join(map(str, scopes))})"
-        here = (place.session, place.observed, place.turn, place.id, reach)
+        self, rows: Iterable[int], scopes: Sequence[int], reach: int
+    ) -> dict[int, tuple[Turns, Turns]]:
+        """Return the turns before and after each of these rows in its session, nearest first."""
+        only = f"scope IN ({', '.join(map(str, scopes))})"
         before, after = (
-            self._db.execute(
-                f"""SELECT row, length FROM items
-                    WHERE session = ? AND (observed, turn, id) {sign} (?, ?, ?) AND indexed
-                      AND scope {only}
-                    ORDER BY observed {order}, turn {order}, id {order} LIMIT ?""",  # noqa: S608
-                here,
-            ).fetchall()
+            f"""(SELECT json_group_array(json_array(row, length)) FROM (
+                 SELECT row, length FROM items WHERE session = here.session AND indexed AND {only}
+                   AND (observed, turn, id) {sign} (here.observed, here.turn, here.id)
+                 ORDER BY observed {order}, turn {order}, id {order} LIMIT {int(reach)}))"""  # noqa: S608
             for sign, order in (("<", "DESC"), (">", "ASC"))
         )
-        return before, after
+        # One statement for all of them: a thousand small ones cost more than what they read.
+        found = self._db.execute(
+            f"""SELECT '[' || row || ',' || {before} || ',' || {after} || ']' FROM items AS here
+                WHERE row IN (SELECT value FROM json_each(?))""",  # noqa: S608
+            (json.dumps(list(rows)),),
+        )
+        sides = json.loads(f"[{','.join(text for (text,) in found)}]")
+        return {row: (one, two) for row, one, two in sides}
 
     def source_rows(self, facts: Sequence[str], scopes: Sequence[int]) -> dict[str, list[int]]:
         """Return, for each fact, the rows of its source entries that the asker may see."""

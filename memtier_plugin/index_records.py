@@ -107,14 +107,18 @@ class IndexRecords:
         )
         return [str(row[0]) for row in rows]
 
-    def facts_about(self, subject: str, relation: str) -> list[Stored]:
-        """Return the active facts of a (normalised) subject and relation, oldest first."""
+    def facts_about(self, subject: str, relation: str, *, current: bool = True) -> list[Stored]:
+        """Return the facts of a (normalised) subject and relation, oldest first.
+
+        Args:
+            current: those that hold; or else those that were superseded, forgotten or proposed.
+        """
         rows = [
             int(row)
             for (row,) in self._db.execute(
                 """SELECT items.row FROM facts JOIN items ON items.row = facts.row
-                   WHERE subject = ? AND relation = ? AND indexed ORDER BY items.id""",
-                (utf8(subject), utf8(relation)),
+                   WHERE subject = ? AND relation = ? AND indexed = ? ORDER BY items.id""",
+                (utf8(subject), utf8(relation), current),
             )
         ]
         stored = self.stored(rows)

@@ -6,13 +6,18 @@ Everything in it can be rebuilt from the ledgers.  A released migration is never
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
-from memtier_plugin.errors import ForeignFile, IndexProblem, SchemaTooNew
+from memtier_plugin.errors import ForeignFile, IndexProblem, SchemaTooNew, UnsafePath
+from memtier_plugin.home import OPEN_FLAGS, check_ours
 
 if TYPE_CHECKING:
     import apsw
@@ -30,8 +35,9 @@ def m001_first(connection: apsw.Connection) -> None:
         "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
         """CREATE TABLE files(
             id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, ledger TEXT NOT NULL, owner TEXT,
-            device INTEGER NOT NULL, inode INTEGER NOT NULL, offset INTEGER NOT NULL,
-            lines INTEGER NOT NULL, tail TEXT NOT NULL, mtime_ns INTEGER NOT NULL)""",
+            device INTEGER NOT NULL, inode INTEGER NOT NULL, size INTEGER NOT NULL,
+            mtime_ns INTEGER NOT NULL, offset INTEGER NOT NULL, lines INTEGER NOT NULL,
+            tail TEXT NOT NULL)""",
         """CREATE TABLE bad_lines(
             file INTEGER NOT NULL, line INTEGER NOT NULL, reason TEXT NOT NULL,
             PRIMARY KEY(file, line)) WITHOUT ROWID""",
@@ -49,7 +55,9 @@ def m001_first(connection: apsw.Connection) -> None:
             turn INTEGER NOT NULL, role TEXT NOT NULL, speaker TEXT, observed REAL NOT NULL,
             key TEXT, retrievable INTEGER NOT NULL,
             indexed INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL, data BLOB NOT NULL)""",
-        "CREATE INDEX items_session ON items(session, observed, turn, id)",
+        # All that neighbours are read for, so that their rows need not be.
+        """CREATE INDEX items_session
+            ON items(session, observed, turn, id, scope, indexed, length)""",
         "CREATE INDEX items_turn ON items(session, turn)",
         "CREATE INDEX items_key ON items(key) WHERE key IS NOT NULL",
         "CREATE INDEX items_file ON items(file)",
@@ -105,16 +113,23 @@ def m001_first(connection: apsw.Connection) -> None:
 MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (m001_first,)
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A connection with whose it is: this thread's of this process, and no other's."""
+
+    process: int
+    thread: threading.Thread
+    connection: apsw.Connection
+
+
 class Index:
     """The index file of one project: one connection a thread, opened anew after a fork."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._local = threading.local()
-        self._lock = threading.Lock()
-        self._open: list[apsw.Connection] = []
-        self._orphans: list[apsw.Connection] = []
-        self._pid = os.getpid()
+        # Without a lock, which a fork could find held: single steps of a list are atomic.
+        self._held: list[_Held] = []
 
     def connection(self) -> apsw.Connection:
         """Return this thread's connection to an index of the current schema.
@@ -122,20 +137,19 @@ class Index:
         Raises:
             ForeignFile, SchemaTooNew, IndexProblem: with the remedy.
         """
-        with self._lock:
-            if self._pid != os.getpid():
-                # A child must neither use nor close what it inherited: SQLite's locks are the
-                # parent's.  Kept alive so that no destructor closes it.
-                self._orphans += self._open
-                self._open = []
-                self._local = threading.local()
-                self._pid = os.getpid()
-        connection: apsw.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = connect(self.path)
-            with self._lock:
-                self._open.append(connection)
-        return connection
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is None or held.process != os.getpid():
+            self._let_go_of_the_dead()
+            held = _Held(os.getpid(), threading.current_thread(), connect(self.path))
+            self._local.held = held
+            self._held.append(held)
+        return held.connection
+
+    def _let_go_of_the_dead(self) -> None:
+        for held in [*self._held]:
+            if held.process == os.getpid() and not held.thread.is_alive():
+                self._held.remove(held)
+                held.connection.close()
 
     def replace_with(self, fresh: apsw.Connection) -> None:
         """Put a freshly built index in the place of this one, in one transaction.
@@ -144,27 +158,37 @@ class Index:
         reading what was there, and see the new rows when the copy is committed.  A file that is
         no index of ours is set aside under another name, never written to.
         """
+        import apsw
+
         try:
-            connection = self.connection()
-        except IndexProblem:
-            _set_aside(self.path)
-            connection = self.connection()
-        connection.set_busy_timeout(30_000)
-        with connection.backup("main", fresh, "main") as copy:
-            while not copy.done:
-                copy.step(-1)
+            try:
+                connection = self.connection()
+            except IndexProblem as problem:
+                if isinstance(problem.__cause__, apsw.BusyError | apsw.ReadOnlyError):
+                    raise
+                _set_aside(self.path)
+                connection = self.connection()
+            connection.set_busy_timeout(30_000)
+            with connection.backup("main", fresh, "main") as copy:
+                while not copy.done:
+                    copy.step(-1)
+        except (apsw.Error, OSError) as error:
+            raise IndexProblem(f"cannot replace the index {self.path}: {error}") from error
 
     def close(self) -> None:
-        """Close every connection of this process."""
-        with self._lock:
-            if self._pid == os.getpid():
-                for connection in self._open:
-                    connection.close()
-            self._open = []
-            self._local = threading.local()
+        """Close every connection of this process.
+
+        What a child inherited by a fork it must neither use nor close: SQLite's locks are the
+        parent's.  It stays in the list so that no destructor closes it.
+        """
+        for held in [*self._held]:
+            if held.process == os.getpid():
+                self._held.remove(held)
+                held.connection.close()
+        self._local = threading.local()
 
 
-def connect(path: Path, *, busy_ms: int = BUSY_MS) -> apsw.Connection:
+def connect(path: Path) -> apsw.Connection:
     """Open an index, making or migrating it; a home that cannot be written is opened to read.
 
     Raises:
@@ -173,38 +197,53 @@ def connect(path: Path, *, busy_ms: int = BUSY_MS) -> apsw.Connection:
     import apsw
 
     try:
-        connection = _open(path, busy_ms)
-        migrate(connection, path)
-    except apsw.NotADBError as error:
-        raise ForeignFile(
-            f"{path} is not a SQLite file; move it away and run `memtier reindex`"
-        ) from error
-    except apsw.Error as error:
-        raise IndexProblem(
-            f"cannot open the index {path}: {error}; the ledgers are untouched, "
-            "`memtier reindex` builds a new one"
-        ) from error
+        connection = _open(path)
+        try:
+            _refuse_others(connection, path)
+            if not connection.readonly("main"):
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+            migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+    except (apsw.Error, OSError) as error:
+        raise index_problem(path, error) from error
     return connection
 
 
-def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring the schema up to date, each migration in a transaction of its own.
+def index_problem(path: Path, error: Exception) -> IndexProblem:
+    """Return what to tell when SQLite cannot use the index, with the remedy."""
+    import apsw
 
-    Raises:
-        SchemaTooNew: a newer MemTier made it.
-        ForeignFile: it is some other program's database.
-    """
+    if isinstance(error, apsw.BusyError):
+        return IndexProblem(f"another process keeps the index {path} locked; try again")
+    if isinstance(error, apsw.NotADBError):
+        return ForeignFile(f"{path} is not a SQLite file; move it away and run `memtier reindex`")
+    return IndexProblem(
+        f"cannot use the index {path}: {error}; the ledgers are untouched, "
+        "`memtier reindex` builds a new one"
+    )
+
+
+def _refuse_others(connection: apsw.Connection, path: Path) -> None:
+    # In this order: another process may be making the schema, and both at once, just now.
+    made = next(iter(connection.execute("SELECT 1 FROM sqlite_schema")), None)
+    if made and _pragma(connection, "application_id") != APPLICATION_ID:
+        raise ForeignFile(
+            f"{path} is another program's database; move it away and run `memtier reindex`"
+        )
     version = _pragma(connection, "user_version")
     if version > len(MIGRATIONS):
         raise SchemaTooNew(
             f"{path} has schema {version}, this MemTier knows {len(MIGRATIONS)}: upgrade MemTier, "
             "or move the index away and run `memtier reindex` (nothing is lost)"
         )
-    foreign = _pragma(connection, "application_id") != APPLICATION_ID
-    if foreign and next(iter(connection.execute("SELECT 1 FROM sqlite_schema")), None):
-        raise ForeignFile(
-            f"{path} is another program's database; move it away and run `memtier reindex`"
-        )
+
+
+def migrate(connection: apsw.Connection) -> None:
+    """Bring the schema up to date, each migration in a transaction of its own."""
+    version = _pragma(connection, "user_version")
     while version < len(MIGRATIONS):
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -220,23 +259,39 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         connection.execute("COMMIT")
 
 
-def _open(path: Path, busy_ms: int) -> apsw.Connection:
+def _open(path: Path) -> apsw.Connection:
     import apsw
 
     try:
-        # Made here with its mode, not by SQLite with the umask's.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600))
-    except OSError:
-        # A read-only home is served as it is; without a write there is no log to follow.
-        name = f"file:{path}?immutable=1"
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return apsw.Connection(name, flags=flags)
+        check_ours(path, path.lstat(), stat.S_IFREG)
+    except UnsafePath as error:
+        raise ForeignFile(f"{error}; move it away and run `memtier reindex`") from error
+    except FileNotFoundError:
+        # Made here with its mode, not by SQLite with the umask's.  A file that is there must not
+        # be opened beside SQLite: closing it would let go of all of this process's locks on it.
+        with suppress(FileExistsError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
+            os.close(os.open(path, flags, 0o600))
+    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return _open_to_read(path)
     connection = apsw.Connection(str(path))
-    connection.set_busy_timeout(busy_ms)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA foreign_keys = ON")
+    connection.set_busy_timeout(BUSY_MS)
     return connection
+
+
+def _open_to_read(path: Path) -> apsw.Connection:
+    """Open the index of a home that cannot be written, as it is."""
+    import apsw
+
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    name = f"file:{quote(str(path))}?mode=ro"
+    try:
+        connection = apsw.Connection(name, flags=flags)
+        _pragma(connection, "user_version")
+        return connection
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # Its log cannot be made here, so nobody writes one: what the file holds is all there is.
+        return apsw.Connection(f"{name}&immutable=1", flags=flags)
 
 
 def _set_aside(path: Path) -> None:

@@ -7,16 +7,18 @@ dropped and read from zero in one transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin import ledger
+from memtier_plugin.errors import LedgerError
 from memtier_plugin.home import ledger_folders
 from memtier_plugin.index_items import Batch, IndexItems
 from memtier_plugin.index_records import utf8
+from memtier_plugin.index_schema import connect, index_problem
 from memtier_plugin.ledger import Line, Mark
 from memtier_plugin.records import Entry, Fact, JournalEvent, to_iso
 from memtier_plugin.tokens import Tokenizer
@@ -25,6 +27,17 @@ if TYPE_CHECKING:
     import apsw
 
 CHUNK: Final = 256 * 1024  # bytes of ledger in one transaction, so that nobody waits long
+
+
+# What a line that somebody else wrote may raise anywhere on its way into the index.
+_MALFORMED: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +59,18 @@ def ledger_files(folder: Path, *, newest: int | None = None) -> list[LedgerFile]
     return found
 
 
+def entries_in(file: LedgerFile, lines: Iterable[Line]) -> Iterator[Entry]:
+    """Yield the entries on these lines; what is none, the index counts and `doctor` names."""
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError):
+            yield Entry.from_json(ledger.parse(line), owner=file.owner)
+
+
 def read_mark(connection: apsw.Connection, name: str) -> Mark | None:
     """Return how far a ledger file was read into this index."""
     for row in connection.execute(
-        "SELECT device, inode, offset, lines, tail, mtime_ns FROM files WHERE path = ?", (name,)
+        "SELECT device, inode, size, mtime_ns, offset, lines, tail FROM files WHERE path = ?",
+        (name,),
     ):
         return Mark(*row)
     return None
@@ -62,16 +83,7 @@ def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
         status = file.path.lstat()
     except FileNotFoundError:
         return mark is not None
-    return mark is None or (
-        (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        != (mark.device, mark.inode, mark.offset, mark.mtime_ns)
-        # A torn tail keeps the size above the offset: nothing to read until it is ended.
-        and not _only_torn(file.path, mark, status.st_size, status.st_mtime_ns)
-    )
-
-
-def _only_torn(path: Path, mark: Mark, size: int, mtime_ns: int) -> bool:
-    return size > mark.offset and mtime_ns == mark.mtime_ns
+    return mark is None or not mark.same_as(status)
 
 
 class IndexWriter(IndexItems):
@@ -87,27 +99,36 @@ class IndexWriter(IndexItems):
         *,
         budget: int | None = None,
         progress: Callable[[int], None] | None = None,
+        ours: bool = False,
     ) -> int:
         """Read what is new in these files and return the number of lines.
 
         Args:
             budget: stop after about this many bytes; what is left is for the next time.
             progress: called with the bytes of each step.
+            ours: what was replaced was replaced by us; there is nothing to notice.
 
         Raises:
             apsw.BusyError: another process keeps the index locked.
-            UnsafePath, LedgerError: a file cannot be read; those before it are in.
+            UnsafePath, LedgerError: a file cannot be read; the others are in.
         """
         count = 0
+        problem: LedgerError | None = None
         for file in files:
             while is_behind(self._db, file) and (budget is None or budget > 0):
-                lines, size = self._step(file)
+                try:
+                    lines, size = self._step(file, ours)
+                except LedgerError as error:
+                    problem = problem or error
+                    break
                 count += lines
                 budget = None if budget is None else budget - size
                 if progress:
                     progress(size)
                 if not size:
                     break
+        if problem:
+            raise problem
         return count
 
     def sweep(self, *, progress: Callable[[int], None] | None = None) -> int:
@@ -121,13 +142,14 @@ class IndexWriter(IndexItems):
         ]
         return self.catch_up([*gone, *files], progress=progress)
 
-    def _step(self, file: LedgerFile) -> tuple[int, int]:
+    def _step(self, file: LedgerFile, ours: bool) -> tuple[int, int]:
         """Read one chunk of one file in one transaction; return lines and bytes."""
         with self._transaction() as batch:
             mark = read_mark(self._db, file.name)  # again: another process may have been here
             if mark and (change := ledger.check(file.path, mark)):
                 self._drop(file.name, batch)
-                self._notice(file.name, change)
+                if not ours:
+                    self._notice(file.name, change)
                 if change == "deleted":
                     return 0, 0
                 # From zero to the end in this one transaction: a reader sees the old or the new.
@@ -153,23 +175,17 @@ class IndexWriter(IndexItems):
 
     def _save_mark(self, file: LedgerFile, mark: Mark) -> int:
         rows = self._db.execute(
-            """INSERT INTO files(path, ledger, owner, device, inode, offset, lines, tail, mtime_ns)
-               VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """INSERT INTO files(path, ledger, owner, device, inode, size, mtime_ns, offset, lines,
+                 tail) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                ON CONFLICT(path) DO UPDATE SET device = excluded.device, inode = excluded.inode,
-                 offset = excluded.offset, lines = excluded.lines, tail = excluded.tail,
-                 mtime_ns = excluded.mtime_ns RETURNING id""",
+                 size = excluded.size, mtime_ns = excluded.mtime_ns, offset = excluded.offset,
+                 lines = excluded.lines, tail = excluded.tail RETURNING id""",
             (
-                file.name,
-                file.ledger,
-                file.owner,
-                mark.device,
-                mark.inode,
-                mark.offset,
-                mark.lines,
+                file.name, file.ledger, utf8(file.owner) if file.owner is not None else None,
+                mark.device, mark.inode, mark.size, mark.mtime_ns, mark.offset, mark.lines,
                 mark.tail,
-                mark.mtime_ns,
             ),
-        )
+        )  # fmt: skip
         return int(rows.fetchone()[0])
 
     def _notice(self, name: str, change: str) -> None:
@@ -184,22 +200,28 @@ class IndexWriter(IndexItems):
             return
         try:
             record = ledger.parse(line)
-            if file.ledger == "journal":
-                self.add_event(JournalEvent.from_json(record), number, line, batch)
-            elif file.ledger == "episodic":
-                entry = Entry.from_json(record, owner=file.owner)
-                if entry.agent_id != file.owner:
-                    raise ValueError(f"it says agent {entry.agent_id!r}, not {file.owner!r}")
-                self.add_entry(entry, number, line, batch)
-            else:
-                record.setdefault("tier", file.ledger)
-                self.add_fact(Fact.from_json(record), number, line, batch)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            with self._db:  # a savepoint: of a line that proves malformed nothing stays
+                self._ingest_record(file, record, number, line, batch)
+        except _MALFORMED as error:
             reason = f"{type(error).__name__}: {error}"[:200]
             self._db.execute(
                 "INSERT OR REPLACE INTO bad_lines VALUES(?, ?, ?)",
                 (number, line.number, utf8(reason)),
             )
+
+    def _ingest_record(
+        self, file: LedgerFile, record: dict[str, Any], number: int, line: Line, batch: Batch
+    ) -> None:
+        if file.ledger == "journal":
+            self.add_event(JournalEvent.from_json(record), number, line, batch)
+        elif file.ledger == "episodic":
+            entry = Entry.from_json(record, owner=file.owner)
+            if entry.agent_id != file.owner:
+                raise ValueError(f"it says agent {entry.agent_id!r}, not {file.owner!r}")
+            self.add_entry(entry, number, line, batch)
+        else:
+            record.setdefault("tier", file.ledger)
+            self.add_fact(Fact.from_json(record), number, line, batch)
 
     # -- one file out --------------------------------------------------------------------------
 
@@ -228,9 +250,9 @@ class IndexWriter(IndexItems):
                     "DELETE FROM sources WHERE via = ? RETURNING fact", (event,)
                 ).fetchall():
                     batch.touched.add(str(fact))
-        self._db.execute("DELETE FROM events WHERE file = ?", (number,))
-        self._db.execute("DELETE FROM bad_lines WHERE file = ?", (number,))
-        self._db.execute("DELETE FROM files WHERE id = ?", (number,))
+        for table, column in (("events", "file"), ("bad_lines", "file"), ("files", "id")):
+            self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))  # noqa: S608
+        batch.dropped = True
 
     # -- vectors -------------------------------------------------------------------------------
 
@@ -242,6 +264,42 @@ class IndexWriter(IndexItems):
                    SELECT row, ?2, ?3 FROM items WHERE row = ?1 AND indexed""",
                 [(row, model, vector) for row, vector in vectors],
             )
+
+
+@contextmanager
+def rebuild(
+    path: Path,
+    folder: Path,
+    tokenizer: Tokenizer,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[tuple[apsw.Connection, int]]:
+    """Read every ledger of a project into a new index; yield it and the number of lines.
+
+    Raises:
+        IndexProblem, LedgerError: it cannot be made.
+    """
+    import apsw
+
+    connection = connect(path)
+    try:
+        set_metadata(connection, "tokenizer", tokenizer.fingerprint)
+        files = ledger_files(folder)
+        total = sum(file.path.stat().st_size for file in files) or 1
+        done = 0
+
+        def step(size: int) -> None:
+            nonlocal done
+            done += size
+            if progress:
+                progress(min(done, total), total)
+
+        lines = IndexWriter(connection, folder, tokenizer).catch_up(files, progress=step)
+        connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
+        yield connection, lines
+    except apsw.Error as error:
+        raise index_problem(path, error) from error
+    finally:
+        connection.close()
 
 
 def metadata(connection: apsw.Connection) -> dict[str, Any]:

@@ -44,14 +44,27 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a file was read, and how to know it again: ``offset`` is just after a newline."""
+    """How far a file was read, and how to know it again: ``offset`` is just after a newline.
+
+    ``size`` is how far was looked: more than ``offset`` when the file's last line was torn.
+    """
 
     device: int
     inode: int
+    size: int
+    mtime_ns: int
     offset: int
     lines: int
     tail: str
-    mtime_ns: int
+
+    def same_as(self, status: os.stat_result) -> bool:
+        """Tell whether nothing has happened to the file since."""
+        return (self.device, self.inode, self.size, self.mtime_ns) == (
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+        )
 
 
 def day_file(folder: Path, moment: datetime) -> Path:
@@ -96,10 +109,14 @@ def locked(path: Path, timeout: float) -> Iterator[int]:
             # The file may have been replaced while we waited: the lock must be on today's.
             current = os.stat(path, follow_symlinks=False) if path.exists() else None
             if current and current.st_ino == os.fstat(fd).st_ino:
-                yield fd
+                try:
+                    yield fd
+                finally:
+                    # Not by closing alone: a child forked meanwhile has the descriptor too.
+                    fcntl.flock(fd, fcntl.LOCK_UN)
                 return
         finally:
-            os.close(fd)  # lets the lock go
+            os.close(fd)
 
 
 def append(
@@ -119,7 +136,8 @@ def append(
     if not data:
         return
     with locked(path, timeout) as fd:
-        size = os.fstat(fd).st_size
+        before = os.fstat(fd)
+        size = before.st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
             data = b"\n" + data  # after a crash: the torn line stays alone, ours begins anew
         try:
@@ -130,6 +148,8 @@ def append(
                 os.fsync(fd)
         except OSError as error:
             os.ftruncate(fd, size)
+            # The time too: a file of the same size and another time counts as edited.
+            os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
             raise LedgerWriteError(f"cannot append to {path}: {error}") from error
 
 
@@ -149,7 +169,8 @@ def read(path: Path, mark: Mark | None = None, limit: int | None = None) -> tupl
         want = status.st_size - start
         data = _pread(fd, min(want, limit) if limit else want, start)
         while b"\n" not in data and len(data) < want:  # a line longer than the limit
-            data += _pread(fd, max(len(data), TAIL), start + len(data))
+            data += _pread(fd, min(max(len(data), TAIL), want - len(data)), start + len(data))
+        whole = len(data) == want
         data = data[: data.rfind(b"\n") + 1]
         lines, position = [], start
         for raw in _split(data):
@@ -157,7 +178,13 @@ def read(path: Path, mark: Mark | None = None, limit: int | None = None) -> tupl
             lines.append(Line(number, position, raw))
             position += len(raw)
         return lines, Mark(
-            status.st_dev, status.st_ino, position, number, _tail(fd, position), status.st_mtime_ns
+            device=status.st_dev,
+            inode=status.st_ino,
+            size=status.st_size if whole else position,
+            mtime_ns=status.st_mtime_ns,
+            offset=position,
+            lines=number,
+            tail=_tail(fd, position),
         )
     except OSError as error:
         raise LedgerError(f"cannot read {path}: {error}") from error
@@ -187,8 +214,10 @@ def check(path: Path, mark: Mark) -> str | None:
             return "replaced"
         if _tail(fd, mark.offset) != mark.tail:
             return "edited"
-        if status.st_size == mark.offset and status.st_mtime_ns != mark.mtime_ns:
-            return "edited"  # same size, other time: an edit further up is possible
+        if status.st_size == mark.size and status.st_mtime_ns != mark.mtime_ns and _at_rest(fd):
+            # Same size, other time: an edit further up, unless a writer has just begun.
+            same = os.fstat(fd).st_size == mark.size
+            return "edited" if same else None
         return None
     finally:
         os.close(fd)
@@ -200,7 +229,10 @@ def parse(line: Line) -> dict[str, Any]:
     Raises:
         ValueError: it is not a JSON object (torn, binary, or something else).
     """
-    record = json.loads(line.data)
+    try:
+        record = json.loads(line.data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__}, not an object")
     return record
@@ -236,6 +268,15 @@ def _flock(fd: int, path: Path, deadline: float) -> None:
             if time.monotonic() >= deadline:
                 raise LedgerWriteError(f"{path} stayed locked by another process") from None
             time.sleep(_POLL)
+
+
+def _at_rest(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return True
 
 
 def _pread(fd: int, size: int, start: int) -> bytes:

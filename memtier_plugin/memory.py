@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,9 +14,9 @@ from memtier_plugin import browsing, forgetting, health, plugins
 from memtier_plugin.attribution import reward
 from memtier_plugin.consolidation import ConsolidationReport, Consolidator
 from memtier_plugin.crediting import settle
-from memtier_plugin.errors import NotFound, Paused
+from memtier_plugin.errors import MessageError, NotFound, Paused
 from memtier_plugin.forgetting import Forgotten
-from memtier_plugin.home import private_folder, write_private
+from memtier_plugin.home import project_folder, write_private
 from memtier_plugin.messages import parse_messages
 from memtier_plugin.packing import clean
 from memtier_plugin.recalling import Recaller, aware
@@ -62,7 +61,6 @@ class MemTier:
         self.settings = settings
         self.store = Store(home, project, settings)
         self._clock = clock
-        self._mutex = threading.Lock()
 
     @classmethod
     def open(
@@ -94,12 +92,9 @@ class MemTier:
         if not isinstance(settings, Settings):
             settings = load_settings(where, project, workspace, settings)
         memory = cls(where, project, agent_id, settings, clock or _now)
-        if not memory.folder.is_dir():
-            if not create:
-                raise NotFound(
-                    f"there is no project {project!r} in {where}; `memtier init` makes one"
-                )
-            private_folder(where, "projects", memory.folder.name)
+        if not create and not memory.folder.is_dir():
+            raise NotFound(f"there is no project {project!r} in {where}; `memtier init` makes one")
+        project_folder(where, project)
         return memory
 
     def __enter__(self) -> Self:
@@ -236,13 +231,14 @@ class MemTier:
         """
         [message] = parse_messages([{"role": "user", "content": text.strip() or None}])
         if not message.content:
-            raise NotFound("there is no text to remember")
+            raise MessageError("there is no text to remember")
         # The run is the text's own: remembering the same words again adds nothing.
         run = f"remember:{'-'.join(plain_words(text))[:200]}"
         entries = self.record([message], session_id=session_id, run_id=run, sender=sender)
-        known = [f for f in self.facts() if f.relation == "remember" and f.value == text.strip()]
-        if known and not entries:
-            return known[0]
+        if not entries:
+            written = self._prepared(message)[0].content
+            before = self.entries(agent=self.agent_id, session=session_id)
+            entries = [e for e in before if (e.run_id, e.content) == (run, written)]
         if not entries:
             raise NotFound(f"{text[:40]!r} was forgotten once; write it differently to keep it")
         return self._consolidator.remember(entries[0])
@@ -299,7 +295,7 @@ class MemTier:
         Args:
             purpose: ``inject`` is credited when its run ends, and leaves tool and external
                 text out of the block.
-            at: what "now" is, for ages; the newest possible when None.
+            at: what "now" is, for ages; the clock's when None.
             sender: on a shared channel, whose entries may be seen.
             deadline_ms: answer by then with what is ready, labelled.
 
@@ -354,14 +350,15 @@ class MemTier:
 
     def events(self, *, kinds: Collection[str], limit: int = 1000) -> list[JournalEvent]:
         """Return the project's newest journal events of these kinds, oldest first."""
-        reader = self.store.reader()
-        found = [event for kind in kinds for event in reader.events_of_kind(kind, limit)]
+        with self.store.reading() as reader:
+            found = [event for kind in kinds for event in reader.events_of_kind(kind, limit)]
         return sorted(found, key=lambda event: (event.timestamp, event.id))[-limit:]
 
     def facts(self, *, include_superseded: bool = False) -> list[Fact]:
         """Return the project's facts, oldest first; superseded ones carry their ``valid_to``."""
         self.store.refresh(self.agent_id, wait_ms=500)
-        return browsing.facts(self.store, include_superseded=include_superseded)
+        with self.store.reading():
+            return browsing.facts(self.store, include_superseded=include_superseded)
 
     def fact(self, fact_id: str) -> tuple[Fact, list[Entry]]:
         """Return a fact and the source entries that this agent may see.
@@ -370,7 +367,8 @@ class MemTier:
             NotFound: there is no such fact.
         """
         self.store.refresh(self.agent_id, wait_ms=500)
-        found, sources = browsing.fact(self.store, fact_id)
+        with self.store.reading():
+            found, sources = browsing.fact(self.store, fact_id)
         mine = self._recaller.reads_all
         return found, [entry for entry in sources if mine or entry.agent_id == self.agent_id]
 
@@ -388,8 +386,11 @@ class MemTier:
         Raises:
             LedgerWriteError: the home cannot be written.
         """
-        with self._mutex:
-            health.note_hook(self.store, host_agent, hook, error if not ok else None, self._clock())
+        failure = None if ok else error or "it failed"
+        health.note_hook(self.store, host_agent, hook, failure, self._clock())
+        if failure:
+            told = {"host_agent": host_agent, "hook": hook, "error": failure[:500]}
+            self.store.journal([self._event("hook_failed", None, **told)], timeout=1.0)
 
     # -- keeping -------------------------------------------------------------------------------
 

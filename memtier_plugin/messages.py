@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from memtier_plugin.errors import MessageError
 from memtier_plugin.records import Message, Origin, Role, ToolCall, from_iso
@@ -20,8 +20,7 @@ ROLES: Final = {
     "system": "system",
     "developer": "system",
 }
-
-
+_ORIGINS: Final = get_args(Origin)
 _NONSENSE: Final = (
     MessageError,
     ValueError,
@@ -45,14 +44,7 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
     for place, message in enumerate(messages):
         try:
             one = message if isinstance(message, Message) else parse_message(message, names)
-        except (
-            MessageError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            OverflowError,
-            OSError,
-        ) as error:
+        except _NONSENSE as error:
             raise MessageError(f"message {place}: {error}") from error
         names.update({call.call_id: call.name for call in one.tool_calls if call.call_id})
         parsed.append(one)
@@ -72,6 +64,9 @@ def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = 
     role = ROLES.get(str(message.get("role", "")).casefold())
     if role is None:
         raise MessageError(f"the role {message.get('role')!r} is none of {', '.join(ROLES)}")
+    origin = message.get("origin")
+    if origin is not None and origin not in _ORIGINS:
+        raise MessageError(f"the origin {origin!r} is none of {', '.join(_ORIGINS)}")
     tool = None
     if role == "tool":
         call_id = message.get("tool_call_id")
@@ -87,7 +82,7 @@ def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = 
         content=flatten(message.get("content")),
         speaker=str(message["name"]) if message.get("name") and role != "tool" else None,
         observed_at=_moment(message.get("observed_at") or message.get("timestamp")),
-        origin=cast("Origin | None", message.get("origin")),
+        origin=cast("Origin | None", origin),
         tool=tool,
         tool_calls=tuple(_call(call) for call in message.get("tool_calls") or ()),
     )
@@ -131,6 +126,8 @@ def _call(call: Any) -> ToolCall:
     if not isinstance(call, Mapping):
         raise MessageError(f"a tool call is a {type(call).__name__}")
     function = call.get("function") or call
+    if not isinstance(function, Mapping):
+        raise MessageError(f"a tool call's function is a {type(function).__name__}")
     arguments = function.get("arguments", "")
     return ToolCall(
         name=str(function.get("name") or "tool"),
@@ -139,10 +136,6 @@ def _call(call: Any) -> ToolCall:
         if isinstance(arguments, str)
         else json.dumps(arguments, ensure_ascii=False, default=str),
     )
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _outcome(message: Mapping[str, Any]) -> bool | None:

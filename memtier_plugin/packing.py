@@ -8,7 +8,7 @@ bracket that could open or close a fence.  Source: seeds 1.3 (packing), design 4
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,10 +62,19 @@ def pack(costs: Iterable[int], k: int, budget: int, least: int = 1) -> Packed:
     return Packed(tuple(chosen), budget - left)
 
 
-def fill(hits: Sequence[Hit], recall_id: str, k: int, budget: int) -> tuple[tuple[Hit, ...], str]:
+def fill(
+    hits: Sequence[Hit],
+    recall_id: str,
+    k: int,
+    budget: int,
+    excerpt: Callable[[str], str] = str,
+) -> tuple[tuple[Hit, ...], str]:
     """Return the hits that are injected, and the block; its tokens never exceed the budget.
 
     Nothing is injected when not even the frame and a few words fit.
+
+    Args:
+        excerpt: what of a text is shown.
     """
     room = budget - count_tokens(_frame(recall_id, []))
     lines: list[str] = []
@@ -73,7 +82,7 @@ def fill(hits: Sequence[Hit], recall_id: str, k: int, budget: int) -> tuple[tupl
     def costs() -> Iterator[int]:
         for hit in hits:
             # Twice what could fit is enough to know that a long text does not.
-            lines.append(line(hit, limit=8 * max(0, room)))
+            lines.append(line(hit, excerpt(hit.text)[: 8 * max(0, room)]))
             yield count_tokens(f"{lines[-1]}\n")
 
     packed = pack(costs(), k, room, LEAST)
@@ -81,17 +90,13 @@ def fill(hits: Sequence[Hit], recall_id: str, k: int, budget: int) -> tuple[tupl
     for place, tokens in packed.chosen:
         whole = count_tokens(f"{lines[place]}\n") <= tokens
         shown.append(lines[place] if whole else cut(lines[place], tokens))
-    if not all(shown) or not shown:
+    if not shown or "] " not in shown[0].removesuffix(CUT):  # cut before its first word
         return (), ""
     return tuple(hits[place] for place, _ in packed.chosen), _frame(recall_id, shown)
 
 
-def line(hit: Hit, limit: int | None = None) -> str:
-    """Return one line of the block: date, who, short id, and the words made harmless.
-
-    Args:
-        limit: characters of the text that are looked at.
-    """
+def line(hit: Hit, text: str) -> str:
+    """Return one line of the block: date, who, short id, and the words made harmless."""
     item = hit.item
     if isinstance(item, Fact):
         day, who = (
@@ -100,10 +105,9 @@ def line(hit: Hit, limit: int | None = None) -> str:
         )
     else:
         day, who = item.observed_at, item.speaker or item.role
-    note = f" ({hit.note})" if hit.note else ""
-    return (
-        f"- [{day:%Y-%m-%d} {harmless(who)} {item.id[-SHORT:]}] {harmless(hit.text[:limit])}{note}"
-    )
+    short = harmless(item.id[-SHORT:])  # an id may be somebody else's, from an edited ledger
+    note = f" ({harmless(hit.note)})" if hit.note else ""
+    return f"- [{day:%Y-%m-%d} {harmless(who)} {short}] {harmless(text)}{note}"
 
 
 def harmless(text: str) -> str:
@@ -112,7 +116,7 @@ def harmless(text: str) -> str:
     Control, format and surrogate characters go (bidi marks, zero-width tricks, NUL); every angle
     bracket and its look-alikes become single guillemets.
     """
-    flat = _SPACES.sub(" ", _UNSAFE.sub("", unicodedata.normalize("NFC", text))).strip()
+    flat = _SPACES.sub(" ", unicodedata.normalize("NFC", _UNSAFE.sub("", text))).strip()
     return str(_OPENING.sub("\u2039", _CLOSING.sub("\u203a", flat)))
 
 

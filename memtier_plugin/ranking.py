@@ -52,14 +52,15 @@ def rank(
         signals: for each name one value in [0, 1] a candidate.
         weights: for each name its weight; a name without one counts as 0.
     """
-    counted = {name: weights[name] for name in signals if weights.get(name)}
+    counted = [
+        [weights[name] * value for value in values]
+        for name, values in signals.items()
+        if weights.get(name)
+    ]
+    # fsum, so that the order in which signals were collected cannot change the score.
+    scores = [*map(math.fsum, zip(*counted, strict=True))] if counted else [0.0] * len(ids)
     ranked = [
-        Ranked(
-            index,
-            # fsum, so that the order in which signals were collected cannot change the score.
-            math.fsum(weight * signals[name][index] for name, weight in counted.items()),
-            {name: values[index] for name, values in signals.items()},
-        )
-        for index in range(len(ids))
+        Ranked(index, score, {name: values[index] for name, values in signals.items()})
+        for index, score in enumerate(scores)
     ]
     return sorted(ranked, key=lambda item: (-item.score, ids[item.index]))

@@ -9,11 +9,11 @@ import logging
 import threading
 import time
 from array import array
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin import plugins
@@ -21,6 +21,7 @@ from memtier_plugin.errors import IndexProblem, LedgerError, NotFound
 from memtier_plugin.home import PROJECT_JOURNAL
 from memtier_plugin.index_records import Stored
 from memtier_plugin.packing import clean, fill
+from memtier_plugin.passages import best_passage
 from memtier_plugin.records import (
     Entry,
     Fact,
@@ -111,6 +112,7 @@ class Recaller:
             recall_id,
             size.k if k is None else k,
             size.token_budget if token_budget is None else token_budget,
+            str if paper else partial(self._excerpt, search.found.terms if search else {}),
         )
         found = search.found if search else None
         recall = Recall(
@@ -133,26 +135,29 @@ class Recaller:
         self, query: str, asker: Asker, until: float | None, why: list[str]
     ) -> tuple[Search, list[Hit]]:
         behind = self._store.refresh(self._agent, wait_ms=_REFRESH_MS, read_all=asker.read_all)
+        unread: list[Entry] = []
+        forgotten: set[str] = set()
         if behind:
             why.append(behind)
+            # Before the index is searched: what it takes in meanwhile is seen twice, not never.
+            unread, forgotten = self._unread(asker)
         if self._store.stale_words:
             why.append("index made for other words")
         reader = self._store.reader()
         search = Search(reader, self._store.tokenizer, self._settings, asker, until)
-        try:
+        # What is ready when the deadline comes is served: only the search is interrupted by it.
+        with suppress(Late), self._store.deadline(until):
             if self._settings.retrieval.profile == "paper":
                 search.as_published(query)
             else:
                 self.embed_missing()
                 search.recall_first(query, dense=self._dense(), extra=self._extra())
-        except Late:
-            pass
         if search.found.late:
             why.append("deadline")
         limit = self._settings.retrieval.candidates
         hits = self._hits(search.found.ranked[:limit], asker.read_all)
         if behind:
-            hits = self._with_unread(query, search, asker, hits)[:limit]
+            hits = self._with_unread(query, unread, forgotten, hits)[:limit]
         return search, self._reranked(query, hits, until)
 
     def _hits(
@@ -188,22 +193,34 @@ class Recaller:
             )  # fmt: skip
         return hits
 
-    def _with_unread(self, query: str, search: Search, asker: Asker, hits: list[Hit]) -> list[Hit]:
-        """Add this agent's own newest entries that the index could not take yet."""
-        forgotten = {
-            item
-            for event in self._store.unread_events(PROJECT_JOURNAL)
-            if event.kind == "forget"
-            for item in event.data["items"]
+    def _unread(self, asker: Asker) -> tuple[list[Entry], set[str]]:
+        """Return what the index could not take yet: own entries, and what was forgotten."""
+        try:
+            events = self._store.unread_events(PROJECT_JOURNAL)
+            entries = self._store.unread_entries(self._agent)
+        except LedgerError as error:  # the label says that the index is behind
+            _log.warning("%s: %s", self._agent, error)
+            return [], set()
+        visible = [
+            entry
+            for entry in entries
+            if entry.retrievable
+            and (asker.read_all or (entry.sender or "") == (asker.sender or ""))
+        ]
+        return visible, {
+            item for event in events if event.kind == "forget" for item in event.data["items"]
         }
+
+    def _with_unread(
+        self, query: str, unread: Sequence[Entry], forgotten: set[str], hits: list[Hit]
+    ) -> list[Hit]:
+        reader, words = self._store.reader(), self._store.tokenizer.words
         hits = [hit for hit in hits if hit.id not in forgotten]
-        terms = set(self._store.tokenizer.words(query))
-        for entry in self._store.unread_entries(self._agent):
-            if (entry.sender or "") != (asker.sender or "") or entry.role == "system":
-                continue
-            counts = Counter(self._store.tokenizer.words(entry.content))
-            shared = terms & counts.keys()
-            if shared and entry.id not in forgotten:
+        out = forgotten | {hit.id for hit in hits}
+        terms = set(words(query))
+        for entry in unread:
+            shared = terms.intersection(words(entry.content))
+            if shared and entry.id not in out and not reader.state(entry.id).forgotten:
                 part = len(shared) / len(terms)
                 source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
                 hits.append(Hit(item=entry, score=part, signals={"words": part}, sources=(source,)))
@@ -249,6 +266,10 @@ class Recaller:
         deadline = until if until is not None else time.monotonic() + 1.0
         first = self._settings.retrieval.k * 2
         return [*plugins.rerank(query, hits[:first], deadline), *hits[first:]]
+
+    def _excerpt(self, terms: Mapping[str, float], text: str) -> str:
+        size = 4 * self._settings.retrieval.passage_tokens
+        return best_passage(text, terms, self._store.tokenizer.words, size)
 
     def _weights(self) -> dict[str, float]:
         """Return what each signal of the profile counts."""

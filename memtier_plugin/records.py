@@ -25,8 +25,8 @@ Purpose = Literal["search", "inject"]
 
 def to_iso(moment: datetime) -> str:
     """Return the fixed-width UTC form used on disk; text order is time order."""
-    utc = moment.astimezone(UTC)
-    return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z"
+    # Not strftime, which writes the year 800 with three digits on some platforms.
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def from_iso(text: str) -> datetime:
@@ -36,7 +36,10 @@ def from_iso(text: str) -> datetime:
         ValueError: the text is not a time.
     """
     moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"the time {text!r} is out of range") from error
 
 
 def count_tokens(text: str) -> int:
@@ -122,6 +125,11 @@ class Entry:
     truncated: bool = False
     key: str
 
+    @property
+    def retrievable(self) -> bool:
+        """Whether it may be found: the system's own words never are (MemTier 3.1)."""
+        return self.role != "system" and not self.content.lstrip().startswith("[system]")
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, keys in the order of the fields."""
         record = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -157,6 +165,8 @@ class Entry:
         tool = known.get("tool")
         known["tool"] = ToolCall.from_json(tool) if tool else None
         _expect(known, str, "id", "session_id", "project", "content", "agent_id", "run_id", "key")
+        _expect(known, str, "role", "origin")
+        _expect(known, str, "sender", "speaker", "parent", optional=True)
         _expect(known, int, "turn", "tokens")
         return cls(**known)
 
@@ -178,7 +188,9 @@ class Source:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         """Read the JSON form."""
-        return cls(**_known(cls, record))
+        known = _known(cls, record)
+        _expect(known, str, "agent", "session", "entry")
+        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +242,8 @@ class Fact:
         known["sources"] = tuple(Source.from_json(source) for source in known["sources"])
         known["span"] = tuple(known["span"]) if known.get("span") else None
         _expect(known, str, "id", "project", "subject", "relation", "value", "text")
+        if known.get("tier", "semantic") not in ("semantic", "procedural"):
+            raise ValueError(f"a fact of the tier {known['tier']!r}")
         if not known["sources"]:
             raise ValueError("a fact without a source")
         return cls(**known)
@@ -288,6 +302,7 @@ class JournalEvent:
         common.pop("data", None)
         common["timestamp"] = from_iso(common["timestamp"])
         _expect(common, str, "id", "kind", "agent_id")
+        _expect(common, str, "run_id", optional=True)
         return cls(**common, data={k: v for k, v in record.items() if k not in common})
 
 
@@ -397,6 +412,8 @@ class Signal:
 
 
 def _known(cls: type, record: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(record, Mapping):
+        raise TypeError(f"a {type(record).__name__} in the place of a {cls.__name__}")
     names = _names(cls)
     return {name: value for name, value in record.items() if name in names}
 
@@ -406,7 +423,10 @@ def _names(cls: type) -> frozenset[str]:
     return frozenset(f.name for f in fields(cls))
 
 
-def _expect(record: Mapping[str, Any], kind: type, *names: str) -> None:
+def _expect(record: Mapping[str, Any], kind: type, *names: str, optional: bool = False) -> None:
     for name in names:
-        if not isinstance(record[name], kind):
-            raise TypeError(f"{name} is {type(record[name]).__name__}, not {kind.__name__}")
+        value = record.get(name) if optional else record[name]
+        if not isinstance(value, kind) and not (optional and value is None):
+            raise TypeError(f"{name} is {type(value).__name__}, not {kind.__name__}")
+        if isinstance(value, int) and abs(value) >= 2**63:  # more than SQLite holds
+            raise ValueError(f"{name} is out of range: {value}")

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Final
 
 from memtier_plugin import paper, ranking
-from memtier_plugin.index_read import IndexReader, Match, Place
+from memtier_plugin.index_read import IndexReader, Match, Place, Turns
 from memtier_plugin.records import Fact, Signal
 from memtier_plugin.settings import Settings
 from memtier_plugin.store import Late
@@ -48,6 +48,7 @@ class Found:
     postings: int = 0
     vectors: int = 0
     late: bool = False
+    terms: dict[str, float] = field(default_factory=dict)  # what each word of the query counts
 
 
 Extra = Callable[[str, Sequence[int]], Sequence[Signal]]
@@ -88,20 +89,23 @@ class Search:
         facts = self._reader.match(self._shared, terms, settings.postings_cap // 4)
         parts, gram_scores = self._grams(query)
         self.found.postings += words.postings + facts.postings + parts
+        self.found.terms = facts.idfs | words.idfs
 
         scores = words.scores()
         fact_scores = facts.scores()
         pool = _best({**scores, **fact_scores}, settings.candidates)
         pool += [row for row in _best(gram_scores, _FACTS) if row not in pool]
-        self._keep(pool, {**scores, **fact_scores})
+        places = {place.row: place for place in self._reader.places(pool)}
+        self._keep([*places.values()], {**scores, **fact_scores})
         self._check()
 
         best_facts = _best(fact_scores, _FACTS)
         links = self._links(best_facts, fact_scores)
-        pool += [row for row in links if row not in set(pool)]
-        self._reader.fill(words, self._scopes, pool)
+        linked = [row for row in links if row not in places]
+        places |= {place.row: place for place in self._reader.places(linked)}
+        pool += linked
+        self.found.postings += self._reader.fill(words, self._scopes, pool)
         scores = words.scores() if words.left_out else scores
-        places = {place.row: place for place in self._reader.places(pool)}
         around = self._around(places, scores, pool)
         self._check()
 
@@ -138,9 +142,8 @@ class Search:
             read += postings
         return read, scores
 
-    def _keep(self, rows: Sequence[int], scores: Mapping[int, float]) -> None:
+    def _keep(self, places: Sequence[Place], scores: Mapping[int, float]) -> None:
         """Rank by words alone, which is ready first."""
-        places = self._reader.places(rows)
         values = ranking.scaled([scores.get(place.row, 0.0) for place in places])
         self._rank(places, {"words": values}, {"words": 1.0})
         self.found.late = True
@@ -167,13 +170,11 @@ class Search:
 
     def _around(
         self, places: dict[int, Place], scores: Mapping[int, float], pool: Sequence[int]
-    ) -> dict[int, tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+    ) -> dict[int, tuple[Turns, Turns]]:
         """Return each entry's neighbours, and take those next to the best into the pool."""
         entries = [place for place in places.values() if place.tier == "episodic"]
         entries.sort(key=lambda place: (-scores.get(place.row, 0.0), place.id))
-        around = {
-            place.row: self._reader.neighbours(place, self._scopes, _REACH) for place in entries
-        }
+        around = self._reader.neighbours([p.row for p in entries], self._scopes, _REACH)
         near = [
             row
             for place in entries[:_CONTEXT]
@@ -181,17 +182,15 @@ class Search:
             for row, _ in side[:2]
             if row not in places
         ]
-        for place in self._reader.places(dict.fromkeys(near)):
-            places[place.row] = place
-            around[place.row] = self._reader.neighbours(place, self._scopes, _REACH)
-        return around
+        places |= {place.row: place for place in self._reader.places(dict.fromkeys(near))}
+        return around | self._reader.neighbours(dict.fromkeys(near), self._scopes, _REACH)
 
     def _context(
         self,
         places: Sequence[Place],
         words: Match,
         scores: Mapping[int, float],
-        around: Mapping[int, tuple[list[tuple[int, int]], list[tuple[int, int]]]],
+        around: Mapping[int, tuple[Turns, Turns]],
     ) -> dict[str, list[float]]:
         """Score the turns next to each candidate, and the turns around it as one text."""
         found: dict[str, list[float]] = {"previous": [], "next": [], "window": []}
@@ -204,8 +203,9 @@ class Search:
             turns = [*before, (place.row, place.length), *after]
             for row, size in turns:
                 length += size
-                for term, tf in words.tfs.get(row, {}).items():
-                    together[term] = together.get(term, 0) + tf
+                if tfs := words.tfs.get(row):
+                    for term, tf in tfs.items():
+                        together[term] = together.get(term, 0) + tf
             # Compared with the average turn, so that long windows pay no more than short ones.
             found["window"].append(words.score(together, length / len(turns)) if together else 0.0)
         return {name: ranking.scaled(values) for name, values in found.items()}
@@ -215,6 +215,8 @@ class Search:
         chosen: dict[int, float] = {}
         limit = self._settings.retrieval.sessions
         for place in self._in_order(facts):
+            if len(chosen) >= limit:
+                break
             for session in self._reader.sessions_of(place.id, self._scopes):
                 if len(chosen) < limit:
                     chosen.setdefault(session, 1.0)
@@ -311,4 +313,5 @@ class Search:
 
 
 def _best(scores: Mapping[int, float], limit: int) -> list[int]:
-    return sorted(scores, key=lambda row: (-scores[row], row))[:limit]
+    # By score, ties by row: a stable sort keeps the order of the first one, also in reverse.
+    return sorted(sorted(scores), key=scores.__getitem__, reverse=True)[:limit]

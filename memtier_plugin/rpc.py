@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, redirect_stdout
@@ -228,11 +230,27 @@ def _ended_by_sigterm() -> Iterator[_Ending]:
     if threading.current_thread() is not threading.main_thread():
         yield ending  # signals are the main thread's
         return
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
     before = signal.signal(signal.SIGTERM, ending)
+    signal.set_wakeup_fd(waker)
+    threading.Thread(target=_insist, args=(wake, ending), daemon=True).start()
     try:
         yield ending
     finally:
+        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, before)
+        os.close(waker)
+
+
+def _insist(wake: int, ending: _Ending) -> None:
+    """Send SIGTERM again until it was seen: Python misses one that comes just before a read."""
+    main = threading.main_thread().ident
+    while os.read(wake, 1) and not ending.asked and main is not None:
+        time.sleep(0.05)
+        if not ending.asked:
+            signal.pthread_kill(main, signal.SIGTERM)
+    os.close(wake)
 
 
 def _lines(reader: IO[bytes], ending: _Ending) -> Iterator[bytes | None]:

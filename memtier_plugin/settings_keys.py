@@ -51,8 +51,9 @@ class Retrieval:
     profile: Literal["recall_first", "paper"] = "recall_first"
     k: int = _within(16, 1, 1000)
     token_budget: int = _within(600, 16, 100_000)
+    passage_tokens: int = _within(60, 10, 100_000)
     candidates: int = _within(200, 1, 10_000)
-    postings_cap: int = _within(50_000, 1_000, 10_000_000)
+    postings_cap: int = _within(20_000, 1_000, 10_000_000)
     sessions: int = _within(5, 1, 1000)
     decay_lambda: float = _within(0.05, 0, 10)
     decay_bypass: float = _within(2.0, 0, 1000)

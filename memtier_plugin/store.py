@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,18 +24,22 @@ from memtier_plugin.home import (
     PROJECT_JOURNAL,
     file_name,
     index_path,
+    is_ours,
     ledger_folder,
     outside_name,
+    owner_name,
 )
 from memtier_plugin.index_read import IndexReader
-from memtier_plugin.index_schema import Index, connect
+from memtier_plugin.index_schema import Index, index_problem
 from memtier_plugin.index_write import (
     IndexWriter,
     LedgerFile,
+    entries_in,
     is_behind,
     ledger_files,
     metadata,
     read_mark,
+    rebuild,
     set_metadata,
 )
 from memtier_plugin.records import Entry, Fact, JournalEvent, Message, count_tokens, new_id
@@ -78,6 +82,7 @@ class Store:
         self.folder = home / "projects" / file_name(project)
         self.index = Index(index_path(self.folder))
         self.tokenizer = Tokenizer(settings.language)
+        self._told = ""
         self.stale_words: str | None = None  # what the index was made with, if not the settings'
 
     @property
@@ -132,14 +137,25 @@ class Store:
             yield
         except (apsw.InterruptError, apsw.BusyError) as error:
             raise Late(str(error)) from error
-        except (apsw.CorruptError, apsw.NotADBError, apsw.IOError) as error:
-            raise IndexProblem(
-                f"the index {self.index.path} is damaged ({error}); the ledgers are untouched, "
-                "`memtier reindex` builds a new one"
-            ) from error
+        except apsw.Error as error:
+            raise index_problem(self.index.path, error) from error
         finally:
             if until is not None:
                 connection.set_progress_handler(None)
+
+    @contextmanager
+    def reading(self) -> Iterator[IndexReader]:
+        """Yield a reader; whatever goes wrong with the index is told with its remedy.
+
+        Raises:
+            IndexProblem: the index cannot be used, or not now.
+        """
+        import apsw
+
+        try:
+            yield self.reader()
+        except apsw.Error as error:
+            raise index_problem(self.index.path, error) from error
 
     def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
         """Read what is new before a recall, within bounds; return why something is behind.
@@ -147,15 +163,20 @@ class Store:
         Looks at the newest two files of the agent's own ledger, of the shared tiers and of the
         journals: the rest is the sweep's.
         """
-        files = [
-            file
-            for file in ledger_files(self.folder, newest=2)
-            if read_all or file.ledger != "episodic" or file.owner == agent
-        ]
+        try:
+            newest = ledger_files(self.folder, newest=2)
+        except LedgerError as error:
+            return f"index: {error}"
+        files = [f for f in newest if read_all or f.ledger != "episodic" or f.owner == agent]
         return self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES)
 
     def catch_up(
-        self, files: Sequence[LedgerFile], *, wait_ms: int, budget: int | None = None
+        self,
+        files: Sequence[LedgerFile],
+        *,
+        wait_ms: int,
+        budget: int | None = None,
+        ours: bool = False,
     ) -> str | None:
         """Bring these files into the index; return None, or why some of it is still behind."""
         import apsw
@@ -167,7 +188,7 @@ class Store:
             if not behind:
                 return None
             connection.set_busy_timeout(wait_ms)
-            writer.catch_up(behind, budget=budget)
+            writer.catch_up(behind, budget=budget, ours=ours)
             return None if not any(is_behind(connection, f) for f in behind) else "index behind"
         except apsw.BusyError:
             return "index locked"
@@ -176,14 +197,26 @@ class Store:
         except apsw.FullError:
             return "disk full"
         except (apsw.Error, IndexProblem, LedgerError) as error:
-            _log.warning("the index of %s is behind: %s", self.project, error)
+            if str(error) != self._told:  # once, not at every recall
+                self._told = str(error)
+                _log.warning("the index of %s is behind: %s", self.project, error)
             return f"index: {error}"
 
     def sweep(self, progress: Callable[[int], None] | None = None) -> int:
-        """Read every ledger file that changed, drop those that are gone; return the lines read."""
+        """Read every ledger file that changed, drop those that are gone; return the lines read.
+
+        Raises:
+            IndexProblem: the index stays locked, or cannot be used.
+            LedgerError: a file cannot be read; the others are in.
+        """
+        import apsw
+
         writer = self.writer()
         self.index.connection().set_busy_timeout(int(LOCK_SECONDS * 1000))
-        return writer.sweep(progress=progress)
+        try:
+            return writer.sweep(progress=progress)
+        except apsw.Error as error:
+            raise index_problem(self.index.path, error) from error
 
     def behind(self) -> list[LedgerFile]:
         """Return the ledger files that hold something the index has not read."""
@@ -202,26 +235,11 @@ class Store:
         with ledger.locked(self.folder / ".reindex.lock", LOCK_SECONDS):
             fresh = self.index.path.with_name("index.new.sqlite3")
             _remove(fresh)
-            tokenizer = Tokenizer(self.settings.language)
-            connection = connect(fresh)
             try:
-                set_metadata(connection, "tokenizer", tokenizer.fingerprint)
-                writer = IndexWriter(connection, self.folder, tokenizer)
-                files = ledger_files(self.folder)
-                total = sum(file.path.stat().st_size for file in files) or 1
-                done = 0
-
-                def step(size: int) -> None:
-                    nonlocal done
-                    done += size
-                    if progress:
-                        progress(min(done, total), total)
-
-                lines = writer.catch_up(files, progress=step)
-                connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
-                self.index.replace_with(connection)
+                tokenizer = Tokenizer(self.settings.language)
+                with rebuild(fresh, self.folder, tokenizer, progress) as (connection, lines):
+                    self.index.replace_with(connection)
             finally:
-                connection.close()
                 _remove(fresh)
             return lines
 
@@ -271,7 +289,7 @@ class Store:
         keys = {sequence: _key(run, sequence, m) for sequence, m, _ in messages}
         path = ledger.day_file(folder, now)
         with ledger.locked(folder / ".lock", timeout):
-            known, turn = self._known(run, folder, list(keys.values()))
+            known, turn = self._known(run, list(keys.values()))
             entries = []
             for sequence, message, truncated in messages:
                 if keys[sequence] in known:
@@ -302,68 +320,57 @@ class Store:
                 )
             self._append(path, [entry.to_json() for entry in entries], timeout)
         if entries:
-            self._follow(path)
+            self.follow(path)
         return entries
 
-    def _known(self, run: Run, folder: Path, keys: list[str]) -> tuple[set[str], int]:
+    def _known(self, run: Run, keys: list[str]) -> tuple[set[str], int]:
         """Return which keys are stored and the session's last turn: index plus what it lacks."""
         import apsw
 
-        files = self._files_of("episodic", run.agent, folder)
-        marks: dict[str, ledger.Mark] = {}
-        known: set[str] = set()
-        turn = 0
+        files = self._files_of("episodic", run.agent)
         try:
             self.catch_up(files, wait_ms=200)
+            # The ledgers first: what another process indexes meanwhile is then seen twice, not
+            # never.
+            unread = [e for file in files for e in entries_in(file, self._unread(file))]
             reader = self.reader()
             known = reader.known_keys(keys)
             turn = reader.last_turn(run.agent, run.session)
-            connection = self.index.connection()
-            marks = {f.name: mark for f in files if (mark := read_mark(connection, f.name))}
-            files = [file for file in files if is_behind(connection, file)]
         except (IndexProblem, apsw.Error):
-            known, turn, marks = set(), 0, {}
-        for file in files:
-            for entry in self._unread_entries(file, marks.get(file.name)):
-                known.add(entry.key)
-                if entry.session_id == run.session:
-                    turn = max(turn, entry.turn)
-        return known, turn
+            whole = [(file, ledger.read(file.path)[0]) for file in files]
+            unread = [entry for file, lines in whole for entry in entries_in(file, lines)]
+            known, turn = set(), 0
+        turns = [entry.turn for entry in unread if entry.session_id == run.session]
+        return known | {entry.key for entry in unread}, max([turn, *turns])
 
     def unread_entries(self, agent: str) -> list[Entry]:
         """Return an agent's entries that stand in its newest ledgers but not yet in the index."""
-        folder = self.folder / "episodic" / file_name(agent)
-        connection = self.index.connection()
-        return [
-            entry
-            for file in self._files_of("episodic", agent, folder)[-2:]
-            if is_behind(connection, file)
-            for entry in self._unread_entries(file, read_mark(connection, file.name))
-        ]
-
-    def _unread_entries(self, file: LedgerFile, mark: ledger.Mark | None) -> Iterator[Entry]:
-        if mark and ledger.check(file.path, mark):
-            mark = None
-        for line in ledger.read(file.path, mark)[0]:
-            try:
-                yield Entry.from_json(ledger.parse(line), owner=file.owner)
-            except (ValueError, TypeError, KeyError):
-                continue  # the index counts it and `doctor` names it
+        with self.reading():
+            return [
+                entry
+                for file in self._files_of("episodic", agent)[-2:]
+                for entry in entries_in(file, self._unread(file))
+            ]
 
     def unread_events(self, agent: str) -> list[JournalEvent]:
-        """Return an agent's journal events that the index has not read."""
-        folder = self.folder / "journal" / file_name(agent)
-        files = self._files_of("journal", agent, folder)[-2:]
-        connection = self.index.connection()
+        """Return an agent's newest journal events that the index has not read."""
         found = []
-        for file in files:
-            if is_behind(connection, file):
-                for line in ledger.read(file.path, read_mark(connection, file.name))[0]:
-                    try:
+        with self.reading():
+            for file in self._files_of("journal", agent)[-2:]:
+                for line in self._unread(file):
+                    with suppress(ValueError, TypeError, KeyError):
                         found.append(JournalEvent.from_json(ledger.parse(line)))
-                    except (ValueError, TypeError, KeyError):
-                        continue
         return found
+
+    def _unread(self, file: LedgerFile) -> list[ledger.Line]:
+        """Return the lines of a file that the index lacks, which may be all of them."""
+        connection = self.index.connection()
+        mark = read_mark(connection, file.name)
+        if not is_behind(connection, file):
+            return []
+        if mark and ledger.check(file.path, mark):
+            mark = None
+        return ledger.read(file.path, mark)[0]
 
     def add_facts(self, facts: Iterable[Fact], now: datetime) -> None:
         """Append facts to the shared ledgers of their tiers.
@@ -377,7 +384,7 @@ class Store:
         for tier, batch in tiers.items():
             path = ledger.day_file(ledger_folder(self.home, self.project, tier), now)
             self._append(path, [fact.to_json() for fact in batch])
-            self._follow(path)
+            self.follow(path)
 
     def journal(
         self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = LOCK_SECONDS
@@ -394,21 +401,29 @@ class Store:
         path = ledger.day_file(folder, events[0].timestamp)
         self._append(path, [event.to_json() for event in events], timeout)
         if events[0].kind != "recall":  # the next recall reads it; this one need not wait
-            self._follow(path)
+            self.follow(path)
 
     def _append(
         self, path: Path, records: Sequence[dict[str, object]], timeout: float = LOCK_SECONDS
     ) -> None:
         ledger.append(path, records, durability=self.settings.ledger.durability, timeout=timeout)
 
-    def _follow(self, path: Path) -> None:
+    def follow(self, path: Path, *, ours: bool = False) -> None:
+        """Bring one ledger file into the index if nobody keeps it locked.
+
+        Args:
+            ours: it was written anew by us, which is no surprise to be noticed.
+        """
         name = str(path.relative_to(self.folder))
         kind, *rest = Path(name).parts
         folder = path.parent
         owner = None if len(rest) == 1 else outside_name(self.folder / kind, folder.name)
-        self.catch_up([LedgerFile(path, name, kind, owner)], wait_ms=2000)
+        self.catch_up([LedgerFile(path, name, kind, owner)], wait_ms=250, ours=ours)
 
-    def _files_of(self, kind: str, owner: str, folder: Path) -> list[LedgerFile]:
+    def _files_of(self, kind: str, owner: str) -> list[LedgerFile]:
+        folder = self.folder / kind / owner_name(owner)
+        if not (is_ours(folder.parent) and is_ours(folder)):
+            return []
         return [
             LedgerFile(path, str(path.relative_to(self.folder)), kind, owner)
             for path in ledger.day_files(folder)

@@ -30,13 +30,14 @@ _CAMEL: Final = regex.compile(r"(?<=[\p{Ll}\p{N}])(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu
 _APOSTROPHES: Final = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'", "`": "'"})
 
 # English function words: articles, pronouns, auxiliaries, prepositions, conjunctions, question
-# words and the contractions of them.  A closed class of the grammar, not a list fitted to data.
+# words and the contractions of them.  A closed class of the grammar, not a list fitted to data;
+# "may" is not in it, since it is a month.
 _ENGLISH: Final = frozenset(
     """
     a an the this that these those i me my mine myself you your yours yourself he him his himself
     she her hers herself it its itself we us our ours ourselves they them their theirs themselves
     am is are was were be been being do does did doing done has have had having will would shall
-    should can could may might must of in on at by for with about against between into through
+    should can could might must of in on at by for with about against between into through
     during before after above below to from up down out off over under again then once here there
     and or but nor so yet if because as until while than too very not no only own same such both
     each any all some more most other what which who whom whose when where why how just also
@@ -84,6 +85,10 @@ class Tokenizer:
                 break
         return self._stem(found[:MAX_WORDS])
 
+    def date_words(self, moment: datetime) -> list[str]:
+        """Return the words a date is asked for by: year, month name and day of the month."""
+        return self.words(f"{moment.year} {_MONTHS[moment.month - 1]} {moment.day}")
+
     def _stem(self, words: list[str]) -> list[str]:
         if self.language == "none":
             return words
@@ -118,11 +123,6 @@ def grams(text: str) -> set[str]:
         edged = f"_{folded}_"
         found.update(edged[i : i + 3] for i in range(len(edged) - 2))
     return found
-
-
-def date_words(moment: datetime) -> list[str]:
-    """Return the words a date is asked for by: year, month name and day of the month."""
-    return [str(moment.year), _MONTHS[moment.month - 1], str(moment.day)]
 
 
 def _chunks(text: str) -> Iterator[str]:

@@ -267,6 +267,9 @@ def test_sigterm_is_an_orderly_end(serve: Callable[..., Server]) -> None:
     server = serve()
     path = Path(server.call("ping")["result"]["socket"])
     client = connect(path)
+    client.write(json.dumps(request("ping", 1)).encode() + b"\n")
+    client.flush()
+    assert client.readline()  # accepted: one that still waits at the door is reset
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(PATIENCE) == 0
     assert client.readline() == b""

@@ -1,0 +1,72 @@
+"""The part of a long text that answers a query: it is shown instead of the beginning.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import regex
+
+MARK: Final = "[...]"
+# Where a text may be cut: after the end of a sentence, and between lines.
+_SENTENCE: Final = regex.compile(r"[^\n.!?。！？]*(?:[.!?]+(?=\s|$)|[。！？]+|[.!?]|\n|$)")
+
+
+def best_passage(
+    text: str, weights: Mapping[str, float], words: Callable[[str], Sequence[str]], size: int
+) -> str:
+    """Return the run of whole sentences, at most ``size`` characters, that says most of a query.
+
+    A passage is worth the weights of the different query words in it; among equals the earliest
+    and shortest.  Where something is left out before or after stands a mark.
+
+    Args:
+        weights: what each word of the query counts (its idf).
+        words: the tokenizer that made them.
+    """
+    if len(text) <= size:
+        return text
+    spans = _sentences(text, size)
+    found = [{word for word in words(text[start:end]) if word in weights} for start, end in spans]
+    best, chosen = -1.0, (0, 0)
+    for first in range(len(spans)):
+        covered: set[str] = set()
+        for last in range(first, len(spans)):
+            if spans[last][1] - spans[first][0] > size:
+                break
+            covered |= found[last]
+            worth = sum(weights[word] for word in sorted(covered))
+            if worth > best + 1e-12:
+                best, chosen = worth, (first, last)
+    start, end = spans[chosen[0]][0], spans[chosen[1]][1]
+    start, end = _widened(spans, start, end, size)
+    before, after = bool(text[:start].strip()), bool(text[end:].strip())
+    return f"{MARK} " * before + text[start:end].strip() + f" {MARK}" * after
+
+
+def _sentences(text: str, size: int) -> list[tuple[int, int]]:
+    """Return the spans of sentences; one longer than ``size`` is cut into pieces of it."""
+    spans = []
+    for match in _SENTENCE.finditer(text):
+        start, end = match.span()
+        while end - start > size:
+            space = text.rfind(" ", start + size // 2, start + size)
+            cut = space + 1 if space > 0 else start + size
+            spans.append((start, cut))
+            start = cut
+        if text[start:end].strip():
+            spans.append((start, end))
+    return spans
+
+
+def _widened(spans: Sequence[tuple[int, int]], start: int, end: int, size: int) -> tuple[int, int]:
+    """Add the sentences after, then before, while there is room: context costs nothing more."""
+    for _, later in (span for span in spans if span[0] >= end):
+        if later - start > size:
+            break
+        end = later
+    for earlier, _ in reversed([span for span in spans if span[1] <= start]):
+        if end - earlier > size:
+            break
+        start = earlier
+    return start, end
