@@ -64,7 +64,8 @@ class Consolidator:
         """Add facts that are new, and supersede what they replace."""
         now = self._clock()
         facts = [self._fact(one, now) for one in given]
-        with ledger.locked(self._store.folder / ".facts.lock", LOCK_SECONDS):
+        lock = ledger.locked(self._store.folder / ".facts.lock", LOCK_SECONDS)
+        with lock, self._store.reading():
             self._store.sweep()
             result = self._settle(sorted(facts, key=_since))
             self._store.add_facts(result.added, now)
@@ -152,7 +153,8 @@ class Consolidator:
         Raises:
             LedgerError: another process is at it.
         """
-        with ledger.locked(self._store.folder / ".consolidate.lock", 0.0):
+        lock = ledger.locked(self._store.folder / ".consolidate.lock", 0.0)
+        with lock, self._store.reading():
             self._store.sweep()
             entries, cursors = self._unseen(limit)
             if not cursors:

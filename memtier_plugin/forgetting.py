@@ -26,20 +26,21 @@ def find(store: Store, agent: str, ids: Iterable[str], session: str | None) -> F
 
     Raises:
         NotFound: an id, or the session, is not known.
+        IndexProblem, LedgerError: what there is cannot be known.
     """
     store.sweep()
-    reader = store.reader()
-    wanted = list(dict.fromkeys(ids))
-    rows = reader.rows_of(wanted)
-    if missing := [identity for identity in wanted if identity not in rows]:
-        raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
-    if session is not None:
-        inside = reader.ids_in_session(agent, session)
-        if not inside:
-            raise NotFound(f"{agent} has no session {session!r}")
-        wanted += [identity for identity in inside if identity not in rows]
-    stored = reader.stored([*reader.rows_of(wanted).values()]).values()
-    entries = [one.item.id for one in stored if isinstance(one.item, Entry)]
-    facts = {one.item.id for one in stored if isinstance(one.item, Fact)}
-    facts.update(reader.facts_resting_on(entries))
+    with store.reading() as reader:
+        wanted = list(dict.fromkeys(ids))
+        rows = reader.rows_of(wanted)
+        if missing := [identity for identity in wanted if identity not in rows]:
+            raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
+        if session is not None:
+            inside = reader.ids_in_session(agent, session)
+            if not inside:
+                raise NotFound(f"{agent} has no session {session!r}")
+            wanted += [identity for identity in inside if identity not in rows]
+        stored = reader.stored([*reader.rows_of(wanted).values()]).values()
+        entries = [one.item.id for one in stored if isinstance(one.item, Entry)]
+        facts = {one.item.id for one in stored if isinstance(one.item, Fact)}
+        facts.update(reader.facts_resting_on(entries))
     return Forgotten(tuple(sorted(entries)), tuple(sorted(facts)))

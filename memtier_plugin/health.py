@@ -101,7 +101,8 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
         "report": {k: v for k, v in last.data.items() if k != "cursors"} if last else None,
     }
     if behind:
-        report["degraded"].append(f"{len(behind)} ledger files are ahead of the index: {why or 'new lines'}")
+        reason = why or "new lines"
+        report["degraded"].append(f"{len(behind)} ledger files are ahead of the index: {reason}")
     if store.stale_words:
         report["degraded"].append(
             f"the index was made for {store.stale_words!r}: run `memtier reindex`"

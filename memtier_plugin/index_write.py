@@ -104,7 +104,8 @@ class IndexWriter(IndexItems):
         """Read what is new in these files and return the number of lines.
 
         Args:
-            budget: stop after about this many bytes; what is left is for the next time.
+            budget: stop after about this many bytes; what is left is for the next time, and a
+                larger file that must be read anew from zero is for one without a budget.
             progress: called with the bytes of each step.
             ours: what was replaced was replaced by us; there is nothing to notice.
 
@@ -117,7 +118,7 @@ class IndexWriter(IndexItems):
         for file in files:
             while is_behind(self._db, file) and (budget is None or budget > 0):
                 try:
-                    lines, size = self._step(file, ours)
+                    lines, size = self._step(file, ours, budget)
                 except LedgerError as error:
                     problem = problem or error
                     break
@@ -142,11 +143,13 @@ class IndexWriter(IndexItems):
         ]
         return self.catch_up([*gone, *files], progress=progress)
 
-    def _step(self, file: LedgerFile, ours: bool) -> tuple[int, int]:
+    def _step(self, file: LedgerFile, ours: bool, budget: int | None) -> tuple[int, int]:
         """Read one chunk of one file in one transaction; return lines and bytes."""
         with self._transaction() as batch:
             mark = read_mark(self._db, file.name)  # again: another process may have been here
             if mark and (change := ledger.check(file.path, mark)):
+                if budget and change != "deleted" and file.path.stat().st_size > budget:
+                    return 0, 0
                 self._drop(file.name, batch)
                 if not ours:
                     self._notice(file.name, change)

@@ -68,6 +68,7 @@ def fill(
     k: int,
     budget: int,
     excerpt: Callable[[str], str] = str,
+    tries: int | None = None,
 ) -> tuple[tuple[Hit, ...], str]:
     """Return the hits that are injected, and the block; its tokens never exceed the budget.
 
@@ -75,12 +76,14 @@ def fill(
 
     Args:
         excerpt: what of a text is shown.
+        tries: how many hits are looked at, so that the last free tokens do not cost a reading
+            of everything; all when None.
     """
     room = budget - count_tokens(_frame(recall_id, []))
     lines: list[str] = []
 
     def costs() -> Iterator[int]:
-        for hit in hits:
+        for hit in hits if tries is None else hits[:tries]:
             # Twice what could fit is enough to know that a long text does not.
             lines.append(line(hit, excerpt(hit.text)[: 8 * max(0, room)]))
             yield count_tokens(f"{lines[-1]}\n")

@@ -8,6 +8,7 @@ from typing import Final
 import regex
 
 MARK: Final = "[...]"
+_BEGINNING: Final = 3  # letters that a stem and its inflected word share
 # Where a text may be cut: after the end of a sentence, and between lines.
 _SENTENCE: Final = regex.compile(r"[^\n.!?。！？]*(?:[.!?]+(?=\s|$)|[。！？]+|[.!?]|\n|$)")
 
@@ -27,21 +28,44 @@ def best_passage(
     if len(text) <= size:
         return text
     spans = _sentences(text, size)
-    found = [{word for word in words(text[start:end]) if word in weights} for start, end in spans]
-    best, chosen = -1.0, (0, 0)
+    found = _words_found(text, spans, weights, words)
+    # Whole numbers, so that a sum does not depend on the order of its parts.
+    value = {word: round(weight * 1_000_000) for word, weight in weights.items()}
+    best, chosen = -1, (0, 0)
     for first in range(len(spans)):
+        if first and not found[first]:
+            continue  # what begins with nothing is not better than what begins after it
         covered: set[str] = set()
+        worth = 0
         for last in range(first, len(spans)):
             if spans[last][1] - spans[first][0] > size:
                 break
-            covered |= found[last]
-            worth = sum(weights[word] for word in sorted(covered))
-            if worth > best + 1e-12:
+            if fresh := found[last] - covered:
+                covered |= fresh
+                worth += sum(value[word] for word in fresh)
+            if worth > best:
                 best, chosen = worth, (first, last)
     start, end = spans[chosen[0]][0], spans[chosen[1]][1]
     start, end = _widened(spans, start, end, size)
     before, after = bool(text[:start].strip()), bool(text[end:].strip())
     return f"{MARK} " * before + text[start:end].strip() + f" {MARK}" * after
+
+
+def _words_found(
+    text: str,
+    spans: Sequence[tuple[int, int]],
+    weights: Mapping[str, float],
+    words: Callable[[str], Sequence[str]],
+) -> list[set[str]]:
+    """Return the query's words in each sentence; one that shares no beginning has none."""
+    beginnings = tuple({word[:_BEGINNING] for word in weights})
+    folded = text.casefold() if text.isascii() else ""  # folding may move what is not ASCII
+    return [
+        {word for word in words(text[start:end]) if word in weights}
+        if not folded or any(b in folded[start:end] for b in beginnings)
+        else set()
+        for start, end in spans
+    ]
 
 
 def _sentences(text: str, size: int) -> list[tuple[int, int]]:

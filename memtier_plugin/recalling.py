@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from memtier_plugin.hookspecs import Embedder
 
 NEAR_MISSES: Final = 8
+_TRIES: Final = 2  # hits that are tried for a line, for each line wanted
 _REMEMBER_RUNS: Final = 512  # recalls kept in mind for runs that have not ended
 _REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
 _EMBED: Final = 64  # texts embedded before a recall; the daemon does the rest
@@ -107,12 +108,14 @@ class Recaller:
         paper = self._settings.retrieval.profile == "paper"
         size = self._settings.paper if paper else self._settings.retrieval
         offered = [hit for hit in hits if purpose == "search" or _injectable(hit)]
+        k = size.k if k is None else k
         injected, block = fill(
             offered,
             recall_id,
-            size.k if k is None else k,
+            k,
             size.token_budget if token_budget is None else token_budget,
             str if paper else partial(self._excerpt, search.found.terms if search else {}),
+            None if paper else _TRIES * k,
         )
         found = search.found if search else None
         recall = Recall(
@@ -329,16 +332,17 @@ class Recaller:
             NotFound: the journal has no such recall (they are kept `journal.retention_days`).
         """
         self._store.refresh(self._agent, wait_ms=2000)
-        reader = self._store.reader()
-        event = reader.event(recall_id)
-        if event is None or event.kind != "recall":
-            raise NotFound(f"the journal of {self._store.project!r} has no recall {recall_id!r}")
-        listed = [*event.data["injected"], *event.data["near_misses"]]
-        rows = reader.rows_of(hit["item"] for hit in listed)
-        stored = {one.item.id: one for one in reader.stored([*rows.values()]).values()}
-        credits = (
-            reader.events_of_run(event.agent_id, event.run_id, "credit") if event.run_id else []
-        )
+        with self._store.reading() as reader:
+            event = reader.event(recall_id)
+            if event is None or event.kind != "recall":
+                raise NotFound(
+                    f"the journal of {self._store.project!r} has no recall {recall_id!r}"
+                )
+            listed = [*event.data["injected"], *event.data["near_misses"]]
+            rows = reader.rows_of(hit["item"] for hit in listed)
+            stored = {one.item.id: one for one in reader.stored([*rows.values()]).values()}
+            run = event.run_id
+            credits = reader.events_of_run(event.agent_id, run, "credit") if run else []
         visible = self.reads_all or event.agent_id == self._agent
         return {
             **event.to_json(),

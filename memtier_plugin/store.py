@@ -363,12 +363,13 @@ class Store:
         return found
 
     def _unread(self, file: LedgerFile) -> list[ledger.Line]:
-        """Return the lines of a file that the index lacks, which may be all of them."""
+        """Return the lines that the index lacks; a large changed file's old ones it keeps."""
         connection = self.index.connection()
         mark = read_mark(connection, file.name)
         if not is_behind(connection, file):
             return []
-        if mark and ledger.check(file.path, mark):
+        small = file.path.stat().st_size <= REFRESH_BYTES
+        if mark and small and ledger.check(file.path, mark):
             mark = None
         return ledger.read(file.path, mark)[0]
 
