@@ -265,12 +265,17 @@ class Consolidator:
         )
 
 
-def backlog(store: Store) -> list[LedgerFile]:
-    """Return the episodic ledger files that no pass has read to their end, oldest first."""
-    seen = store.reader().cursors()
+def backlog(store: Store) -> dict[LedgerFile, int]:
+    """Return the episodic ledger files with whole lines no pass has read, and how many bytes.
+
+    Oldest first, so that facts come in the order in which they were said.
+    """
+    reader = store.reader()
+    seen, known = reader.cursors(), reader.offsets()
     files = [file for file in ledger_files(store.folder) if file.ledger == "episodic"]
-    behind = [f for f in files if f.path.stat().st_size > seen.get(f.name, 0)]
-    return sorted(behind, key=lambda file: (file.path.name, file.name))
+    files.sort(key=lambda file: (file.path.name, file.name))
+    waiting = {f: known.get(f.name, 0) - seen.get(f.name, 0) for f in files}
+    return {file: size for file, size in waiting.items() if size > 0}
 
 
 def _facts(stored: Iterable[Stored]) -> list[Fact]:

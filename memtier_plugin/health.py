@@ -91,8 +91,7 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
         report.setdefault("agents", {}).setdefault(agent, {})[name] = when
     last = next(iter(reader.events_of_kind("consolidate", 1)), None)
     waiting = backlog(store)
-    seen = reader.cursors()
-    report["backlog"] = sum(f.path.stat().st_size - seen.get(f.name, 0) for f in waiting)
+    report["backlog"] = sum(waiting.values())
     interval = timedelta(minutes=store.settings.consolidation.interval_minutes)
     due = bool(waiting) and (last is None or now - last.timestamp >= interval)
     report["consolidation"] = {

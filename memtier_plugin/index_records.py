@@ -189,10 +189,20 @@ class IndexRecords:
         return {str(row[0]) for row in rows}
 
     def cursors(self) -> dict[str, int]:
-        """Return how far each episodic ledger file was consolidated, in bytes."""
-        return {
-            str(path): int(at) for path, at in self._db.execute("SELECT path, offset FROM cursors")
-        }
+        """Return how far each episodic ledger file was consolidated, in bytes.
+
+        A file that has become shorter than that was rewritten by somebody: it begins anew.
+        """
+        rows = self._db.execute(
+            """SELECT cursors.path, iif(cursors.offset > files.offset, 0, cursors.offset)
+               FROM cursors JOIN files ON files.path = cursors.path"""
+        )
+        return {str(path): int(at) for path, at in rows}
+
+    def offsets(self) -> dict[str, int]:
+        """Return how far each ledger file is in the index, in bytes of whole lines."""
+        rows = self._db.execute("SELECT path, offset FROM files")
+        return {str(path): int(at) for path, at in rows}
 
     def counts(self) -> dict[str, int]:
         """Return the numbers that `status` shows."""

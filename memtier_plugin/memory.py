@@ -203,7 +203,8 @@ class MemTier:
         outcome = reward([m.tool for m in parsed if m.tool])
         outcome = min(outcome, 0.0) if error else outcome
         recalls = self._recaller.injected_into(run_id, session_id, recall_ids)
-        credits = settle(self.store, self._event, run, outcome, recalls, parsed)
+        with self.store.reading():
+            credits = settle(self.store, self._event, run, outcome, recalls, parsed)
         self.store.journal(credits)
         return RunResult(entries, outcome, {e.data["item"]: e.data["delta"] for e in credits})
 
