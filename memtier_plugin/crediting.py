@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from memtier_plugin.attribution import affinity, answer_side, shares
-from memtier_plugin.records import Fact, JournalEvent, Message
+from memtier_plugin.records import Entry, Fact, JournalEvent, Message
 from memtier_plugin.store import Store
 from memtier_plugin.tokens import plain_words
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a finished run: the new entries, its reward, and each item's credit."""
+
+    entries: list[Entry]
+    reward: float
+    credits: Mapping[str, float]
 
 
 class NewEvent(Protocol):

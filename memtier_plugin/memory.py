@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from memtier_plugin import browsing, forgetting, health, plugins
 from memtier_plugin.attribution import reward
 from memtier_plugin.consolidation import ConsolidationReport, Consolidator
-from memtier_plugin.crediting import settle
+from memtier_plugin.crediting import RunResult, settle
 from memtier_plugin.errors import MessageError, NotFound, Paused
 from memtier_plugin.forgetting import Forgotten
 from memtier_plugin.home import project_folder, write_private
@@ -38,15 +38,6 @@ from memtier_plugin.tokens import plain_words
 
 REMEMBERED: Final = "remembered"  # the session of what somebody asked to be kept
 _REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What came of a finished run: the new entries, its reward, and each item's credit."""
-
-    entries: list[Entry]
-    reward: float
-    credits: Mapping[str, float]
 
 
 class MemTier:
@@ -159,7 +150,7 @@ class MemTier:
             if message.content.strip() or message.tool_calls
         ]
         tainted = any(message.origin == "external" for message in parsed)
-        return self.store.add_entries(run, prepared, self._clock(), tainted=tainted)
+        return self.store.add_entries(run, prepared, self._clock, tainted=tainted)
 
     def _prepared(self, message: Message) -> tuple[Message, bool]:
         """Return a message as it is written: without our block, masked, a tool result capped."""

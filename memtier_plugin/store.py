@@ -272,7 +272,7 @@ class Store:
         self,
         run: Run,
         messages: Sequence[tuple[int, Message, bool]],
-        now: datetime,
+        clock: Callable[[], datetime],
         *,
         tainted: bool,
         timeout: float = LOCK_SECONDS,
@@ -287,8 +287,9 @@ class Store:
         """
         folder = ledger_folder(self.home, self.project, "episodic", run.agent)
         keys = {sequence: _key(run, sequence, m) for sequence, m, _ in messages}
-        path = ledger.day_file(folder, now)
         with ledger.locked(folder / ".lock", timeout):
+            now = clock()  # not before: who waits at midnight writes into the new day
+            path = ledger.day_file(folder, now)
             known, turn = self._known(run, list(keys.values()))
             entries = []
             for sequence, message, truncated in messages:

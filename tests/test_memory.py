@@ -395,7 +395,7 @@ def test_locked_ledger(home: Path) -> None:
 
             with pytest.raises(LedgerError, match="stayed locked"):
                 memory.store.add_entries(
-                    Run(agent="main", session="s", run="r2"), [], memory._clock(),
+                    Run(agent="main", session="s", run="r2"), [], memory._clock,
                     tainted=False, timeout=0.1,
                 )  # fmt: skip
         assert ledgers(memory) == before
