@@ -1,0 +1,89 @@
+"""An embedder that a plugin brings, in the path that a recall takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin import plugins
+from memtier_plugin.hookspecs import hookimpl
+from memtier_plugin.memory import MemTier
+
+DIMENSIONS = 16
+
+
+class Hashed:
+    """Embeds a text as the sum of a vector for each of its letters pairs: likeness of spelling."""
+
+    name = "hashed-16"
+    dimensions = DIMENSIONS
+
+    def encode(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return a vector for each text."""
+        return [self._one(text.casefold()) for text in texts]
+
+    def _one(self, text: str) -> list[float]:
+        vector = [0.001] * DIMENSIONS
+        for pair in zip(text, text[1:], strict=False):
+            place = hashlib.blake2b("".join(pair).encode(), digest_size=1).digest()[0]
+            vector[place % DIMENSIONS] += 1.0
+        return vector
+
+    @hookimpl
+    def memtier_embedder(self) -> Hashed:
+        """Bring this embedder."""
+        return self
+
+
+@pytest.fixture
+def memory(home: Path) -> Iterator[MemTier]:
+    """Give a memory with three lines while the plugin is there."""
+    plugin = Hashed()
+    plugins.manager().register(plugin, "hashed")
+    try:
+        with MemTier.open(home, "p") as opened:
+            lines = ("the kitchen is green", "a boat left the harbor", "kitchens want windows")
+            messages = [{"role": "user", "content": line} for line in lines]
+            opened.record(messages, session_id="s", run_id="r")
+            yield opened
+    finally:
+        plugins.manager().unregister(plugin)
+
+
+def test_vectors_take_part_in_a_recall(memory: MemTier) -> None:
+    """With an embedder a recall is hybrid, reads vectors and gives the signal with each hit."""
+    recall = memory.recall("the kitchen")
+    assert recall.label == "hybrid"
+    assert recall.vectors == 3
+    assert recall.hits[0].signals["dense"] > recall.hits[-1].signals["dense"] >= 0
+
+
+def test_the_index_names_the_model_of_each_vector(memory: MemTier) -> None:
+    """Vectors are kept by model, so that those of another model are never compared."""
+    memory.recall("the kitchen")
+    rows = memory.store.index.connection().execute("SELECT DISTINCT model FROM vectors").fetchall()
+    assert rows == [("hashed-16",)]
+
+
+def test_a_rebuilt_index_ranks_the_same(memory: MemTier) -> None:
+    """Vectors are derived like the rest: after a reindex the hits are the same (promise 1)."""
+    at = memory.recall("green kitchen").hits[0].item.timestamp
+    before = memory.recall("green kitchen", at=at)
+    memory.reindex()
+    memory.catch_up()
+    after = memory.recall("green kitchen", at=at)
+    assert [(h.id, h.score, h.signals) for h in after.hits] == [
+        (h.id, h.score, h.signals) for h in before.hits
+    ]
+
+
+def test_what_is_forgotten_has_no_vector(memory: MemTier) -> None:
+    """A tombstone takes the vector out of the index too."""
+    first = memory.recall("green kitchen").hits[0].id
+    memory.forget(ids=[first])
+    assert first not in [hit.id for hit in memory.recall("green kitchen").hits]
+    count = memory.store.index.connection().execute("SELECT count(*) FROM vectors").fetchall()
+    assert count == [(2,)]
