@@ -294,6 +294,17 @@ def _open_to_read(path: Path) -> apsw.Connection:
         return apsw.Connection(f"{name}&immutable=1", flags=flags)
 
 
+def load_vector_functions(connection: apsw.Connection) -> None:
+    """Make sqlite-vec's functions known to a connection, once."""
+    if any(name == "vec0" for (name,) in connection.execute("PRAGMA module_list")):
+        return
+    import sqlite_vec
+
+    connection.enable_load_extension(True)
+    connection.load_extension(sqlite_vec.loadable_path())
+    connection.enable_load_extension(False)
+
+
 def _set_aside(path: Path) -> None:
     stamp = f"{time.time_ns() // 1_000_000}"
     for suffix in ("", "-wal", "-shm"):

@@ -28,12 +28,13 @@ from memtier_plugin.records import (
     Message,
     Purpose,
     Recall,
+    Run,
     new_id,
     to_iso,
 )
 from memtier_plugin.redaction import Redactor
 from memtier_plugin.settings import Settings, home_path, load_settings
-from memtier_plugin.store import Run, Store
+from memtier_plugin.store import Store
 from memtier_plugin.tokens import plain_words
 
 REMEMBERED: Final = "remembered"  # the session of what somebody asked to be kept

@@ -20,7 +20,7 @@ from memtier_plugin import plugins
 from memtier_plugin.errors import IndexProblem, LedgerError, NotFound
 from memtier_plugin.home import PROJECT_JOURNAL
 from memtier_plugin.index_records import Stored
-from memtier_plugin.packing import clean, fill
+from memtier_plugin.packing import clean, distinct, fill
 from memtier_plugin.passages import best_passage
 from memtier_plugin.records import (
     Entry,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from memtier_plugin.hookspecs import Embedder
 
 NEAR_MISSES: Final = 8
+_DISTINCT: Final = 64  # hits among which near-duplicates are looked for
 _TRIES: Final = 2  # hits that are tried for a line, for each line wanted
 _REMEMBER_RUNS: Final = 512  # recalls kept in mind for runs that have not ended
 _REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
@@ -108,6 +109,8 @@ class Recaller:
         paper = self._settings.retrieval.profile == "paper"
         size = self._settings.paper if paper else self._settings.retrieval
         offered = [hit for hit in hits if purpose == "search" or _injectable(hit)]
+        if not paper:
+            offered = distinct(offered, _DISTINCT)
         k = size.k if k is None else k
         injected, block = fill(
             offered,
@@ -146,19 +149,22 @@ class Recaller:
             unread, forgotten = self._unread(asker)
         if self._store.stale_words:
             why.append("index made for other words")
-        reader = self._store.reader()
-        search = Search(reader, self._store.tokenizer, self._settings, asker, until)
-        # What is ready when the deadline comes is served: only the search is interrupted by it.
-        with suppress(Late), self._store.deadline(until):
-            if self._settings.retrieval.profile == "paper":
-                search.as_published(query)
-            else:
+        paper = self._settings.retrieval.profile == "paper"
+        limit = self._settings.retrieval.candidates
+        if not paper:
+            with suppress(Late), self._store.deadline(until):
                 self.embed_missing()
-                search.recall_first(query, dense=self._dense(), extra=self._extra())
+        with self._store.snapshot(vectors=self._embedder is not None) as reader:
+            search = Search(reader, self._store.tokenizer, self._settings, asker, until)
+            # What is ready when the deadline comes is served: only the search is interrupted.
+            with suppress(Late), self._store.deadline(until):
+                if paper:
+                    search.as_published(query)
+                else:
+                    search.recall_first(query, dense=self._dense(), extra=self._extra())
+            hits = self._hits(search.found.ranked[:limit], asker.read_all)
         if search.found.late:
             why.append("deadline")
-        limit = self._settings.retrieval.candidates
-        hits = self._hits(search.found.ranked[:limit], asker.read_all)
         if behind:
             hits = self._with_unread(query, unread, forgotten, hits)[:limit]
         return search, self._reranked(query, hits, until)
@@ -257,7 +263,6 @@ class Recaller:
         """Embed some items that have no vector of the current model; return how many."""
         if self._embedder is None:
             return 0
-        self._store.load_vectors()
         missing = self._store.reader().without_vector(self._embedder.name, limit)
         if missing:
             vectors = self._embedder.encode([text for _, text in missing])

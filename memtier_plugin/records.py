@@ -411,6 +411,18 @@ class Signal:
     values: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Whose messages are written, and where they belong."""
+
+    agent: str
+    session: str
+    run: str
+    sender: str | None = None
+    parent: str | None = None
+    observed_at: datetime | None = None
+
+
 def _known(cls: type, record: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(record, Mapping):
         raise TypeError(f"a {type(record).__name__} in the place of a {cls.__name__}")

@@ -13,10 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
-from memtier_plugin import paper, ranking
+from memtier_plugin import paper, ranking, timing
 from memtier_plugin.index_read import IndexReader, Match, Place, Turns
 from memtier_plugin.records import Fact, Signal
 from memtier_plugin.settings import Settings
@@ -119,6 +119,7 @@ class Search:
         signals["session"] = self._sessions(found, best_facts)
         signals["speaker"] = self._named(found, terms)
         signals["user"] = [float(place.role == "user") for place in found]
+        signals["time"] = self._asked_about(query, found)
         signals |= self._standing(found, bm25)
         if dense is not None:
             near = dense(query, rows)
@@ -231,6 +232,15 @@ class Search:
         speakers = {place.speaker for place in places if place.speaker}
         named = {s for s in speakers if any(word in terms for word in self._tokens.words(s))}
         return [float(place.speaker in named) for place in places]
+
+    def _asked_about(self, query: str, places: Sequence[Place]) -> list[float]:
+        """Return how near each candidate was said to the time that the query names, if any."""
+        spans = timing.spans(query, self._asker.at)
+        if not spans:
+            return [0.0] * len(places)
+        return [
+            timing.nearness(spans, datetime.fromtimestamp(place.observed, UTC)) for place in places
+        ]
 
     def _standing(self, places: Sequence[Place], bm25: Sequence[float]) -> dict[str, list[float]]:
         """Return what does not depend on the words: age, learned weight and tier."""

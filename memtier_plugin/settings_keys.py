@@ -39,6 +39,7 @@ class Weights:
     session: float = _within(0.1, 0, 100)
     source: float = _within(0.3, 0, 100)
     dense: float = _within(0.2, 0, 100)
+    time: float = _within(0.4, 0, 100)
     decay: float = _within(0.05, 0, 100)
     weight: float = _within(0.25, 0, 100)
     tier: float = _within(0.1, 0, 100)

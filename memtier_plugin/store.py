@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,7 +28,7 @@ from memtier_plugin.home import (
     owner_name,
 )
 from memtier_plugin.index_read import IndexReader
-from memtier_plugin.index_schema import Index, index_problem
+from memtier_plugin.index_schema import Index, index_problem, load_vector_functions
 from memtier_plugin.index_write import (
     IndexWriter,
     LedgerFile,
@@ -42,7 +40,15 @@ from memtier_plugin.index_write import (
     rebuild,
     set_metadata,
 )
-from memtier_plugin.records import Entry, Fact, JournalEvent, Message, count_tokens, new_id
+from memtier_plugin.records import (
+    Entry,
+    Fact,
+    JournalEvent,
+    Message,
+    Run,
+    count_tokens,
+    new_id,
+)
 from memtier_plugin.settings import Settings
 from memtier_plugin.tokens import Tokenizer
 
@@ -58,18 +64,6 @@ _log = logging.getLogger("memtier")
 
 class Late(Exception):
     """The deadline of a read has passed; the caller answers with what it has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Whose messages are written, and where they belong."""
-
-    agent: str
-    session: str
-    run: str
-    sender: str | None = None
-    parent: str | None = None
-    observed_at: datetime | None = None
 
 
 class Store:
@@ -142,6 +136,27 @@ class Store:
         finally:
             if until is not None:
                 connection.set_progress_handler(None)
+
+    @contextmanager
+    def snapshot(self, *, vectors: bool = False) -> Iterator[IndexReader]:
+        """Yield a reader that sees one state of the index, whatever others write meanwhile.
+
+        Args:
+            vectors: the reader compares vectors.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+        """
+        reader = self.reader()
+        connection = self.index.connection()
+        if vectors:
+            load_vector_functions(connection)
+        connection.execute("BEGIN")
+        try:
+            yield reader
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     @contextmanager
     def reading(self) -> Iterator[IndexReader]:
@@ -242,19 +257,6 @@ class Store:
             finally:
                 _remove(fresh)
             return lines
-
-    def load_vectors(self) -> None:
-        """Make sqlite-vec's functions known to this thread's connection, once."""
-        connection = self.index.connection()
-        if next(iter(connection.execute("PRAGMA module_list")), None) and any(
-            name == "vec0" for (name,) in connection.execute("PRAGMA module_list")
-        ):
-            return
-        import sqlite_vec
-
-        connection.enable_load_extension(True)
-        connection.load_extension(sqlite_vec.loadable_path())
-        connection.enable_load_extension(False)
 
     def add_vectors(self, model: str, vectors: Sequence[tuple[int, bytes]]) -> None:
         """Keep embeddings of items; another process writing just now makes it wait or give up."""
@@ -446,5 +448,3 @@ def _key(run: Run, sequence: int, message: Message) -> str:
 def _remove(path: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
-        if os.path.lexists(f"{path}{suffix}"):
-            raise IndexProblem(f"cannot remove {path}{suffix}")

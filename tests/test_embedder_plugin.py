@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ class Hashed:
 
     def _one(self, text: str) -> list[float]:
         vector = [0.001] * DIMENSIONS
-        for pair in zip(text, text[1:], strict=False):
+        for pair in pairwise(text):
             place = hashlib.blake2b("".join(pair).encode(), digest_size=1).digest()[0]
             vector[place % DIMENSIONS] += 1.0
         return vector

@@ -28,7 +28,7 @@ LAYERS = (
     "lock settings_keys yaml_file",
     "settings",
     "bm25 chat embedding ledger messages plugins redaction statements tokens transcripts",
-    "attribution extraction folding importing packing passages ranking",
+    "attribution extraction folding importing packing passages ranking timing",
     "paper",
     "index_*",
     "store",
@@ -39,7 +39,7 @@ LAYERS = (
     "__init__ __main__ bench.* cli cli_* config.* daemon.* demo hooks.* rpc rpc_*",
 )
 FAMILY = {"demo": "cli", "__main__": "cli"}  # what belongs to another edge than its name says
-PURE = "attribution bm25 extraction folding packing paper ranking"
+PURE = "attribution bm25 extraction folding packing paper passages ranking timing"
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 
 # Where each third party is at home; nobody else imports it.
@@ -49,7 +49,8 @@ HOMES = {
     "click": "cli cli_*",
     "pluggy": "__init__ hookspecs plugins",
     "rank_bm25": "paper bench.*",
-    "regex": "packing passages tokens",
+    "parsedatetime": "timing",
+    "regex": "packing passages timing tokens",
     "rich": "cli cli_* demo bench.*",
     "sqlite_vec": "index_* store",
     "Stemmer": "tokens bench.baselines",

@@ -391,7 +391,7 @@ def test_locked_ledger(home: Path) -> None:
         folder = memory.folder / "episodic" / "main"
         before = ledgers(memory)
         with ledger.locked(folder / ".lock", 1.0):
-            from memtier_plugin.store import Run
+            from memtier_plugin.records import Run
 
             with pytest.raises(LedgerError, match="stayed locked"):
                 memory.store.add_entries(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.packing import CUT, FENCE, NOTICE, clean, cut, fill, harmless, pack
+from memtier_plugin.packing import CUT, FENCE, NOTICE, clean, cut, distinct, fill, harmless, pack
 from memtier_plugin.records import Entry, Fact, Hit, Source, count_tokens
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -208,3 +209,27 @@ def test_no_room() -> None:
     assert not any(texts[:40])
     assert all("00000000] w" in text for text in texts if text)
     assert texts[-1]
+
+
+def test_near_duplicates_collapse_to_the_newest() -> None:
+    """Lines that say the same stand once, as the newest, with a count and all their sources."""
+    old = entry_hit("The standup is in the small room.", "01KOLD")
+    new = entry_hit("the standup is in the small room", "01KNEW")
+    new = replace(new, item=replace(new.item, observed_at=START.replace(day=9)))
+    other = entry_hit("Lunch is at noon.", "01KOTHER")
+    [first, second] = distinct([old, other, new], 10)
+    assert (first.id, second.id) == (new.id, other.id)
+    assert first.note == "one of 2 like it"
+    assert {source.entry for source in first.sources} == {old.id, new.id}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a b c d e f g h i j the port is 5433", "a b c d e f g h i j the port is 5434"),
+        ("a b c d e f g h i j k l eats nuts", "a b c d e f g h i j k l never eats nuts"),
+    ],
+)
+def test_a_number_or_a_negation_makes_a_difference(one: str, other: str) -> None:
+    """Lines that differ in a number or a negation are never taken for duplicates."""
+    assert len(distinct([entry_hit(one, "01KA"), entry_hit(other, "01KB")], 10)) == 2
