@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from memtier_plugin.embedding import StaticEmbedder, quantise
 from memtier_plugin.folding import State, fold, touched
 from memtier_plugin.index_records import utf8
 from memtier_plugin.ledger import Line
@@ -22,6 +24,8 @@ from memtier_plugin.tokens import Tokenizer, grams
 if TYPE_CHECKING:
     import apsw
 
+    from memtier_plugin.hookspecs import Embedder
+
 
 @dataclass(frozen=True, slots=True)
 class _Text:
@@ -29,6 +33,7 @@ class _Text:
 
     words: list[str]
     content: str
+    meaning: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +61,23 @@ class Batch:
     touched: set[str] = field(default_factory=set)
     dropped: bool = False  # whether a file's rows were taken out
     texts: dict[int, _Text] = field(default_factory=dict)  # of new items, to be read but once
+    shown: dict[int, str] = field(default_factory=dict)  # row to what is embedded of it
 
 
 class IndexItems:
     """Puts items and events into one project's index, and takes them out again."""
 
-    def __init__(self, connection: apsw.Connection, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        tokenizer: Tokenizer,
+        embedder: Embedder | None = None,
+    ) -> None:
         # Any: the types of a row are those of its query, which no checker can read.
         self._db: Any = connection
         self._tokens = tokenizer
+        # Only a static model is quick enough to embed what is written while it is written.
+        self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
 
     def add_entry(self, entry: Entry, file: int, line: Line, batch: Batch) -> None:
         """Put an entry in; what is `[system]` is kept for the log but never found."""
@@ -80,8 +93,7 @@ class IndexItems:
             key=entry.key,
             retrievable=entry.retrievable,
         )
-        words = self._entry_words(entry) if entry.retrievable else []
-        self._insert(item, _Text(words, entry.content), file, line, batch)
+        self._insert(item, self._entry_text(entry), file, line, batch)
 
     def add_fact(self, fact: Fact, file: int, line: Line, batch: Batch) -> None:
         """Put a fact in, with what it rests on; a proposed one is kept but not found."""
@@ -93,7 +105,7 @@ class IndexItems:
             observed=(fact.valid_from or fact.timestamp).timestamp(),
             retrievable=fact.status == "active",
         )
-        row = self._insert(item, _Text(self._fact_words(fact), fact.text), file, line, batch)
+        row = self._insert(item, self._fact_text(fact), file, line, batch)
         self._db.execute(
             "INSERT INTO facts VALUES(?, ?, ?, ?, ?)",
             (utf8(fact.id), row, *map(utf8, normal(fact.subject, fact.relation, fact.value))),
@@ -196,8 +208,18 @@ class IndexItems:
                 f"UPDATE scopes SET {column} = {column} + ? WHERE id = ?",  # noqa: S608
                 (change, scope),
             )
+        if batch.shown and self._embedder:
+            self.put_vectors(vectors_of(self._embedder, batch.shown))
         if batch.dropped:
             self._tidy()
+
+    def put_vectors(self, vectors: Iterable[tuple[int, str, bytes]]) -> None:
+        """Keep (row, model, vector) of rows that are still there to be found."""
+        self._db.executemany(
+            """INSERT OR REPLACE INTO vectors
+               SELECT row, ?2, ?3 FROM items WHERE row = ?1 AND indexed""",
+            vectors,
+        )
 
     def _refold(self, identity: str) -> bool:
         """Fold an item's events anew; return whether its being forgotten changed."""
@@ -270,12 +292,14 @@ class IndexItems:
                 "INSERT INTO grams(rowid, text) VALUES(?, ?)",
                 (row, " ".join(f"{scope}.{part}" for part in sorted(parts))),
             )
+            batch.shown[row] = text.meaning
         else:
             self._db.executemany(
                 "DELETE FROM postings WHERE scope = ? AND term = ? AND item = ?",
                 [(scope, term, row) for term in counts],
             )
             self._db.execute("DELETE FROM grams WHERE rowid = ?", (row,))
+            batch.shown.pop(row, None)
             self._db.execute("DELETE FROM vectors WHERE item = ?", (row,))
         self._db.execute("UPDATE items SET indexed = ? WHERE row = ?", (show, row))
         sign = 1 if show else -1
@@ -305,18 +329,20 @@ class IndexItems:
         record = json.loads(data)
         if tier != "episodic":
             fact = Fact.from_json(record)
-            return _Text(self._fact_words(fact), fact.text)
+            return self._fact_text(fact)
         row = self._db.execute("SELECT agent FROM scopes WHERE id = ?", (scope,)).fetchone()
         entry = Entry.from_json(record, owner=str(row[0]))
-        return _Text(self._entry_words(entry), entry.content)
+        return self._entry_text(entry)
 
-    def _entry_words(self, entry: Entry) -> list[str]:
+    def _entry_text(self, entry: Entry) -> _Text:
         words, date = self._tokens.words, self._tokens.date_words(entry.observed_at)
-        return [*map(utf8, words(entry.content)), *words(entry.speaker or ""), *date]
+        found = [*map(utf8, words(entry.content)), *words(entry.speaker or ""), *date]
+        return _Text(found if entry.retrievable else [], entry.content, meaning_of(entry))
 
-    def _fact_words(self, fact: Fact) -> list[str]:
+    def _fact_text(self, fact: Fact) -> _Text:
         date = self._tokens.date_words(fact.valid_from) if fact.valid_from else []
-        return [*map(utf8, self._tokens.words(fact.text)), *date]
+        found = [*map(utf8, self._tokens.words(fact.text)), *date]
+        return _Text(found, fact.text, meaning_of(fact))
 
     def _scope(self, agent: str, sender: str | None) -> int:
         return self._number("scopes(agent, sender)", utf8(agent), utf8(sender or ""))
@@ -354,6 +380,22 @@ def row_of(identity: str) -> int:
     except ValueError:  # an id that somebody else made
         value = int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=16).digest(), "big")
     return (value >> 80 & (1 << 48) - 1) << 15 | value & 0x7FFF
+
+
+def meaning_of(item: Entry | Fact) -> str:
+    """Return what is embedded of an item: who says something is a part of what is meant."""
+    if isinstance(item, Fact):
+        return item.text
+    return f"{item.speaker or item.role}: {item.content}"
+
+
+def vectors_of(embedder: Embedder, texts: Mapping[int, str]) -> list[tuple[int, str, bytes]]:
+    """Return (row, model, vector) of each text; empty where the model knows nothing of it."""
+    vectors = quantise(embedder.encode(list(texts.values())))
+    return [
+        (row, embedder.name, vector if any(vector) else b"")
+        for row, vector in zip(texts, vectors, strict=True)
+    ]
 
 
 def normal(*parts: str) -> tuple[str, ...]:

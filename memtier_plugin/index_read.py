@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from memtier_plugin.bm25 import idf, saturation
+from memtier_plugin.index_items import meaning_of
 from memtier_plugin.index_records import IndexRecords, utf8
 
 MAX_TERMS: Final = 64  # distinct words of a query that are looked up, rarest first
@@ -268,26 +269,30 @@ class IndexReader(IndexRecords):
         )
         return [int(row[0]) for row in rows]
 
-    def without_vector(self, model: str, limit: int) -> list[tuple[int, str]]:
-        """Return (row, text) of indexed items that a model has not embedded, newest first."""
+    def without_vector(self, model: str, limit: int, newest: int | None) -> dict[int, str]:
+        """Return what is to be embedded of indexed rows that a model has not, newest first.
+
+        Args:
+            newest: how many of the newest items are looked at; all when None.
+        """
         rows = self._db.execute(
-            """SELECT row, tier, data FROM items WHERE indexed AND NOT EXISTS
-                 (SELECT 1 FROM vectors WHERE item = row AND model = ?)
-               ORDER BY row DESC LIMIT ?""",
+            f"""SELECT row FROM (SELECT row FROM items WHERE indexed
+                                 ORDER BY row DESC LIMIT {-1 if newest is None else int(newest)})
+                WHERE NOT EXISTS (SELECT 1 FROM vectors WHERE item = row AND model = ?)
+                LIMIT ?""",  # noqa: S608
             (model, limit),
         )
-        return [
-            (int(row), str(json.loads(data)["content" if tier == "episodic" else "text"]))
-            for row, tier, data in rows
-        ]
+        stored = self.stored([row for (row,) in rows])
+        return {row: meaning_of(one.item) for row, one in stored.items()}
 
     def distances(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:
         """Return the cosine distance of these rows' vectors to a query vector (sqlite-vec)."""
         return {
             int(row): float(distance)
             for row, distance in self._db.execute(
-                """SELECT item, vec_distance_cosine(vector, ?) FROM vectors
-                   WHERE model = ? AND item IN (SELECT value FROM json_each(?))""",
+                """SELECT item, vec_distance_cosine(vec_int8(vector), vec_int8(?)) FROM vectors
+                   WHERE model = ? AND vector <> x'' AND item IN
+                     (SELECT value FROM json_each(?))""",
                 (query, model, json.dumps(list(rows))),
             )
         }

@@ -26,6 +26,8 @@ from memtier_plugin.tokens import Tokenizer
 if TYPE_CHECKING:
     import apsw
 
+    from memtier_plugin.hookspecs import Embedder
+
 CHUNK: Final = 256 * 1024  # bytes of ledger in one transaction, so that nobody waits long
 
 
@@ -89,8 +91,14 @@ def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
 class IndexWriter(IndexItems):
     """Brings one project's index up to date with its ledgers."""
 
-    def __init__(self, connection: apsw.Connection, folder: Path, tokenizer: Tokenizer) -> None:
-        super().__init__(connection, tokenizer)
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        folder: Path,
+        tokenizer: Tokenizer,
+        embedder: Embedder | None = None,
+    ) -> None:
+        super().__init__(connection, tokenizer, embedder)
         self._folder = folder
 
     def catch_up(
@@ -259,14 +267,12 @@ class IndexWriter(IndexItems):
 
     # -- vectors -------------------------------------------------------------------------------
 
-    def add_vectors(self, model: str, vectors: Iterable[tuple[int, bytes]]) -> None:
-        """Keep the embeddings that a model made of items, as little-endian float32."""
-        with self._transaction():
-            self._db.executemany(
-                """INSERT OR REPLACE INTO vectors
-                   SELECT row, ?2, ?3 FROM items WHERE row = ?1 AND indexed""",
-                [(row, model, vector) for row, vector in vectors],
-            )
+    def add_vectors(self, vectors: Iterable[tuple[int, str, bytes]]) -> None:
+        """Keep (row, model, vector) of items written without; while another writes, next time."""
+        import apsw
+
+        with suppress(apsw.BusyError), self._transaction():
+            self.put_vectors(vectors)
 
 
 @contextmanager
@@ -274,6 +280,7 @@ def rebuild(
     path: Path,
     folder: Path,
     tokenizer: Tokenizer,
+    embedder: Embedder | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[apsw.Connection, int]]:
     """Read every ledger of a project into a new index; yield it and the number of lines.
@@ -296,7 +303,7 @@ def rebuild(
             if progress:
                 progress(min(done, total), total)
 
-        lines = IndexWriter(connection, folder, tokenizer).catch_up(files, progress=step)
+        lines = IndexWriter(connection, folder, tokenizer, embedder).catch_up(files, progress=step)
         connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
         yield connection, lines
     except apsw.Error as error:

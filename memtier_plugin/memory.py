@@ -391,7 +391,7 @@ class MemTier:
         """Bring the index up to date and return the lines read; without ``full`` within bounds."""
         if full:
             lines = self.store.sweep()
-            while self._recaller.embed_missing(1000):
+            while self._recaller.embed_missing(1000, newest=None):
                 pass
             return lines
         self.store.refresh(self.agent_id, wait_ms=_REFRESH_MS)

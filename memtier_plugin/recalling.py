@@ -8,17 +8,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin import plugins
+from memtier_plugin.embedding import quantise
 from memtier_plugin.errors import IndexProblem, LedgerError, NotFound
 from memtier_plugin.home import PROJECT_JOURNAL
+from memtier_plugin.index_items import vectors_of
 from memtier_plugin.index_records import Stored
 from memtier_plugin.packing import clean, distinct, fill
 from memtier_plugin.passages import best_passage
@@ -40,7 +41,7 @@ from memtier_plugin.retrieval import Asker, Search
 from memtier_plugin.store import Late, Store
 
 if TYPE_CHECKING:
-    from memtier_plugin.hookspecs import Embedder
+    pass
 
 NEAR_MISSES: Final = 8
 _DISTINCT: Final = 64  # hits among which near-duplicates are looked for
@@ -48,6 +49,7 @@ _TRIES: Final = 2  # hits that are tried for a line, for each line wanted
 _REMEMBER_RUNS: Final = 512  # recalls kept in mind for runs that have not ended
 _REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
 _EMBED: Final = 64  # texts embedded before a recall; the daemon does the rest
+_NEWEST: Final = 256  # items looked at for that
 
 _log = logging.getLogger("memtier")
 
@@ -71,10 +73,6 @@ class Recaller:
         """Whether the project grants this agent every agent's entries."""
         rights = self._settings.agents.get(self._agent)
         return rights is not None and rights.read_all
-
-    @cached_property
-    def _embedder(self) -> Embedder | None:
-        return plugins.embedder()
 
     def recall(
         self,
@@ -154,7 +152,7 @@ class Recaller:
         if not paper:
             with suppress(Late), self._store.deadline(until):
                 self.embed_missing()
-        with self._store.snapshot(vectors=self._embedder is not None) as reader:
+        with self._store.snapshot(vectors=self._store.embedder is not None) as reader:
             search = Search(reader, self._store.tokenizer, self._settings, asker, until)
             # What is ready when the deadline comes is served: only the search is interrupted.
             with suppress(Late), self._store.deadline(until):
@@ -248,26 +246,31 @@ class Recaller:
         return signals
 
     def _dense(self) -> Callable[[str, Sequence[int]], Mapping[int, float]] | None:
-        embedder = self._embedder
+        embedder = self._store.embedder
         if embedder is None:
             return None
 
         def near(query: str, rows: Sequence[int]) -> Mapping[int, float]:
-            [vector] = embedder.encode([query])
-            distances = self._store.reader().distances(embedder.name, _blob(vector), rows)
+            [blob] = quantise(embedder.encode([query]))
+            if not any(blob):
+                return {}  # the model knows no word of it
+            distances = self._store.reader().distances(embedder.name, blob, rows)
             return {row: max(0.0, 1.0 - distance) for row, distance in distances.items()}
 
         return near
 
-    def embed_missing(self, limit: int = _EMBED) -> int:
-        """Embed some items that have no vector of the current model; return how many."""
-        if self._embedder is None:
+    def embed_missing(self, limit: int = _EMBED, newest: int | None = _NEWEST) -> int:
+        """Embed some items that have no vector of the current model; return how many.
+
+        A static model embeds what is written at once; this is for models that plugins bring, and
+        for what was written under another model.
+        """
+        embedder = self._store.embedder
+        if embedder is None:
             return 0
-        missing = self._store.reader().without_vector(self._embedder.name, limit)
+        missing = self._store.reader().without_vector(embedder.name, limit, newest)
         if missing:
-            vectors = self._embedder.encode([text for _, text in missing])
-            pairs = [(row, _blob(v)) for (row, _), v in zip(missing, vectors, strict=True)]
-            self._store.add_vectors(self._embedder.name, pairs)
+            self._store.writer().add_vectors(vectors_of(embedder, missing))
         return len(missing)
 
     def _reranked(self, query: str, hits: list[Hit], until: float | None) -> list[Hit]:
@@ -426,7 +429,3 @@ def _explained(
         "file": one.file,
         "line": one.line,
     }
-
-
-def _blob(vector: Sequence[float]) -> bytes:
-    return array("f", vector).tobytes()

@@ -38,7 +38,7 @@ class Weights:
     user: float = _within(0.5, 0, 100)
     session: float = _within(0.1, 0, 100)
     source: float = _within(0.3, 0, 100)
-    dense: float = _within(0.2, 0, 100)
+    dense: float = _within(0.5, 0, 100)
     time: float = _within(0.4, 0, 100)
     decay: float = _within(0.05, 0, 100)
     weight: float = _within(0.25, 0, 100)
@@ -59,6 +59,13 @@ class Retrieval:
     decay_lambda: float = _within(0.05, 0, 10)
     decay_bypass: float = _within(2.0, 0, 1000)
     weights: Weights = Weights()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding:
+    """What makes the vectors of the dense signal."""
+
+    model: str = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +168,7 @@ class Settings:
 
     language: Language = "english"
     retrieval: Retrieval = Retrieval()
+    embedding: Embedding = Embedding()
     paper: Paper = Paper()
     attribution: Attribution = Attribution()
     ledger: Ledger = Ledger()

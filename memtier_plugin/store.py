@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from memtier_plugin import ledger
+from memtier_plugin import ledger, plugins
+from memtier_plugin.embedding import load_embedder
 from memtier_plugin.errors import IndexProblem, LedgerError
 from memtier_plugin.home import (
     PROJECT_JOURNAL,
@@ -55,6 +57,8 @@ from memtier_plugin.tokens import Tokenizer
 if TYPE_CHECKING:
     import apsw
 
+    from memtier_plugin.hookspecs import Embedder
+
 LOCK_SECONDS: Final = 10.0  # how long a write waits for another writer of the same ledger
 REFRESH_BYTES: Final = 512 * 1024  # of ledger read before a recall; the rest is for later
 _STEPS: Final = 20_000  # SQLite steps between two looks at the clock
@@ -79,6 +83,11 @@ class Store:
         self._told = ""
         self.stale_words: str | None = None  # what the index was made with, if not the settings'
 
+    @cached_property
+    def embedder(self) -> Embedder | None:
+        """A plugin's embedder, else the model that the settings name (raises SettingsError)."""
+        return plugins.embedder() or load_embedder(self.settings.embedding.model)
+
     @property
     def paused(self) -> bool:
         """Whether the project is switched off."""
@@ -99,7 +108,7 @@ class Store:
     def writer(self) -> IndexWriter:
         """Return a writer on this thread's connection (raises as `reader`)."""
         self.reader()
-        return IndexWriter(self.index.connection(), self.folder, self.tokenizer)
+        return IndexWriter(self.index.connection(), self.folder, self.tokenizer, self.embedder)
 
     def _check_words(self, connection: apsw.Connection) -> None:
         """Keep to the language that the index was made in; another one needs a reindex."""
@@ -252,21 +261,12 @@ class Store:
             _remove(fresh)
             try:
                 tokenizer = Tokenizer(self.settings.language)
-                with rebuild(fresh, self.folder, tokenizer, progress) as (connection, lines):
+                made = rebuild(fresh, self.folder, tokenizer, self.embedder, progress)
+                with made as (connection, lines):
                     self.index.replace_with(connection)
             finally:
                 _remove(fresh)
             return lines
-
-    def add_vectors(self, model: str, vectors: Sequence[tuple[int, bytes]]) -> None:
-        """Keep embeddings of items; another process writing just now makes it wait or give up."""
-        import apsw
-
-        writer = self.writer()
-        try:
-            writer.add_vectors(model, vectors)
-        except apsw.BusyError:
-            _log.info("the index is locked: %d vectors are for the next time", len(vectors))
 
     # -- writing -------------------------------------------------------------------------------
 

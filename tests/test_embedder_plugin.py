@@ -88,3 +88,34 @@ def test_what_is_forgotten_has_no_vector(memory: MemTier) -> None:
     assert first not in [hit.id for hit in memory.recall("green kitchen").hits]
     count = memory.store.index.connection().execute("SELECT count(*) FROM vectors").fetchall()
     assert count == [(2,)]
+
+
+def test_the_shipped_model_finds_likeness_of_meaning(home: Path) -> None:
+    """With `embedding.model: default` what is written is embedded at once, and meaning counts."""
+    with MemTier.open(home, "q", settings={"embedding.model": "default"}) as memory:
+        lines = ("My kitten sleeps all day.", "The invoice was paid.", "We all sleep badly here.")
+        messages = [{"role": "user", "content": line} for line in lines]
+        memory.record(messages, session_id="s", run_id="r")
+        recall = memory.recall("how does the cat sleep?")
+        assert (recall.label, recall.vectors) == ("hybrid", 3)
+        dense = {hit.text: hit.signals["dense"] for hit in recall.hits}
+        assert dense[lines[0]] > dense[lines[1]]
+
+
+def test_a_changed_model_is_caught_up_with(home: Path) -> None:
+    """What was written under another model is embedded later, and never compared before."""
+    with MemTier.open(home, "q") as memory:
+        memory.record([{"role": "user", "content": "a kitten"}], session_id="s", run_id="r")
+        assert memory.recall("kitten").label == "lexical"
+    with MemTier.open(home, "q", settings={"embedding.model": "default"}) as memory:
+        recall = memory.recall("kitten")
+        assert (recall.label, recall.vectors) == ("hybrid", 1)
+
+
+def test_a_text_that_the_model_does_not_know(home: Path) -> None:
+    """What has no vector is marked as seen: it is not tried again, and compares with nothing."""
+    with MemTier.open(home, "q", settings={"embedding.model": "default"}) as memory:
+        memory.record([{"role": "user", "content": "fox"}], session_id="s", run_id="r")
+        memory.catch_up()
+        assert memory.recall("\U0001f98a fox").hits
+        assert memory.recall("\U0001f98a").label in ("empty", "lexical", "hybrid")

@@ -47,6 +47,8 @@ HOMES = {
     "apscheduler": "daemon.*",
     "apsw": "index_* store",
     "click": "cli cli_*",
+    "huggingface_hub": "embedding",
+    "numpy": "embedding bench.*",
     "pluggy": "__init__ hookspecs plugins",
     "rank_bm25": "paper bench.*",
     "parsedatetime": "timing",
@@ -54,6 +56,7 @@ HOMES = {
     "rich": "cli cli_* demo bench.*",
     "sqlite_vec": "index_* store",
     "Stemmer": "tokens bench.baselines",
+    "tokenizers": "embedding",
     "ulid": "index_items records",
     "yaml": "settings yaml_file",
 }

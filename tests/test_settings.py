@@ -65,6 +65,8 @@ def refusal(*args: Any, **options: Any) -> str:
 
 def values(key: Key) -> st.SearchStrategy[Any]:
     """Return values that a key takes."""
+    if key.kind is str:
+        return st.text(min_size=1).filter(str.strip)
     if isinstance(key.default, str):
         return st.sampled_from(key.kind.__args__)
     if isinstance(key.default, bool):
