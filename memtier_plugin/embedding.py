@@ -4,8 +4,8 @@ A static model (model2vec; Tulkens and van Dongen 2024) is a table with one vect
 a text's vector is the mean of its tokens', scaled to length one.  The files are read here and not
 by model2vec, whose import alone costs more than a recall; the vectors are the same.
 
-A vector is a function of the text alone, whatever else is in the batch, and so is its cell: an
-index made anew from the same ledgers is equal to the first one.
+A vector is a function of the text alone, whatever else is in the batch: an index made anew from the
+same ledgers is equal to the first one.
 """
 
 from __future__ import annotations
@@ -262,75 +262,9 @@ def quantise(vectors: Sequence[Sequence[float]]) -> list[bytes]:
     The cosine of two such blobs is that of the vectors to about .001. A vector of zeros stays one:
     it has no direction, and no cosine.
     """
-    return [row.tobytes() for row in _whole(vectors)]
-
-
-def sign_bits(vectors: Sequence[Sequence[float]]) -> list[bytes]:
-    """Return each vector's signs, 8 to a byte, as sqlite-vec's `vec_quantize_binary` does."""
-    import numpy as np
-
-    positive = np.asarray(vectors, np.float32) > 0
-    return [row.tobytes() for row in np.packbits(positive, axis=1, bitorder="little")]
-
-
-class Cells:
-    """Fixed regions of a vector space, for an index that reads only those near a query.
-
-    Everything is counted in whole numbers, so that a vector's cell does not depend on the machine
-    or on the vectors beside it.
-
-    Args:
-        centres: the direction of each cell in whole numbers, as `quantise` makes them.
-    """
-
-    def __init__(self, centres: NDArray[np.int8]) -> None:
-        import numpy as np
-
-        self.centres = centres
-        # Float arithmetic on whole numbers is exact up to 2^24 or 2^53, and so in any order.
-        small = self.centres.shape[1] * 127 * 127 < 2**24
-        self._axes = self.centres.T.astype(np.float32 if small else np.float64)
-
-    def of(self, vectors: Sequence[Sequence[float]]) -> list[int]:
-        """Return the cell of each vector; of equally near ones the first."""
-        found: list[int] = self._scores(vectors).argmax(axis=1).tolist()
-        return found
-
-    def nearest(self, vector: Sequence[float], n: int) -> list[int]:
-        """Return the n cells nearest to a vector, the nearest first."""
-        found: list[int] = (-self._scores([vector])[0]).argsort(kind="stable")[:n].tolist()
-        return found
-
-    def _scores(self, vectors: Sequence[Sequence[float]]) -> NDArray[Any]:
-        scores: NDArray[Any] = _whole(vectors).astype(self._axes.dtype) @ self._axes
-        return scores
-
-
-def load_cells(embedder: Embedder) -> Cells:
-    """Return the cells of an embedder's space: the shipped ones, or some around known phrases.
-
-    For another model this embeds the 1,024 `landmarks`; keep `Cells.centres` where that costs.
-    """
-    import numpy as np
-
-    if isinstance(embedder, StaticEmbedder) and embedder.folder == SHIPPED:
-        return Cells(np.load(SHIPPED / "cells.npy"))
-    return Cells(_whole(embedder.encode(landmarks())))
-
-
-def landmarks() -> list[str]:
-    """Return phrases that lie all over any model's space: common words, four by four."""
-    vocabulary = json.loads((SHIPPED / "tokenizer.json").read_bytes())["model"]["vocab"]
-    words = [
-        token for token in vocabulary if len(token) > 3 and token.isascii() and token.isalpha()
-    ]
-    return [" ".join(words[i : i + 4 * 1024 : 1024]) for i in range(1024)]
-
-
-def _whole(vectors: Sequence[Sequence[float]]) -> NDArray[np.int8]:
     import numpy as np
 
     given = np.asarray(vectors, np.float32)
     peaks = np.abs(given).max(axis=1, keepdims=True)
-    whole: NDArray[np.int8] = np.rint(given * (127 / np.where(peaks > 0, peaks, 1))).astype(np.int8)
-    return whole
+    whole = np.rint(given * (127 / np.where(peaks > 0, peaks, 1))).astype(np.int8)
+    return [row.tobytes() for row in whole]

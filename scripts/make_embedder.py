@@ -42,7 +42,6 @@ TRAINED, DIMENSIONS = 256, 192
 SIF = 3e-4
 SHRINK = 5.0  # occurrences that the guess from the token on its own counts for
 BATCH, EPOCHS, RATE, TEMPERATURE = 512, 4, 1e-3, 0.05
-CELLS = 1024
 
 
 def main() -> None:
@@ -70,8 +69,6 @@ def main() -> None:
     arrays = {"embeddings": rows[old], "weights": peaks[old, 0].astype(np.float32)}
     (arguments.model / "model.safetensors").write_bytes(save(arrays))
     write_tokenizer(encoder.folder / "tokenizer.json", kept, arguments.model / "tokenizer.json")
-    cells = centroids(table=rows * peaks, bags=bags)
-    np.save(arguments.model / "cells.npy", scaled(cells).astype(np.int8))
     write_papers(arguments.model, arguments.wordnet)
 
 
@@ -219,32 +216,6 @@ def write_tokenizer(source: Path, kept: Sequence[str], path: Path) -> None:
     path.write_text(json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")), "utf-8")
 
 
-def centroids(table: np.ndarray, bags: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the centres of spherical k-means over the vectors of sentences."""
-    rng = np.random.default_rng(0)
-    points = unit(np.stack([table[bag].mean(axis=0) for bag in bags[:40_000] if bag]))
-    centres = points[rng.choice(len(points), CELLS, replace=False)]
-    for _ in range(12):
-        cell = (points @ centres.T).argmax(axis=1)
-        sums = np.zeros_like(centres)
-        np.add.at(sums, cell, points)
-        empty = np.bincount(cell, minlength=CELLS) == 0
-        sums[empty] = points[rng.choice(len(points), empty.sum())]
-        centres = unit(sums)
-    return centres
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Return the vectors scaled to length one."""
-    lengths: np.ndarray = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / lengths
-
-
-def scaled(vectors: np.ndarray) -> np.ndarray:
-    """Return unit vectors as whole numbers; one scale for all, so that none outweighs another."""
-    return np.rint(vectors * 127 / np.abs(vectors).max())
-
-
 PROVENANCE = """\
 # Where this model comes from
 
@@ -265,8 +236,6 @@ Changed: the transformer was replaced by one vector for each token ({dimensions}
 int8 rows with a float32 weight each); special and unused tokens were removed from the tokenizer. \
 No conversation and no benchmark was read in making it.
 
-`cells.npy`: {cells} centres (int8) of k-means over the model's own vectors of those sentences.
-
 Made with torch {torch}, transformers {transformers}, numpy {numpy}:
 
     python scripts/make_embedder.py WORDNET/usr/share/wordnet memtier_plugin/model
@@ -279,7 +248,7 @@ Made with torch {torch}, transformers {transformers}, numpy {numpy}:
 
 def write_papers(model: Path, wordnet: Path) -> None:
     """Write config.json, with the model's name, and PROVENANCE.md."""
-    made = ("model.safetensors", "tokenizer.json", "cells.npy")
+    made = ("model.safetensors", "tokenizer.json")
     content = {name: (model / name).read_bytes() for name in made}
     # As memtier_plugin.embedding.fingerprint has it.
     digest = sha256(content["model.safetensors"] + content["tokenizer.json"]).hexdigest()[:8]
@@ -308,7 +277,6 @@ def write_papers(model: Path, wordnet: Path) -> None:
             encoder=ENCODER_SHA256,
             wordnet=sha256((wordnet / "data.noun").read_bytes()).hexdigest(),
             dimensions=DIMENSIONS,
-            cells=CELLS,
             torch=version("torch"),
             transformers=version("transformers"),
             numpy=version("numpy"),

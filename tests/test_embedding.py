@@ -21,13 +21,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from memtier_plugin.embedding import (
     SHIPPED,
-    Cells,
     fingerprint,
-    landmarks,
-    load_cells,
     load_embedder,
     quantise,
-    sign_bits,
 )
 from memtier_plugin.errors import SettingsError
 from memtier_plugin.hookspecs import Embedder
@@ -163,7 +159,7 @@ def test_provenance() -> None:
     """Beside the model stand its licence and where it comes from, with the hash of each file."""
     provenance = (SHIPPED / "PROVENANCE.md").read_text("utf-8")
     licence = (SHIPPED / "LICENSE").read_text("utf-8")
-    for name in ("model.safetensors", "tokenizer.json", "cells.npy"):
+    for name in ("model.safetensors", "tokenizer.json"):
         assert sha256((SHIPPED / name).read_bytes()).hexdigest() in provenance
     assert "all-MiniLM-L6-v2" in provenance
     assert "Apache License" in licence
@@ -197,7 +193,6 @@ def test_other_folder(tmp_path: Path, file: str, key: str, config: str) -> None:
     rows = np.asarray(model.encode(["red", "red green", "green black", "black", "red blue"]))
     half = sqrt(0.5)
     assert rows == pytest.approx(np.array([[1, 0], [half, half], [0, 1], [0, 0], [0, 0]]))
-    assert len(load_cells(model).centres) == len(landmarks())
 
 
 def test_weights_and_mapping(tmp_path: Path) -> None:
@@ -285,35 +280,3 @@ def test_quantised(model: Embedder) -> None:
         distance = sql("SELECT vec_distance_cosine(vec_int8(?), vec_int8(?))", blobs[0], blobs[i])
         assert 1 - distance == pytest.approx(rows[0] @ rows[i], abs=0.005)
     assert quantise([[0.0] * 8]) == [bytes(8)]
-
-
-def test_signs(model: Embedder) -> None:
-    """Bits are laid as sqlite-vec lays them, so that each may be compared with the other's."""
-    rows = np.asarray(model.encode(TEXTS))
-    for row, bits in zip(rows, sign_bits(rows), strict=True):
-        assert sql("SELECT vec_quantize_binary(vec_f32(?))", row.tobytes()) == bits
-
-
-def test_cells(model: Embedder) -> None:
-    """A vector has one cell, the nearest, alone as in any batch; zeros have one as well."""
-    cells = load_cells(model)
-    rows = np.asarray(model.encode([*TEXTS, "", *landmarks()]))
-    found = cells.of(rows)
-    assert len(set(found)) > 100
-    for row, cell in zip(rows[:20], found, strict=False):
-        assert cells.of([row]) == [cell]
-        nearest = cells.nearest(row, 32)
-        assert nearest[0] == cell
-        assert len(set(nearest)) == 32
-    assert len(cells.nearest(rows[0], 10_000)) == len(cells.centres)
-
-
-def test_cells_are_exact() -> None:
-    """Scores are whole numbers, summed without rounding whatever the number of dimensions."""
-    rng = np.random.default_rng(0)
-    for dimensions in (192, 1536):
-        centres = rng.integers(-127, 128, (50, dimensions), np.int8)
-        vector = rng.normal(size=dimensions)
-        whole = np.frombuffer(quantise([vector])[0], np.int8).astype(np.int64)
-        scores = centres.astype(np.int64) @ whole
-        assert Cells(centres).nearest(vector, 50) == (-scores).argsort(kind="stable").tolist()
