@@ -82,10 +82,19 @@ def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, c
             yield from commands(command, f"{path}{name} ")
 
 
+# As `python -m memtier_plugin`, but Ctrl-C works even where the tests run in the background, whose
+# children ignore it.
+START = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("memtier_plugin", run_name="__main__", alter_sys=True)
+"""
+
+
 def memtier(*args: str, **more: Any) -> subprocess.Popen[str]:
     """Start the real command in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "memtier_plugin", *args],
+        [sys.executable, "-c", START, *args],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
