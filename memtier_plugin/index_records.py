@@ -64,16 +64,6 @@ class IndexRecords:
             )
         }
 
-    def ids_starting(self, prefix: str, limit: int = 2) -> list[str]:
-        """Return ids that begin so; the short ids shown to people end the id, so either end."""
-        return [
-            str(row[0])
-            for row in self._db.execute(
-                "SELECT id FROM items WHERE id LIKE ?1 || '%' OR id LIKE '%' || ?1 LIMIT ?2",
-                (prefix, limit),
-            )
-        ]
-
     def ids_in_session(self, agent: str, session: str) -> list[str]:
         """Return the ids of an agent's entries of one session, in order."""
         rows = self._db.execute(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from memtier_plugin import plugins
 from memtier_plugin.embedding import quantise
@@ -39,9 +39,6 @@ from memtier_plugin.records import (
 from memtier_plugin.redaction import Redactor
 from memtier_plugin.retrieval import Asker, Search
 from memtier_plugin.store import Late, Store
-
-if TYPE_CHECKING:
-    pass
 
 NEAR_MISSES: Final = 8
 _DISTINCT: Final = 64  # hits among which near-duplicates are looked for

@@ -106,7 +106,7 @@ class Search:
         pool += linked
         self.found.postings += self._reader.fill(words, self._scopes, pool)
         scores = words.scores() if words.left_out else scores
-        around = self._around(places, scores, pool)
+        around = self._around(places, scores)
         self._check()
 
         rows = sorted(places)
@@ -170,7 +170,7 @@ class Search:
         return found
 
     def _around(
-        self, places: dict[int, Place], scores: Mapping[int, float], pool: Sequence[int]
+        self, places: dict[int, Place], scores: Mapping[int, float]
     ) -> dict[int, tuple[Turns, Turns]]:
         """Return each entry's neighbours, and take those next to the best into the pool."""
         entries = [place for place in places.values() if place.tier == "episodic"]

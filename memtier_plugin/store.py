@@ -80,6 +80,7 @@ class Store:
         self.folder = home / "projects" / file_name(project)
         self.index = Index(index_path(self.folder))
         self.tokenizer = Tokenizer(settings.language)
+        self._wanted = self.tokenizer.fingerprint  # asked at every read of the index
         self._told = ""
         self.stale_words: str | None = None  # what the index was made with, if not the settings'
 
@@ -113,11 +114,10 @@ class Store:
     def _check_words(self, connection: apsw.Connection) -> None:
         """Keep to the language that the index was made in; another one needs a reindex."""
         made = metadata(connection).get("tokenizer")
-        wanted = Tokenizer(self.settings.language).fingerprint
         if made is None and not connection.readonly("main"):
-            set_metadata(connection, "tokenizer", wanted)
-            made = wanted
-        self.stale_words = None if made in (None, wanted) else str(made)
+            set_metadata(connection, "tokenizer", self._wanted)
+            made = self._wanted
+        self.stale_words = None if made in (None, self._wanted) else str(made)
         if made and made != self.tokenizer.fingerprint:
             self.tokenizer = Tokenizer(str(made).partition(":")[2])
 
