@@ -1,4 +1,4 @@
-"""`python -m memtier_plugin.daemon`: consolidate now (--once) or from now on, out of the way."""
+"""`python -m memtier_plugin.daemon`: do the jobs now (--once) or from now on, out of the way."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns 0, or 1 after an error."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    # Each request to an endpoint would be a line.
+    for name in ("httpx", "httpx2", "openai"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     os.nice(NICENESS)
     stop = threading.Event()
 

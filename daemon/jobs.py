@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -12,14 +13,18 @@ from typing import Final
 
 import memtier_plugin
 from memtier_plugin.consolidation import ConsolidationReport
+from memtier_plugin.errors import CapReached, EndpointError, SettingsError
 from memtier_plugin.home import OPEN_FLAGS, outside_name, private_folder
 from memtier_plugin.memory import MemTier
+from memtier_plugin.reembedding import EmbeddingReport, embedding_state
 
 from .lock import held
 
 OnRun = Callable[[str, ConsolidationReport], None]
 
 LOG_BYTES: Final = 1_000_000
+
+_log = logging.getLogger("memtier")
 
 
 def projects(home: Path) -> list[str]:
@@ -46,6 +51,24 @@ def consolidate(memory: MemTier, stop: threading.Event) -> Iterator[Consolidatio
             return
 
 
+def embed(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
+    """Make the vectors that the current model has not made yet, as far as the user allows it.
+
+    Why it ended early stands in `status`, and is tried again the next time. Returns None where
+    there was nothing to do.
+    """
+    if memory.paused:
+        return None
+    try:
+        state = embedding_state(memory.store)
+        if not (state.missing or state.old):
+            return None
+        return memory.reembedding.run(stop=stop.is_set)
+    except (CapReached, EndpointError, SettingsError) as error:
+        _log.warning("project %r: %s", memory.project, error)
+        return None
+
+
 def tidy(memory: MemTier) -> None:
     """Compare the index with every ledger, and drop recall events past their retention."""
     memory.catch_up(full=True)
@@ -53,7 +76,7 @@ def tidy(memory: MemTier) -> None:
 
 
 def start_detached(home: Path, project: str) -> bool:
-    """Start one consolidation in a process of its own that outlives this one.
+    """Start every job once in a process of its own that outlives this one.
 
     Returns False, and starts nothing, where a daemon serves the project already.
     """

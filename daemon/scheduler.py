@@ -1,4 +1,4 @@
-"""When what runs: consolidation at each project's interval, a full sweep once a day."""
+"""When what runs: consolidating and embedding at each project's interval, a sweep once a day."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from memtier_plugin.errors import MemTierError
 from memtier_plugin.memory import MemTier
+from memtier_plugin.reembedding import EmbeddingReport
 from memtier_plugin.settings import load_settings
 
 from . import jobs, lock
@@ -65,7 +66,8 @@ class Scheduler:
             if (home, project) in self._served:
                 return
             self._served.add((home, project))
-        for work, pause in ((self._consolidate, seconds), (jobs.tidy, DAY)):
+        regular = (self._consolidate, seconds), (self._embed, seconds), (jobs.tidy, DAY)
+        for work, pause in regular:
             self._scheduler.add_job(
                 self._run,
                 "interval",
@@ -107,6 +109,9 @@ class Scheduler:
         for report in jobs.consolidate(memory, self._stop):
             if self._on_run is not None:
                 self._on_run(memory.project, report)
+
+    def _embed(self, memory: MemTier) -> None:
+        _tell(memory, jobs.embed(memory, self._stop))
 
     def _run(self, work: Callable[[MemTier], None], home: Path, project: str) -> None:
         self._idle.clear()
@@ -173,6 +178,19 @@ def _once(home: Path, project: str, stop: threading.Event, on_run: OnRun | None)
                 if on_run is not None:
                     on_run(project, report)
             if not stop.is_set():
+                _tell(memory, jobs.embed(memory, stop))
+            if not stop.is_set():
                 jobs.tidy(memory)
     finally:
         lock.release(fd)
+
+
+def _tell(memory: MemTier, report: EmbeddingReport | None) -> None:
+    if report is not None and (report.embedded or report.dropped):
+        _log.info(
+            "project %r: embedded %d items, dropped %d vectors of other models, %d items left",
+            memory.project,
+            report.embedded,
+            report.dropped,
+            report.left,
+        )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 
+from memtier_plugin.embedding_endpoint import EndpointEmbedder
+from memtier_plugin.errors import EndpointError
 from memtier_plugin.hookspecs import hookimpl
 from memtier_plugin.memory import MemTier
 from memtier_plugin.opened import open_memories
@@ -14,7 +17,7 @@ from .guard import guarded
 
 @hookimpl
 def session_start(context: RunContext) -> None:
-    """Open the store, read what other processes wrote, and start an overdue consolidation."""
+    """Open the store, read what other processes wrote, and start what is overdue."""
     guarded(
         "session_start",
         lambda hooks: hooks.session_deadline_ms,
@@ -47,7 +50,13 @@ def before_compaction(event: RunEvent, context: RunContext) -> None:
 
 def _warm_up(memory: MemTier) -> None:
     memory.catch_up(full=False)
-    if memory.settings.consolidation.enabled and memory.status()["consolidation"]["due"]:
+    embedder = memory.store.embedder
+    if isinstance(embedder, EndpointEmbedder):
+        with suppress(EndpointError):  # the first recall's label says why it goes by words
+            embedder.warm_up()
+    status = memory.status()
+    consolidation = memory.settings.consolidation.enabled and status["consolidation"]["due"]
+    if consolidation or status["embedding"]["due"]:
         # By name: the daemon is another edge. It refuses when one serves the project already.
         import_module("memtier_plugin.daemon.jobs").start_detached(memory.home, memory.project)
 

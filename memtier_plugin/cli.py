@@ -18,12 +18,14 @@ import click
 from memtier_plugin import __version__
 from memtier_plugin import cli_views as views
 from memtier_plugin.cli_bench import bench
+from memtier_plugin.cli_embed import embed
 from memtier_plugin.cli_scope import Group, Scope, common_options, progress, scope_of
 from memtier_plugin.errors import ImportFileError, NotFound
 from memtier_plugin.home import private_folder, write_private
 from memtier_plugin.memory import MemTier
 from memtier_plugin.records import Entry, Fact, from_iso, to_iso
 from memtier_plugin.settings import bind_workspace, load_settings, project_for, provenance
+from memtier_plugin.transcripts import Session
 
 FORMATS: Final = ("locomo", "longmemeval", "openai", "openclaw", "text")
 _FULL_ID: Final = 26
@@ -281,21 +283,16 @@ def import_(scope: Scope, file: Path, form: str) -> None:
 
     sessions = list(read_transcript(file, form))
     total = sum(len(session.turns) for session in sessions)
-    recorded = 0
     with scope.open(create=True) as memory, progress() as report:
-        done = 0
-        for session in sessions:
-            for run in session.runs:
-                recorded += len(
-                    memory.record(
-                        run.messages,
-                        session_id=session.session_id,
-                        run_id=run.run_id,
-                        observed_at=session.observed_at,
-                    )
-                )
-                done += len(run.turns)
+
+        def reported() -> Iterator[Session]:
+            done = 0
+            for session in sessions:
+                yield session
+                done += len(session.turns)
                 report("importing", done, total)
+
+        recorded = sum(map(len, memory.record_sessions(reported())))
     scope.show({"sessions": len(sessions), "messages": total, "recorded": recorded})
 
 
@@ -425,3 +422,4 @@ def demo(scope: Scope) -> None:
 
 
 main.add_command(bench)
+main.add_command(embed)

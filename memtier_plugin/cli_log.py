@@ -13,6 +13,7 @@ from memtier_plugin.home import ledger_folders
 from memtier_plugin.ledger import day_files, parse, read
 from memtier_plugin.memory import MemTier
 from memtier_plugin.records import JournalEvent
+from memtier_plugin.spending import money
 
 Line = dict[str, Any]
 
@@ -116,5 +117,16 @@ def _in_words(event: JournalEvent) -> str:
         return f"{short(data.get('item'))} {verb} {delta:+.3f} by {event.run_id}"
     if event.kind == "consolidate":
         return f"consolidation read {data.get('read', 0)} entries"
+    if event.kind == "embed":
+        return _of_embedding(data)
     items = ", ".join(short(item) for item in data.get("items", ()))
     return f"{event.kind} {items}".rstrip()
+
+
+def _of_embedding(data: Mapping[str, Any]) -> str:
+    by = f"embedding by {data.get('model')}"
+    if "approved" in data:
+        return f"{by}: up to {money(data['approved'])} allowed"
+    if "reserves" in data:
+        return f"{by}: up to {money(data['reserves'])} for the next requests"
+    return f"{by}: {data.get('embedded', 0)} items for {money(data.get('cost', 0.0))}"

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from memtier_plugin.packing import SHORT
 from memtier_plugin.records import Entry, Hit, Recall, to_iso
+from memtier_plugin.spending import money
 
 Document = Mapping[str, Any]
 
@@ -116,7 +117,12 @@ def status_view(document: Document) -> RenderableType:
     """Show how a project does: what is stored, which hooks ran when, what is degraded."""
     first = ("project", "home", "paused", "entries", "facts", "backlog", "index", "consolidation")
     parts: list[RenderableType] = [
-        pairs((name, said(document[name])) for name in first if name in document)
+        pairs(
+            [
+                *((name, said(document[name])) for name in first if name in document),
+                ("embedding", embedding_line(document.get("embedding", {}))),
+            ]
+        )
     ]
     hooks = columns("agent", "hook", "last ok", "last error", "error", wide=["error"])
     for agent, by_hook in document.get("hooks", {}).items():
@@ -132,6 +138,16 @@ def status_view(document: Document) -> RenderableType:
     for name, style in (("degraded", "yellow"), ("warnings", "yellow")):
         parts += [text(f"{name}: {said(line)}", style) for line in document.get(name, ())]
     return Group(*parts)
+
+
+def embedding_line(state: Document) -> str:
+    """Say in a line how far the vectors are."""
+    if not state.get("model"):
+        return "none"
+    done = f"{state['items'] - state['missing']} of {state['items']} items"
+    cost = f", spent {money(state['spent'])} of {money(state['allowed'])}" if state["paid"] else ""
+    more = f", the rest {money(state['cost'])}" if state["paid"] and state["missing"] else ""
+    return f"{state['model']}: {done}{cost}{more}"
 
 
 def doctor_view(document: Document) -> RenderableType:

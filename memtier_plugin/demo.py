@@ -35,7 +35,7 @@ MONDAY: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 ASKED_AT: Final = MONDAY + timedelta(days=2)
 PATIENCE: Final = 30.0  # seconds the scheduler gets to promote a fact
 
-# Two pieces of advice, alike in every way a search can see; only trying tells which one works.
+# Two pieces of advice, alike in their words; only trying tells which one works.
 DRAIN: Final = "To restart the tide service, drain it with pierctl first."
 FLUSH: Final = "To restart the tide service, flush it with dockctl first."
 # What the agent runs when it follows the advice, and what it says then.
@@ -49,7 +49,8 @@ PASSWORD: Final = "kittiwake-4711"
 PRIVATE: Final = "Between us: I skipped the slow migration rehearsal on Monday."
 
 # Session, agent, minutes after Monday 9:00, and who said what.  Both pieces of
-# advice have neighbours of the same length, so that no signal but their age tells them apart.
+# advice have neighbours of the same length, so that no signal but their age and
+# their vectors tells them apart.
 SESSIONS: Final = (
     (
         "monday-deploy",
@@ -138,7 +139,7 @@ def run(home: Path, out: Console) -> Mapping[str, Any]:
     fact = _share(stage)
     files = _look(stage, recalls[1])
     out.print()
-    stage.say(f"All of it held. {time.monotonic() - began:.1f} seconds, no network, no model.")
+    stage.say(f"All of it held. {time.monotonic() - began:.1f} seconds, no network, no LLM.")
     return {
         "home": str(stage.home),
         "entries": stored,
@@ -220,9 +221,12 @@ def _recall(stage: Stage) -> None:
     stage.say(f"  The best line comes from {source.file}:{source.line}")
 
 
+_MAY_DIFFER: Final = {"weight", "dense", "dense_window"}
+
+
 def _learn(stage: Stage) -> tuple[str, str]:
     stage.step(3, "Tools fail and succeed, and the memory learns which line helped")
-    stage.say("  Mara gave two pieces of advice which look alike to any search:")
+    stage.say("  Mara gave two pieces of advice which words cannot tell apart:")
     for advice in TRIALS:
         stage.say(f"    {advice}", "cyan")
     with stage.open("builder") as memory:
@@ -241,17 +245,22 @@ def _learn(stage: Stage) -> tuple[str, str]:
     for when, pair in (("before", old), ("after", new)):
         drain, flush = (pair[advice][1].signals for advice in TRIALS)
         apart = {name for name in drain if abs(drain[name] - flush[name]) > 1e-9}
-        _check(apart <= {"weight"}, f"{when} the runs only the weight tells them apart: {apart}")
+        _check(apart <= _MAY_DIFFER, f"{when} the runs only {_MAY_DIFFER} may differ: {apart}")
     known = {row["id"]: row["weight_now"] for row in told["injected"]}
     for advice in TRIALS:
         told_weight = known.get(new[advice][1].id, math.nan)
         _check(abs(told_weight - new[advice][1].weight) < 1e-9, f"explain tells of {advice!r}")
-    stage.say(f"  Asked for {RESTART!r} before and after, only the weight tells them apart:")
-    table = columns("", "rank", "score", "weight", "other signals", "advice", right=["rank"])
+    stage.say(f"  Asked for {RESTART!r} before and after: likeness stays, the weight decides:")
+    table = columns("", "rank", "score", "weight", "likeness", "advice", right=["rank"])
     for when, pair in (("before", old), ("after", new)):
         for advice in sorted(pair, key=lambda line: pair[line][0]):
             rank, hit = pair[advice]
-            shown = (str(rank), f"{hit.score:.4f}", f"{hit.weight:+.4f}", "equal")
+            shown = (
+                str(rank),
+                f"{hit.score:.4f}",
+                f"{hit.weight:+.4f}",
+                f"{hit.signals['dense']:.2f}",
+            )
             table.add_row(when, *shown, TRIALS[advice][0])
     stage.show(table)
     return before.id, after.id

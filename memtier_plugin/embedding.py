@@ -1,11 +1,11 @@
-"""Texts as vectors: the static model that ships with MemTier, or another of model2vec's kind.
+"""Texts as vectors: by the static model that ships with MemTier, another one, or an endpoint.
 
 A static model (model2vec; Tulkens and van Dongen 2024) is a table with one vector for each token;
 a text's vector is the mean of its tokens', scaled to length one.  The files are read here and not
 by model2vec, whose import alone costs more than a recall; the vectors are the same.
 
-A vector is a function of the text alone, whatever else is in the batch: an index made anew from the
-same ledgers is equal to the first one.
+A static model's vector is a function of the text alone, whatever else is in the batch: an index
+made anew from the same ledgers is equal to the first one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from memtier_plugin.errors import SettingsError
+from memtier_plugin.embedding_endpoint import EndpointEmbedder
+from memtier_plugin.errors import EmbeddingUnavailable, SettingsError
+from memtier_plugin.settings_keys import Endpoint, Settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from memtier_plugin.hookspecs import Embedder
 
 SHIPPED: Final = Path(__file__).parent / "model"
+
+_ENDPOINT: Final = "endpoint:"
 
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 # Where the layouts that model2vec knows keep the table, the tokenizer and the configuration.
@@ -53,13 +57,39 @@ _DTYPES: Final = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32":
 _MOST_HEADER: Final = 100_000_000  # safetensors' own limit
 
 
-def load_embedder(name: str | None = None) -> Embedder | None:
-    """Return the embedder of a name; its table is read at the first text.
+@dataclass(frozen=True, slots=True)
+class NoEmbedder:
+    """Stands for a model that is configured and cannot be had: words go on without it."""
+
+    name: str
+    why: str
+    dimensions: int = 0
+
+    def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """Raise EmbeddingUnavailable."""
+        raise EmbeddingUnavailable(self.why)
+
+
+def embedder_of(settings: Settings) -> Embedder | None:
+    """Return the embedder that the settings name; one that cannot be had says so when asked."""
+    name = settings.embedding.model
+    try:
+        return load_embedder(name, settings.endpoints)
+    except SettingsError as error:
+        return NoEmbedder(name, str(error))
+
+
+def load_embedder(
+    name: str | None = None, endpoints: Mapping[str, Endpoint] | None = None
+) -> Embedder | None:
+    """Return the embedder of a name; its table is read, or its endpoint asked, at the first text.
 
     Args:
-        name: None or "default" for the shipped model, "none" for no vectors at all, else a folder
-            with a model2vec model or the name of one on the Hugging Face hub. A model of the hub is
+        name: None or "default" for the shipped model, "none" for no vectors at all,
+            "endpoint:NAME/MODEL" for a model of a configured endpoint, else a folder with a
+            model2vec model or the name of one on the Hugging Face hub. A model of the hub is
             downloaded once, here; what the hub's cache holds is used without asking the network.
+        endpoints: what is configured, by name.
 
     Raises:
         SettingsError: there is no such model, or its files are not a static model's.
@@ -68,6 +98,8 @@ def load_embedder(name: str | None = None) -> Embedder | None:
         return None
     if name in (None, "default"):
         return StaticEmbedder(SHIPPED)
+    if name.startswith(_ENDPOINT):
+        return _from_endpoint(name, endpoints or {})
     folder = Path(name).expanduser()
     if folder.is_dir():
         return StaticEmbedder(folder)
@@ -75,8 +107,21 @@ def load_embedder(name: str | None = None) -> Embedder | None:
         return StaticEmbedder(_from_hub(name), name.partition("/")[2])
     raise SettingsError(
         f"no embedding model {name!r}: expected 'default', 'none', a folder with a model2vec"
-        " model, or a hub name such as 'minishlab/potion-base-8M'"
+        " model, a hub name such as 'minishlab/potion-base-8M', or 'endpoint:NAME/MODEL'"
     )
+
+
+def _from_endpoint(name: str, endpoints: Mapping[str, Endpoint]) -> EndpointEmbedder:
+    title, slash, model = name.removeprefix(_ENDPOINT).partition("/")
+    if not (slash and title and model):
+        raise SettingsError(f"embedding.model is {name!r}; expected 'endpoint:NAME/MODEL'")
+    if title not in endpoints:
+        known = ", ".join(sorted(endpoints)) or "none is"
+        raise SettingsError(
+            f"embedding.model is {name!r}, and no endpoint {title!r} is configured ({known}); "
+            "describe it under `endpoints:` in the home's config.yaml"
+        )
+    return EndpointEmbedder(title, endpoints[title], model)
 
 
 class StaticEmbedder:
@@ -268,3 +313,13 @@ def quantise(vectors: Sequence[Sequence[float]]) -> list[bytes]:
     peaks = np.abs(given).max(axis=1, keepdims=True)
     whole = np.rint(given * (127 / np.where(peaks > 0, peaks, 1))).astype(np.int8)
     return [row.tobytes() for row in whole]
+
+
+def cosine(one: bytes, other: bytes) -> float:
+    """Return the likeness of two vectors that `quantise` made; 0 if their lengths differ."""
+    import numpy as np
+
+    if len(one) != len(other):
+        return 0.0
+    a, b = (np.frombuffer(blob, np.int8).astype(np.float64) for blob in (one, other))
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b) + 1e-32))

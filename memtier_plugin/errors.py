@@ -9,6 +9,10 @@ MemTierError
 │   ├── SchemaTooNew       the index was made by a newer MemTier
 │   └── ForeignFile        the file at the index's path is not a MemTier index
 ├── MessageError           what was given to be recorded is not a message
+├── EndpointError          an endpoint gave no answer that can be used; names it and the remedy
+│   └── EndpointRefused    it will not take this request, however often it is asked
+├── EmbeddingUnavailable   no vector can be had now; a recall goes on by words
+├── CapReached             more would be spent on an endpoint than the user allows
 ├── ImportFileError        a file to import does not have the format named; names file and place
 ├── NotFound               no item, recall or project of that id
 ├── Paused                 the project is switched off (`memtier off`)
@@ -52,6 +56,22 @@ class ForeignFile(IndexProblem):
 
 class MessageError(MemTierError):
     """What was given to be recorded is not a message."""
+
+
+class EndpointError(MemTierError):
+    """An endpoint gave no answer that can be used; names it and the remedy."""
+
+
+class EndpointRefused(EndpointError):
+    """An endpoint will not take this request, however often it is asked."""
+
+
+class EmbeddingUnavailable(MemTierError):
+    """No vector of a text can be had now; a recall goes on by words."""
+
+
+class CapReached(MemTierError):
+    """More would be spent on an endpoint than the user allows."""
 
 
 class ImportFileError(MemTierError):

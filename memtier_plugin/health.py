@@ -13,10 +13,18 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from memtier_plugin import ledger
 from memtier_plugin.consolidation import backlog
-from memtier_plugin.errors import IndexProblem, LedgerError, MemTierError, UnsafePath
+from memtier_plugin.embedding_endpoint import EndpointEmbedder
+from memtier_plugin.errors import (
+    IndexProblem,
+    LedgerError,
+    MemTierError,
+    SettingsError,
+    UnsafePath,
+)
 from memtier_plugin.home import (
     file_name,
     ledger_folders,
@@ -25,10 +33,15 @@ from memtier_plugin.home import (
     private_folder,
     write_private,
 )
+from memtier_plugin.index_vectors import COVERED
 from memtier_plugin.records import to_iso
+from memtier_plugin.reembedding import EmbeddingState, embedding_state
+from memtier_plugin.settings import Endpoint
+from memtier_plugin.spending import money
 from memtier_plugin.store import LOCK_SECONDS, Store
 
 NOTED = timedelta(days=7)  # how long a surprise in the ledgers stays in `status`
+_HERE = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +70,14 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         "plugins": _plugin_errors(),
         "index": {"path": str(store.index.path)},
         "consolidation": {"last": None, "due": False},
+        "embedding": EmbeddingState().to_json(),
     }
     try:
         with store.reading():
             _index_status(store, now, report)
+        _embedding_status(store, report)
+    except SettingsError as error:
+        report["degraded"].append(f"embedding: {error}")
     except (MemTierError, OSError) as error:
         report["degraded"].append(f"index: {error}")
     for plugin in report["plugins"]:
@@ -115,12 +132,27 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
             report["warnings"].append(f"{when} {path} was {what}")
 
 
+def _embedding_status(store: Store, report: dict[str, Any]) -> None:
+    state = embedding_state(store)
+    report["embedding"] = state.to_json()
+    if state.error:
+        report["degraded"].append(f"embedding: {state.error}")
+    elif state.items - state.missing < COVERED * state.items:
+        report["degraded"].append(f"embedding: {_missing(state)}; until then recalls go by words")
+
+
+def _missing(state: EmbeddingState) -> str:
+    cost = f" (about {money(state.cost)} to pay)" if state.paid else ""
+    return f"{state.missing} of {state.items} items have no vector by {state.model} yet{cost}"
+
+
 def doctor(store: Store, now: datetime) -> list[Finding]:
     """Look at everything that fails silently elsewhere; one finding each, with its remedy."""
     return [
         *_check_home(store),
         *_check_ledgers(store),
         *_check_index(store, now),
+        *_check_embedding(store),
         *_check_hooks(store, now),
     ]
 
@@ -211,6 +243,44 @@ def _check_index(store: Store, now: datetime) -> Iterator[Finding]:
             str(store.index.path), "memtier reindex",
         )  # fmt: skip
     yield Finding("ok", f"the index is sound: {counts}", str(store.index.path))
+
+
+def _check_embedding(store: Store) -> Iterator[Finding]:
+    try:
+        state = embedding_state(store)
+    except SettingsError as error:
+        yield Finding("error", str(error), "embedding.model", "correct it in config.yaml")
+        return
+    except MemTierError:
+        return  # the index's trouble is named above
+    embedder = store.embedder
+    if embedder is None or state.model is None:
+        return
+    if isinstance(embedder, EndpointEmbedder):
+        yield from _check_endpoint(embedder.endpoint)
+    if state.error:
+        yield Finding("error", state.error, state.model, "memtier embed")
+    elif state.missing:
+        unpaid = state.paid and not state.due
+        remedy = "memtier embed --yes" if unpaid else "memtier embed, or wait for the daemon"
+        yield Finding("warn", _missing(state), state.model, remedy)
+    else:
+        yield Finding("ok", f"all {state.items} items have vectors", state.model)
+
+
+def _check_endpoint(endpoint: Endpoint) -> Iterator[Finding]:
+    key = endpoint.key_env != "none"
+    if key and not os.environ.get(endpoint.key_env):
+        yield Finding(
+            "error", f"the environment variable {endpoint.key_env} is not set here: no key",
+            endpoint.base_url, "set it where hosts and the daemon run",
+        )  # fmt: skip
+    where = urlsplit(endpoint.base_url)
+    if where.scheme == "http" and where.hostname not in _HERE:
+        what = "the key and all texts go" if key else "all texts go"
+        yield Finding(
+            "warn", f"{what} to the endpoint unencrypted", endpoint.base_url, "use https",
+        )  # fmt: skip
 
 
 def _check_hooks(store: Store, now: datetime) -> Iterator[Finding]:

@@ -9,59 +9,66 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memtier_plugin.embedding import StaticEmbedder, quantise
 from memtier_plugin.folding import State, fold, touched
+from memtier_plugin.index_postings import Postings, Text
 from memtier_plugin.index_records import utf8
+from memtier_plugin.index_vectors import IndexVectors, Vectors
 from memtier_plugin.ledger import Line
+from memtier_plugin.passages import pieces
 from memtier_plugin.records import Entry, Fact, JournalEvent, to_iso
-from memtier_plugin.tokens import Tokenizer, grams
+from memtier_plugin.statements import is_standing
+from memtier_plugin.tokens import Tokenizer
 
 if TYPE_CHECKING:
     import apsw
 
     from memtier_plugin.hookspecs import Embedder
 
+PIECE: Final = 400  # characters of a text that one vector stands for
+MOST_PIECES: Final = 12  # vectors of one text; what comes after is found by its words
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """What an item is found by: its words in order, and the text its n-grams are made of."""
+Record = Entry | Fact | JournalEvent
+Prepared = tuple[Record, Line, Text]
 
-    words: list[str]
-    content: str
-    meaning: str
+_ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_NO_TEXT: Final = Text((), frozenset(), ())
+_CROCKFORD: Final = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "abcdefghijklmnopqrstuv")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Item:
-    """The columns of a new item that differ between entries and facts."""
+class _Item(NamedTuple):
+    """A new item: what differs between entries and facts."""
 
     id: str
     tier: str
     scope: int
+    role: str
+    observed: float
+    retrievable: bool
+    text: Text
+    line: Line
     session: int | None = None
     turn: int = 0
-    role: str
     speaker: str | None = None
-    observed: float
     key: str | None = None
-    retrievable: bool
+    standing: bool = False
 
 
 @dataclass(slots=True)
 class Batch:
     """What one transaction has to settle at its end."""
 
-    df: Counter[tuple[str, int, str]] = field(default_factory=Counter)  # table, scope, term
-    scopes: Counter[tuple[int, str]] = field(default_factory=Counter)  # scope, column
+    postings: Postings
     touched: set[str] = field(default_factory=set)
     dropped: bool = False  # whether a file's rows were taken out
-    texts: dict[int, _Text] = field(default_factory=dict)  # of new items, to be read but once
-    shown: dict[int, str] = field(default_factory=dict)  # row to what is embedded of it
+    numbers: dict[tuple[str, str, str], int] = field(default_factory=dict)  # of scopes, sessions
+    texts: dict[int, Text] = field(default_factory=dict)  # of new items, to be read but once
+    shown: dict[int, Text] = field(default_factory=dict)  # of rows that need their vectors
 
 
 class IndexItems:
@@ -76,63 +83,114 @@ class IndexItems:
         # Any: the types of a row are those of its query, which no checker can read.
         self._db: Any = connection
         self._tokens = tokenizer
+        self.vectors = IndexVectors(connection)
         # Only a static model is quick enough to embed what is written while it is written.
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
 
-    def add_entry(self, entry: Entry, file: int, line: Line, batch: Batch) -> None:
-        """Put an entry in; what is `[system]` is kept for the log but never found."""
-        item = _Item(
-            id=entry.id,
-            tier="episodic",
-            scope=self._scope(entry.agent_id, entry.sender),
-            session=self._session(entry.agent_id, entry.session_id),
-            turn=entry.turn,
-            role=entry.role,
-            speaker=entry.speaker,
-            observed=entry.observed_at.timestamp(),
-            key=entry.key,
-            retrievable=entry.retrievable,
-        )
-        self._insert(item, self._entry_text(entry), file, line, batch)
+    def prepare(self, records: Sequence[tuple[Record, Line]]) -> list[Prepared]:
+        """Make what can be made before the index is locked: words, n-grams and vectors."""
+        texts = [self._text(record) for record, _ in records]
+        if self._embedder:
+            meanings = {place: text.meaning for place, text in enumerate(texts) if text.meaning}
+            for place, vectors in vectors_of(self._embedder, meanings).items():
+                texts[place] = texts[place]._replace(vectors=vectors)
+        return [(*record, text) for record, text in zip(records, texts, strict=True)]
 
-    def add_fact(self, fact: Fact, file: int, line: Line, batch: Batch) -> None:
+    def _text(self, record: Record) -> Text:
+        if isinstance(record, Entry):
+            return self._entry_text(record)
+        return self._fact_text(record) if isinstance(record, Fact) else _NO_TEXT
+
+    def add_entries(
+        self, entries: Sequence[tuple[Entry, Line, Text]], file: int, batch: Batch
+    ) -> None:
+        """Put entries in; what is `[system]` is kept for the log but never found."""
+        items = [
+            _Item(
+                id=utf8(entry.id),
+                tier="episodic",
+                scope=self._number("scopes", entry.agent_id, entry.sender or "", batch),
+                role=entry.role,
+                observed=entry.observed_at.timestamp(),
+                retrievable=entry.retrievable,
+                text=text,
+                line=line,
+                session=self._number("sessions", entry.agent_id, entry.session_id, batch),
+                turn=entry.turn,
+                speaker=utf8(entry.speaker) if entry.speaker else None,
+                key=entry.key,
+                standing=entry.role == "user" and is_standing(entry.content),
+            )
+            for entry, line, text in entries
+        ]
+        self._insert(items, file, batch)
+
+    def add_fact(self, fact: Fact, line: Line, text: Text, file: int, batch: Batch) -> None:
         """Put a fact in, with what it rests on; a proposed one is kept but not found."""
         item = _Item(
-            id=fact.id,
+            id=utf8(fact.id),
             tier=fact.tier,
-            scope=self._scope("", None),
+            scope=self._number("scopes", "", "", batch),
             role=fact.origin,
+            speaker=fact.subject,  # who a question names, a fact is about
             observed=(fact.valid_from or fact.timestamp).timestamp(),
             retrievable=fact.status == "active",
+            text=text,
+            line=line,
         )
-        row = self._insert(item, self._fact_text(fact), file, line, batch)
+        [row] = self._insert([item], file, batch)
         self._db.execute(
             "INSERT INTO facts VALUES(?, ?, ?, ?, ?)",
-            (utf8(fact.id), row, *map(utf8, normal(fact.subject, fact.relation, fact.value))),
+            (item.id, row, *map(utf8, normal(fact.subject, fact.relation, fact.value))),
         )
         for place, source in enumerate(fact.sources):
             self._add_source(fact.id, source.entry, source.agent, source.session, fact.id, place)
 
-    def _insert(self, item: _Item, text: _Text, file: int, line: Line, batch: Batch) -> int:
-        identity = utf8(item.id)
-        if next(iter(self._db.execute("SELECT 1 FROM items WHERE id = ?", (identity,))), None):
-            raise ValueError(f"the id {identity} was seen before")
-        row = self._free_row(identity)
-        self._db.execute(
+    def _insert(self, items: Sequence[_Item], file: int, batch: Batch) -> list[int]:
+        """Put items in and return their rows; an entry that no event touches is shown at once."""
+        places = [row_of(item.id) for item in items]
+        looked_up = self._db.executemany(
+            """SELECT EXISTS(SELECT 1 FROM items WHERE id = ?1),
+                      EXISTS(SELECT 1 FROM items WHERE row = ?2),
+                      EXISTS(SELECT 1 FROM touches WHERE item = ?1)""",
+            [(item.id, row) for item, row in zip(items, places, strict=True)],
+        ).fetchall()
+        rows: dict[int, _Item] = {}
+        shown: set[int] = set()
+        ids: set[str] = set()
+        for item, row, (known, taken, eventful) in zip(items, places, looked_up, strict=True):
+            if known or item.id in ids:
+                raise ValueError(f"the id {item.id} was seen before")
+            ids.add(item.id)
+            while taken or row in rows:
+                row += 1
+                taken = self._db.execute("SELECT 1 FROM items WHERE row = ?", (row,)).fetchone()
+            rows[row] = item
+            if item.tier == "episodic" and item.retrievable and not eventful:
+                shown.add(row)
+        self._db.executemany(
             """INSERT INTO items(row, id, tier, scope, session, file, line, turn, role, speaker,
-                 observed, key, retrievable, length, data)
-               VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            (
-                row, identity, item.tier, item.scope, item.session, file, line.number, item.turn,
-                item.role, utf8(item.speaker) if item.speaker else None, item.observed, item.key,
-                item.retrievable, len(text.words), line.data,
-            ),
+                 observed, key, standing, retrievable, indexed, length, data)
+               VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            [
+                (
+                    row, item.id, item.tier, item.scope, item.session, file, item.line.number,
+                    item.turn, item.role, item.speaker, item.observed, item.key, item.standing,
+                    item.retrievable, row in shown, len(item.text.words), item.line.data,
+                )
+                for row, item in rows.items()
+            ],
         )  # fmt: skip
-        batch.touched.add(identity)
-        batch.texts[row] = text
-        return row
+        for row, item in rows.items():
+            if row in shown:
+                batch.postings.add(item.scope, row, item.text)
+                batch.shown[row] = item.text
+            else:
+                batch.touched.add(item.id)
+                batch.texts[row] = item.text
+        return list(rows)
 
-    def add_event(self, event: JournalEvent, file: int, line: Line, batch: Batch) -> None:
+    def add_event(self, event: JournalEvent, line: Line, file: int, batch: Batch) -> None:
         items = touched(event)
         new = self._db.execute(
             "INSERT OR IGNORE INTO events VALUES(?, ?, ?, ?, ?, ?, ?, ?) RETURNING 1",
@@ -201,25 +259,17 @@ class IndexItems:
                 )
         for identity in sorted(waiting):
             self._show_or_hide(identity, batch)
-        for table in ("terms", "gram_terms"):
-            self._count_terms(table, batch.df)
-        for (scope, column), change in batch.scopes.items():
-            self._db.execute(
-                f"UPDATE scopes SET {column} = {column} + ? WHERE id = ?",  # noqa: S608
-                (change, scope),
-            )
+        batch.postings.write()
         if batch.shown and self._embedder:
-            self.put_vectors(vectors_of(self._embedder, batch.shown))
+            self.vectors.put(self._embedder.name, self._vectors(batch.shown))
         if batch.dropped:
             self._tidy()
 
-    def put_vectors(self, vectors: Iterable[tuple[int, str, bytes]]) -> None:
-        """Keep (row, model, vector) of rows that are still there to be found."""
-        self._db.executemany(
-            """INSERT OR REPLACE INTO vectors
-               SELECT row, ?2, ?3 FROM items WHERE row = ?1 AND indexed""",
-            vectors,
-        )
+    def _vectors(self, shown: Mapping[int, Text]) -> Vectors:
+        assert self._embedder
+        ready = {row: text.vectors for row, text in shown.items() if text.vectors is not None}
+        rest = {row: text.meaning for row, text in shown.items() if row not in ready}
+        return ready | vectors_of(self._embedder, rest) if rest else ready
 
     def _refold(self, identity: str) -> bool:
         """Fold an item's events anew; return whether its being forgotten changed."""
@@ -275,57 +325,24 @@ class IndexItems:
                 self.set_indexed(int(row), show, batch)
 
     def set_indexed(self, row: int, show: bool, batch: Batch) -> None:
-        tier, scope, indexed, length, data = self._db.execute(
-            "SELECT tier, scope, indexed, length, data FROM items WHERE row = ?", (row,)
+        tier, scope, indexed, data = self._db.execute(
+            "SELECT tier, scope, indexed, data FROM items WHERE row = ?", (row,)
         ).fetchone()
         if show == bool(indexed):
             return
         text = batch.texts.pop(row, None) or self._text_of(tier, scope, data)
-        counts = Counter(text.words)
-        parts = grams(text.content)
         if show:
-            self._db.executemany(
-                "INSERT INTO postings VALUES(?, ?, ?, ?, ?)",
-                [(scope, term, row, tf, length) for term, tf in sorted(counts.items())],
-            )
-            self._db.execute(
-                "INSERT INTO grams(rowid, text) VALUES(?, ?)",
-                (row, " ".join(f"{scope}.{part}" for part in sorted(parts))),
-            )
-            batch.shown[row] = text.meaning
+            batch.postings.add(int(scope), row, text)
+            batch.shown[row] = text
         else:
-            self._db.executemany(
-                "DELETE FROM postings WHERE scope = ? AND term = ? AND item = ?",
-                [(scope, term, row) for term in counts],
-            )
-            self._db.execute("DELETE FROM grams WHERE rowid = ?", (row,))
+            batch.postings.remove(int(scope), row, text)
             batch.shown.pop(row, None)
-            self._db.execute("DELETE FROM vectors WHERE item = ?", (row,))
+            self.vectors.drop(row, int(scope))
         self._db.execute("UPDATE items SET indexed = ? WHERE row = ?", (show, row))
-        sign = 1 if show else -1
-        batch.df.update({("terms", int(scope), term): sign for term in counts})
-        batch.df.update({("gram_terms", int(scope), part): sign for part in parts})
-        batch.scopes.update(
-            {(int(scope), "entries"): sign, (int(scope), "length"): sign * int(length)}
-        )
-
-    def _count_terms(self, table: str, df: Counter[tuple[str, int, str]]) -> None:
-        changes = sorted(
-            (scope, term, change) for (of, scope, term), change in df.items() if of == table
-        )
-        self._db.executemany(
-            f"""INSERT INTO {table} VALUES(?, ?, ?) ON CONFLICT(scope, term)
-                DO UPDATE SET df = df + excluded.df""",
-            changes,
-        )
-        self._db.executemany(
-            f"DELETE FROM {table} WHERE scope = ? AND term = ? AND df = 0",  # noqa: S608
-            [(scope, term) for scope, term, change in changes if change <= 0],
-        )
 
     # -- small parts ---------------------------------------------------------------------------
 
-    def _text_of(self, tier: str, scope: int, data: bytes) -> _Text:
+    def _text_of(self, tier: str, scope: int, data: bytes) -> Text:
         record = json.loads(data)
         if tier != "episodic":
             fact = Fact.from_json(record)
@@ -334,38 +351,37 @@ class IndexItems:
         entry = Entry.from_json(record, owner=str(row[0]))
         return self._entry_text(entry)
 
-    def _entry_text(self, entry: Entry) -> _Text:
-        words, date = self._tokens.words, self._tokens.date_words(entry.observed_at)
-        found = [*map(utf8, words(entry.content)), *words(entry.speaker or ""), *date]
-        return _Text(found if entry.retrievable else [], entry.content, meaning_of(entry))
+    def _entry_text(self, entry: Entry) -> Text:
+        words, grams = self._tokens.words_and_grams(entry.content)
+        if entry.speaker:
+            words += self._tokens.words(entry.speaker)
+        words += self._tokens.date_words(entry.observed_at)
+        return Text(words, grams, meaning_of(entry)) if entry.retrievable else _NO_TEXT
 
-    def _fact_text(self, fact: Fact) -> _Text:
-        date = self._tokens.date_words(fact.valid_from) if fact.valid_from else []
-        found = [*map(utf8, self._tokens.words(fact.text)), *date]
-        return _Text(found, fact.text, meaning_of(fact))
+    def _fact_text(self, fact: Fact) -> Text:
+        words, grams = self._tokens.words_and_grams(fact.text)
+        if fact.valid_from:
+            words += self._tokens.date_words(fact.valid_from)
+        return Text(words, grams, meaning_of(fact))
 
-    def _scope(self, agent: str, sender: str | None) -> int:
-        return self._number("scopes(agent, sender)", utf8(agent), utf8(sender or ""))
+    def _number(self, table: str, agent: str, name: str, batch: Batch) -> int:
+        """Return the number of a scope (agent and sender) or a session (agent and name)."""
+        number = batch.numbers.get((table, agent, name))
+        if number is None:
+            columns = ("agent", "sender" if table == "scopes" else "name")
+            number = self._numbered(table, columns, (utf8(agent), utf8(name)))
+            batch.numbers[table, agent, name] = number
+        return number
 
-    def _session(self, agent: str, name: str) -> int:
-        return self._number("sessions(agent, name)", utf8(agent), utf8(name))
-
-    def _number(self, table: str, first: str, second: str) -> int:
-        name, _, columns = table.rstrip(")").partition("(")
-        one, two = columns.split(", ")
+    def _numbered(self, table: str, columns: tuple[str, str], values: tuple[str, str]) -> int:
+        one, two = columns
         for (number,) in self._db.execute(
-            f"SELECT id FROM {name} WHERE {one} = ? AND {two} = ?",  # noqa: S608
-            (first, second),
+            f"SELECT id FROM {table} WHERE {one} = ? AND {two} = ?",  # noqa: S608
+            values,
         ):
             return int(number)
-        self._db.execute(f"INSERT INTO {table} VALUES(?, ?)", (first, second))
+        self._db.execute(f"INSERT INTO {table}({one}, {two}) VALUES(?, ?)", values)
         return int(self._db.last_insert_rowid())
-
-    def _free_row(self, identity: str) -> int:
-        row = row_of(identity)
-        while next(iter(self._db.execute("SELECT 1 FROM items WHERE row = ?", (row,))), None):
-            row += 1
-        return row
 
 
 def row_of(identity: str) -> int:
@@ -373,29 +389,34 @@ def row_of(identity: str) -> int:
 
     So the newest rows of a term are the newest items, in a rebuilt index as in the first one.
     """
-    try:
-        from ulid import ULID
-
-        value = int(ULID.from_str(identity))
-    except ValueError:  # an id that somebody else made
-        value = int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=16).digest(), "big")
+    if _ULID.fullmatch(identity):
+        value = int(identity.translate(_CROCKFORD), 32)
+    else:
+        value = _value_of(identity)
     return (value >> 80 & (1 << 48) - 1) << 15 | value & 0x7FFF
 
 
-def meaning_of(item: Entry | Fact) -> str:
-    """Return what is embedded of an item: who says something is a part of what is meant."""
+def _value_of(identity: str) -> int:
+    try:
+        from ulid import ULID
+
+        return int(ULID.from_str(identity))
+    except ValueError:  # an id that somebody else made
+        return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=16).digest(), "big")
+
+
+def meaning_of(item: Entry | Fact) -> tuple[str, ...]:
+    """Return what is embedded of an item, piece by piece: who says something is part of it."""
     if isinstance(item, Fact):
-        return item.text
-    return f"{item.speaker or item.role}: {item.content}"
+        return pieces(item.text, PIECE, MOST_PIECES)
+    who = item.speaker or item.role
+    return tuple(f"{who}: {piece}" for piece in pieces(item.content, PIECE, MOST_PIECES))
 
 
-def vectors_of(embedder: Embedder, texts: Mapping[int, str]) -> list[tuple[int, str, bytes]]:
-    """Return (row, model, vector) of each text; empty where the model knows nothing of it."""
-    vectors = quantise(embedder.encode(list(texts.values())))
-    return [
-        (row, embedder.name, vector if any(vector) else b"")
-        for row, vector in zip(texts, vectors, strict=True)
-    ]
+def vectors_of(embedder: Embedder, texts: Mapping[int, Sequence[str]]) -> dict[int, list[bytes]]:
+    """Return the vectors of each row's pieces, in order."""
+    vectors = iter(quantise(embedder.encode([text for row in texts for text in texts[row]])))
+    return {row: [next(vectors) for _ in texts[row]] for row in texts}
 
 
 def normal(*parts: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from memtier_plugin.bm25 import idf, saturation
 from memtier_plugin.index_items import meaning_of
 from memtier_plugin.index_records import IndexRecords, utf8
+from memtier_plugin.index_vectors import IndexVectors
 
 MAX_TERMS: Final = 64  # distinct words of a query that are looked up, rarest first
 
@@ -24,13 +25,15 @@ Turns = list[tuple[int, int]]  # row and length
 class Match:
     """What the words of a query found in some scopes.
 
-    ``tfs`` holds, for each row that was reached, the occurrences of each query term;
-    ``idfs`` has the terms that were read, rarest first; ``postings`` counts the rows read.
+    ``weights`` says how much each word is asked for; ``idfs`` and ``rows`` have the words that
+    were looked up, rarest first, ``rows`` with the occurrences in each row that was reached;
+    ``postings`` counts what was read.
     """
 
     average: float = 0.0
+    weights: Mapping[str, float] = field(default_factory=dict)
     idfs: dict[str, float] = field(default_factory=dict)
-    tfs: dict[int, dict[str, int]] = field(default_factory=dict)
+    rows: dict[str, dict[int, int]] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
     postings: int = 0
     left_out: tuple[str, ...] = ()
@@ -43,7 +46,22 @@ class Match:
 
     def scores(self) -> dict[int, float]:
         """Return the BM25 score of every row that was reached."""
-        return {row: self.score(tfs, self.lengths[row]) for row, tfs in self.tfs.items()}
+        total: dict[int, float] = {}
+        get, lengths, average = total.get, self.lengths, self.average
+        for term, found in self.rows.items():
+            value = self.idfs[term]
+            for row, tf in found.items():
+                total[row] = get(row, 0.0) + value * saturation(tf, lengths[row], average)
+        return total
+
+    def words_of(self, rows: Collection[int]) -> dict[int, dict[str, int]]:
+        """Return the query's words in each of these rows that has some."""
+        wanted = set(rows)
+        found: dict[int, dict[str, int]] = {}
+        for term, tfs in self.rows.items():
+            for row in wanted.intersection(tfs):
+                found.setdefault(row, {})[term] = tfs[row]
+        return found
 
 
 class Place(NamedTuple):
@@ -56,6 +74,7 @@ class Place(NamedTuple):
     turn: int
     role: str
     speaker: str | None
+    standing: bool
     observed: float
     length: int
     weight: float
@@ -63,6 +82,11 @@ class Place(NamedTuple):
 
 class IndexReader(IndexRecords):
     """Queries against one project's index, on one thread's connection."""
+
+    @property
+    def vectors(self) -> IndexVectors:
+        """The vectors of the same connection."""
+        return IndexVectors(self._db)
 
     # -- who may see what ----------------------------------------------------------------------
 
@@ -85,16 +109,16 @@ class IndexReader(IndexRecords):
 
     # -- words ---------------------------------------------------------------------------------
 
-    def match(self, scopes: Sequence[int], terms: Mapping[str, int], cap: int) -> Match:
+    def match(self, scopes: Sequence[int], terms: Mapping[str, float], cap: int) -> Match:
         """Look up words in these scopes, the rarest first, until ``cap`` postings are read.
 
         Args:
-            terms: how often each word stands in the query.
+            terms: how much each word of the query counts.
 
         A word that the cap cuts gives its newest rows; it and the words after it are
         ``left_out`` (`fill` adds them for the few rows that remain in the end).
         """
-        found = Match()
+        found = Match(weights=terms)
         if not scopes or not terms:
             return found
         documents, length = self._totals(scopes)
@@ -103,12 +127,13 @@ class IndexReader(IndexRecords):
         found.average = max(1.0, length / documents)
         frequencies = self._frequencies("terms", scopes, terms)
         ordered = sorted(frequencies, key=lambda term: (frequencies[term], term))[:MAX_TERMS]
+        found.rows = {term: {} for term in ordered}
         for place, term in enumerate(ordered):
             room = cap - found.postings
             for row, tf, size in self._postings(scopes, term, room):
-                found.tfs.setdefault(row, {})[term] = tf
+                found.rows[term][row] = tf
                 found.lengths[row] = size
-                found.postings += 1
+            found.postings += len(found.rows[term])
             if frequencies[term] > room:
                 found.left_out = tuple(ordered[place:])
                 break
@@ -122,14 +147,14 @@ class IndexReader(IndexRecords):
         for term in found.left_out:
             for scope in scopes:
                 for row in rows:
-                    if term in found.tfs.get(row, ()):
+                    if row in found.rows[term]:
                         continue  # one of the newest, read before the cap
                     for tf, length in self._db.execute(
                         """SELECT tf, length FROM postings
                            WHERE scope = ? AND term = ? AND item = ?""",
                         (scope, term, row),
                     ):
-                        found.tfs.setdefault(row, {})[term] = int(tf)
+                        found.rows[term][row] = int(tf)
                         found.lengths[row] = int(length)
                         found.postings += 1
         return found.postings - before
@@ -168,7 +193,7 @@ class IndexReader(IndexRecords):
         return documents, length
 
     def _frequencies(
-        self, table: str, scopes: Sequence[int], terms: Mapping[str, int]
+        self, table: str, scopes: Sequence[int], terms: Mapping[str, float]
     ) -> dict[str, int]:
         rows = self._db.execute(
             f"""SELECT term, sum(df) FROM {table}
@@ -198,7 +223,7 @@ class IndexReader(IndexRecords):
         return [
             Place(*row)
             for row in self._db.execute(
-                """SELECT row, id, tier, session, turn, role, speaker, observed, length,
+                """SELECT row, id, tier, session, turn, role, speaker, standing, observed, length,
                           coalesce(weight, 0.0)
                    FROM items LEFT JOIN states ON item = id
                    WHERE indexed AND row IN (SELECT value FROM json_each(?))""",
@@ -269,30 +294,18 @@ class IndexReader(IndexRecords):
         )
         return [int(row[0]) for row in rows]
 
-    def without_vector(self, model: str, limit: int, newest: int | None) -> dict[int, str]:
+    def without_vector(self, model: str, limit: int, newest: int) -> dict[int, tuple[str, ...]]:
         """Return what is to be embedded of indexed rows that a model has not, newest first.
 
         Args:
-            newest: how many of the newest items are looked at; all when None.
+            newest: how many of the newest items are looked at.
         """
         rows = self._db.execute(
             f"""SELECT row FROM (SELECT row FROM items WHERE indexed
-                                 ORDER BY row DESC LIMIT {-1 if newest is None else int(newest)})
+                                 ORDER BY row DESC LIMIT {int(newest)})
                 WHERE NOT EXISTS (SELECT 1 FROM vectors WHERE item = row AND model = ?)
                 LIMIT ?""",  # noqa: S608
             (model, limit),
         )
         stored = self.stored([row for (row,) in rows])
         return {row: meaning_of(one.item) for row, one in stored.items()}
-
-    def distances(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:
-        """Return the cosine distance of these rows' vectors to a query vector (sqlite-vec)."""
-        return {
-            int(row): float(distance)
-            for row, distance in self._db.execute(
-                """SELECT item, vec_distance_cosine(vec_int8(vector), vec_int8(?)) FROM vectors
-                   WHERE model = ? AND vector <> x'' AND item IN
-                     (SELECT value FROM json_each(?))""",
-                (query, model, json.dumps(list(rows))),
-            )
-        }

@@ -53,7 +53,7 @@ def m001_first(connection: apsw.Connection) -> None:
             row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tier TEXT NOT NULL,
             scope INTEGER NOT NULL, session INTEGER, file INTEGER NOT NULL, line INTEGER NOT NULL,
             turn INTEGER NOT NULL, role TEXT NOT NULL, speaker TEXT, observed REAL NOT NULL,
-            key TEXT, retrievable INTEGER NOT NULL,
+            key TEXT, standing INTEGER NOT NULL, retrievable INTEGER NOT NULL,
             indexed INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL, data BLOB NOT NULL)""",
         # All that neighbours are read for, so that their rows need not be.
         """CREATE INDEX items_session
@@ -103,9 +103,18 @@ def m001_first(connection: apsw.Connection) -> None:
             forgotten INTEGER NOT NULL, superseded_by TEXT, valid_to TEXT) WITHOUT ROWID""",
         """CREATE TABLE cursors(
             path TEXT PRIMARY KEY, offset INTEGER NOT NULL, stamp TEXT NOT NULL) WITHOUT ROWID""",
+        # One int8 vector for each piece of a text, and the signs of many packed together; the
+        # last table counts the items that have some, so that a half-made model is known as such.
         """CREATE TABLE vectors(
-            item INTEGER NOT NULL, model TEXT NOT NULL, vector BLOB NOT NULL,
-            PRIMARY KEY(item, model)) WITHOUT ROWID""",
+            item INTEGER NOT NULL, model TEXT NOT NULL, piece INTEGER NOT NULL,
+            vector BLOB NOT NULL, PRIMARY KEY(item, model, piece)) WITHOUT ROWID""",
+        """CREATE TABLE vector_signs(
+            model TEXT NOT NULL, scope INTEGER NOT NULL, first INTEGER NOT NULL,
+            items BLOB NOT NULL, signs BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX vector_signs_first ON vector_signs(model, scope, first)",
+        """CREATE TABLE embedded(
+            model TEXT NOT NULL, scope INTEGER NOT NULL, items INTEGER NOT NULL,
+            PRIMARY KEY(model, scope)) WITHOUT ROWID""",
     ):
         connection.execute(statement)
 
@@ -203,6 +212,8 @@ def connect(path: Path) -> apsw.Connection:
             if not connection.readonly("main"):
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
+                # KiB: the postings of a chunk of ledger are spread over a few thousand pages.
+                connection.execute("PRAGMA cache_size = -32000")
             migrate(connection)
         except BaseException:
             connection.close()

@@ -6,7 +6,7 @@ dropped and read from zero in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from memtier_plugin import ledger
 from memtier_plugin.errors import LedgerError
 from memtier_plugin.home import ledger_folders
-from memtier_plugin.index_items import Batch, IndexItems
+from memtier_plugin.index_items import Batch, IndexItems, Prepared, Record
+from memtier_plugin.index_postings import Postings
 from memtier_plugin.index_records import utf8
 from memtier_plugin.index_schema import connect, index_problem
+from memtier_plugin.index_vectors import Vectors
 from memtier_plugin.ledger import Line, Mark
 from memtier_plugin.records import Entry, Fact, JournalEvent, to_iso
 from memtier_plugin.tokens import Tokenizer
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
     from memtier_plugin.hookspecs import Embedder
 
-CHUNK: Final = 256 * 1024  # bytes of ledger in one transaction, so that nobody waits long
-
+CHUNK: Final = 1024 * 1024  # bytes of ledger in one transaction, so that nobody waits long
+_TOGETHER: Final = 2000  # lines that are prepared together
 
 # What a line that somebody else wrote may raise anywhere on its way into the index.
 _MALFORMED: Final = (
@@ -153,28 +155,38 @@ class IndexWriter(IndexItems):
 
     def _step(self, file: LedgerFile, ours: bool, budget: int | None) -> tuple[int, int]:
         """Read one chunk of one file in one transaction; return lines and bytes."""
-        with self._transaction() as batch:
-            mark = read_mark(self._db, file.name)  # again: another process may have been here
-            if mark and (change := ledger.check(file.path, mark)):
-                if budget and change != "deleted" and file.path.stat().st_size > budget:
+        while True:
+            mark = read_mark(self._db, file.name)
+            change = ledger.check(file.path, mark) if mark else None
+            lines: list[Line] = []
+            if change != "deleted":
+                if change and budget and file.path.stat().st_size > budget:
                     return 0, 0
-                self._drop(file.name, batch)
-                if not ours:
+                # From zero to the end where it changed: a reader sees the old or the new.
+                limit = CHUNK if budget is None else min(CHUNK, budget)
+                lines, fresh = ledger.read(file.path, *(() if change else (mark, limit)))
+            parts = [lines[start : start + _TOGETHER] for start in range(0, len(lines), _TOGETHER)]
+            # Not in the transaction, which keeps the others waiting, as far as memory allows.
+            bad, good = self._prepared(file, parts[0] if parts else [])
+            with self._transaction() as batch:
+                if read_mark(self._db, file.name) != mark:
+                    continue  # another process was here meanwhile
+                if change:
+                    self._drop(file.name, batch)
+                if change and not ours:
                     self._notice(file.name, change)
                 if change == "deleted":
                     return 0, 0
-                # From zero to the end in this one transaction: a reader sees the old or the new.
-                lines, fresh = ledger.read(file.path)
-            else:
-                lines, fresh = ledger.read(file.path, mark, CHUNK)
-            number = self._save_mark(file, fresh)
-            for line in lines:
-                self._ingest(file, number, line, batch)
-        return len(lines), sum(len(line.data) for line in lines)
+                number = self._save_mark(file, fresh)
+                self._ingest(number, bad, good, batch)
+                for part in parts[1:]:
+                    self._ingest(number, *self._prepared(file, part), batch)
+                    batch.postings.write()
+            return len(lines), sum(len(line.data) for line in lines)
 
     @contextmanager
     def _transaction(self) -> Iterator[Batch]:
-        batch = Batch()
+        batch = Batch(Postings(self._db))
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield batch
@@ -204,35 +216,60 @@ class IndexWriter(IndexItems):
         what = f"{change} by somebody else; its rows were dropped and read anew"
         self._db.execute("INSERT INTO notices VALUES(?, ?, ?)", (now, name, what))
 
-    # -- one line in ---------------------------------------------------------------------------
+    # -- lines in ------------------------------------------------------------------------------
 
-    def _ingest(self, file: LedgerFile, number: int, line: Line, batch: Batch) -> None:
-        if not line.data.strip():
-            return
-        try:
-            record = ledger.parse(line)
-            with self._db:  # a savepoint: of a line that proves malformed nothing stays
-                self._ingest_record(file, record, number, line, batch)
-        except _MALFORMED as error:
-            reason = f"{type(error).__name__}: {error}"[:200]
-            self._db.execute(
-                "INSERT OR REPLACE INTO bad_lines VALUES(?, ?, ?)",
-                (number, line.number, utf8(reason)),
-            )
+    def _prepared(
+        self, file: LedgerFile, lines: Sequence[Line]
+    ) -> tuple[list[tuple[Line, Exception]], list[Prepared]]:
+        """Return the lines that are malformed, and the others as far as they need no index."""
+        bad: list[tuple[Line, Exception]] = []
+        good: list[tuple[Record, Line]] = []
+        for line in lines:
+            try:
+                if line.data.strip():
+                    good.append((_parsed(file, line), line))
+            except _MALFORMED as error:
+                bad.append((line, error))
+        return bad, self.prepare(good)
 
-    def _ingest_record(
-        self, file: LedgerFile, record: dict[str, Any], number: int, line: Line, batch: Batch
+    def _ingest(
+        self,
+        number: int,
+        bad: Sequence[tuple[Line, Exception]],
+        good: Sequence[Prepared],
+        batch: Batch,
     ) -> None:
-        if file.ledger == "journal":
-            self.add_event(JournalEvent.from_json(record), number, line, batch)
-        elif file.ledger == "episodic":
-            entry = Entry.from_json(record, owner=file.owner)
-            if entry.agent_id != file.owner:
-                raise ValueError(f"it says agent {entry.agent_id!r}, not {file.owner!r}")
-            self.add_entry(entry, number, line, batch)
-        else:
-            record.setdefault("tier", file.ledger)
-            self.add_fact(Fact.from_json(record), number, line, batch)
+        """Put lines in, all together; of one that proves malformed nothing stays."""
+        for line, error in bad:
+            self._refuse(number, line, error)
+        try:
+            with self._db:  # a savepoint
+                self._put(good, number, batch)
+            return
+        except _MALFORMED:
+            batch.numbers.clear()  # some may have been given in what is undone now
+        for one in good:  # which one it is shows when each goes on its own
+            try:
+                with self._db:
+                    self._put([one], number, batch)
+            except _MALFORMED as error:
+                batch.numbers.clear()
+                self._refuse(number, one[1], error)
+
+    def _put(self, records: Sequence[Prepared], number: int, batch: Batch) -> None:
+        entries = [(r, line, text) for r, line, text in records if isinstance(r, Entry)]
+        self.add_entries(entries, number, batch)
+        for record, line, text in records:
+            if isinstance(record, Fact):
+                self.add_fact(record, line, text, number, batch)
+            elif isinstance(record, JournalEvent):
+                self.add_event(record, line, number, batch)
+
+    def _refuse(self, number: int, line: Line, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"[:200]
+        self._db.execute(
+            "INSERT OR REPLACE INTO bad_lines VALUES(?, ?, ?)", (number, line.number, utf8(reason))
+        )
 
     # -- one file out --------------------------------------------------------------------------
 
@@ -243,7 +280,6 @@ class IndexWriter(IndexItems):
         ).fetchall():
             self.set_indexed(int(row), False, batch)
             self._db.execute("DELETE FROM items WHERE row = ?", (row,))
-            self._db.execute("DELETE FROM vectors WHERE item = ?", (row,))
             if tier != "episodic":
                 self._db.execute("DELETE FROM facts WHERE id = ?", (identity,))
                 self._db.execute("DELETE FROM sources WHERE via = ?", (identity,))
@@ -267,12 +303,25 @@ class IndexWriter(IndexItems):
 
     # -- vectors -------------------------------------------------------------------------------
 
-    def add_vectors(self, vectors: Iterable[tuple[int, str, bytes]]) -> None:
-        """Keep (row, model, vector) of items written without; while another writes, next time."""
+    def add_vectors(self, model: str, vectors: Vectors) -> None:
+        """Keep the vectors of items written without; while another writes, next time."""
         import apsw
 
         with suppress(apsw.BusyError), self._transaction():
-            self.put_vectors(vectors)
+            self.vectors.put(model, vectors)
+
+
+def _parsed(file: LedgerFile, line: Line) -> Record:
+    """Return what stands on a line (raises one of `_MALFORMED`)."""
+    record = ledger.parse(line)
+    if file.ledger == "journal":
+        return JournalEvent.from_json(record)
+    if file.ledger != "episodic":
+        return Fact.from_json({"tier": file.ledger, **record})
+    entry = Entry.from_json(record, owner=file.owner)
+    if entry.agent_id != file.owner:
+        raise ValueError(f"it says agent {entry.agent_id!r}, not {file.owner!r}")
+    return entry
 
 
 @contextmanager

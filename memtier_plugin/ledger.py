@@ -30,6 +30,7 @@ except ImportError as missing:
     ) from missing
 
 TAIL: Final = 4096  # bytes before the offset that tell whether a file is still the one read
+_TO_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 _POLL: Final = 0.005  # seconds between tries for a lock that somebody else holds
 
 
@@ -84,8 +85,7 @@ def day_files(folder: Path) -> list[Path]:
 def to_line(record: Mapping[str, Any]) -> bytes:
     """Return a record as one line; what UTF-8 cannot hold (lone surrogates) is escaped."""
     try:
-        text = json.dumps(record, ensure_ascii=False, separators=(", ", ": "))
-        return text.encode("utf-8") + b"\n"
+        return _TO_JSON(record).encode("utf-8") + b"\n"
     except UnicodeEncodeError:
         return json.dumps(record, separators=(", ", ": ")).encode("ascii") + b"\n"
 

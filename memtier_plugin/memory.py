@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
@@ -14,12 +14,13 @@ from memtier_plugin import browsing, forgetting, health, plugins
 from memtier_plugin.attribution import reward
 from memtier_plugin.consolidation import ConsolidationReport, Consolidator
 from memtier_plugin.crediting import RunResult, settle
-from memtier_plugin.errors import MessageError, NotFound, Paused
+from memtier_plugin.embedding_endpoint import EndpointEmbedder
+from memtier_plugin.errors import LedgerError, MessageError, NotFound, Paused
 from memtier_plugin.forgetting import Forgotten
 from memtier_plugin.home import project_folder, write_private
 from memtier_plugin.messages import parse_messages
-from memtier_plugin.packing import clean
 from memtier_plugin.recalling import Recaller, aware
+from memtier_plugin.recording import Recorder
 from memtier_plugin.records import (
     Entry,
     Fact,
@@ -33,9 +34,11 @@ from memtier_plugin.records import (
     to_iso,
 )
 from memtier_plugin.redaction import Redactor
+from memtier_plugin.reembedding import Reembedding
 from memtier_plugin.settings import Settings, home_path, load_settings
 from memtier_plugin.store import Store
 from memtier_plugin.tokens import plain_words
+from memtier_plugin.transcripts import Session
 
 REMEMBERED: Final = "remembered"  # the session of what somebody asked to be kept
 _REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
@@ -113,6 +116,10 @@ class MemTier:
     def _recaller(self) -> Recaller:
         return Recaller(self.store, self.agent_id, self._redactor, self._clock)
 
+    @cached_property
+    def _recorder(self) -> Recorder:
+        return Recorder(self.store, self.agent_id, self._redactor, self._clock)
+
     # -- writing -------------------------------------------------------------------------------
 
     def record(
@@ -144,25 +151,15 @@ class MemTier:
             parent=parent,
             observed_at=aware(observed_at),
         )
-        parsed = parse_messages(messages)
-        prepared = [
-            (place, *self._prepared(message))
-            for place, message in enumerate(parsed)
-            if message.content.strip() or message.tool_calls
-        ]
-        tainted = any(message.origin == "external" for message in parsed)
-        return self.store.add_entries(run, prepared, self._clock, tainted=tainted)
+        return self._recorder.record([(run, parse_messages(messages))])
 
-    def _prepared(self, message: Message) -> tuple[Message, bool]:
-        """Return a message as it is written: without our block, masked, a tool result capped."""
-        content = clean(message.content) if message.role == "user" else message.content
-        calls = [f"[tool call: {call.name} {call.arguments}]" for call in message.tool_calls]
-        content = self._redactor.redact("\n".join([content, *calls] if content else calls)).text
-        cap = self.settings.ledger.tool_result_chars
-        truncated = message.role == "tool" and len(content) > cap
-        if truncated:
-            content = f"{content[:cap]}\n[... {len(content) - cap} characters left out]"
-        return replace(message, content=content), truncated
+    def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
+        """Record whole sessions, as an import does, many runs at once.
+
+        Yields the new entries of each few runs when they are written; see `record`.
+        """
+        self._refuse_when_paused()
+        return self._recorder.record_sessions(sessions)
 
     def end_run(
         self,
@@ -229,7 +226,7 @@ class MemTier:
         run = f"remember:{'-'.join(plain_words(text))[:200]}"
         entries = self.record([message], session_id=session_id, run_id=run, sender=sender)
         if not entries:
-            written = self._prepared(message)[0].content
+            written = self._recorder.written(message).content
             before = self.entries(agent=self.agent_id, session=session_id)
             entries = [e for e in before if (e.run_id, e.content) == (run, written)]
         if not entries:
@@ -391,11 +388,17 @@ class MemTier:
         """Bring the index up to date and return the lines read; without ``full`` within bounds."""
         if full:
             lines = self.store.sweep()
-            while self._recaller.embed_missing(1000, newest=None):
-                pass
+            if not isinstance(self.store.embedder, EndpointEmbedder):  # that may cost money
+                with suppress(LedgerError):  # another process is at it
+                    self.reembedding.run()
             return lines
         self.store.refresh(self.agent_id, wait_ms=_REFRESH_MS)
         return 0
+
+    @property
+    def reembedding(self) -> Reembedding:
+        """What makes the vectors that the current model has not made yet."""
+        return Reembedding(self.store, self.agent_id, self._clock)
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """Build the index anew from the ledgers and swap it in.

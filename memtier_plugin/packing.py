@@ -62,6 +62,8 @@ def distinct(hits: Sequence[Hit], first: int) -> list[Hit]:
 
 
 def _alike(one: set[str], other: set[str]) -> bool:
+    if abs(len(one) - len(other)) > max(len(one), len(other)) / 10:
+        return False  # most pairs, at once
     differ = one ^ other
     if len(differ) > len(one | other) / 10:
         return False

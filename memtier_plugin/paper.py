@@ -16,6 +16,7 @@ from memtier_plugin.bm25 import K1, B
 from memtier_plugin.ranking import TIER_FACTOR, decay, weight_signal
 
 SIGNALS: Final = ("semantic", "bm25", "decay", "cw", "tier")
+RRF: Final = 60  # the constant of reciprocal rank fusion (appendix B)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,16 @@ def okapi(documents: Sequence[Sequence[str]], query: Sequence[str]) -> list[floa
 
 
 def stage_one(
-    facts: Sequence[Document], scores: Sequence[float], visible: set[str], limit: int
+    facts: Sequence[Document],
+    scores: Sequence[float],
+    visible: set[str],
+    limit: int | None = None,
 ) -> tuple[str, ...]:
     """Return S_sem: the first ``limit`` distinct sessions of the best facts that score at all.
 
     Args:
         visible: sessions that hold an entry the asker may see; others are passed over.
+        limit: k1; all sessions in their order when None, which is what `fused` takes.
     """
     order = sorted(
         (i for i, score in enumerate(scores) if score > 0),
@@ -64,9 +69,22 @@ def stage_one(
     found: dict[str, None] = {}
     for i in order:
         for session in facts[i].sessions:
-            if session in visible and len(found) < limit:
+            if session in visible and (limit is None or len(found) < limit):
                 found[session] = None
     return tuple(found)
+
+
+def fused(lists: Sequence[Sequence[str]], constant: int = RRF) -> dict[str, float]:
+    """Return what reciprocal rank fusion gives each name of some rankings, best first.
+
+    A name counts 1 / (constant + its place) in each list that has it (Cormack et al. 2009); names
+    that come out equal stand in their own order.
+    """
+    scores: dict[str, float] = {}
+    for names in lists:
+        for place, name in enumerate(names, start=1):
+            scores[name] = scores.get(name, 0.0) + 1 / (constant + place)
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 
 def score(
@@ -77,10 +95,13 @@ def score(
     *,
     rate: float = 0.05,
     threshold: float = 2.0,
+    scaled: float | None = None,
 ) -> Scored:
     """Return eq. 2 for one document.
 
     Args:
+        bm25: the raw score, which decides whether decay is bypassed (eq. 3).
+        scaled: what counts in its place where BM25 is normalised.
         scope: S_sem; an entry of one of its sessions bypasses decay (eq. 3).
         weights: for ``semantic`` (reserved, its signal is 0), ``bm25``, ``decay``, ``cw``
             and ``tier``.
@@ -88,7 +109,7 @@ def score(
     bypass = bm25 > threshold or any(session in scope for session in document.sessions)
     signals = {
         "semantic": 0.0,
-        "bm25": bm25,
+        "bm25": bm25 if scaled is None else scaled,
         "decay": decay(document.age_days, rate, bypass=bypass),
         "cw": weight_signal(document.weight),
         "tier": TIER_FACTOR[document.tier] - 1,
@@ -115,9 +136,14 @@ def project(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def normalised(scores: Sequence[float], how: str) -> list[float]:
-    """Return BM25 scores as appendix E probed them: ``log1p``, ``minmax`` or ``zscore``."""
+    """Return BM25 scores as appendix E probed them: ``raw``, ``log1p``, ``minmax`` or ``zscore``.
+
+    ``log1p`` takes the scores that rank-bm25 makes negative (in pools of a few documents) as 0.
+    """
+    if how == "raw" or not scores:
+        return list(scores)
     if how == "log1p":
-        return [math.log1p(score) for score in scores]
+        return [math.log1p(max(0.0, score)) for score in scores]
     if how == "minmax":
         low, high = min(scores), max(scores)
         return [(score - low) / (high - low) if high > low else 0.0 for score in scores]

@@ -1,4 +1,4 @@
-"""The part of a long text that answers a query: it is shown instead of the beginning.  Pure."""
+"""Parts of a long text: the one that answers a query, and pieces to compare with it.  Pure."""
 
 from __future__ import annotations
 
@@ -49,6 +49,24 @@ def best_passage(
     start, end = _widened(spans, start, end, size)
     before, after = bool(text[:start].strip()), bool(text[end:].strip())
     return f"{MARK} " * before + text[start:end].strip() + f" {MARK}" * after
+
+
+def pieces(text: str, size: int, most: int) -> tuple[str, ...]:
+    """Cut a text into runs of whole sentences of at most ``size`` characters each.
+
+    Returns at most ``most`` pieces, the first ones; one for a text without a word.
+    """
+    if len(text) <= size:
+        return (text,)
+    found: list[tuple[int, int]] = []
+    for start, end in _sentences(text, size):
+        if found and end - found[-1][0] <= size:
+            found[-1] = (found[-1][0], end)
+        elif len(found) == most:
+            break
+        else:
+            found.append((start, end))
+    return tuple(text[start:end] for start, end in found) or (text[:size],)
 
 
 def _words_found(

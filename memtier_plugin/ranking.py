@@ -32,6 +32,15 @@ def scaled(values: Sequence[float]) -> list[float]:
     return [max(0.0, value) / top for value in values] if top > 0 else [0.0] * len(values)
 
 
+def added(*scores: Mapping[int, float]) -> dict[int, float]:
+    """Return the sum of several scores of rows, each scaled so that its best row has 1."""
+    total: dict[int, float] = {}
+    for one in scores:
+        for row, value in zip(one, scaled([*one.values()]), strict=True):
+            total[row] = total.get(row, 0.0) + value
+    return total
+
+
 def decay(age_days: float, rate: float, *, bypass: bool) -> float:
     """Return eq. 3: 1 for a strong match, else exp(-rate * age); the future counts as now."""
     return 1.0 if bypass else math.exp(-rate * max(0.0, age_days))
@@ -43,7 +52,10 @@ def weight_signal(weight: float) -> float:
 
 
 def rank(
-    ids: Sequence[str], signals: Mapping[str, Sequence[float]], weights: Mapping[str, float]
+    ids: Sequence[str],
+    signals: Mapping[str, Sequence[float]],
+    weights: Mapping[str, float],
+    limit: int | None = None,
 ) -> list[Ranked]:
     """Order candidates by the weighted sum of their signals; ties go by id.
 
@@ -51,6 +63,7 @@ def rank(
         ids: one a candidate.
         signals: for each name one value in [0, 1] a candidate.
         weights: for each name its weight; a name without one counts as 0.
+        limit: how many are returned, the best; all when None.
     """
     counted = [
         [weights[name] * value for value in values]
@@ -59,8 +72,8 @@ def rank(
     ]
     # fsum, so that the order in which signals were collected cannot change the score.
     scores = [*map(math.fsum, zip(*counted, strict=True))] if counted else [0.0] * len(ids)
-    ranked = [
-        Ranked(index, score, {name: values[index] for name, values in signals.items()})
-        for index, score in enumerate(scores)
+    best = sorted(range(len(ids)), key=lambda index: (-scores[index], ids[index]))[:limit]
+    return [
+        Ranked(index, scores[index], {name: values[index] for name, values in signals.items()})
+        for index in best
     ]
-    return sorted(ranked, key=lambda item: (-item.score, ids[item.index]))

@@ -16,8 +16,9 @@ from functools import partial
 from typing import Any, Final
 
 from memtier_plugin import plugins
-from memtier_plugin.embedding import quantise
-from memtier_plugin.errors import IndexProblem, LedgerError, NotFound
+from memtier_plugin.embedding import NoEmbedder, quantise
+from memtier_plugin.embedding_endpoint import EndpointEmbedder, encode_query
+from memtier_plugin.errors import EmbeddingUnavailable, IndexProblem, LedgerError, NotFound
 from memtier_plugin.home import PROJECT_JOURNAL
 from memtier_plugin.index_items import vectors_of
 from memtier_plugin.index_records import Stored
@@ -37,7 +38,7 @@ from memtier_plugin.records import (
     to_iso,
 )
 from memtier_plugin.redaction import Redactor
-from memtier_plugin.retrieval import Asker, Search
+from memtier_plugin.retrieval import MAX_QUERY, Asker, QueryVector, Search
 from memtier_plugin.store import Late, Store
 
 NEAR_MISSES: Final = 8
@@ -148,18 +149,25 @@ class Recaller:
         limit = self._settings.retrieval.candidates
         if not paper:
             with suppress(Late), self._store.deadline(until):
-                self.embed_missing()
+                self._embed_newest()
+        near = self._near(query, asker, until, why)
         with self._store.snapshot(vectors=self._store.embedder is not None) as reader:
-            search = Search(reader, self._store.tokenizer, self._settings, asker, until)
+            search = Search(reader, self._store.tokenizer, self._settings, asker, until, near)
             # What is ready when the deadline comes is served: only the search is interrupted.
             with suppress(Late), self._store.deadline(until):
                 if paper:
                     search.as_published(query)
                 else:
-                    search.recall_first(query, dense=self._dense(), extra=self._extra())
+                    search.recall_first(query, extra=self._extra())
+            if search.found.late:
+                search.by_words()
             hits = self._hits(search.found.ranked[:limit], asker.read_all)
         if search.found.late:
             why.append("deadline")
+        if search.found.half_embedded:
+            why.append("not embedded yet")
+        if paper and self._settings.paper.stage_one != "bm25" and self._store.embedder is None:
+            why.append("no embedding model for Stage 1")
         if behind:
             hits = self._with_unread(query, unread, forgotten, hits)[:limit]
         return search, self._reranked(query, hits, until)
@@ -242,33 +250,41 @@ class Recaller:
 
         return signals
 
-    def _dense(self) -> Callable[[str, Sequence[int]], Mapping[int, float]] | None:
+    def _near(
+        self, query: str, asker: Asker, until: float | None, why: list[str]
+    ) -> QueryVector | None:
+        """Return the query as a vector, or None where there is none to compare with."""
         embedder = self._store.embedder
         if embedder is None:
             return None
+        text = query[:MAX_QUERY]
+        if isinstance(embedder, EndpointEmbedder):
+            # Nothing is sent before there is something to compare it with, and never a secret.
+            reader = self._store.reader()
+            mine = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all)
+            if not reader.vectors.enough(embedder.name, [*mine, *reader.shared()]):
+                why.append("not embedded yet")
+                return None
+            text = self._redactor.redact(text).text
+        try:
+            [vector] = quantise([encode_query(embedder, text, until)])
+        except EmbeddingUnavailable as error:
+            why.append(f"embedding: {error}")
+            return None
+        return QueryVector(embedder.name, vector) if any(vector) else None
 
-        def near(query: str, rows: Sequence[int]) -> Mapping[int, float]:
-            [blob] = quantise(embedder.encode([query]))
-            if not any(blob):
-                return {}  # the model knows no word of it
-            distances = self._store.reader().distances(embedder.name, blob, rows)
-            return {row: max(0.0, 1.0 - distance) for row, distance in distances.items()}
+    def _embed_newest(self) -> None:
+        """Embed some new items that have no vector of the current model.
 
-        return near
-
-    def embed_missing(self, limit: int = _EMBED, newest: int | None = _NEWEST) -> int:
-        """Embed some items that have no vector of the current model; return how many.
-
-        A static model embeds what is written at once; this is for models that plugins bring, and
-        for what was written under another model.
+        A static model embeds what is written at once; this is for models that plugins bring. The
+        rest, and what was written under another model, is for `Reembedding`.
         """
         embedder = self._store.embedder
-        if embedder is None:
-            return 0
-        missing = self._store.reader().without_vector(embedder.name, limit, newest)
+        if embedder is None or isinstance(embedder, EndpointEmbedder | NoEmbedder):
+            return
+        missing = self._store.reader().without_vector(embedder.name, _EMBED, _NEWEST)
         if missing:
-            self._store.writer().add_vectors(vectors_of(embedder, missing))
-        return len(missing)
+            self._store.writer().add_vectors(embedder.name, vectors_of(embedder, missing))
 
     def _reranked(self, query: str, hits: list[Hit], until: float | None) -> list[Hit]:
         deadline = until if until is not None else time.monotonic() + 1.0

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Literal, Self
 
 SCHEMA: Final = 1
@@ -26,9 +26,10 @@ Purpose = Literal["search", "inject"]
 def to_iso(moment: datetime) -> str:
     """Return the fixed-width UTC form used on disk; text order is time order."""
     # Not strftime, which writes the year 800 with three digits on some platforms.
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
+@lru_cache(1024)  # the entries of a session share theirs
 def from_iso(text: str) -> datetime:
     """Parse an ISO-8601 time; one without an offset is UTC.
 
@@ -132,7 +133,7 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, keys in the order of the fields."""
-        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        record: dict[str, Any] = {name: getattr(self, name) for name in _names(Entry)}
         record["timestamp"] = to_iso(self.timestamp)
         record["observed_at"] = to_iso(self.observed_at)
         record["tool"] = self.tool.to_json() if self.tool else None
@@ -427,17 +428,21 @@ def _known(cls: type, record: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(record, Mapping):
         raise TypeError(f"a {type(record).__name__} in the place of a {cls.__name__}")
     names = _names(cls)
+    if record.keys() == names.keys():
+        return dict(record)
     return {name: value for name, value in record.items() if name in names}
 
 
 @cache
-def _names(cls: type) -> frozenset[str]:
-    return frozenset(f.name for f in fields(cls))
+def _names(cls: type) -> dict[str, None]:
+    return dict.fromkeys(f.name for f in fields(cls))
 
 
 def _expect(record: Mapping[str, Any], kind: type, *names: str, optional: bool = False) -> None:
     for name in names:
         value = record.get(name) if optional else record[name]
+        if kind is str and type(value) is str:
+            continue
         if not isinstance(value, kind) and not (optional and value is None):
             raise TypeError(f"{name} is {type(value).__name__}, not {kind.__name__}")
         if isinstance(value, int) and abs(value) >= 2**63:  # more than SQLite holds

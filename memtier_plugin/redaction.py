@@ -36,12 +36,14 @@ class Redacted:
 class _Format(NamedTuple):
     """A secret known by its form; ``hints`` are plain texts, one of which any match contains.
 
-    The secret is the group ``secret``, or the whole match.
+    The secret is the group ``secret``, or the whole match.  Any match holds at least ``shortest``
+    characters in a row without white space: prose, which has no such row, need not be looked at.
     """
 
     kind: str
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
+    shortest: int
 
 
 # A token starts after anything that is not part of one, or after an escape such as \n in JSON.
@@ -52,8 +54,8 @@ _PEM_LINE = (
 )
 
 
-def _format(kind: str, hints: str, pattern: str) -> _Format:
-    return _Format(kind, tuple(hints.split()), re.compile(pattern))
+def _format(kind: str, hints: str, pattern: str, shortest: int = 0) -> _Format:
+    return _Format(kind, tuple(hints.split()), re.compile(pattern), shortest)
 
 
 _FORMATS: Final = (
@@ -66,60 +68,71 @@ _FORMATS: Final = (
         rf"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{{20,}}+|{_PEM_LINE}|\r?\n(?=\r?\n))*+)"
         rf"|(?<=Private-Lines: )\d+(?:{_PEM_LINE})*+",
     ),
-    _format("anthropic-key", "sk-ant-", r"sk-ant-[\w-]{16,}"),
+    _format("anthropic-key", "sk-ant-", r"sk-ant-[\w-]{16,}", 23),
     _format(
         "openai-key",
         "sk-",
         rf"{_START}sk-(?:(?:proj|svcacct|admin|None)-[\w-]{{20,}}"
         r"|(?:[a-z0-9]{2,12}-){0,3}[A-Za-z0-9]{20,}[\w-]*|[\w-]{20,200}T3BlbkFJ[\w-]{20,})",
+        23,
     ),
     _format(
         "aws-key",
         "A3T ABIA ACCA AKIA ASIA",
         r"(?<![A-Z0-9])(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])",
+        20,
     ),
     _format(
         "github-token",
         "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
         r"gh[pousr]_[A-Za-z0-9_]{36,}|github_pat_\w{22,}",
+        33,
     ),
     _format(
         "gitlab-token",
         "gl GR1348941",
         r"gl(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|soat)-[\w.-]{20,}|GR1348941[\w-]{20,}",
+        25,
     ),
     _format(
         "slack-token",
         "xox xapp-",
         r"(?i:xox[a-z](?:\.xox[a-z])?|xapp)-(?=[A-Za-z-]{0,40}\d)[A-Za-z0-9-]{10,}",
+        15,
     ),
     _format(
         "webhook",
         "hooks.slack.com /api/webhooks/",
         r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]{20,}"
         r"|(?<=/api/webhooks/)\d{15,}/[\w-]{40,}",
+        29,
     ),
     _format(
         "stripe-key",
         "k_live_ k_test_ whsec_",
         r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{24,}",
+        24,
     ),
     _format(
         "google-key",
         "AIza GOCSPX- ya29.",
         r"AIza[\w-]{35}|GOCSPX-[\w-]{20,}|ya29\.[\w-]{20,}",
+        25,
     ),
-    _format("huggingface-token", "hf_", rf"{_START}hf_[A-Za-z0-9]{{30,}}"),
-    _format("npm-token", "npm_", rf"{_START}npm_[A-Za-z0-9]{{36,}}"),
-    _format("npm-token", ":_authToken=", r"(?<=:_authToken=)[\w-]{16,}"),
-    _format("pypi-token", "pypi-Ag", r"pypi-Ag[\w-]{50,}"),
-    _format("telegram-token", ":", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])"),
-    _format("discord-token", ".", rf"{_START}[MNO][\w-]{{23,28}}\.[\w-]{{6}}\.[\w-]{{27,40}}"),
-    _format("sendgrid-key", "SG.", r"SG\.[\w-]{16,32}\.[\w-]{16,64}"),
-    _format("twilio-key", "AC SK", rf"{_START}(?:AC|SK)[0-9a-z]{{32}}(?![A-Za-z0-9])"),
-    _format("mailchimp-key", "-us", r"(?<![0-9a-z])[0-9a-z]{32}-us\d{1,2}(?!\d)"),
+    _format("huggingface-token", "hf_", rf"{_START}hf_[A-Za-z0-9]{{30,}}", 33),
+    _format("npm-token", "npm_", rf"{_START}npm_[A-Za-z0-9]{{36,}}", 40),
+    _format("npm-token", ":_authToken=", r"(?<=:_authToken=)[\w-]{16,}", 16),
+    _format("pypi-token", "pypi-Ag", r"pypi-Ag[\w-]{50,}", 57),
+    _format("telegram-token", ":", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", 44),
+    _format("discord-token", ".", rf"{_START}[MNO][\w-]{{23,28}}\.[\w-]{{6}}\.[\w-]{{27,40}}", 59),
+    _format("sendgrid-key", "SG.", r"SG\.[\w-]{16,32}\.[\w-]{16,64}", 36),
+    _format("twilio-key", "AC SK", rf"{_START}(?:AC|SK)[0-9a-z]{{32}}(?![A-Za-z0-9])", 34),
+    _format("mailchimp-key", "-us", r"(?<![0-9a-z])[0-9a-z]{32}-us\d{1,2}(?!\d)", 36),
     _format(
-        "azure-key", "Account Shared", r"(?:Account|Access)Key=(?P<secret>[A-Za-z0-9+/]{40,}=*)"
+        "azure-key",
+        "Account Shared",
+        r"(?:Account|Access)Key=(?P<secret>[A-Za-z0-9+/]{40,}=*)",
+        50,
     ),
     _format(
         "service-token",
@@ -128,8 +141,9 @@ _FORMATS: Final = (
         r"|(?:dckr_pat|figd|glc|glsa|gsk|lin_api|ntn|pscale_tkn|r8|sbp|secret|shp(?:at|ca|pa|ss)"
         r"|do[opr]_v1)_(?=[a-z_]*[A-Z0-9])[\w-]{30,}|(?:PMAK|NRAK|pplx|tvly|xai)-[\w-]{24,}"
         r"|sq0[a-z]{3}-[\w-]{22,}|hv[bs]\.[\w-]{24,}|AKC[A-Za-z0-9]{60,})",
+        28,
     ),
-    _format("jwt", "eyJ", rf"{_START}eyJ[\w=-]{{8,}}+\.[\w=-]{{8,}}+(?:\.[\w.+/=-]*+)?"),
+    _format("jwt", "eyJ", rf"{_START}eyJ[\w=-]{{8,}}+\.[\w=-]{{8,}}+(?:\.[\w.+/=-]*+)?", 20),
     _format(
         "url-password",
         "://",
@@ -141,6 +155,7 @@ _FORMATS: Final = (
         "authorization",
         "earer EARER",
         r"\b(?:[Bb]earer|BEARER) +(?P<secret>(?=[^\s\"']{0,80}\d)[\w.~+/-]{16,}=*)",
+        16,
     ),
     _format(
         "authorization",
@@ -164,6 +179,7 @@ _KEYISH = (
     r"|(?:api|access|account|private|encryption|signing|master|license)[_\- ]?key|apikey"
 )
 _NAME: Final = re.compile(
+    r"(?i:(?=[-pstcaeml]))"  # any first letter: without it the scan takes twice as long
     rf"(?i:(?P<flag>--[a-z0-9-]{{0,30}})?(?P<name>(?P<password>{_PASSWORD})|{_KEYISH}))"
     r"(?P<close>\\?[\"'`]?\]?\**)"
     r"(?P<op>[ \t]{0,8}"
@@ -233,9 +249,9 @@ class Redactor:
             pieces = _MARKER.split(text)
             changed = False
             for index in range(0, len(pieces), 2):
-                spans = _merged(self._spans(pieces[index])) if pieces[index] else []
-                if spans:
+                if found := [*self._spans(pieces[index])]:
                     changed = True
+                    spans = _merged(found)
                     pieces[index] = _replaced(pieces[index], spans)
                     kinds.update(dict.fromkeys(kind for _, _, kind in spans))
             if changed:
@@ -243,6 +259,8 @@ class Redactor:
         return Redacted(text, tuple(kinds))
 
     def _spans(self, text: str) -> Iterator[Span]:
+        if not text:
+            return
         for start, end, kind in _found(text):
             if not self._allowed(text[start:end]):
                 yield start, end, kind
@@ -263,11 +281,16 @@ def _compiled(rule: str) -> re.Pattern[str] | None:
 
 def _found(text: str) -> Iterator[Span]:
     """Yield what the patterns find; the better-known kind of two equal spans comes first."""
-    for kind, hints, pattern in _FORMATS:
-        if any(hint in text for hint in hints):
-            group = "secret" if "secret" in pattern.groupindex else 0
-            for match in pattern.finditer(text):
-                yield *match.span(group), kind
+    longest = max(map(len, text.split()), default=0)
+    for kind, hints, pattern, shortest in _FORMATS:
+        if shortest > longest:
+            continue
+        for hint in hints:
+            if hint in text:
+                group = "secret" if "secret" in pattern.groupindex else 0
+                for match in pattern.finditer(text):
+                    yield *match.span(group), kind
+                break
     lower = text.lower()
     if any(hint in lower for hint in ("pass", "pwd", "secret", "token", "key", "credential")):
         yield from _assigned(text)

@@ -1,33 +1,39 @@
 """From a query to ranked rows: the two profiles, on one reader (design 6, seeds 1.3).
 
-`recall_first`: words and n-grams find candidates; their neighbours in the session, the facts
-that rest on them, the speaker and the sessions of matching facts add to the score.  `paper`:
-MemTier as published.  Cost of a recall: at most ``postings_cap`` word postings, a quarter of
-that for facts and for n-grams, and 2 range reads of 4 rows for each of at most
-``candidates`` + ``_CONTEXT`` rows, however large the store is.
+`recall_first`: words, n-grams and vectors find candidates; their neighbours in the session, the
+facts that rest on them, the speaker and the sessions of matching facts add to the score.  `paper`:
+MemTier as published (`paper_search`).  Cost of a recall: at most ``postings_cap`` word postings, a
+quarter of that for facts and for n-grams, ``vectors_cap`` packed signs, and a fixed number of reads
+for each of the candidates, however large the store is.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from memtier_plugin import paper, ranking, timing
+from memtier_plugin import asking, ranking, timing
+from memtier_plugin.bm25 import idf, saturation
 from memtier_plugin.index_read import IndexReader, Match, Place, Turns
-from memtier_plugin.records import Fact, Signal
+from memtier_plugin.paper_search import PaperSearch
+from memtier_plugin.records import Signal
 from memtier_plugin.settings import Settings
 from memtier_plugin.store import Late
-from memtier_plugin.tokens import Tokenizer, grams, plain_words
+from memtier_plugin.tokens import Tokenizer, grams
 
 MAX_QUERY: Final = 20_000  # characters of a query that are looked at
-PAPER_POOL: Final = 20_000  # documents that the paper's profile scores at most
-_CONTEXT: Final = 60  # best rows whose neighbours become candidates too
+_CONTEXT: Final = 40  # best rows whose neighbours become candidates too
 _REACH: Final = 4  # turns on either side that a window looks at
-_FACTS: Final = 50  # facts that take part in a ranking
+_FACTS: Final = 80  # facts that take part in a ranking
+_SIGNS: Final = 300  # pieces, the nearest by their signs, that are compared exactly
+_NEAREST: Final = 50  # of these the rows that become candidates
+_LIKE: Final = 0.3  # cosine below which an item is not found by its meaning alone
+_NO_WORDS: Final[Mapping[str, int]] = {}
+_MANY_SESSIONS: Final = 12  # among the candidates, or which one it is says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +54,19 @@ class Found:
     postings: int = 0
     vectors: int = 0
     late: bool = False
+    half_embedded: bool = False  # too few vectors of the current model, so none is used
     terms: dict[str, float] = field(default_factory=dict)  # what each word of the query counts
 
 
 Extra = Callable[[str, Sequence[int]], Sequence[Signal]]
-Dense = Callable[[str, Sequence[int]], Mapping[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryVector:
+    """A query as the int8 vector of a model; only vectors of the same model are compared."""
+
+    model: str
+    vector: bytes
 
 
 class Search:
@@ -65,6 +79,7 @@ class Search:
         settings: Settings,
         asker: Asker,
         until: float | None = None,
+        near: QueryVector | None = None,
     ) -> None:
         self._reader = reader
         self._tokens = tokenizer
@@ -73,7 +88,16 @@ class Search:
         self._until = until
         self._scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all)
         self._shared = reader.shared()
+        self._lexical: tuple[Sequence[Place], Mapping[int, float]] = ((), {})
         self.found = Found()
+        self._near = near if near and self._is_embedded(near.model) else None
+        self._like: dict[int, float] = {}  # how near the rows are that were compared exactly
+
+    def _is_embedded(self, model: str) -> bool:
+        """Tell whether enough is embedded; while a new model is at work, recall goes by words."""
+        enough = self._reader.vectors.enough(model, [*self._scopes, *self._shared])
+        self.found.half_embedded = not enough
+        return enough
 
     def _check(self) -> None:
         if self._until is not None and time.monotonic() > self._until:
@@ -81,30 +105,36 @@ class Search:
 
     # -- recall_first --------------------------------------------------------------------------
 
-    def recall_first(self, query: str, *, dense: Dense | None, extra: Extra | None) -> None:
-        """Rank into ``found``, the lexical part first, so that a late recall has something."""
+    def recall_first(self, query: str, *, extra: Extra | None) -> None:
+        """Rank into ``found``; when the deadline interrupts, `by_words` has something to serve."""
+        self.found.late = True
         settings, query = self._settings.retrieval, query[:MAX_QUERY]
-        terms = Counter(self._tokens.words(query))
+        terms = asking.weighed(self._tokens.words(query), self._tokens.language)
         words = self._reader.match(self._scopes, terms, settings.postings_cap)
         facts = self._reader.match(self._shared, terms, settings.postings_cap // 4)
-        parts, gram_scores = self._grams(query)
+        parts, gram_scores = self._grams(query) if settings.weights.grams else (0, {})
         self.found.postings += words.postings + facts.postings + parts
         self.found.terms = facts.idfs | words.idfs
 
         scores = words.scores()
         fact_scores = facts.scores()
         pool = _best({**scores, **fact_scores}, settings.candidates)
-        pool += [row for row in _best(gram_scores, _FACTS) if row not in pool]
         places = {place.row: place for place in self._reader.places(pool)}
-        self._keep([*places.values()], {**scores, **fact_scores})
+        self._lexical = ([*places.values()], {**scores, **fact_scores})
         self._check()
 
-        best_facts = _best(fact_scores, _FACTS)
-        links = self._links(best_facts, fact_scores)
-        linked = [row for row in links if row not in places]
-        places |= {place.row: place for place in self._reader.places(linked)}
-        pool += linked
-        self.found.postings += self._reader.fill(words, self._scopes, pool)
+        near, near_facts = self._nearest(self._scopes), self._nearest(self._shared)
+        strength = ranking.added(fact_scores, near_facts)
+        best_facts = _best(strength, _FACTS)
+        sources = self._sources(best_facts)
+        links: dict[int, float] = {}
+        for row in best_facts:  # of the facts that rest on an entry, the best one counts
+            for entry in sources.get(row, ()):
+                links[entry] = max(links.get(entry, 0.0), strength[row])
+        more = [*_best(gram_scores, _FACTS), *_best(near | near_facts, _NEAREST), *links]
+        more = [row for row in dict.fromkeys(more) if row not in places]
+        places |= {place.row: place for place in self._reader.places(more)}
+        self.found.postings += self._reader.fill(words, self._scopes, [*pool, *more])
         scores = words.scores() if words.left_out else scores
         around = self._around(places, scores)
         self._check()
@@ -112,19 +142,18 @@ class Search:
         rows = sorted(places)
         found = [places[row] for row in rows]
         bm25 = [scores.get(row, fact_scores.get(row, 0.0)) for row in rows]
-        signals = self._context(found, words, scores, around)
+        signals = self._context(found, words, {**fact_scores, **scores}, around)
         signals["words"] = ranking.scaled(bm25)
         signals["grams"] = ranking.scaled([gram_scores.get(row, 0.0) for row in rows])
         signals["source"] = ranking.scaled([links.get(row, 0.0) for row in rows])
         signals["session"] = self._sessions(found, best_facts)
+        signals["session_words"] = self._session_words(found, words)
         signals["speaker"] = self._named(found, terms)
         signals["user"] = [float(place.role == "user") for place in found]
-        signals["time"] = self._asked_about(query, found)
+        signals["standing"] = [float(place.standing) for place in found]
+        signals["time"] = self._asked_about(query, found, places, sources)
         signals |= self._standing(found, bm25)
-        if dense is not None:
-            near = dense(query, rows)
-            self.found.vectors += len(near)
-            signals["dense"] = ranking.scaled([near.get(row, 0.0) for row in rows])
+        signals |= self._dense(rows, around)
         weights = asdict(settings.weights)
         for signal in extra(query, rows) if extra else ():
             signals[signal.name] = list(signal.values)
@@ -143,8 +172,43 @@ class Search:
             read += postings
         return read, scores
 
-    def _keep(self, places: Sequence[Place], scores: Mapping[int, float]) -> None:
-        """Rank by words alone, which is ready first."""
+    def _nearest(self, scopes: Sequence[int]) -> dict[int, float]:
+        """Return the rows nearest to the query, found by their signs, and how near they are."""
+        if self._near is None:
+            return {}
+        cap, vectors = self._settings.retrieval.vectors_cap, self._reader.vectors
+        rows, read = vectors.nearest(self._near.model, scopes, self._near.vector, cap, _SIGNS)
+        self.found.vectors += read
+        near = self._likenesses(rows)
+        return {row: near[row] for row in rows if near.get(row, 0.0) >= _LIKE}
+
+    def _likenesses(self, rows: Collection[int]) -> Mapping[int, float]:
+        assert self._near is not None  # or else there is nothing to compare with
+        fresh = sorted({*rows} - self._like.keys())
+        like = self._reader.vectors.likeness(self._near.model, self._near.vector, fresh)
+        self.found.vectors += len(like)
+        self._like |= like
+        return self._like
+
+    def _dense(
+        self, rows: Sequence[int], around: Mapping[int, tuple[Turns, Turns]]
+    ) -> dict[str, list[float]]:
+        """Return how near each candidate is to the query, and how near it and its neighbours."""
+        if self._near is None:
+            return {}
+        beside = {row: [turns[0][0] for turns in around.get(row, ()) if turns] for row in rows}
+        wanted = {*rows, *(other for near in beside.values() for other in near)}
+        near = self._likenesses(wanted)
+        own = [near.get(row, 0.0) for row in rows]
+        together = [
+            (value + sum(near.get(other, 0.0) for other in beside[row])) / (1 + len(beside[row]))
+            for row, value in zip(rows, own, strict=True)
+        ]
+        return {"dense": ranking.scaled(own), "dense_window": ranking.scaled(together)}
+
+    def by_words(self) -> None:
+        """Rank by words alone, as far as that is ready: what a recall serves when it is late."""
+        places, scores = self._lexical
         values = ranking.scaled([scores.get(place.row, 0.0) for place in places])
         self._rank(places, {"words": values}, {"words": 1.0})
         self.found.late = True
@@ -155,19 +219,16 @@ class Search:
         signals: Mapping[str, Sequence[float]],
         weights: Mapping[str, float],
     ) -> None:
-        ranked = ranking.rank([place.id for place in places], signals, weights)
+        limit = self._settings.retrieval.candidates
+        ranked = ranking.rank([place.id for place in places], signals, weights, limit)
         self.found.ranked = [(places[r.index].row, r.score, r.signals) for r in ranked]
         self.found.late = False
 
-    def _links(self, facts: Sequence[int], scores: Mapping[int, float]) -> dict[int, float]:
-        """Return, for entries that a matching fact rests on, the best such fact's score."""
+    def _sources(self, facts: Sequence[int]) -> dict[int, list[int]]:
+        """Return, for each of these facts, the entries it rests on that the asker may see."""
         ids = {place.row: place.id for place in self._reader.places(facts)}
         linked = self._reader.source_rows([ids[row] for row in facts if row in ids], self._scopes)
-        found: dict[int, float] = {}
-        for row in facts:
-            for entry in linked.get(ids.get(row, ""), ()):
-                found[entry] = max(found.get(entry, 0.0), scores[row])
-        return found
+        return {row: linked[ids[row]] for row in facts if row in ids}
 
     def _around(
         self, places: dict[int, Place], scores: Mapping[int, float]
@@ -195,8 +256,15 @@ class Search:
     ) -> dict[str, list[float]]:
         """Score the turns next to each candidate, and the turns around it as one text."""
         found: dict[str, list[float]] = {"previous": [], "next": [], "window": []}
+        near = {row for sides in around.values() for side in sides for row, _ in side}
+        in_row = words.words_of(near.union(place.row for place in places))
         for place in places:
             before, after = around.get(place.row, ([], []))
+            if place.tier != "episodic":  # it stands alone
+                found["window"].append(scores.get(place.row, 0.0))
+                found["previous"].append(0.0)
+                found["next"].append(0.0)
+                continue
             found["previous"].append(scores.get(before[0][0], 0.0) if before else 0.0)
             found["next"].append(scores.get(after[0][0], 0.0) if after else 0.0)
             together: dict[str, int] = {}
@@ -204,9 +272,8 @@ class Search:
             turns = [*before, (place.row, place.length), *after]
             for row, size in turns:
                 length += size
-                if tfs := words.tfs.get(row):
-                    for term, tf in tfs.items():
-                        together[term] = together.get(term, 0) + tf
+                for term, tf in in_row.get(row, _NO_WORDS).items():
+                    together[term] = together.get(term, 0) + tf
             # Compared with the average turn, so that long windows pay no more than short ones.
             found["window"].append(words.score(together, length / len(turns)) if together else 0.0)
         return {name: ranking.scaled(values) for name, values in found.items()}
@@ -223,23 +290,61 @@ class Search:
                     chosen.setdefault(session, 1.0)
         return [chosen.get(place.session, 0.0) if place.session else 0.0 for place in places]
 
+    def _session_words(self, places: Sequence[Place], words: Match) -> list[float]:
+        """Score each session by the candidates' words in it, as if it were one text.
+
+        A word counts by how few of the candidates' sessions have it.  Nothing where there are few
+        sessions: which of them it is then says too little.
+        """
+        sessions = {place.session for place in places if place.session}
+        if len(sessions) <= _MANY_SESSIONS:
+            return [0.0] * len(places)
+        together: dict[str, Counter[int]] = {}
+        in_row = words.words_of([place.row for place in places])
+        for place in places:
+            for term, tf in in_row.get(place.row, _NO_WORDS).items():
+                if place.session:
+                    together.setdefault(term, Counter())[place.session] += tf
+        scores = dict.fromkeys(sessions, 0.0)
+        for term in sorted(together):
+            counts = together[term]
+            value = words.weights[term] * idf(len(sessions), len(counts))
+            for session, tf in counts.items():
+                scores[session] += value * saturation(tf, 1.0, 1.0)
+        return ranking.scaled([scores.get(place.session or 0, 0.0) for place in places])
+
     def _in_order(self, rows: Sequence[int]) -> list[Place]:
         places = {place.row: place for place in self._reader.places(rows)}
         return [places[row] for row in rows if row in places]
 
-    def _named(self, places: Sequence[Place], terms: Mapping[str, int]) -> list[float]:
+    def _named(self, places: Sequence[Place], terms: Mapping[str, float]) -> list[float]:
         """Mark what was said by somebody whose name stands in the query."""
         speakers = {place.speaker for place in places if place.speaker}
         named = {s for s in speakers if any(word in terms for word in self._tokens.words(s))}
+        if named == speakers:
+            named = set()  # all of them, or nobody: it says nothing
         return [float(place.speaker in named) for place in places]
 
-    def _asked_about(self, query: str, places: Sequence[Place]) -> list[float]:
-        """Return how near each candidate was said to the time that the query names, if any."""
+    def _asked_about(
+        self,
+        query: str,
+        found: Sequence[Place],
+        places: Mapping[int, Place],
+        sources: Mapping[int, Sequence[int]],
+    ) -> list[float]:
+        """Return how near each candidate was said to the time that the query names, if any.
+
+        A fact was said when its sources were.
+        """
         spans = timing.spans(query, self._asker.at)
         if not spans:
-            return [0.0] * len(places)
+            return [0.0] * len(found)
         return [
-            timing.nearness(spans, datetime.fromtimestamp(place.observed, UTC)) for place in places
+            max(
+                timing.nearness(spans, datetime.fromtimestamp(places[row].observed, UTC))
+                for row in sources.get(place.row) or [place.row]
+            )
+            for place in found
         ]
 
     def _standing(self, places: Sequence[Place], bm25: Sequence[float]) -> dict[str, list[float]]:
@@ -262,64 +367,16 @@ class Search:
 
     def as_published(self, query: str) -> None:
         """Rank as published: facts choose sessions, their entries are scored by eq. 2."""
-        words = plain_words(query[:MAX_QUERY])
-        facts = self._documents(self._reader.in_sessions(self._shared, None, PAPER_POOL))
-        raw = paper.okapi([document.words for document in facts], words)
-        self._check()
-        everything = self._reader.in_sessions(self._scopes, None, PAPER_POOL)
-        visible = {str(place.session) for place in self._reader.places(everything)}
-        scope = paper.stage_one(facts, raw, visible, self._settings.retrieval.sessions)
-        sessions = [int(session) for session in scope]
-        rows = self._reader.in_sessions(self._scopes, sessions, PAPER_POOL) if scope else everything
-        entries = self._documents(rows)
-        self._check()
-        scores = paper.okapi([document.words for document in entries], words)
-        weights = asdict(self._settings.paper.weights)
-        settings = self._settings.retrieval
-        pool = [*zip(entries, scores, strict=True)]
-        pool += [(f, s) for f, s in zip(facts, raw, strict=True) if s > 0]
-        ranked = paper.rank(
-            [
-                paper.score(
-                    document,
-                    score,
-                    scope,
-                    weights,
-                    rate=settings.decay_lambda,
-                    threshold=settings.decay_bypass,
-                )
-                for document, score in pool
-            ]
-        )
-        rows_of = self._reader.rows_of(scored.document.id for scored in ranked)
-        self.found.postings += len(pool)
-        self.found.ranked = [(rows_of[s.document.id], s.score, s.signals) for s in ranked]
+        asked = PaperSearch(self._reader, self._settings, self._scopes, self._asker.at, self._check)
+        found = asked.rank(query[:MAX_QUERY], self._likeness if self._near else None)
+        self.found.ranked = found.ranked
+        self.found.postings += found.postings
+        self.found.vectors += found.vectors
 
-    def _documents(self, rows: Sequence[int]) -> list[paper.Document]:
-        places = {place.row: place for place in self._reader.places(rows)}
-        found = []
-        for row, stored in self._reader.stored(rows).items():
-            place, item = places[row], stored.item
-            fact = isinstance(item, Fact)
-            sessions = (
-                tuple(map(str, self._reader.sessions_of(item.id, self._scopes)))
-                if fact
-                else (str(place.session),)
-            )
-            age = (self._asker.at.timestamp() - place.observed) / ranking.DAY
-            found.append(
-                paper.Document(
-                    id=item.id,
-                    words=plain_words(item.text if isinstance(item, Fact) else item.content),
-                    sessions=sessions,
-                    age_days=max(0.0, age),
-                    weight=place.weight,
-                    tier=place.tier,
-                    newer=item.timestamp.timestamp(),
-                )
-            )
-        # In a fixed order: rank-bm25 adds floats in the order of its corpus.
-        return sorted(found, key=lambda document: document.id)
+    def _likeness(self, query: str, rows: Sequence[int]) -> Mapping[int, float]:
+        assert self._near is not None  # or else not handed on
+        found = self._reader.vectors.likeness(self._near.model, self._near.vector, rows)
+        return {row: max(0.0, value) for row, value in found.items()}
 
 
 def _best(scores: Mapping[int, float], limit: int) -> list[int]:

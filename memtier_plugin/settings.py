@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 from memtier_plugin.errors import SettingsError
 from memtier_plugin.home import file_name, private_folder, write_private
 from memtier_plugin.settings_keys import (
+    NAMED,
     AgentRights,
     Attribution,
     Consolidation,
+    Endpoint,
     Facts,
     Hooks,
     Journal,
@@ -45,6 +47,7 @@ __all__ = [
     "AgentRights",
     "Attribution",
     "Consolidation",
+    "Endpoint",
     "Facts",
     "Hooks",
     "Journal",
@@ -211,6 +214,9 @@ def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> Sourced:
     elif path[0] == "project" or (path[0] == "workspaces" and kind != "user"):
         place = "a workspace's .memtier.yaml" if path[0] == "project" else "the home's config.yaml"
         raise SettingsError(f"{source}: {name!r} can be set only in {place}")
+    elif path[0] == "endpoints" and kind not in ("user", "call"):
+        # Where texts and keys go is the user's alone to say, whoever shares a project's folder.
+        raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
     try:
         return Sourced(key.accept(value), source)
     except ValueError as error:
@@ -310,11 +316,11 @@ def _call_layer(overrides: Mapping[str, Any], prefix: KeyPath) -> _Layer:
 
 
 def _split(name: str, prefix: KeyPath) -> KeyPath:
-    """Split a dotted key; an agent's id may itself hold dots."""
-    if prefix[:1] == ("agents",):
+    """Split a dotted key; an agent's id or an endpoint's name may itself hold dots."""
+    if prefix[:1] and prefix[0] in NAMED:
         return (name,)
     head, _, rest = name.partition(".")
-    if head == "agents" and rest:
+    if head in NAMED and rest:
         agent, _, right = rest.rpartition(".")
         return (head, agent, right)
     return tuple(name.split("."))
@@ -332,10 +338,20 @@ def _filled(section: Section, layer: _Layer, path: KeyPath) -> Section:
             values[f.name] = _filled(default, layer, here)
         elif isinstance(default, Mapping):
             names = dict.fromkeys(p[1] for p in layer if p[:1] == here)
-            values[f.name] = {n: _filled(AgentRights(), layer, (*here, n)) for n in names}
+            values[f.name] = {n: _named(here[0], layer, (*here, n)) for n in names}
         elif here in layer:
             values[f.name] = layer[here].value
     return replace(section, **values)  # type: ignore[type-var]
+
+
+def _named(section: str, layer: _Layer, path: KeyPath) -> AgentRights | Endpoint:
+    """Return what the layer sets under one of the user's own names."""
+    if section == "agents":
+        return _filled(AgentRights(), layer, path)
+    if (*path, "base_url") not in layer:
+        source = next(sourced.source for p, sourced in layer.items() if p[:2] == path)
+        raise SettingsError(f"{source}: {'.'.join(path)} lacks its base_url")
+    return _filled(Endpoint(base_url=""), layer, path)
 
 
 def _leaves(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 Language = Literal[
     "none", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto",
@@ -27,22 +28,25 @@ def _within(default: T, low: float, high: float) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What each signal of the `recall_first` profile counts."""
+    """What each signal of the `recall_first` profile counts: see `scripts/fit_weights.py`."""
 
     words: float = _within(1.0, 0, 100)
-    grams: float = _within(0.25, 0, 100)
-    previous: float = _within(0.2, 0, 100)
-    next: float = _within(0.3, 0, 100)
-    window: float = _within(0.7, 0, 100)
-    speaker: float = _within(0.7, 0, 100)
-    user: float = _within(0.5, 0, 100)
-    session: float = _within(0.1, 0, 100)
-    source: float = _within(0.3, 0, 100)
-    dense: float = _within(0.5, 0, 100)
-    time: float = _within(0.4, 0, 100)
-    decay: float = _within(0.05, 0, 100)
-    weight: float = _within(0.25, 0, 100)
-    tier: float = _within(0.1, 0, 100)
+    grams: float = _within(1.0, 0, 100)
+    previous: float = _within(0.4, 0, 100)
+    next: float = _within(0.1, 0, 100)
+    window: float = _within(1.9, 0, 100)
+    speaker: float = _within(2.2, 0, 100)
+    user: float = _within(2.0, 0, 100)
+    session: float = _within(0.2, 0, 100)
+    session_words: float = _within(1.3, 0, 100)
+    source: float = _within(0.5, 0, 100)
+    dense: float = _within(1.8, 0, 100)
+    dense_window: float = _within(2.1, 0, 100)
+    standing: float = _within(1.5, 0, 100)
+    time: float = _within(1.6, 0, 100)
+    decay: float = _within(0.1, 0, 100)
+    weight: float = _within(2.5, 0, 100)
+    tier: float = _within(2.0, 0, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +57,9 @@ class Retrieval:
     k: int = _within(16, 1, 1000)
     token_budget: int = _within(600, 16, 100_000)
     passage_tokens: int = _within(60, 10, 100_000)
-    candidates: int = _within(200, 1, 10_000)
-    postings_cap: int = _within(20_000, 1_000, 10_000_000)
+    candidates: int = _within(120, 1, 10_000)
+    postings_cap: int = _within(10_000, 1_000, 10_000_000)
+    vectors_cap: int = _within(100_000, 1_000, 10_000_000)
     sessions: int = _within(5, 1, 1000)
     decay_lambda: float = _within(0.05, 0, 10)
     decay_bypass: float = _within(2.0, 0, 1000)
@@ -63,9 +68,10 @@ class Retrieval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedding:
-    """What makes the vectors of the dense signal."""
+    """What makes the vectors of the dense signal, and what may be spent on them."""
 
-    model: str = "none"
+    model: str = "default"
+    max_cost: float = _within(0.0, 0, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +87,13 @@ class PaperWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """The `paper` profile's own size and weights."""
+    """The `paper` profile's own size, variants and weights."""
 
     k: int = _within(4, 1, 1000)
     token_budget: int = _within(300, 16, 100_000)
+    scope: Literal["sessions", "none"] = "sessions"
+    stage_one: Literal["bm25", "dense", "rrf"] = "bm25"
+    normalise: Literal["raw", "log1p", "minmax", "zscore"] = "raw"
     weights: PaperWeights = PaperWeights()
 
 
@@ -163,6 +172,16 @@ class AgentRights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """An OpenAI-compatible server; the key is in the environment variable ``key_env``."""
+
+    base_url: str = field(metadata={"url": True})
+    key_env: str = "none"
+    timeout_s: float = _within(30.0, 0.1, 3600)
+    price_per_million_tokens: float = _within(0.0, 0, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that can be configured; the defaults are MemTier's."""
 
@@ -178,9 +197,11 @@ class Settings:
     consolidation: Consolidation = Consolidation()
     facts: Facts = Facts()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
 
 KeyPath = tuple[str, ...]
+NAMED: Final = ("agents", "endpoints")  # sections of the user's own names
 
 
 class Key(NamedTuple):
@@ -190,6 +211,7 @@ class Key(NamedTuple):
     default: Any = None
     low: float = -math.inf
     high: float = math.inf
+    url: bool = False
 
     def accept(self, value: Any) -> Any:
         """Return the value as its dataclass holds it.
@@ -204,6 +226,8 @@ class Key(NamedTuple):
             fits, expected = _is_list_of_texts(value), "a list of texts"
         elif kind is bool:
             fits, expected = isinstance(value, bool), "true or false"
+        elif self.url:
+            fits, expected = _is_url(value), "an address such as https://host/v1, without a key"
         elif kind is str:
             fits, expected = isinstance(value, str) and bool(value.strip()), "a text"
         else:
@@ -219,6 +243,15 @@ def _is_list_of_texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(v, str) and v for v in value)
 
 
+def _is_url(value: Any) -> bool:
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        plain = parts and not (parts.username or parts.password or parts.query or parts.fragment)
+        return bool(plain and parts and parts.scheme in ("http", "https") and parts.hostname)
+    except ValueError:
+        return False
+
+
 def _declared(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
     hints = get_type_hints(section)
     for f in fields(section):
@@ -228,7 +261,7 @@ def _declared(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
         elif get_origin(hint) is Mapping:
             yield from _declared(get_args(hint)[1], (*here, "*"))
         else:
-            yield here, Key(hint, f.default, **f.metadata)
+            yield here, Key(hint, None if f.default is MISSING else f.default, **f.metadata)
 
 
 @cache
@@ -243,5 +276,5 @@ def keys() -> dict[KeyPath, Key]:
 
 def pattern(path: KeyPath) -> KeyPath:
     """Return the path as `keys` has it."""
-    named = path[0] in ("agents", "workspaces") and len(path) > 1
+    named = path[0] in (*NAMED, "workspaces") and len(path) > 1
     return (path[0], "*", *path[2:]) if named else path

@@ -178,3 +178,23 @@ _TABLE: Final = (
     ),
 )
 RULES: Final = tuple(Rule(relation, re.compile(pattern)) for relation, pattern in _TABLE)
+
+
+_STANDING: Final = re.compile(
+    r"(?im)^\W*(?:please[ ,]+)?(?:always|never|do not ever|don['’]t ever|from now on|"
+    r"whenever i|every time i|in (?:the )?future[ ,])\b"
+    r"|\b(?:when|whenever|every time|if) i ask (?:you )?(?:about|for|to|how|what)\b"
+    r"|\bfrom now on\b"
+)
+_STANDING_HINTS: Final = ("always", "ever", "now on", "future", "i ask")  # one is in any match
+_BEGINNING: Final = 400  # characters in which an instruction is stated
+
+
+def is_standing(text: str) -> bool:
+    """Tell whether a user's words are an instruction for all times to come (English)."""
+    beginning = text[:_BEGINNING]
+    lower = beginning.lower()
+    for hint in _STANDING_HINTS:
+        if hint in lower:
+            return bool(_STANDING.search(beginning))
+    return False

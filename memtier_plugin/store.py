@@ -6,8 +6,6 @@ somebody else's, what it would have told is read from the ledger itself.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,10 +13,10 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memtier_plugin import ledger, plugins
-from memtier_plugin.embedding import load_embedder
+from memtier_plugin.embedding import embedder_of
 from memtier_plugin.errors import IndexProblem, LedgerError
 from memtier_plugin.home import (
     PROJECT_JOURNAL,
@@ -29,6 +27,7 @@ from memtier_plugin.home import (
     outside_name,
     owner_name,
 )
+from memtier_plugin.index_coverage import carry_vectors
 from memtier_plugin.index_read import IndexReader
 from memtier_plugin.index_schema import Index, index_problem, load_vector_functions
 from memtier_plugin.index_write import (
@@ -42,15 +41,7 @@ from memtier_plugin.index_write import (
     rebuild,
     set_metadata,
 )
-from memtier_plugin.records import (
-    Entry,
-    Fact,
-    JournalEvent,
-    Message,
-    Run,
-    count_tokens,
-    new_id,
-)
+from memtier_plugin.records import Entry, Fact, JournalEvent, Message, Run, count_tokens, new_id
 from memtier_plugin.settings import Settings
 from memtier_plugin.tokens import Tokenizer
 
@@ -70,6 +61,17 @@ class Late(Exception):
     """The deadline of a read has passed; the caller answers with what it has."""
 
 
+class NewRun(NamedTuple):
+    """A run to be written: its messages as they are to stand there, each with its key.
+
+    Beside each stands whether it was cut.
+    """
+
+    run: Run
+    messages: Sequence[tuple[str, Message, bool]]
+    tainted: bool
+
+
 class Store:
     """The ledgers and the index of one project."""
 
@@ -86,8 +88,8 @@ class Store:
 
     @cached_property
     def embedder(self) -> Embedder | None:
-        """A plugin's embedder, else the model that the settings name (raises SettingsError)."""
-        return plugins.embedder() or load_embedder(self.settings.embedding.model)
+        """A plugin's embedder, else the model that the settings name."""
+        return plugins.embedder() or embedder_of(self.settings)
 
     @property
     def paused(self) -> bool:
@@ -263,6 +265,7 @@ class Store:
                 tokenizer = Tokenizer(self.settings.language)
                 made = rebuild(fresh, self.folder, tokenizer, self.embedder, progress)
                 with made as (connection, lines):
+                    carry_vectors(self.index, connection, self.embedder)
                     self.index.replace_with(connection)
             finally:
                 _remove(fresh)
@@ -272,79 +275,82 @@ class Store:
 
     def add_entries(
         self,
-        run: Run,
-        messages: Sequence[tuple[int, Message, bool]],
+        agent: str,
+        runs: Sequence[NewRun],
         clock: Callable[[], datetime],
         *,
-        tainted: bool,
         timeout: float = LOCK_SECONDS,
     ) -> list[Entry]:
-        """Append the messages of a run that are not stored yet; they are acknowledged on return.
+        """Append the messages of an agent's runs that are not stored yet, all together.
 
-        Args:
-            messages: (sequence in the run, message, whether it was cut), redacted already.
+        They are acknowledged on return.
 
         Raises:
             LedgerError: nothing was written.
         """
-        folder = ledger_folder(self.home, self.project, "episodic", run.agent)
-        keys = {sequence: _key(run, sequence, m) for sequence, m, _ in messages}
+        folder = ledger_folder(self.home, self.project, "episodic", agent)
         with ledger.locked(folder / ".lock", timeout):
             now = clock()  # not before: who waits at midnight writes into the new day
             path = ledger.day_file(folder, now)
-            known, turn = self._known(run, list(keys.values()))
+            known, turns = self._known(agent, runs)
             entries = []
-            for sequence, message, truncated in messages:
-                if keys[sequence] in known:
-                    continue
-                turn += 1
-                entries.append(
-                    Entry(
-                        id=new_id(),
-                        timestamp=now,
-                        session_id=run.session,
-                        project=self.project,
-                        content=message.content,
-                        tokens=count_tokens(message.content),
-                        agent_id=run.agent,
-                        run_id=run.run,
-                        turn=turn,
-                        role=message.role,
-                        origin=message.origin or message.role,
-                        observed_at=message.observed_at or run.observed_at or now,
-                        sender=run.sender,
-                        speaker=message.speaker,
-                        parent=run.parent,
-                        tool=message.tool,
-                        tainted=tainted and message.role == "assistant",
-                        truncated=truncated,
-                        key=keys[sequence],
+            for run, messages, tainted in runs:
+                for key, message, truncated in messages:
+                    if key in known:
+                        continue
+                    known.add(key)
+                    turns[run.session] += 1
+                    entries.append(
+                        Entry(
+                            id=new_id(),
+                            timestamp=now,
+                            session_id=run.session,
+                            project=self.project,
+                            content=message.content,
+                            tokens=count_tokens(message.content),
+                            agent_id=agent,
+                            run_id=run.run,
+                            turn=turns[run.session],
+                            role=message.role,
+                            origin=message.origin or message.role,
+                            observed_at=message.observed_at or run.observed_at or now,
+                            sender=run.sender,
+                            speaker=message.speaker,
+                            parent=run.parent,
+                            tool=message.tool,
+                            tainted=tainted and message.role == "assistant",
+                            truncated=truncated,
+                            key=key,
+                        )
                     )
-                )
             self._append(path, [entry.to_json() for entry in entries], timeout)
         if entries:
             self.follow(path)
         return entries
 
-    def _known(self, run: Run, keys: list[str]) -> tuple[set[str], int]:
-        """Return which keys are stored and the session's last turn: index plus what it lacks."""
+    def _known(self, agent: str, runs: Sequence[NewRun]) -> tuple[set[str], dict[str, int]]:
+        """Return which keys are stored and the sessions' last turns: index plus what it lacks."""
         import apsw
 
-        files = self._files_of("episodic", run.agent)
+        files = self._files_of("episodic", agent)
+        turns = dict.fromkeys((new.run.session for new in runs), 0)
+        known: set[str] = set()
         try:
             self.catch_up(files, wait_ms=200)
             # The ledgers first: what another process indexes meanwhile is then seen twice, not
             # never.
             unread = [e for file in files for e in entries_in(file, self._unread(file))]
             reader = self.reader()
-            known = reader.known_keys(keys)
-            turn = reader.last_turn(run.agent, run.session)
+            known |= reader.known_keys([key for new in runs for key, _, _ in new.messages])
+            turns = {session: reader.last_turn(agent, session) for session in turns}
         except (IndexProblem, apsw.Error):
             whole = [(file, ledger.read(file.path)[0]) for file in files]
             unread = [entry for file, lines in whole for entry in entries_in(file, lines)]
-            known, turn = set(), 0
-        turns = [entry.turn for entry in unread if entry.session_id == run.session]
-        return known | {entry.key for entry in unread}, max([turn, *turns])
+        for entry in unread:
+            known.add(entry.key)
+            if entry.session_id in turns:
+                turns[entry.session_id] = max(turns[entry.session_id], entry.turn)
+        return known, turns
 
     def unread_entries(self, agent: str) -> list[Entry]:
         """Return an agent's entries that stand in its newest ledgers but not yet in the index."""
@@ -436,13 +442,6 @@ class Store:
     def close(self) -> None:
         """Close the index; the ledgers need no closing."""
         self.index.close()
-
-
-def _key(run: Run, sequence: int, message: Message) -> str:
-    """Return an entry's key: agent, run, place in the run, role and content (design 4.3)."""
-    content = message.content.encode("utf-8", "surrogatepass")
-    identity = json.dumps([run.agent, run.run, sequence, message.role]).encode()
-    return hashlib.blake2b(identity + hashlib.blake2b(content).digest(), digest_size=16).hexdigest()
 
 
 def _remove(path: Path) -> None:

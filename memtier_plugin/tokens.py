@@ -8,10 +8,14 @@ marked and diacritics folded, so that a typo, an inflection or a part of a compo
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import cache
+from itertools import chain, islice
 from typing import Any, Final
 
 import regex
@@ -19,11 +23,15 @@ import regex
 # Raise this when the same text would give other words: an index made before is then rebuilt.
 VERSION: Final = 1
 MAX_WORDS: Final = 20_000  # of one text; the rest is in the ledger but not in the index
+_MAX_GRAMS: Final = 8 * MAX_WORDS  # characters of one text that n-grams are made of
+_KEPT: Final = 1 << 14  # chunks whose words and n-grams are kept: a language repeats itself
+_LONGEST_KEPT: Final = 40  # characters; longer ones (paths, hashes) seldom come again
 
 _CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\u30fc"
 _WORD = r"[\p{L}\p{M}\p{N}]"
 # A run of words joined by the marks that identifiers, paths, versions and names use inside.
 _CHUNK: Final = regex.compile(rf"{_WORD}+(?:[-_./:@+'&]+{_WORD}+)*")
+_ASCII_CHUNK: Final = re.compile(r"[A-Za-z0-9]+(?:[-_./:@+'&]+[A-Za-z0-9]+)*")  # twice as fast
 _PART: Final = regex.compile(rf"{_WORD}+")
 _CJK_RUN: Final = regex.compile(rf"[{_CJK}]+")
 _CAMEL: Final = regex.compile(r"(?<=[\p{Ll}\p{N}])(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})")
@@ -61,8 +69,7 @@ class Tokenizer:
 
     def __init__(self, language: str = "english") -> None:
         self.language = language
-        self._stop = _ENGLISH if language == "english" else frozenset[str]()
-        self._local = threading.local()  # a Stemmer object must not be shared by threads
+        self._known = _analyser(language)
 
     @property
     def fingerprint(self) -> str:
@@ -71,36 +78,76 @@ class Tokenizer:
 
     def words(self, text: str) -> list[str]:
         """Return the index words in order, repeated as often as they stand in the text."""
-        found: list[str] = []
-        for chunk in _chunks(text):
-            parts = [part for raw in _split(chunk) if (part := raw.casefold())]
-            whole = chunk.casefold()
-            if len(parts) > 1 or "'" in whole:
-                if whole in self._stop:
-                    continue
-                if "'" not in whole:
-                    found.append(whole)
-            found += [part for part in parts if part not in self._stop]
-            if len(found) > MAX_WORDS:
-                break
-        return self._stem(found[:MAX_WORDS])
+        return self._words(_chunks(text))
+
+    def words_and_grams(self, text: str) -> tuple[list[str], set[str]]:
+        """Return `words` and `grams` of a text that is gone through but once."""
+        if len(text) > _MAX_GRAMS:
+            return self.words(text), grams(text)
+        chunks = [*_chunks(text)]
+        return self._words(chunks), _grams(chunks)
+
+    def _words(self, chunks: Iterable[str]) -> list[str]:
+        return [*islice(chain.from_iterable(map(self._known.__getitem__, chunks)), MAX_WORDS)]
 
     def date_words(self, moment: datetime) -> list[str]:
         """Return the words a date is asked for by: year, month name and day of the month."""
-        return self.words(f"{moment.year} {_MONTHS[moment.month - 1]} {moment.day}")
+        date = (str(moment.year), _MONTHS[moment.month - 1], str(moment.day))
+        return self._words(date)
 
-    def _stem(self, words: list[str]) -> list[str]:
-        if self.language == "none":
-            return words
-        stemmer: Any = getattr(self._local, "stemmer", None)
+
+class _Kept(dict[str, tuple[str, ...]]):
+    """What a function gives for each short chunk, computed when it is first asked for."""
+
+    def __init__(self, function: Callable[[str], Iterable[str]]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, chunk: str) -> tuple[str, ...]:
+        # Interned, as most words and n-grams come from many chunks.
+        found = tuple(map(sys.intern, self._function(chunk)))
+        if len(chunk) <= _LONGEST_KEPT:
+            if len(self) >= _KEPT:
+                self.clear()  # the common ones are back soon
+            self[chunk] = found
+        return found
+
+
+@cache
+def _analyser(language: str) -> _Kept:
+    """Return the index words of each chunk in a language."""
+    stop = _ENGLISH if language == "english" else frozenset[str]()
+    stem = _stemmer(language)
+
+    def words_of(chunk: str) -> list[str]:
+        parts = [part for raw in _split(chunk) if (part := raw.casefold())]
+        whole = chunk.casefold()
+        found = []
+        if len(parts) > 1 or "'" in whole:
+            if whole in stop:
+                return []
+            if "'" not in whole:
+                found.append(whole)
+        found += [part for part in parts if part not in stop]
+        return [stem(word) if word.isalpha() else word for word in found]
+
+    return _Kept(words_of)
+
+
+def _stemmer(language: str) -> Callable[[str], str]:
+    if language == "none":
+        return str
+    local = threading.local()  # a Stemmer object must not be shared by threads
+
+    def stem(word: str) -> str:
+        stemmer: Any = getattr(local, "stemmer", None)
         if stemmer is None:
             import Stemmer
 
-            stemmer = self._local.stemmer = Stemmer.Stemmer(self.language)
-        return [
-            stem if word.isalpha() else word
-            for word, stem in zip(words, stemmer.stemWords(words), strict=True)
-        ]
+            stemmer = local.stemmer = Stemmer.Stemmer(language)
+        return str(stemmer.stemWord(word))
+
+    return stem
 
 
 def plain_words(text: str) -> list[str]:
@@ -110,8 +157,17 @@ def plain_words(text: str) -> list[str]:
 
 def grams(text: str) -> set[str]:
     """Return the n-grams of a text: pairs for Han, Kana and Hangul, trigrams elsewhere."""
+    return _grams(_chunks(text[:_MAX_GRAMS]))
+
+
+def _grams(chunks: Iterable[str]) -> set[str]:
+    return {*chain.from_iterable(map(_GRAMS.__getitem__, chunks))}
+
+
+def _grams_of(chunk: str) -> set[str]:
     found: set[str] = set()
-    for word in set(plain_words(text[: 8 * MAX_WORDS])):
+    for part in _split(chunk, camel=False):
+        word = part.casefold()
         if _CJK_RUN.fullmatch(word):
             found.add(word)
             found.update(word)
@@ -125,11 +181,16 @@ def grams(text: str) -> set[str]:
     return found
 
 
+_GRAMS: Final = _Kept(_grams_of)
+
+
 def _chunks(text: str) -> Iterator[str]:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)
-    for match in _CHUNK.finditer(text):
-        yield match.group()
+    pattern = _ASCII_CHUNK if text.isascii() else _CHUNK
+    if len(text) <= _MAX_GRAMS:
+        return iter(pattern.findall(text))
+    return (match.group() for match in pattern.finditer(text))
 
 
 def _split(chunk: str, *, camel: bool = True) -> Iterator[str]:

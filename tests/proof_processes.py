@@ -14,16 +14,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from memtier_plugin import ledger
 from memtier_plugin.bench.synthetic import Synthetic
-from memtier_plugin.errors import LedgerError
+from memtier_plugin.embedding import load_embedder
+from memtier_plugin.embedding_endpoint import EndpointEmbedder
+from memtier_plugin.errors import EndpointError, LedgerError
 from memtier_plugin.index_items import IndexItems
 from memtier_plugin.index_schema import Index
 from memtier_plugin.memory import MemTier
 from memtier_plugin.records import FactDraft, Source
+from tests.proofs import of_another_space
 
 PROJECT = "proof"
 SESSIONS = ("kitchen", "garage")
@@ -77,6 +81,57 @@ def read(home: str, until: str) -> None:
             labels[recall.label] += 1
             slowest = max(slowest, recall.ms)
     tell({"slowest_ms": round(slowest), "labels": labels})
+
+
+# -- a change of the embedding model -----------------------------------------------------------
+
+
+def embed(home: str) -> None:
+    """Make the vectors of the model that is configured now; tell each step, or why it ended."""
+    with MemTier.open(home, PROJECT) as memory:
+        try:
+            tell(asdict(memory.reembedding.run(progress=lambda *at: tell(at))))
+        except EndpointError as error:
+            tell({"left": None, "error": str(error)})
+
+
+def ask(home: str, questions: str, until: str) -> None:
+    """Ask all questions, round after round, as whoever opens the project at each round does.
+
+    Beside each recall stands a lexical one of the same moment; for each round is told how many of
+    the lines asked for were among the first ten of either, and what failed.
+    """
+    asked = json.loads(Path(questions).read_text())
+    while not Path(until).exists():
+        found: Counter[str] = Counter()
+        labels: Counter[str] = Counter()
+        slowest = 0.0
+        words = {"embedding.model": "none"}
+        with (
+            MemTier.open(home, PROJECT) as memory,
+            MemTier.open(home, PROJECT, settings=words) as lexical,
+        ):
+            # The loopback server's vectors are the shipped model's, turned: of the same cosines.
+            embedder = memory.store.embedder
+            if isinstance(embedder, EndpointEmbedder):
+                embedder = load_embedder()
+            for question, wanted in asked:
+                try:
+                    recall = memory.recall(question)
+                except Exception as error:
+                    labels[repr(error)] += 1
+                    found["failed"] += 1
+                    continue
+                labels[recall.label] += 1
+                slowest = max(slowest, recall.ms)
+                found["recalls"] += 1
+                found["found"] += wanted in [hit.id for hit in recall.hits[:10]]
+                hits = lexical.recall(question).hits[:10]
+                found["found_by_words"] += wanted in [hit.id for hit in hits]
+                checked, strange = of_another_space(recall, embedder) if embedder else (0, 0)
+                found["checked"] += checked
+                found["mixed"] += strange
+        tell({**found, "labels": labels, "slowest_ms": round(slowest)})
 
 
 # -- a rich store ------------------------------------------------------------------------------
@@ -231,9 +286,9 @@ def _die_in_write(kind: str) -> Callable[[random.Random], None]:
 
 def _die_in_transaction(chance: random.Random) -> None:
     """A transaction of the index dies with lines, postings or statistics half done."""
-    name = chance.choice(["add_entry", "set_indexed", "settle", "add_event"])
+    name = chance.choice(["add_entries", "set_indexed", "settle", "add_event"])
     whole = getattr(IndexItems, name)
-    left = chance.randint(1, 3) if name in ("add_entry", "set_indexed") else 1
+    left = chance.randint(1, 3) if name in ("add_entries", "set_indexed") else 1
 
     def part(self: IndexItems, *arguments: Any, **more: Any) -> Any:
         nonlocal left
@@ -291,4 +346,5 @@ FAULTS = {
 
 if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
-    {"write": write, "read": read, "live": live, "crash": crash}[role](*arguments)
+    roles = {"ask": ask, "crash": crash, "embed": embed, "live": live, "read": read, "write": write}
+    roles[role](*arguments)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import memtier_plugin
 from memtier_plugin import ledger
+from memtier_plugin.embedding import SHIPPED, StaticEmbedder
 from memtier_plugin.home import ledger_folders
+from memtier_plugin.hookspecs import Embedder
+from memtier_plugin.index_items import meaning_of
 from memtier_plugin.memory import MemTier
 from memtier_plugin.records import Recall
 
@@ -152,3 +157,50 @@ def bad_lines(folder: Path) -> list[tuple[str, int]]:
                 except ValueError:
                     found.append((str(path.relative_to(folder)), number))
     return sorted(found)
+
+
+def rotated_model(folder: Path, seed: int = 1) -> Path:
+    """Write the shipped model, its space turned: the same likenesses, but of no other space."""
+    import numpy as np
+
+    shipped = StaticEmbedder(SHIPPED)._table()
+    size = shipped.vectors.shape[1]
+    turn, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((size, size)))
+    turned = shipped.vectors.astype(np.float32) @ turn.astype(np.float32)
+    tensors = {"embeddings": turned.astype("<f2"), "weights": shipped.weights.astype("<f4")}
+    head, data = {}, b""
+    for name, array in tensors.items():
+        kind = {"float16": "F16", "float32": "F32"}[array.dtype.name]
+        place = [len(data), len(data) + array.nbytes]
+        head[name] = {"dtype": kind, "shape": array.shape, "data_offsets": place}
+        data += array.tobytes()
+    top = json.dumps(head).encode()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(len(top).to_bytes(8, "little") + top + data)
+    copyfile(SHIPPED / "tokenizer.json", folder / "tokenizer.json")
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def of_another_space(recall: Recall, embedder: Embedder) -> tuple[int, int]:
+    """Hold the dense signal of each hit against the cosine that a model gives, computed here.
+
+    Returns how many hits were looked at, and how many have a signal that is none of this model's.
+    The signal is the cosine divided by the largest of the query's candidates.
+    """
+    import numpy as np
+
+    hits = [hit for hit in recall.hits if hit.signals.get("dense")]
+    if not hits:
+        return 0, 0
+    pieces = [meaning_of(hit.item) for hit in hits]
+    vectors = np.asarray(embedder.encode([recall.query, *(p for parts in pieces for p in parts)]))
+    likeness = iter((vectors[1:] @ vectors[0]).tolist())
+    cosines = [max(next(likeness) for _ in parts) for parts in pieces]
+    signals = [hit.signals["dense"] for hit in hits]
+    best = max(range(len(hits)), key=signals.__getitem__)
+    unit = cosines[best] / signals[best]
+    return len(hits), sum(
+        abs(signal * unit - cosine) > 0.03  # what rounding to a byte costs, twice
+        for signal, cosine in zip(signals, cosines, strict=True)
+    )

@@ -18,18 +18,17 @@ from memtier_plugin.bench.datasets import Dataset, load_dataset
 from memtier_plugin.bench.metrics import (
     CUTOFFS,
     Outcome,
-    difference,
     latency,
+    measured,
+    ndcg_at,
     percentile,
     recall_at,
     reciprocal_rank,
     source_turns,
     summarise,
 )
-from memtier_plugin.bench.report import print_report
+from memtier_plugin.bench.report import markdown, print_report
 from memtier_plugin.bench.retrieval import run_retrieval
-from memtier_plugin.bench.scale import run_scale
-from memtier_plugin.bench.synthetic import Synthetic
 from memtier_plugin.errors import ImportFileError, SettingsError, Unsupported
 
 LINES = [
@@ -57,7 +56,7 @@ def locomo(tmp_path: Path, *asked: tuple[Any, ...], samples: int = 1) -> Path:
             for index, (speaker, text) in enumerate(lines, start=1)
         ]
     qa = [
-        {"question": question, "answer": "-", "evidence": list(evidence), "category": category}
+        {"question": question, "answer": "Ada", "evidence": list(evidence), "category": category}
         for category, question, *evidence in asked
     ]
     observation = {
@@ -288,15 +287,21 @@ def test_every_question_counts_the_same_in_all_and_by_category() -> None:
     assert summary["by_category"]["one"]["questions"] == 1
 
 
-def test_a_difference_is_what_the_variant_has_more() -> None:
-    """Losing recall is negative; what was not measured has no difference."""
-    base = summarise([Outcome(category="c", gold=frozenset("a"), ranked=("a",))])
-    variant = summarise([Outcome(category="c", gold=frozenset("a"), ranked=("x", "a"))])
-    assert difference(variant, base) == {
-        "recall@10": 0.0,
-        "recall@1": -1.0,
-        "injected_recall": None,
-    }
+def test_gain_is_discounted_by_place() -> None:
+    """A gold turn counts 1 / log2(1 + place), and all counts stand against the best order."""
+    gold = {"a", "b"}
+    assert ndcg_at(("a", "b", "x"), gold, 4) == 1.0
+    assert ndcg_at(("x", "a"), gold, 4) == pytest.approx(0.6309 / 1.6309, abs=1e-4)
+    assert ndcg_at(("x", "y", "z", "v", "a"), gold, 4) == 0.0
+
+
+def test_a_question_without_evidence_counts_for_answers_only() -> None:
+    """What has no gold turn has no recall, and no mean includes it."""
+    found = Outcome(id="q1", category="c", gold=frozenset("a"), ranked=("a",))
+    nothing = Outcome(id="q2", category="c", gold=frozenset(), ranked=("a",), injected=frozenset())
+    assert measured(nothing)["recall"] is measured(nothing)["injected_recall"] is None
+    assert summarise([found, nothing])["recall"]["1"] == 1.0
+    assert summarise([found, nothing])["by_category"]["c"]["questions"] == 1
 
 
 def test_the_plain_baseline_takes_words_as_they_stand(tmp_path: Path) -> None:
@@ -335,9 +340,12 @@ KEYS = {
     "questions",
     "skipped",
     "unresolved",
+    "facts_stored",
+    "reader",
     "recall",
     "hit",
     "all",
+    "ndcg",
     "mrr",
     "injected_recall",
     "injected_tokens",
@@ -347,6 +355,8 @@ KEYS = {
     "peak_rss_mb",
     "version",
     "settings",
+    "fingerprint",
+    "per_question",
 }
 
 
@@ -391,7 +401,7 @@ def test_facts_of_a_data_set_that_has_none_are_refused(tmp_path: Path) -> None:
     """LongMemEval states no facts; an unknown choice is named."""
     with pytest.raises(Unsupported, match="longmemeval states no facts of its own"):
         run_retrieval("longmemeval", longmemeval(tmp_path), facts="dataset")
-    with pytest.raises(Unsupported, match="facts 'some'; one of: none, dataset"):
+    with pytest.raises(Unsupported, match="facts 'some'; one of: none, dataset, extracted"):
         run_retrieval("longmemeval", longmemeval(tmp_path), facts="some")
 
 
@@ -409,6 +419,47 @@ def test_a_limit_keeps_the_first_questions(tmp_path: Path) -> None:
     assert (report["questions"], report["ingest"]["turns"]) == (2, 7)
 
 
+def test_a_sample_has_of_each_category_its_share(tmp_path: Path) -> None:
+    """Half of the questions are half of each category, in their order, the same each time."""
+    asked = [(category, f"Question {n}?", "D1:1") for n in range(8) for category in (1, 4)]
+    path = locomo(tmp_path, *asked)
+    reports = [run_retrieval("locomo", path, baseline="bm25", sample=8) for _ in range(2)]
+    first, again = ([one["id"] for one in report["per_question"]] for report in reports)
+    assert first == again == sorted(first, key=lambda name: int(name.rpartition("/")[2]))
+    counts = {name: row["questions"] for name, row in reports[0]["by_category"].items()}
+    assert counts == {"multi-hop": 4, "single-hop": 4}
+    everything = run_retrieval("locomo", path, baseline="bm25", sample=99)
+    assert everything["questions"] == len(asked)
+
+
+def test_a_data_set_without_evidence_is_refused(tmp_path: Path) -> None:
+    """There is nothing to look for when no question names a turn."""
+    with pytest.raises(ImportFileError, match="no question of locomo names a turn"):
+        run_retrieval("locomo", locomo(tmp_path, (1, "?", "D9:9")))
+
+
+def test_facts_can_be_extracted_first(tmp_path: Path) -> None:
+    """With `facts=extracted` a consolidation runs before the questions; the facts are counted."""
+    path = longmemeval(tmp_path)
+    item = json.loads(path.read_text())[0]
+    item["haystack_sessions"][1][0]["content"] = "I live in Aarhus. I play the cello."
+    path.write_text(json.dumps([item]))
+    assert run_retrieval("longmemeval", path, facts="extracted")["facts_stored"] > 0
+    assert run_retrieval("longmemeval", path)["facts_stored"] == 0
+
+
+def test_every_question_has_its_own_figures(tmp_path: Path) -> None:
+    """The means of what stands under `per_question` are the figures of the whole."""
+    report = run_retrieval("locomo", locomo(tmp_path, *ASKED))
+    rows = report["per_question"]
+    assert [row["id"] for row in rows] == ["s0/0", "s0/1", "s0/2", "s0/3"]
+    for k, share in report["recall"].items():
+        assert share == pytest.approx(sum(row["recall"][k] for row in rows) / 4, abs=1e-4)
+    assert report["mrr"] == pytest.approx(sum(row["mrr"] for row in rows) / 4, abs=1e-4)
+    injected = sum(row["injected_recall"] for row in rows) / 4
+    assert report["injected_recall"] == pytest.approx(injected, abs=1e-4)
+
+
 def test_a_baseline_reports_the_same_keys(tmp_path: Path) -> None:
     """A baseline injects nothing and has no settings; it is named as the profile."""
     report = run_retrieval("locomo", locomo(tmp_path, *ASKED), baseline="bm25-stem")
@@ -416,21 +467,6 @@ def test_a_baseline_reports_the_same_keys(tmp_path: Path) -> None:
     assert (report["profile"], report["settings"]) == ("bm25-stem", {})
     assert (report["injected_recall"], report["injected_tokens"]) == (None, None)
     assert report["recall"]["10"] == 1.0
-
-
-def test_an_ablation_has_a_row_for_each_weight(tmp_path: Path) -> None:
-    """Each row asks again with one weight at 0, on what was ingested once."""
-    path = locomo(tmp_path, *ASKED)
-    report = run_retrieval("locomo", path, overrides={"retrieval.weights.user": 0.0}, ablate=True)
-    weights = {
-        key
-        for key, value in report["settings"].items()
-        if key.startswith("retrieval.weights.") and value
-    }
-    assert {row["without"] for row in report["ablation"]} == weights
-    assert "retrieval.weights.user" not in weights
-    assert report["ingest"]["turns"] == 7
-    assert set(report["ablation"][0]["difference"]) == {"recall@10", "recall@1", "injected_recall"}
 
 
 def test_progress_ends_with_everything_done(tmp_path: Path) -> None:
@@ -444,37 +480,30 @@ def test_progress_ends_with_everything_done(tmp_path: Path) -> None:
     assert heard == {"ingest": (14, 14), "ask": (8, 8)}
 
 
-def test_the_made_up_store_is_the_same_for_the_same_seed() -> None:
-    """Two generators with one seed say and ask the same; another seed does not."""
-    first, same, other = (Synthetic(seed) for seed in (1, 1, 2))
-    session = next(first.sessions())
-    assert session == next(same.sessions()) != next(other.sessions())
-    text = session.messages[1].content
-    assert first.question(text) == same.question(text)
-
-
-def test_scale_measures_a_store_in_a_fresh_process(tmp_path: Path) -> None:
-    """The entries are shared among the agents; costs are counted and the files are measured."""
-    report = run_scale(entries=60, recalls=5, agents=2)
-    (size,) = json.loads(json.dumps(report))["sizes"]
-    assert (size["entries"], size["ingest"]["turns"]) == (60, 60)
-    assert size["postings"]["max"] >= size["postings"]["mean"] > 0
-    assert {"import_ms", "open_ms", "first_recall_ms", "last_recall_ms"} <= set(size)
-    assert {"episodic", "index"} <= set(size["files_mb"])
-
-
 def test_reports_are_shown_as_tables(tmp_path: Path) -> None:
-    """A person sees the figures of a run, of an ablation, of a baseline and of the scale."""
+    """A person sees the figures of a run, and of a baseline."""
     from rich.console import Console
 
     path = locomo(tmp_path, *ASKED)
     console = Console(file=io.StringIO(), width=140)
     for report in (
-        run_retrieval("locomo", path, ablate=True),
+        run_retrieval("locomo", path),
         run_retrieval("locomo", path, baseline="bm25"),
-        run_scale(entries=20, recalls=2),
     ):
         print_report(report, console)
     shown = console.file.getvalue()
-    for words in ("4 questions", "multi-hop", "injected recall", "without", "bm25", "first recall"):
+    for words in ("4 questions", "multi-hop", "injected recall", "bm25"):
         assert words in shown
+
+
+def test_markdown_has_the_rows_of_the_console(tmp_path: Path) -> None:
+    """Every cell of a table that a console shows stands in the Markdown, one row a line."""
+    report = run_retrieval("locomo", locomo(tmp_path, *ASKED))
+    lines = markdown(report).splitlines()
+    assert lines[0] == "# memtier bench: locomo"
+    head = next(number for number, line in enumerate(lines) if line.startswith("|  | @1 | @2 |"))
+    assert lines[head + 1] == "| :-- |" + " --: |" * 10
+    recall = " | ".join(f"{share:.3f}" for share in report["recall"].values())
+    assert lines[head + 2].startswith(f"| recall | {recall} | {report['mrr']:.3f} |")
+    named = {line.split(" | ")[0] for line in lines[head:]}
+    assert {f"| {category}" for category in report["by_category"]} <= named

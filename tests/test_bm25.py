@@ -97,20 +97,19 @@ def test_cap_reads_the_rarest_first_and_fill_completes(
     order = sorted((term for term in terms if df[term]), key=lambda term: (df[term], term))
     whole = indexed.reader.match(indexed.scopes, terms, ALL)
     match = indexed.reader.match(indexed.scopes, terms, cap)
-    assert match.postings == min(cap, sum(df.values())) == sum(map(len, match.tfs.values()))
+    assert match.postings == min(cap, sum(df.values())) == sum(map(len, match.rows.values()))
     assert match.idfs == whole.idfs
 
     read = 0
     for term in order:
-        rows = [row for row in match.tfs if term in match.tfs[row]]
-        newest = sorted((row for row in whole.tfs if term in whole.tfs[row]), reverse=True)
-        assert sorted(rows, reverse=True) == newest[: max(0, cap - read)]
+        newest = sorted(whole.rows[term], reverse=True)
+        assert sorted(match.rows[term], reverse=True) == newest[: max(0, cap - read)]
         assert (term in match.left_out) == (read + df[term] > cap)
         read += df[term]
 
     chosen = indexed.rows[::2]
     filled = indexed.reader.fill(match, indexed.scopes, chosen)
-    assert match.postings == sum(map(len, match.tfs.values())) == min(cap, read) + filled
+    assert match.postings == sum(map(len, match.rows.values())) == min(cap, read) + filled
     exact, scores = whole.scores(), match.scores()
     for row in chosen:
         assert scores.get(row, 0.0) == pytest.approx(exact.get(row, 0.0), abs=1e-12)

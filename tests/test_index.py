@@ -261,7 +261,7 @@ def test_bounded_catch_up_is_labelled(home: Path) -> None:
                 file.write(new.replace(b'"run_id": "', b'"run_id": "%d' % number))
         first = memory.recall("fox")
         assert first.label == "degraded: index behind"
-        while (recall := memory.recall("fox")).label != "lexical":
+        while (recall := memory.recall("fox")).label != "hybrid":
             assert recall.label == "degraded: index behind"
         assert memory.status()["index"]["behind"] == []
 

@@ -10,7 +10,8 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from memtier_plugin import ledger
 from memtier_plugin.errors import LedgerError, MessageError, NotFound, Paused
 from memtier_plugin.extraction import extract
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import Entry, Fact, FactDraft, Source, ToolCall
+from memtier_plugin.records import Entry, Fact, FactDraft, Message, Source, ToolCall
+from memtier_plugin.settings_keys import Weights
+from memtier_plugin.transcripts import Session, Turn
 
 Day = Callable[..., datetime]
 ROOT = Path(__file__).parents[1]
@@ -356,7 +359,7 @@ def test_late_recall_serves_what_is_ready(home: Path) -> None:
         recall = memory.recall("fox", deadline_ms=0)
         assert recall.label == "degraded: deadline"
         assert texts(recall.injected) == ["the fox sleeps"]
-        assert memory.recall("fox", deadline_ms=60_000).label == "lexical"
+        assert memory.recall("fox", deadline_ms=60_000).label == "hybrid"
 
 
 def test_acknowledged_run_is_visible_while_the_index_is_locked(home: Path) -> None:
@@ -369,7 +372,7 @@ def test_acknowledged_run_is_visible_while_the_index_is_locked(home: Path) -> No
             assert recall.label == "degraded: index locked"
             assert {entry.id} < {hit.id for hit in recall.injected}
             assert "the new fox" in recall.text
-        assert memory.recall("new fox").label == "lexical"
+        assert memory.recall("new fox").label == "hybrid"
         assert len(memory.recall("fox").hits) == 2
 
 
@@ -390,15 +393,51 @@ def test_locked_ledger(home: Path) -> None:
         say(memory, "the fox sleeps", run_id="r1")
         folder = memory.folder / "episodic" / "main"
         before = ledgers(memory)
-        with ledger.locked(folder / ".lock", 1.0):
-            from memtier_plugin.records import Run
-
-            with pytest.raises(LedgerError, match="stayed locked"):
-                memory.store.add_entries(
-                    Run(agent="main", session="s", run="r2"), [], memory._clock,
-                    tainted=False, timeout=0.1,
-                )  # fmt: skip
+        locked = ledger.locked(folder / ".lock", 1.0)
+        with locked, pytest.raises(LedgerError, match="stayed locked"):
+            memory.store.add_entries("main", [], memory._clock, timeout=0.1)
         assert ledgers(memory) == before
+
+
+def test_sessions_are_recorded_as_their_runs(home: Path) -> None:
+    """Recording sessions at once writes what recording each run does, and again nothing new."""
+    when = datetime(2026, 1, 5, tzinfo=UTC)
+    sessions = [
+        Session(
+            session_id=f"s{number % 3}",  # one session may come in parts
+            observed_at=when + timedelta(hours=number),
+            turns=tuple(
+                Turn(id=f"{turn}", run_id=f"r{number}", message=Message(role=role, content=text))
+                for turn, (role, text) in enumerate(
+                    [("user", f"is fox {number} red?"), ("assistant", ""), ("assistant", "yes")]
+                )
+            ),
+        )
+        for number in range(530)
+    ]
+    with MemTier.open(home, "one") as one, MemTier.open(home, "other") as other:
+        apart = [
+            entry
+            for session in sessions
+            for run in session.runs
+            for entry in one.record(
+                run.messages, session_id=session.session_id, run_id=run.run_id,
+                observed_at=session.observed_at,
+            )
+        ]  # fmt: skip
+        groups = [*other.record_sessions(iter(sessions))]
+        together = [entry for group in groups for entry in group]
+        assert len(groups) > 1
+
+        def said(entry: Entry) -> dict[str, Any]:
+            return entry.to_json() | {"id": None, "timestamp": None, "project": None}
+
+        assert len(together) == 2 * len(sessions)
+        assert [*map(said, together)] == [*map(said, apart)] == [*map(said, other.entries())]
+        assert [entry for group in other.record_sessions(sessions) for entry in group] == []
+        (other.folder / "OFF").write_text("")
+        with pytest.raises(Paused):
+            other.record_sessions(sessions)
 
 
 def test_at_decides_what_is_old(home: Path, day: Day) -> None:
@@ -527,7 +566,7 @@ def test_explain(home: Path) -> None:
         recall = memory.recall(query, purpose="inject", run_id="run", k=1)
         memory.end_run(tool_run("red barn", ok=True), session_id="now", run_id="run")
         told = memory.explain(recall.id)
-        assert (told["query"], told["label"]) == (query, "lexical")
+        assert (told["query"], told["label"]) == (query, "hybrid")
         [hit] = told["injected"]
         assert (hit["id"], hit["text"]) == (used.id, used.content)
         assert (hit["weight_then"], hit["weight_now"]) == (0.0, pytest.approx(0.1))
@@ -536,7 +575,7 @@ def test_explain(home: Path) -> None:
         assert (hit["file"], hit["line"]) == (recall.hits[0].sources[0].file, 1)
         assert [near["id"] for near in told["near_misses"]] == [missed.id]
         assert [credit["item"] for credit in told["credits"]] == [used.id]
-        assert (told["postings"], told["vectors"]) == (recall.postings, 0)
+        assert (told["postings"], told["vectors"]) == (recall.postings, recall.vectors)
         with pytest.raises(NotFound, match="has no recall 'nothing'"):
             memory.explain("nothing")
 
@@ -902,13 +941,7 @@ def test_project_must_exist(home: Path) -> None:
 
 # -- ranking --------------------------------------------------------------------------------------
 
-SIGNALS = tuple(
-    f"retrieval.weights.{name}"
-    for name in (
-        "words", "grams", "previous", "next", "window", "speaker", "user", "session", "source",
-        "dense", "decay", "weight", "tier",
-    )
-)  # fmt: skip
+SIGNALS = tuple(f"retrieval.weights.{signal.name}" for signal in fields(Weights))
 
 
 def ranked(home: Path, query: str, at: datetime, **weights: float) -> list[str]:
@@ -930,7 +963,7 @@ def test_decay_by_itself(home: Path, day: Day) -> None:
 
 def test_weight_by_itself(home: Path, day: Day) -> None:
     """Of two lines that match alike the one that helped comes first because of that alone."""
-    with MemTier.open(home) as memory:
+    with MemTier.open(home, settings={"embedding.model": "none"}) as memory:
         say(memory, "fox red barn", session_id="s1", observed_at=day(0))
         say(memory, "fox old mill", session_id="s2", observed_at=day(0))
         assert texts(memory.recall("fox", at=day(1)).hits)[0] == "fox red barn"

@@ -148,6 +148,9 @@ def test_wheel_and_sdist(built: Path) -> None:
         if top != ROOT or path.relative_to(ROOT).parts[0] in ("hooks", "daemon", "config")
     }
     data = {"memtier_plugin/py.typed", "memtier_plugin/config/memtier.yaml"}
+    questions = (ROOT / "memtier_plugin" / "bench" / "questions").glob("*.yaml")
+    data |= {f"memtier_plugin/bench/questions/{path.name}" for path in questions}
+    data |= {f"memtier_plugin/bench/words/{name}" for name in ("words.txt.gz", "LICENSE")}
     shipped = {name for name in names if not name.startswith(info)}
     assert shipped >= expected | data
     (sdist,) = built.glob("*.tar.gz")

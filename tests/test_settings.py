@@ -27,7 +27,7 @@ from memtier_plugin.settings import (
     project_for,
     provenance,
 )
-from memtier_plugin.settings_keys import AgentRights, Key, Language, keys
+from memtier_plugin.settings_keys import AgentRights, Endpoint, Key, Language, keys
 
 DOCUMENTED = Path(__file__).parents[1] / "config" / "memtier.yaml"
 WORKSPACE_KEYS = ("project", "language", "retrieval.k", "retrieval.token_budget")
@@ -78,9 +78,22 @@ def values(key: Key) -> st.SearchStrategy[Any]:
     return st.floats(key.low, key.high)
 
 
-ONE_VALUED = {".".join(path): key for path, key in keys().items() if key.default is not None}
+ONE_VALUED = {
+    ".".join(path): key
+    for path, key in keys().items()
+    if key.default is not None and path[0] != "endpoints"  # these come whole, below
+}
 CHOICES = st.fixed_dictionaries({}, optional={n: values(k) for n, k in ONE_VALUED.items()})
 AGENTS = st.dictionaries(st.text(min_size=1), st.builds(AgentRights, read_all=st.booleans()))
+ENDPOINTS = st.dictionaries(
+    st.text(min_size=1),
+    st.builds(
+        Endpoint,
+        base_url=st.sampled_from(["http://127.0.0.1:8080/v1", "https://[::1]/v1", "https://a.b"]),
+        timeout_s=st.floats(0.1, 3600),
+        price_per_million_tokens=st.floats(0, 100),
+    ),
+)
 
 
 def test_documented_defaults(home: Path, write: Write) -> None:
@@ -440,13 +453,17 @@ def test_odd_workspace(home: Path) -> None:
             project_for(home, Path(name))
 
 
-@given(CHOICES, AGENTS)
+@given(CHOICES, AGENTS, ENDPOINTS)
 def test_settings_reload(
-    tmp_path_factory: pytest.TempPathFactory, chosen: dict[str, Any], agents: dict[str, Any]
+    tmp_path_factory: pytest.TempPathFactory,
+    chosen: dict[str, Any],
+    agents: dict[str, Any],
+    endpoints: dict[str, Any],
 ) -> None:
     """What was loaded, dumped as YAML or as dotted keys, loads equal."""
     home = tmp_path_factory.mktemp("reload")
-    settings = dataclasses.replace(load_settings(home, "p", None, chosen), agents=agents)
+    settings = load_settings(home, "p", None, chosen)
+    settings = dataclasses.replace(settings, agents=agents, endpoints=endpoints)
     plain = dataclasses.asdict(settings)
     plain["redaction"]["allow"] = list(settings.redaction.allow)
     plain["facts"]["single_valued"] = list(settings.facts.single_valued)
@@ -481,3 +498,44 @@ def test_any_file_loads_or_is_refused(tmp_path_factory: pytest.TempPathFactory, 
             read()
         except SettingsError as error:
             assert str(home) in str(error)
+
+
+def test_endpoints_are_the_users(home: Path, repo: Path, write: Write) -> None:
+    """Where texts and keys go is set in config.yaml only: by no project, workspace or variable."""
+    config = "endpoints:\n  local: {base_url: http://127.0.0.1:8080/v1, key_env: MY_KEY}\n"
+    write("home/config.yaml", config)
+    settings = load_settings(home, "p")
+    assert settings.endpoints["local"].key_env == "MY_KEY"
+    assert settings.endpoints["local"].base_url == "http://127.0.0.1:8080/v1"
+    write("home/projects/p/project.yaml", config.replace("8080", "6666"))
+    assert "project.yaml:2: 'endpoints.local.base_url' can be set only in the home's" in refusal(
+        home, "p"
+    )
+    write("code/shop/.memtier.yaml", config)
+    assert "a workspace file may not set 'endpoints.local.base_url'" in refusal(home, "q", repo)
+    env = {"MEMTIER_ENDPOINTS__LOCAL__BASE_URL": "http://evil.example/v1"}
+    assert "unknown key" in refusal(home, "q", None, None, env)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://a/v1",
+        "localhost:8080",
+        "http://",
+        "http://me:secret@a/v1",
+        "http://a/v1?key=x",
+        7,
+    ],
+)
+def test_endpoint_addresses(home: Path, url: object) -> None:
+    """An endpoint has an http address that holds no key, and says what is expected instead."""
+    text = refusal(home, "p", None, {"endpoints": {"x": {"base_url": url}}})
+    assert "expected an address such as https://host/v1, without a key" in text
+
+
+def test_endpoint_without_address(home: Path, write: Write) -> None:
+    """An endpoint without an address is an error that names file, line and what is missing."""
+    write("home/config.yaml", "endpoints:\n  local:\n    timeout_s: 3\n")
+    assert "config.yaml:3: endpoints.local lacks its base_url" in refusal(home, "p")

@@ -1,17 +1,17 @@
-"""The paper's weight learning (MemTier 4.4): a gradient that is one, and a script that runs."""
+"""The paper's weight learning (MemTier 4.4): a gradient that is one, and a run."""
 
 from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from memtier_plugin.bench.learning import run_learning
+from memtier_plugin.bench.reading import Reader
 from memtier_plugin.bench.weight_learning import (
     CLIP,
     Episode,
@@ -22,8 +22,9 @@ from memtier_plugin.bench.weight_learning import (
     objective,
     ratio,
 )
+from memtier_plugin.errors import Unsupported
+from tests.loopback import Loopback
 
-ROOT = Path(__file__).parents[1]
 WEIGHT = st.floats(0.05, 0.5)
 EPISODE = st.builds(Episode, st.tuples(WEIGHT, WEIGHT), st.sampled_from([-1.0, 1.0]))
 
@@ -80,41 +81,55 @@ def test_equal_rewards_teach_nothing(rewards: list[float]) -> None:
         learned([0.3], [Episode((0.3,), reward) for reward in rewards], random.Random(1))
 
 
-def run_script(data: Path) -> subprocess.CompletedProcess[str]:
-    """Run the script in the checkout."""
-    script = ROOT / "scripts" / "learn_paper_weights.py"
-    code = (
-        "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], None, '__main__')"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code, str(script), "--data", str(data)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-def test_script(tmp_path: Path) -> None:
-    """The script tells of every weight what it learned, and stops where nothing can be learned."""
+def shelves(tmp_path: Path, questions: int) -> Path:
+    """Write a LoCoMo file of what is on which shelf, with so many questions."""
     said = [f"{what} is on the {where} shelf" for what in ("Tea", "Rice") for where in "ABCDEFG"]
     turns = [
         {"speaker": "Ada", "dia_id": f"D1:{n}", "text": text} for n, text in enumerate(said, 1)
     ]
-    asked = [("Where is tea?", "D1:1"), ("Where is rice?", "D1:8"), ("Who sings?", "D1:14")]
-    qa = [
-        {"question": question, "answer": "-", "evidence": [turn], "category": 4}
-        for question, turn in asked
+    asked = [
+        ("Where is tea?", "D1:1", "A shelf"),
+        ("Where is rice?", "D1:8", "A shelf"),
+        ("Who sings?", "D1:14", "nobody"),
     ]
-    conversation = {"session_1_date_time": "1:56 pm on 1 May, 2024", "session_1": turns}
-    observation = {"session_1_observation": {"Ada": [["Ada has tea.", "D1:1"]]}}
-    sample = {"sample_id": "s", "conversation": conversation, "observation": observation}
+    sample = {
+        "sample_id": "s",
+        "conversation": {"session_1_date_time": "1:56 pm on 1 May, 2024", "session_1": turns},
+        "observation": {"session_1_observation": {"Ada": [["Ada has tea.", "D1:1"]]}},
+        "qa": [
+            {"question": question, "answer": answer, "evidence": [turn], "category": 4}
+            for question, turn, answer in asked[:questions]
+        ],
+    }
     data = tmp_path / "locomo.json"
-    data.write_text(json.dumps([{**sample, "qa": qa}]))
-    done = run_script(data)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines[1:5]] == ["bm25", "decay", "cw", "tier"]
-    assert lines[5].endswith("of 3 questions")
-    data.write_text(json.dumps([{**sample, "qa": qa[:1]}]))
-    stopped = run_script(data)
-    assert stopped.returncode == 1
-    assert "rewards are equal" in stopped.stderr
-    assert "Traceback" not in stopped.stderr
+    data.write_text(json.dumps([sample]))
+    return data
+
+
+def test_weights_are_learned_from_what_is_injected(tmp_path: Path) -> None:
+    """Every weight but the semantic one is told before and after; the same each time."""
+    data = shelves(tmp_path, 3)
+    report, again = (run_learning("locomo", data, "dataset") for _ in range(2))
+    assert [row["name"] for row in report["weights"]] == ["bm25", "decay", "cw", "tier"]
+    for when in ("before", "after"):
+        assert sum(row[when] for row in report["weights"]) == pytest.approx(1, abs=1e-3)
+    assert 0 < report["rewarded"] < report["questions"] == 3
+    assert report["weights"] == again["weights"]
+    spread = {row["name"]: row["spread"] for row in report["weights"]}
+    assert spread["cw"] == 0  # nothing has been credited yet
+
+
+def test_a_reader_can_be_what_rewards(tmp_path: Path) -> None:
+    """With a reader a question is rewarded when its answer is right by soft exact match (eq. 4)."""
+    with Loopback() as server:
+        reader = Reader(server.base_url, "m")
+        report = run_learning("locomo", shelves(tmp_path, 3), reader=reader)
+    assert report["reader"] == "m"
+    # The extractive reader quotes a shelf; nobody sings, so that one question is never right.
+    assert report["right_before"] in (1, 2)
+
+
+def test_nothing_is_learned_from_equal_rewards(tmp_path: Path) -> None:
+    """The command says why it learned nothing, and what to do."""
+    with pytest.raises(Unsupported, match="all 1 rewards are equal, so every advantage is 0"):
+        run_learning("locomo", shelves(tmp_path, 1), "dataset")

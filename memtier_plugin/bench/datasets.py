@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.errors import ImportFileError
+from memtier_plugin.errors import ImportFileError, Unsupported
 from memtier_plugin.importing import (
     locomo_sessions,
     longmemeval_date,
@@ -29,13 +29,14 @@ _DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question, the ids of the turns that answer it, and when it is asked."""
+    """A question, the ids of the turns that answer it, when it is asked, and the short answer."""
 
     id: str
     text: str
     category: str
     gold: frozenset[str]
     at: datetime | None
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,20 +89,30 @@ class _Tally:
         return gold
 
 
-def load_dataset(name: str, path: Path) -> Dataset:
+def load_dataset(name: str, path: Path, *, answered: bool = False) -> Dataset:
     """Read a data set from its authors' files.
 
     Args:
         name: one of `LOADERS`.
         path: LoCoMo and LongMemEval: the JSON file. BEAM: the folder that holds `N/chat.json`.
+        answered: keep a question without gold turns if it has an answer to compare with.
 
     Raises:
         ImportFileError: no such data set, or the files are not as published.
+        Unsupported: answers are wanted of a data set that has no short ones.
     """
     if name not in LOADERS:
         raise ImportFileError(f"unknown data set {name!r}; one of: {', '.join(LOADERS)}")
+    if answered and name == "beam":
+        raise Unsupported(
+            "beam has no short answers to compare with (its authors grade by rubrics and a judge); "
+            "a reader can be measured on: locomo, longmemeval"
+        )
     tally = _Tally()
-    conversations = tuple(LOADERS[name](path, tally))
+    conversations = tuple(
+        replace(c, questions=tuple(q for q in c.questions if q.gold or (answered and q.answer)))
+        for c in LOADERS[name](path, tally)
+    )
     if not conversations:
         raise ImportFileError(f"{path}: expected conversations of {name}, found none")
     return Dataset(
@@ -134,12 +145,16 @@ def _locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
             category = _LOCOMO_CATEGORIES.get(field(asked, "category", int, spot))
             if category is None:
                 continue
-            gold = tally.gold(_dialogue_ids(field(asked, "evidence", list, spot)), known)
-            if gold:
-                text = field(asked, "question", str, spot)
-                questions.append(
-                    Question(id=f"{name}/{number}", text=text, category=category, gold=gold, at=at)
+            questions.append(
+                Question(
+                    id=f"{name}/{number}",
+                    text=field(asked, "question", str, spot),
+                    category=category,
+                    gold=tally.gold(_dialogue_ids(field(asked, "evidence", list, spot)), known),
+                    at=at,
+                    answer=_answer(asked),
                 )
+            )
         yield Conversation(
             id=name,
             sessions=sessions,
@@ -186,11 +201,8 @@ def _beam(path: Path, tally: _Tally) -> Iterator[Conversation]:
                 spot = f"{probes}: {category}[{number}]"
                 text = field(probe, "question", str, spot)
                 gold = tally.gold(_flat(probe.get("source_chat_ids")), known)
-                if gold:
-                    key = f"{name}/{category}/{number}"
-                    questions.append(
-                        Question(id=key, text=text, category=category, gold=gold, at=at)
-                    )
+                key = f"{name}/{category}/{number}"
+                questions.append(Question(id=key, text=text, category=category, gold=gold, at=at))
         yield Conversation(id=name, sessions=sessions, questions=tuple(questions))
 
 
@@ -236,23 +248,30 @@ def _longmemeval(path: Path, tally: _Tally) -> Iterator[Conversation]:
         name = field(item, "question_id", str, place)
         sessions = tuple(longmemeval_sessions(item, place))
         known = {turn.id: turn for session in sessions for turn in session.turns}
-        gold = tally.gold(_answers(item, place), known)
+        gold = tally.gold(_marked(item, place), known)
         question = Question(
             id=name,
             text=field(item, "question", str, place),
             category=field(item, "question_type", str, place),
             gold=gold,
             at=longmemeval_date(field(item, "question_date", str, place), place),
+            answer=_answer(item),
         )
-        yield Conversation(id=name, sessions=sessions, questions=(question,) if gold else ())
+        yield Conversation(id=name, sessions=sessions, questions=(question,))
 
 
-def _answers(item: Any, place: str) -> Iterator[str]:
+def _marked(item: Any, place: str) -> Iterator[str]:
     """Yield the turns marked `has_answer` in the sessions that hold the answer."""
     holding = set(field(item, "answer_session_ids", list, place))
     for name, turns in zip(item["haystack_session_ids"], item["haystack_sessions"], strict=True):
         if name in holding:
             yield from (f"{name}:{i}" for i, turn in enumerate(turns) if turn.get("has_answer"))
+
+
+def _answer(record: Mapping[str, Any]) -> str | None:
+    """Return the short answer; some are bare numbers."""
+    answer = record.get("answer")
+    return None if answer is None else str(answer)
 
 
 LOADERS: Final[Mapping[str, Callable[[Path, _Tally], Iterator[Conversation]]]] = {

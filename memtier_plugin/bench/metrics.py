@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-CUTOFFS: Final = (1, 2, 5, 10, 20, 50)
+from memtier_plugin.bench.answers import Answer, summarised
+
+CUTOFFS: Final = (1, 2, 4, 5, 10, 20, 50)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one question brought; what is not measured (a baseline injects nothing) is None."""
+    """What one question brought; what is not measured (a baseline injects nothing) is None.
 
+    ``answers`` has a reader's answer under each condition, where one was asked.
+    """
+
+    id: str = ""
     category: str
     gold: frozenset[str]
     ranked: tuple[str, ...]
     injected: frozenset[str] | None = None
     tokens: int | None = None
     seconds: float = 0.0
+    answers: Mapping[str, Answer] = field(default_factory=dict)
 
 
 def source_turns(hits: Iterable[Iterable[str]]) -> tuple[str, ...]:
@@ -41,6 +48,16 @@ def reciprocal_rank(ranked: Sequence[str], gold: Collection[str]) -> float:
     return next((1 / place for place, turn in enumerate(ranked, 1) if turn in gold), 0.0)
 
 
+def ndcg_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
+    """Return the discounted gain of the gold turns among the first k, over that of the best order.
+
+    A turn is gold or not (Järvelin and Kekäläinen 2002, with binary relevance).
+    """
+    gain = sum(1 / math.log2(place + 1) for place, t in enumerate(ranked[:k], 1) if t in gold)
+    best = sum(1 / math.log2(place + 1) for place in range(1, min(k, len(gold)) + 1))
+    return gain / best
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the nearest-rank percentile: the smallest value that `share` of all do not exceed."""
     if not values:
@@ -54,50 +71,72 @@ def latency(seconds: Sequence[float]) -> dict[str, float]:
     return {name: round(1000 * percentile(seconds, s), 3) for name, s in shares.items()}
 
 
+def measured(outcome: Outcome) -> dict[str, Any]:
+    """Return the figures of one question; those of the ranking are None where nothing is gold."""
+    gold, ranked, injected = outcome.gold, outcome.ranked, outcome.injected
+    found: dict[str, Any] = {
+        "id": outcome.id,
+        "category": outcome.category,
+        "recall": {str(k): round(recall_at(ranked, gold, k), 6) for k in CUTOFFS} if gold else None,
+        "ndcg": {str(k): round(ndcg_at(ranked, gold, k), 6) for k in CUTOFFS} if gold else None,
+        "mrr": round(reciprocal_rank(ranked, gold), 6) if gold else None,
+        "injected_recall": None,
+    }
+    if gold and injected is not None:
+        share = recall_at(tuple(injected), gold, len(injected))
+        found["injected_recall"] = round(share, 6)
+    if outcome.answers:
+        found["answers"] = {
+            condition: {
+                "text": answer.text,
+                "soft_em": float(answer.soft_em),
+                "soft_em_tokens": float(answer.soft_em_tokens),
+                "f1": round(answer.f1, 6),
+            }
+            for condition, answer in outcome.answers.items()
+        }
+    return found
+
+
 def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return the means over the questions, each counting the same, in all and by category."""
-    by_category: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_category.setdefault(outcome.category, []).append(outcome)
+    """Return the means over the questions, each counting the same, in all and by category.
+
+    A question without gold turns counts for the answers only, which are there if any was given.
+    """
+    by_category: dict[str, list[dict[str, Any]]] = {}
+    every = [measured(outcome) for outcome in outcomes if outcome.gold]
+    for one in every:
+        by_category.setdefault(one["category"], []).append(one)
     tokens = [outcome.tokens for outcome in outcomes if outcome.tokens is not None]
-    return {
-        **_means(outcomes),
+    summary = {
+        **_means(every),
         "injected_tokens": _mean(tokens) if tokens else None,
         "by_category": {
             name: {"questions": len(group), **_means(group)}
             for name, group in sorted(by_category.items())
         },
     }
+    answers: dict[str, list[tuple[str, Answer]]] = {}
+    for outcome in outcomes:
+        for condition, answer in outcome.answers.items():
+            answers.setdefault(condition, []).append((outcome.category, answer))
+    if answers:
+        summary["answers"] = {name: summarised(given) for name, given in answers.items()}
+    return summary
 
 
-def _means(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    injected = [
-        recall_at(tuple(o.injected), o.gold, len(o.injected))
-        for o in outcomes
-        if o.injected is not None
-    ]
-    shares = {k: [recall_at(o.ranked, o.gold, k) for o in outcomes] for k in CUTOFFS}
+def _means(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    injected = [one["injected_recall"] for one in every if one["injected_recall"] is not None]
+    shares = {str(k): [one["recall"][str(k)] for one in every] for k in CUTOFFS}
     return {
-        "recall": {str(k): _mean(values) for k, values in shares.items()},
-        "hit": {str(k): _mean([value > 0 for value in values]) for k, values in shares.items()},
-        "all": {str(k): _mean([value == 1 for value in values]) for k, values in shares.items()},
-        "mrr": _mean([reciprocal_rank(o.ranked, o.gold) for o in outcomes]),
+        "recall": {k: _mean(values) for k, values in shares.items()},
+        "hit": {k: _mean([value > 0 for value in values]) for k, values in shares.items()},
+        "all": {k: _mean([value == 1 for value in values]) for k, values in shares.items()},
+        "ndcg": {str(k): _mean([one["ndcg"][str(k)] for one in every]) for k in CUTOFFS},
+        "mrr": _mean([one["mrr"] for one in every]),
         "injected_recall": _mean(injected) if injected else None,
     }
 
 
 def _mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 4) if values else 0.0
-
-
-def difference(ours: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what a variant of a run gained or lost: recall@10, recall@1 and injected recall."""
-    pairs = {
-        "recall@10": (ours["recall"]["10"], base["recall"]["10"]),
-        "recall@1": (ours["recall"]["1"], base["recall"]["1"]),
-        "injected_recall": (ours["injected_recall"], base["injected_recall"]),
-    }
-    return {
-        name: None if now is None or then is None else round(now - then, 4)
-        for name, (now, then) in pairs.items()
-    }

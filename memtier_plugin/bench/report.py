@@ -1,24 +1,87 @@
-"""Showing what a benchmark measured as tables for a person; the JSON is the report itself."""
+"""Showing what a benchmark measured, on a console or as Markdown, from the same rows.
+
+The JSON is the report itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Named columns, the first one of names; an empty row is a rule."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    title: str = ""
+
+    def add(self, *cells: str) -> None:
+        """Add a row, or a rule when there are no cells."""
+        self.rows.append(cells)
+
+
+Section = str | Table
+SCORES: Final = ("soft_em", "soft_em_tokens", "f1")
+
+
+def sections(report: Mapping[str, Any]) -> list[Section]:
+    """Return what is shown of any report of `memtier bench`: paragraphs and tables."""
+    return VIEWS.get(report.get("kind", report["dataset"]), _retrieval)(report)
 
 
 def print_report(report: Mapping[str, Any], console: Console) -> None:
-    """Print a report of `run_retrieval` or `run_scale`."""
-    if report["dataset"] == "scale":
-        _print_scale(report, console)
-        return
-    console.print(_summary(report))
-    console.print(_ranking(report))
-    if "ablation" in report:
-        console.print(_ablation(report))
+    """Print a report on a console."""
+    from rich import box
+    from rich import table as rich_table
+
+    for section in sections(report):
+        if isinstance(section, str):
+            console.print(section, markup=False, highlight=False)
+            continue
+        shown = rich_table.Table(
+            box=box.SIMPLE,
+            title=section.title or None,
+            title_justify="left",
+            collapse_padding=True,
+        )
+        for index, column in enumerate(section.columns):
+            # A long name goes on below: a cut one may name another row.
+            shown.add_column(column, justify="right" if index else "left", overflow="fold")
+        for row in section.rows:
+            if row:
+                shown.add_row(*row)
+            else:
+                shown.add_section()
+        console.print(shown, markup=False)
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """Return a report as a Markdown document."""
+    parts = []
+    for section in sections(report):
+        if isinstance(section, str):
+            parts.append("  \n".join(section.splitlines()))  # two spaces: a line of its own
+            continue
+        if section.title:
+            parts.append(f"## {section.title}")
+        rule = [":--", *("--:" for _ in section.columns[1:])]
+        lines = [section.columns, rule, *(row for row in section.rows if row)]
+        parts.append("\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines))
+    return "\n\n".join([f"# memtier bench: {report['dataset']}", *parts]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _retrieval(report: Mapping[str, Any]) -> list[Section]:
+    return [_summary(report), _ranking(report), *_answers(report)]
 
 
 def _summary(report: Mapping[str, Any]) -> str:
@@ -32,6 +95,9 @@ def _summary(report: Mapping[str, Any]) -> str:
         f"{ingest['turns']} turns ingested in {ingest['seconds']:.1f} s ({rate:.0f}/s)",
         f"recall {milliseconds} ms; peak memory {report['peak_rss_mb']:.0f} MB",
     ]
+    if report["facts_stored"]:
+        each = report["facts_stored"] / max(1, report["questions"])
+        lines.append(f"{report['facts_stored']} facts, {each:.1f} a question")
     if report["injected_recall"] is not None:
         lines.append(
             f"injected recall {_share(report['injected_recall'])} "
@@ -41,12 +107,13 @@ def _summary(report: Mapping[str, Any]) -> str:
 
 
 def _ranking(report: Mapping[str, Any]) -> Table:
-    table = _table("", *(f"@{k}" for k in report["recall"]), "MRR", "injected", "questions")
-    for name in ("recall", "hit", "all"):
-        table.add_row(name, *map(_share, report[name].values()), *_tail(report, name == "recall"))
-    table.add_section()
+    table = Table(("", *(f"@{k}" for k in report["recall"]), "MRR", "injected", "n"))
+    for name in ("recall", "hit", "all", "ndcg"):
+        label = {"ndcg": "nDCG"}.get(name, name)
+        table.add(label, *map(_share, report[name].values()), *_tail(report, name == "recall"))
+    table.add()
     for name, row in report["by_category"].items():
-        table.add_row(name, *map(_share, row["recall"].values()), *_tail(row, True))
+        table.add(name, *map(_share, row["recall"].values()), *_tail(row, True))
     return table
 
 
@@ -56,66 +123,247 @@ def _tail(row: Mapping[str, Any], shown: bool) -> tuple[str, ...]:
     return _share(row["mrr"]), _share(row["injected_recall"]), str(row["questions"])
 
 
-def _ablation(report: Mapping[str, Any]) -> Table:
-    table = _table("without", "was", "recall@1", "recall@10", "injected")
-    for row in report["ablation"]:
-        lost = row["difference"]
-        table.add_row(
-            row["without"].rpartition(".")[2],
-            f"{row['was']:g}",
-            _changed(row["recall"]["1"], lost["recall@1"]),
-            _changed(row["recall"]["10"], lost["recall@10"]),
-            _changed(row["injected_recall"], lost["injected_recall"]),
-        )
-    return table
+def _answers(report: Mapping[str, Any]) -> Iterable[Table]:
+    """Show what a reader answered: with intervals, and by category as MemTier's Table 1."""
+    answers: Mapping[str, Mapping[str, Any]] = report.get("answers", {})
+    if not answers:
+        return
+    title = f"Answers of {report['reader']}, with intervals of 95 %"
+    table = Table(("given", "soft-EM", "by tokens", "F1", "tokens read"), title=title)
+    for name, row in answers.items():
+        table.add(name, *(_with_interval(row, s) for s in SCORES), f"{row['prompt_tokens']:.0f}")
+    if "oracle" in answers and "memory" in answers:
+        table.add()
+        gaps = (answers["oracle"][score] - answers["memory"][score] for score in SCORES)
+        table.add("oracle - memory", *map(_signed, gaps), "")
+    yield table
+    categories = dict.fromkeys(name for row in answers.values() for name in row["by_category"])
+    table = Table(("soft-EM, by category", "n", *answers))
+    for category in categories:
+        rows = [row["by_category"].get(category) for row in answers.values()]
+        count = max(row["questions"] for row in rows if row)
+        table.add(category, str(count), *(_share(row and row["soft_em"]) for row in rows))
+    yield table
 
 
-def _print_scale(report: Mapping[str, Any], console: Console) -> None:
-    console.print(
-        f"scale · {report['agents']} agents · {report['recalls']} recalls in a fresh process at "
-        f"each size · MemTier {report['version']}"
-    )
+def _with_interval(row: Mapping[str, Any], score: str) -> str:
+    low, high = row[f"{score}_interval"]
+    return f"{row[score]:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _scale(report: Mapping[str, Any]) -> list[Section]:
     sizes = report["sizes"]
-    table = _table("", *(f"{size['entries']:,} entries" for size in sizes))
-    rows = {
-        "ingest, turns/s": [
-            s["ingest"]["turns"] / max(s["ingest"]["seconds"], 1e-9) for s in sizes
-        ],
-        "import memtier_plugin, ms": [s["import_ms"] for s in sizes],
-        "open, ms": [s["open_ms"] for s in sizes],
-        "first recall, ms": [s["first_recall_ms"] for s in sizes],
-        f"recall {report['recalls']:,}, ms": [s["last_recall_ms"] for s in sizes],
-        **{f"recall {p}, ms": [s["latency_ms"][p] for s in sizes] for p in ("p50", "p95", "p99")},
-        "rank-bm25 full scan, ms": [s["bm25_scan_ms"] for s in sizes],
-        "times faster than the scan": [s["faster_than_scan"] for s in sizes],
-        "postings read, mean": [s["postings"]["mean"] for s in sizes],
-        "postings read, most": [s["postings"]["max"] for s in sizes],
-        "vectors read, mean": [s["vectors"]["mean"] for s in sizes],
-        "vectors read, most": [s["vectors"]["max"] for s in sizes],
-        "peak memory, MB": [s["peak_rss_mb"] for s in sizes],
-    }
-    for part in sizes[-1]["files_mb"]:
-        rows[f"{part}, MB"] = [size["files_mb"].get(part, 0.0) for size in sizes]
-    for name, values in rows.items():
-        table.add_row(
-            name, *(f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in values)
-        )
-    console.print(table)
+    head = (
+        f"scale · {report['source']} · {report['agents']} agents · {report['planted']} planted "
+        f"lines · {report['recalls']:,} warm recalls of {report['queries']} queries in a fresh "
+        f"process at each size · MemTier {report['version']}"
+    )
+    table = Table(("", *(f"{size['entries']:,} entries" for size in sizes)))
+
+    def rows(names: Mapping[str, str], shown: Callable[[Any], str] = _figure) -> None:
+        for label, path in names.items():
+            table.add(label, *(shown(_at(size, path)) for size in sizes))
+
+    rows(
+        {
+            "ingest, entries/s": "entries_per_s",
+            "the model's own encoding, texts/s": "encoded_per_s",
+            "ingest as a share of it": "ingest_share_of_encoding",
+            "tokens of a new entry, mean": "ingest.mean_tokens",
+            "index, bytes/entry": "bytes_per_entry",
+        }
+    )
+    table.add()
+    rows(
+        {
+            "import MemTier, ms": "import_ms",
+            "first recall of a process, ms": "cold_ms",
+            **{f"warm recall {p}, ms": f"latency_ms.{p}" for p in ("p50", "p95", "p99")},
+            "rank-bm25 scan of all entries, ms": "rank_bm25_ms",
+            "times faster (p50)": "ratio_to_rank_bm25",
+            "rank-bm25 scan of the agent's, ms": "rank_bm25_agent_ms",
+            "times faster (p50) than that": "ratio_to_rank_bm25_of_agent",
+            "exact numpy scan of all vectors, ms": "numpy_ms",
+            "peak memory, MB": "peak_rss_mb",
+        }
+    )
+    rows({"recalls are labelled": "labels"}, ", ".join)
+    table.add()
+    rows(
+        {
+            "postings read, mean": "postings_read",
+            "postings read, most": "postings_read_max",
+            "vectors read, mean": "vectors_read",
+            "vectors read, most": "vectors_read_max",
+        }
+    )
+    table.add()
+    rows(
+        {
+            "planted lines, recall@10": "planted_recall10",
+            "asked in their words": "planted_recall10_by.own_words",
+            "asked by paraphrase": "planted_recall10_by.paraphrase",
+        },
+        _share,
+    )
+    table.add()
+    rows({f"{part}, MB": f"files_mb.{part}" for part in sizes[-1]["files_mb"]})
+    pairs = (pair.split("/") for pair in report["p95_ratios"])
+    ratios = [
+        f"p95({int(large):,}) / p95({int(small):,}) = {_figure(ratio)}"
+        for (large, small), ratio in zip(pairs, report["p95_ratios"].values(), strict=True)
+    ]
+    return [head, table, *(["\n".join(ratios)] if ratios else [])]
 
 
-def _table(*columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
+def _at(size: Mapping[str, Any], path: str) -> Any:
+    """Return what a size holds at a dotted path; None where it was not measured."""
+    value: Any = size
+    for key in path.split("."):
+        value = value.get(key) if value is not None else None
+    return value
 
-    table = Table(box=box.SIMPLE)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left")
-    return table
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _languages(report: Mapping[str, Any]) -> list[Section]:
+    figures = ("recall5", "mrr", "recall5_no_grams", "recall5_stemmed")
+    columns = ("recall@5", "MRR", "@5 without n-grams", "@5 with its stems")
+    table = Table(("", "lines", "questions", *columns))
+    for row in report["sets"]:
+        shares = (_share(row[figure]) for figure in figures)
+        table.add(row["language"], str(row["lines"]), str(row["questions"]), *shares)
+    return [table]
 
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _changed(value: float | None, change: float | None) -> str:
-    return "-" if value is None or change is None else f"{value:.3f} ({change:+.3f})"
+def _compare(report: Mapping[str, Any]) -> list[Section]:
+    names = [
+        f"{side}: {row['profile']}, facts {row['facts']} ({row['file']})"
+        for side, row in (("A", report["ours"]), ("B", report["theirs"]))
+    ]
+    lines = [f"{report['dataset']} · {report['questions']} questions", *names]
+    lines += [
+        f"{key}: {one!r} in A, {other!r} in B" for key, (one, other) in report["settings"].items()
+    ]
+    columns = ("A", "B", "A - B", "95 %", "p", "real?", "n")
+    table = Table(("", *columns))
+    for metric, row in report["metrics"].items():
+        table.add(metric, *_difference(row))
+    by_category = Table(("recall@10 by category", *columns))
+    for category, metrics in report["by_category"].items():
+        if "recall@10" in metrics:
+            by_category.add(category, *_difference(metrics["recall@10"]))
+    note = (
+        f"real: 0 lies outside the interval ({report['samples']:,} resamples of the questions); "
+        "of twenty comparisons without a difference one looks real."
+    )
+    return ["\n".join(lines), table, by_category, note]
+
+
+def _difference(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        _share(row["ours"]),
+        _share(row["theirs"]),
+        _signed(row["difference"]),
+        f"{_signed(row['low'])} to {_signed(row['high'])}",
+        f"{row['p']:.4f}",
+        "yes" if row["real"] else "no",
+        str(row["questions"]),
+    )
+
+
+def _ablation(report: Mapping[str, Any]) -> list[Section]:
+    head = " · ".join(
+        (
+            report["dataset"],
+            "ablation",
+            f"facts {report['facts']} ({report['facts_stored']})",
+            f"{report['questions']} questions",
+        )
+    )
+    count = sum(len(one["rows"]) for one in report["profiles"])
+    note = (
+        "Beside each figure: the difference to the profile as it is; * where 0 lies outside its "
+        f"95 % interval, which chance does to {count / 20:.1f} of {count} variants without effect."
+    )
+    shown: list[Section] = [head, *(_ablated(p, report["reader"]) for p in report["profiles"])]
+    if not report["facts_stored"]:
+        shown.append("Without facts there is no Stage 1; give it some with --facts.")
+    return [*shown, note]
+
+
+def _ablated(one: Mapping[str, Any], reader: str | None) -> Table:
+    metrics = {"recall@1": "recall@1", "recall@10": "recall@10", "injected_recall": "injected"}
+    metrics |= {"soft_em": "soft-EM", "f1": "F1"} if reader else {}
+    table = Table((one["profile"], *metrics.values(), "ms"))
+    group = ""
+    for row in ({"group": "", "name": "as it is", **one["base"]}, *one["rows"]):
+        if row["group"] != group:
+            table.add()
+            group = row["group"]
+        cells = (_changed(row, metric) for metric in metrics)
+        table.add(row["name"], *cells, f"{row['latency_ms']['p50']:.1f}")
+    return table
+
+
+def _changed(row: Mapping[str, Any], metric: str) -> str:
+    """Return a figure, and what it changed by where the row is a variant of another."""
+    name, _, cutoff = metric.partition("@")
+    figures = row["answers"]["memory"] if metric in SCORES else row
+    value = figures[name][cutoff] if cutoff else figures[name]
+    change = row.get("difference", {}).get(metric)
+    if change is None:
+        return f"{_share(value)} {' ' * 7}"  # below one another, whatever changed
+    return f"{value:.3f} {_signed(change['difference'])}{'*' if change['real'] else ' '}"
+
+
+def _signed(change: float) -> str:
+    return f"{round(change, 3) + 0.0:+.3f}"  # adding 0 makes a negative zero positive
+
+
+def _learning(report: Mapping[str, Any]) -> list[Section]:
+    earned = f"soft-EM of {report['reader']}" if report["reader"] else "evidence injected"
+    head = (
+        f"{report['dataset']} · weights of eq. 2 learned from {report['questions']} questions, "
+        f"{report['rewarded']} of them rewarded ({earned})"
+    )
+    table = Table(("weight", "before", "after", "moved", "spread of weight x signal"))
+    for row in report["weights"]:
+        # A signal that sets no two candidates apart cannot have earned anything.
+        spread = f"{row['spread']:.3f}" if row["spread"] else "none: moved by chance"
+        moved = _signed(row["after"] - row["before"])
+        table.add(row["name"], _share(row["before"]), _share(row["after"]), moved, spread)
+    tail = (
+        f"{earned}: {report['right_before']} before, {report['right_after']} after; "
+        f"the block changed for {report['blocks_changed']} questions"
+    )
+    return [head, table, tail]
+
+
+def _paper_table(report: Mapping[str, Any]) -> list[Section]:
+    name = f"Table {report['table']}" if report["table"].isdigit() else "Appendix E"
+    shown: list[Section] = [f"{name} of the MemTier paper: {report['title']}"]
+    for part in report["parts"]:
+        shown += [f"--- {part['name']} ---"] if part["name"] else []
+        shown += sections(part["report"])
+    if report["table"] != "5" and not report["parts"][0]["report"]["reader"]:
+        shown.append("Accuracy and F1 need a model that answers: --reader, --reader-model.")
+    return shown
+
+
+VIEWS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Section]]]] = {
+    "ablation": _ablation,
+    "compare": _compare,
+    "languages": _languages,
+    "learning": _learning,
+    "scale": _scale,
+    "table": _paper_table,
+}

@@ -1,4 +1,4 @@
-"""Running a data set through MemTier, or a baseline, and counting what is found.
+"""Running a data set through MemTier, or a baseline, and counting what is found and answered.
 
 Each conversation is recorded exchange by exchange into a project of its own, in a home that is
 removed at the end, and every question is asked through the public API.
@@ -6,27 +6,32 @@ removed at the end, and every question is asked through the public API.
 
 from __future__ import annotations
 
-import resource
-import sys
+import json
+import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
+from memtier_plugin.bench.answers import Answer
 from memtier_plugin.bench.baselines import Baseline
-from memtier_plugin.bench.datasets import Conversation, Dataset, load_dataset
-from memtier_plugin.bench.metrics import Outcome, difference, latency, source_turns, summarise
-from memtier_plugin.errors import Unsupported
+from memtier_plugin.bench.datasets import Conversation, Dataset, Question, load_dataset
+from memtier_plugin.bench.metrics import Outcome, latency, measured, source_turns, summarise
+from memtier_plugin.bench.probe import peak_rss_mb
+from memtier_plugin.bench.reading import USUAL, Reader, block_of
+from memtier_plugin.errors import ImportFileError, Unsupported
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import FactDraft, Hit, Source
+from memtier_plugin.records import FactDraft, Hit, Recall, Source
 from memtier_plugin.settings import dotted
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
 
-FACTS: Final = ("none", "dataset")
+FACTS: Final = ("none", "dataset", "extracted")
+_SEED: Final = 42  # of a sample of the questions
 
 
 def run_retrieval(
@@ -36,9 +41,11 @@ def run_retrieval(
     facts: str = "none",
     baseline: str | None = None,
     limit: int | None = None,
+    sample: int | None = None,
     overrides: Mapping[str, Any] | None = None,
+    reader: Reader | None = None,
+    conditions: Sequence[str] = USUAL,
     progress: Progress | None = None,
-    ablate: bool = False,
 ) -> dict[str, Any]:
     """Ask every question of a data set and return what was found, ready for JSON.
 
@@ -46,199 +53,273 @@ def run_retrieval(
         dataset: `locomo`, `beam` or `longmemeval`.
         data: the file or folder of the data set.
         profile: the retrieval profile; None takes the configured one.
-        facts: `none`, or `dataset` for the facts that the data set itself states.
+        facts: `none`; `dataset` for the facts that the data set itself states; `extracted` for
+            those that a consolidation makes.
         baseline: run this baseline instead of MemTier.
         limit: ask only the first so many questions.
+        sample: ask only so many questions, of each category its share, the same ones each time.
         overrides: settings for the run, by dotted key.
+        reader: also let it answer, and judge the answers.
+        conditions: what the reader is given, see `reading`.
         progress: told of each step.
-        ablate: repeat the questions once for each weight of the profile, with that weight at 0.
 
     Raises:
-        ImportFileError: the data set is unknown or not as published.
-        Unsupported: no such baseline or facts, or the data set states none.
+        ImportFileError: the data set is unknown, not as published, or without evidence.
+        Unsupported: no such baseline or facts; the data set states no facts, or has no answers.
         SettingsError: an override is not a setting.
+        EndpointError: the reader does not answer.
     """
-    loaded = load_dataset(dataset, data)
+    if baseline and reader:
+        raise Unsupported(f"the baseline {baseline!r} injects nothing for a reader to read")
+    loaded = prepared(dataset, data, facts, limit, sample, answered=reader is not None)
+    run = Bench(loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None))
+    if baseline:
+        settings: dict[str, Any] = {}
+        outcomes = list(run.rank_by(baseline))
+    else:
+        chosen = {"retrieval.profile": profile} if profile else {}
+        settings, outcomes = _recalled(run, {**(overrides or {}), **chosen}, reader, conditions)
+    return {
+        "dataset": dataset,
+        "profile": baseline or settings["retrieval.profile"],
+        "facts": facts,
+        "facts_stored": run.facts_stored,
+        "questions": sum(bool(outcome.gold) for outcome in outcomes),
+        "skipped": loaded.skipped,
+        "unresolved": loaded.unresolved,
+        "reader": reader.model if reader else None,
+        **summarise(outcomes),
+        "ingest": {"turns": run.turns, "seconds": round(run.seconds, 3)},
+        "latency_ms": latency([outcome.seconds for outcome in outcomes]),
+        "peak_rss_mb": peak_rss_mb(),
+        "version": memtier_plugin.__version__,
+        "settings": settings,
+        "fingerprint": fingerprint(loaded),
+        "per_question": [measured(outcome) for outcome in outcomes],
+    }
+
+
+def prepared(
+    dataset: str,
+    data: Path,
+    facts: str = "none",
+    limit: int | None = None,
+    sample: int | None = None,
+    *,
+    answered: bool = False,
+) -> Dataset:
+    """Read a data set and keep the questions that are to be asked; see `run_retrieval`."""
+    loaded = load_dataset(dataset, data, answered=answered)
     if facts not in FACTS:
         raise Unsupported(f"facts {facts!r}; one of: {', '.join(FACTS)}")
     if facts == "dataset" and not any(c.facts for c in loaded.conversations):
-        raise Unsupported(f"{dataset} states no facts of its own; use facts 'none'")
-    loaded = loaded if limit is None else _first(loaded, limit)
-    run = _Run(progress=progress or (lambda what, done, total: None))
-    if baseline:
-        run.ask_baseline(baseline, loaded)
-    else:
-        chosen = {"retrieval.profile": profile} if profile else {}
-        run.ask_memory(loaded, facts, {**(overrides or {}), **chosen}, ablate)
-    summary = summarise(run.outcomes)
-    report = {
-        "dataset": dataset,
-        "profile": baseline or run.settings["retrieval.profile"],
-        "facts": facts,
-        "questions": len(run.outcomes),
-        "skipped": loaded.skipped,
-        "unresolved": loaded.unresolved,
-        **summary,
-        "ingest": {"turns": run.turns, "seconds": round(run.seconds, 3)},
-        "latency_ms": latency([outcome.seconds for outcome in run.outcomes]),
-        "peak_rss_mb": peak_rss_mb(),
-        "version": memtier_plugin.__version__,
-        "settings": run.settings,
-    }
-    if run.variants:
-        report["ablation"] = [
-            {
-                "without": weight,
-                "was": run.settings[weight],
-                **{key: without[key] for key in ("recall", "mrr", "injected_recall")},
-                "difference": difference(without, summary),
-            }
-            for weight, outcomes in run.variants.items()
-            for without in [summarise(outcomes)]
-        ]
-    return report
+        raise Unsupported(
+            f"{dataset} states no facts of its own; use facts 'none', or 'extracted' for MemTier's"
+        )
+    asked = [question for c in loaded.conversations for question in c.questions]
+    if sample is not None:
+        asked = _sampled(asked, sample)
+    kept = set(map(id, asked[:limit]))
+    if not kept:
+        raise ImportFileError(f"{data}: no question of {dataset} names a turn that answers it")
+    conversations = (
+        replace(c, questions=tuple(q for q in c.questions if id(q) in kept))
+        for c in loaded.conversations
+    )
+    return replace(loaded, conversations=tuple(c for c in conversations if c.questions))
 
 
-def peak_rss_mb() -> float:
-    """Return the most memory that this process has had, in megabytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+def fingerprint(loaded: Dataset) -> str:
+    """Return what tells these questions, with their evidence, from others."""
+    asked = [[q.id, q.text, sorted(q.gold)] for c in loaded.conversations for q in c.questions]
+    return sha256(json.dumps(sorted(asked)).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A recorded conversation: the turn that each entry came from, and each turn as a hit."""
+
+    names: Mapping[str, str]
+    hits: Mapping[str, Hit]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
-    """What a run measures; `variants` holds the outcomes without each weight."""
+class Bench:
+    """Records conversations and asks their questions, and counts what that takes.
 
+    ``recordings`` and ``repeats`` say how often each is recorded and asked in all.
+    """
+
+    loaded: Dataset
+    facts: str
     progress: Progress
-    settings: dict[str, Any] = field(default_factory=dict)
-    outcomes: list[Outcome] = field(default_factory=list)
-    variants: dict[str, list[Outcome]] = field(default_factory=dict)
+    recordings: int = 1
+    repeats: int = 1
     turns: int = 0
     seconds: float = 0.0
+    facts_stored: int = 0
+    asked: int = 0
 
-    def ask_baseline(self, name: str, loaded: Dataset) -> None:
-        """Rank the turns of each conversation by the baseline."""
-        for conversation in loaded.conversations:
+    def rank_by(self, baseline: str) -> Iterator[Outcome]:
+        """Rank the turns of each conversation by a baseline.
+
+        Raises:
+            Unsupported: there is no such baseline.
+        """
+        for conversation in self.loaded.conversations:
             started = time.perf_counter()
-            baseline = Baseline(name, conversation)
+            ranking = Baseline(baseline, conversation)
             self.seconds += time.perf_counter() - started
             self.turns += len(conversation.turns)
             for question in conversation.questions:
                 started = time.perf_counter()
-                ranked = baseline.rank(question.text)
+                ranked = ranking.rank(question.text)
                 seconds = time.perf_counter() - started
-                self.outcomes.append(
-                    Outcome(
-                        category=question.category,
-                        gold=question.gold,
-                        ranked=ranked,
-                        seconds=seconds,
-                    )
+                yield Outcome(
+                    id=question.id,
+                    category=question.category,
+                    gold=question.gold,
+                    ranked=ranked,
+                    seconds=seconds,
                 )
-                self._asked(loaded)
+                self._tell_asked()
 
-    def ask_memory(
-        self, loaded: Dataset, facts: str, overrides: Mapping[str, Any], ablate: bool
-    ) -> None:
-        """Record each conversation once, then ask its questions, once more for each weight."""
-        with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
-            home = Path(folder) / "home"
-            for conversation in loaded.conversations:
-                with MemTier.open(home, conversation.id, settings=overrides) as memory:
-                    self.settings = dotted(memory.settings)
-                    names = self._ingest(memory, conversation, facts, loaded)
-                    for outcome in _ask(memory, conversation, names):
-                        self.outcomes.append(outcome)
-                        self._asked(loaded)
-                for weight in _weights(self.settings) if ablate else ():
-                    variant = {**overrides, weight: 0.0}
-                    with MemTier.open(home, conversation.id, settings=variant) as memory:
-                        outcomes = _ask(memory, conversation, names)
-                        self.variants.setdefault(weight, []).extend(outcomes)
-                    self.progress(f"without {weight}", len(self.outcomes), _total(loaded))
-
-    def _ingest(
-        self, memory: MemTier, conversation: Conversation, facts: str, loaded: Dataset
-    ) -> dict[str, str]:
-        """Record a conversation and return the turn that each entry came from."""
+    def record(self, memory: MemTier, conversation: Conversation) -> Recorded:
+        """Record a conversation, and the facts if there are to be any."""
         names: dict[str, str] = {}
-        sources: dict[str, Source] = {}
-        total = sum(len(c.turns) for c in loaded.conversations)
+        hits: dict[str, Hit] = {}
+        total = self.recordings * sum(len(c.turns) for c in self.loaded.conversations)
+        started = time.perf_counter()
         for session in conversation.sessions:
             for run in session.runs:
-                started = time.perf_counter()
                 entries = memory.record(
                     run.messages,
                     session_id=session.session_id,
                     run_id=run.run_id,
                     observed_at=session.observed_at,
                 )
-                self.seconds += time.perf_counter() - started
                 for turn, entry in zip(run.turns, entries, strict=True):
                     names[entry.id] = turn.id
-                    sources[turn.id] = Source(
-                        agent=entry.agent_id, session=entry.session_id, entry=entry.id
-                    )
+                    source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
+                    hits[turn.id] = Hit(item=entry, score=1.0, signals={}, sources=(source,))
                 self.turns += len(entries)
                 self.progress("ingest", self.turns, total)
-        if facts == "dataset":
-            started = time.perf_counter()
-            memory.add_facts(
+        if self.facts == "dataset":
+            made = memory.add_facts(
                 FactDraft(
                     subject=fact.speaker,
                     relation="observed",
                     value=fact.text,
                     text=fact.text,
-                    sources=tuple(sources[name] for name in fact.gold_ids),
+                    sources=tuple(hits[name].sources[0] for name in fact.gold_ids),
                     extractor="dataset",
                     confidence=1.0,
                 )
                 for fact in conversation.facts
             )
-            self.seconds += time.perf_counter() - started
-        return names
+            self.facts_stored += len(made)
+        elif self.facts == "extracted":
+            while (report := memory.consolidate()).read:
+                self.facts_stored += report.facts
+        self.seconds += time.perf_counter() - started
+        return Recorded(names, hits)
 
-    def _asked(self, loaded: Dataset) -> None:
-        self.progress("ask", len(self.outcomes), _total(loaded))
+    def ask(
+        self,
+        memory: MemTier,
+        conversation: Conversation,
+        recorded: Recorded,
+        reader: Reader | None = None,
+        conditions: Sequence[str] = USUAL,
+    ) -> Iterator[Outcome]:
+        """Ask the questions about a conversation."""
+
+        def turns(hit: Hit) -> list[str]:
+            names = recorded.names
+            return [names[source.entry] for source in hit.sources if source.entry in names]
+
+        for question in conversation.questions:
+            started = time.perf_counter()
+            recall = memory.recall(question.text, purpose="search", at=question.at)
+            seconds = time.perf_counter() - started
+            answers = (
+                _answers(reader, question, conversation, recorded, recall, conditions)
+                if reader and question.answer
+                else {}
+            )
+            yield Outcome(
+                id=question.id,
+                category=question.category,
+                gold=question.gold,
+                ranked=source_turns(map(turns, recall.hits)),
+                injected=frozenset(source_turns(map(turns, recall.injected))),
+                tokens=recall.tokens,
+                seconds=seconds,
+                answers=answers,
+            )
+            self._tell_asked()
+
+    def _tell_asked(self) -> None:
+        self.asked += 1
+        total = self.repeats * sum(len(c.questions) for c in self.loaded.conversations)
+        self.progress("ask", self.asked, total)
 
 
-def _ask(
-    memory: MemTier, conversation: Conversation, names: Mapping[str, str]
-) -> Iterator[Outcome]:
-    def turns(hit: Hit) -> list[str]:
-        return [names[source.entry] for source in hit.sources if source.entry in names]
-
-    for question in conversation.questions:
-        started = time.perf_counter()
-        recall = memory.recall(question.text, purpose="search", at=question.at)
-        seconds = time.perf_counter() - started
-        yield Outcome(
-            category=question.category,
-            gold=question.gold,
-            ranked=source_turns(map(turns, recall.hits)),
-            injected=frozenset(source_turns(map(turns, recall.injected))),
-            tokens=recall.tokens,
-            seconds=seconds,
-        )
+def _recalled(
+    run: Bench, overrides: Mapping[str, Any], reader: Reader | None, conditions: Sequence[str]
+) -> tuple[dict[str, Any], list[Outcome]]:
+    """Record each conversation and ask about it; return the settings too."""
+    settings: dict[str, Any] = {}
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
+        home = Path(folder) / "home"
+        for conversation in run.loaded.conversations:
+            with MemTier.open(home, conversation.id, settings=overrides) as memory:
+                settings = dotted(memory.settings)
+                recorded = run.record(memory, conversation)
+                outcomes += run.ask(memory, conversation, recorded, reader, conditions)
+    return settings, outcomes
 
 
-def _weights(settings: Mapping[str, Any]) -> list[str]:
-    """Return the keys of the profile's weights that are not 0 already."""
-    section = "paper" if settings["retrieval.profile"] == "paper" else "retrieval"
-    prefix = f"{section}.weights."
-    return [key for key, value in settings.items() if key.startswith(prefix) and value]
+def _answers(
+    reader: Reader,
+    question: Question,
+    conversation: Conversation,
+    recorded: Recorded,
+    recall: Recall,
+    conditions: Sequence[str],
+) -> dict[str, Answer]:
+    """Return the reader's answer under each condition."""
+    found = {}
+    for condition in conditions:
+        if condition == "memory":
+            found[condition] = reader.answer(question, recall.text, recall.id)
+        else:
+            wanted = [
+                recorded.hits[turn.id]
+                for turn in conversation.turns
+                if condition == "full" or (condition == "oracle" and turn.id in question.gold)
+            ]
+            found[condition] = reader.answer(question, block_of(wanted))
+    return found
 
 
-def _total(loaded: Dataset) -> int:
-    return sum(len(conversation.questions) for conversation in loaded.conversations)
+def _sampled(questions: Sequence[Question], size: int) -> list[Question]:
+    """Draw so many questions, of each category its share, in their order; all if there are fewer.
 
-
-def _first(loaded: Dataset, limit: int) -> Dataset:
-    """Keep the first questions, and the conversations that they are about."""
-    kept: list[Conversation] = []
-    for conversation in loaded.conversations:
-        questions = conversation.questions[:limit]
-        limit -= len(questions)
-        if questions:
-            kept.append(replace(conversation, questions=questions))
-    return replace(loaded, conversations=tuple(kept))
+    What the shares leave over goes to the categories that lost most by rounding down.
+    """
+    groups: dict[str, list[int]] = {}
+    for place, question in enumerate(questions):
+        groups.setdefault(question.category, []).append(place)
+    size = min(size, len(questions))
+    shares = {name: size * len(group) / len(questions) for name, group in groups.items()}
+    left = size - sum(map(int, shares.values()))
+    most = sorted(shares, key=lambda name: (int(shares[name]) - shares[name], name))[:left]
+    chance = random.Random(_SEED)
+    drawn = [
+        place
+        for name in sorted(groups)
+        for place in chance.sample(groups[name], int(shares[name]) + (name in most))
+    ]
+    return [questions[place] for place in sorted(drawn)]

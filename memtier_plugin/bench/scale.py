@@ -1,205 +1,295 @@
-"""What MemTier costs at size: milliseconds, postings and bytes on a made-up store that grows.
+"""What MemTier costs at size, and whether it still finds: one store that grows step by step.
 
-The recalls run in a fresh process each time, as a host's would: the first one pays for the import
-of everything it needs, the last one shows what stays.
+The store is filled as one bulk-loads: session by session through `MemTier.record`, the agents in
+turn, a session of up to fifty messages as one run (a run a call costs the same whatever it holds,
+so runs of two messages would take about three times as long).  A timing of ingest counts writing,
+indexing and embedding, with whatever had to be caught up afterwards; it leaves out making the text.
+
+Recalls are measured in fresh processes, as a host's would be.  The first recall of a process is the
+cold one: it pays for opening the project and for loading what it needs, while the files themselves
+are in the system's cache.  Every later one is warm.
+
+Among the entries stand planted lines (`bench.planted`), all of them from the smallest size on, and
+each is asked for twice by the agent that it was told to.  Beside it all, in the same run and of the
+same size: scoring everything by rank-bm25, comparing every vector by numpy, and how fast the model
+that ships makes vectors at all.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import combinations
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench.metrics import latency, percentile
-from memtier_plugin.bench.retrieval import Progress, peak_rss_mb
-from memtier_plugin.bench.synthetic import EPOCH, Synthetic
-from memtier_plugin.errors import MemTierError
+from memtier_plugin.bench import scans
+from memtier_plugin.bench.planted import MOST, planted
+from memtier_plugin.bench.probe import PROJECT, agent_name, in_fresh_process
+from memtier_plugin.bench.retrieval import Progress
+from memtier_plugin.bench.synthetic import EPOCH, Sentences, Synthetic
+from memtier_plugin.errors import Unsupported
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import from_iso, to_iso
+from memtier_plugin.records import Message, count_tokens, to_iso
 from memtier_plugin.settings import dotted
+from memtier_plugin.transcripts import Session, Turn
 
-_SIZES: Final = (1_000, 10_000, 50_000)
+SIZES: Final = (1_000, 10_000)
+
+_QUERIES: Final = 200  # distinct ones; more recalls ask them again
+_LONGEST_RUN: Final = 50  # messages, and of a session
+_LINES_AMONG: Final = 5  # at most one entry in five of the smallest size is a planted line
+_STEP: Final = 16.0  # hours between two sessions of an agent
+_COLD: Final = 5  # fresh processes for the cold recall
 _SCANS: Final = 20  # a full scan is slow and varies little
-_PROJECT: Final = "scale"
-_ASKING: Final = "agent-0"
-_PROBE: Final = """\
-import time
-started = time.perf_counter()
-import memtier_plugin
-imported = time.perf_counter() - started
-import json, sys
-from memtier_plugin.bench.scale import probe
-json.dump({"import_ms": round(1000 * imported, 3), **probe(json.load(sys.stdin))}, sys.stdout)
-"""
+_MOST_SCANNED: Final = 100_000  # by rank-bm25, which keeps every text in memory
+_ENCODINGS: Final = 40  # runs of a growth that are also encoded alone, in the same moments
 
 
 def run_scale(
-    entries: int = 10_000,
-    recalls: int = 1_000,
-    agents: int = 1,
+    entries: Sequence[int] = SIZES,
+    recalls: int = _QUERIES,
+    agents: int = 20,
+    data: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     seed: int = 1,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Grow a store to so many entries and measure recalls at 1,000, 10,000, 50,000 and at the end.
+    """Grow a store to each of these sizes in turn and measure it there.
 
     Args:
-        entries: how many entries in all.
-        recalls: how many questions are asked at each size.
-        agents: the entries are shared out evenly among so many; the first one asks.
+        entries: the sizes, ascending.
+        recalls: how many warm recalls at each size; the 200 queries go round.
+        agents: the entries are shared out evenly among so many; the first one asks the queries.
+        data: a LoCoMo file or a BEAM folder whose sentences make the texts and the queries; the
+            word list that ships if None.
         overrides: settings for the run, by dotted key.
-        seed: the same seed gives the same store and the same questions.
+        seed: the same seed gives the same texts and the same questions.
         progress: told of each step.
 
     Raises:
-        MemTierError: a recall failed.
+        ImportFileError: the data is not as published.
+        SettingsError: an override is not a setting.
+        Unsupported: the sizes do not ascend.
+        MemTierError: the recalls in a fresh process failed.
     """
+    if not entries or list(entries) != sorted({n for n in entries if n > 0}):
+        raise Unsupported(f"sizes {[*entries]}: expected ascending whole numbers above 0")
     tell = progress or (lambda what, done, total: None)
-    source = Synthetic(seed)
-    measured = []
-    with tempfile.TemporaryDirectory(prefix="memtier-scale-") as folder, ExitStack() as stack:
+    store = _Store(entries[0], agents, Synthetic(seed, Sentences(data) if data else None), seed)
+    asked = store.source.questions(_QUERIES + _COLD)
+    cold, queries = asked[:_COLD], asked[_COLD:]
+    rounds = [queries[number % _QUERIES] for number in range(recalls)]
+    measured: list[dict[str, Any]] = []
+    recalled = 0.0  # megabytes of the index that the recalls measured so far have made
+    with tempfile.TemporaryDirectory(prefix="memtier-scale-") as folder:
         home = Path(folder) / "home"
-        memories = [
-            stack.enter_context(MemTier.open(home, _PROJECT, f"agent-{n}", settings=overrides))
-            for n in range(agents)
-        ]
-        store = _Store(memories, source)
-        for size in [*(size for size in _SIZES if size < entries), entries]:
-            ingest = store.grow(size, lambda stored: tell("ingest", stored, entries))
-            questions = [source.question(source.pick(store.texts)) for _ in range(recalls)]
-            tell(f"recall from {store.entries}", 0, recalls)
-            probed = _in_fresh_process(home, questions, store.newest, overrides)
-            tell(f"recall from {store.entries}", recalls, recalls)
-            scan = _scan_ms(store.texts, questions[:_SCANS])
+        for size in entries:
+            grown = store.grow(home, size, overrides, partial(tell, "ingest"))
+            with MemTier.open(home, PROJECT, agent_name(0), settings=overrides) as memory:
+                settings = dotted(memory.settings)
+            files = _files_mb(memory.folder)  # all is closed: nothing waits in a write-ahead log
+            task = {"home": str(home), "at": to_iso(store.now), "overrides": overrides}
+            tell(f"recall from {size:,}", 0, 3)
+            starts = [in_fresh_process("ask", {**task, "queries": [q]}) for q in cold]
+            warm = in_fresh_process("ask", {**task, "queries": [cold[0], *rounds]})
+            tell(f"planted lines among {size:,}", 1, 3)
+            found = in_fresh_process("find", {**task, "asked": store.asked()})
+            index = files["index"] - recalled
+            recalled += _files_mb(memory.folder)["index"] - files["index"]
+            tell(f"scans of {size:,}", 2, 3)
+            scanned = _scanned(store, queries[:_SCANS], seed)
+            tell(f"scans of {size:,}", 3, 3)
+            p50 = warm["latency_ms"]["p50"]
             measured.append(
                 {
                     "entries": store.entries,
-                    "ingest": ingest,
-                    **probed,
-                    "bm25_scan_ms": scan,
-                    "faster_than_scan": round(scan / max(probed["latency_ms"]["p50"], 1e-3), 2),
-                    "files_mb": _files_mb(memories[0].folder),
+                    "entries_per_s": grown["entries_per_s"],
+                    "bytes_per_entry": round(1e6 * index / store.entries, 1),
+                    "cold_ms": round(median(start["cold_ms"] for start in starts), 3),
+                    "latency_ms": warm["latency_ms"],
+                    "peak_rss_mb": warm["peak_rss_mb"],
+                    "postings_read": warm["postings_read"],
+                    "vectors_read": warm["vectors_read"],
+                    "planted_recall10": found["recall10"],
+                    "ratio_to_rank_bm25": _ratio(scanned["rank_bm25_ms"], p50),
+                    "ratio_to_rank_bm25_of_agent": _ratio(scanned["rank_bm25_agent_ms"], p50),
+                    "ratio_to_numpy": _ratio(scanned["numpy_ms"], p50),
+                    "planted_recall10_by": found["by"],
+                    "postings_read_max": warm["postings_read_max"],
+                    "vectors_read_max": warm["vectors_read_max"],
+                    "labels": warm["labels"],
+                    "import_ms": round(median(start["import_ms"] for start in starts), 3),
+                    "cold_worst_ms": max(start["cold_ms"] for start in starts),
+                    "ingest": grown,
+                    "encoded_per_s": grown["encoded_per_s"],
+                    "ingest_share_of_encoding": _ratio(
+                        grown["entries_per_s"], grown["encoded_per_s"]
+                    ),
+                    **scanned,
+                    "files_mb": files,
                 }
             )
-        return {
-            "dataset": "scale",
-            "agents": agents,
-            "recalls": recalls,
-            "seed": seed,
-            "sizes": measured,
-            "version": memtier_plugin.__version__,
-            "settings": dotted(memories[0].settings),
-        }
-
-
-def probe(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask the questions in this process and return what they cost."""
-    started = time.perf_counter()
-    with MemTier.open(
-        Path(task["home"]), _PROJECT, _ASKING, settings=task["overrides"], create=False
-    ) as memory:
-        opened = time.perf_counter() - started
-        seconds, postings, vectors = [], [], []
-        for question in task["questions"]:
-            started = time.perf_counter()
-            recall = memory.recall(question, purpose="search", at=from_iso(task["at"]))
-            seconds.append(time.perf_counter() - started)
-            postings.append(recall.postings)
-            vectors.append(recall.vectors)
     return {
-        "open_ms": round(1000 * opened, 3),
-        "first_recall_ms": round(1000 * seconds[0], 3),
-        "last_recall_ms": round(1000 * seconds[-1], 3),
-        "latency_ms": latency(seconds),
-        "postings": {"mean": round(fmean(postings), 1), "max": max(postings)},
-        "vectors": {"mean": round(fmean(vectors), 1), "max": max(vectors)},
-        "peak_rss_mb": peak_rss_mb(),
+        "dataset": "scale",
+        "source": data.name if data else "word list",
+        "agents": agents,
+        "recalls": recalls,
+        "queries": len(queries),
+        "planted": len(store.lines),
+        "seed": seed,
+        "sizes": measured,
+        "p95_ratios": _p95_ratios(measured),
+        "version": memtier_plugin.__version__,
+        "settings": settings,
     }
 
 
 class _Store:
-    """The store as it grows: session by session, the agents taking turns."""
+    """What stands in the store as it grows: a place from zero for each entry, nothing kept."""
 
-    def __init__(self, memories: Sequence[MemTier], source: Synthetic) -> None:
-        self._memories = memories
-        self._sessions = enumerate(source.sessions())
+    def __init__(self, smallest: int, agents: int, source: Synthetic, seed: int) -> None:
+        self.source = source
         self.entries = 0
-        self.texts: list[str] = []  # what the agent that asks may see
-        self.newest: datetime = EPOCH
+        self._agents = agents
+        self._length = max(2, min(_LONGEST_RUN, smallest // agents))  # of a session
+        count = min(MOST, max(1, smallest // _LINES_AMONG))
+        places = [(2 * number + 1) * smallest // (2 * count) for number in range(count)]
+        self.lines = dict(zip(places, planted(count, seed), strict=True))
+        self._ids: dict[int, str] = {}  # of the planted entries
 
-    def grow(self, size: int, tell: Callable[[int], None]) -> dict[str, float]:
-        """Record sessions until there are at least so many entries; return turns and seconds."""
-        before, started = self.entries, time.perf_counter()
-        while self.entries < size:
-            number, session = next(self._sessions)
-            memory = self._memories[number % len(self._memories)]
-            for run in session.runs:
-                stored = memory.record(
-                    run.messages,
-                    session_id=session.session_id,
-                    run_id=run.run_id,
-                    observed_at=session.observed_at,
+    @property
+    def now(self) -> datetime:
+        """A moment after everything that is in the store."""
+        return EPOCH + timedelta(hours=self._step * (self.entries // self._length + 2))
+
+    @property
+    def _step(self) -> float:
+        return _STEP / self._agents
+
+    def grow(
+        self,
+        home: Path,
+        size: int,
+        overrides: Mapping[str, Any] | None,
+        tell: Callable[[int, int], None],
+    ) -> dict[str, float]:
+        """Record entries until there are so many; return how many, how long, how many a second.
+
+        Opening the agents' memories and reading their model is not counted.  Some of the runs are
+        also encoded by the shipped model alone, between the others: what else the machine does
+        then slows both.
+        """
+        first, seconds, tokens = self.entries, 0.0, 0
+        encoded, encoding = 0, 0.0
+        every = max(1, (size - first) // (self._length * _ENCODINGS))
+        with ExitStack() as stack:
+            memories = [
+                stack.enter_context(MemTier.open(home, PROJECT, name, settings=overrides))
+                for name in map(agent_name, range(self._agents))
+            ]
+            for memory in memories:
+                if memory.store.embedder:
+                    memory.store.embedder.encode(["warm up"])
+            for number, run in self._runs(first, size):
+                messages = [turn.message for turn in run.turns]
+                tokens += sum(count_tokens(message.content) for message in messages)
+                started = time.perf_counter()
+                stored = memories[number % self._agents].record(
+                    messages,
+                    session_id=run.session_id,
+                    run_id=f"{run.session_id}:{self.entries}",
+                    observed_at=run.observed_at,
                 )
+                seconds += time.perf_counter() - started
+                if number % every == 0:
+                    encoding += scans.encode_seconds([message.content for message in messages])
+                    encoded += len(messages)
+                for place, entry in enumerate(stored, self.entries):
+                    if place in self.lines:
+                        self._ids[place] = entry.id
                 self.entries += len(stored)
-                tell(self.entries)
-            self.newest = session.observed_at or self.newest
-            if memory is self._memories[0]:
-                self.texts += [message.content for message in session.messages]
-        seconds = time.perf_counter() - started
-        return {"turns": self.entries - before, "seconds": round(seconds, 3)}
+                tell(self.entries, size)
+            started = time.perf_counter()
+            memories[0].catch_up()
+            seconds += time.perf_counter() - started
+        added = self.entries - first
+        return {
+            "entries": added,
+            "seconds": round(seconds, 3),
+            "entries_per_s": round(added / max(seconds, 1e-9), 1),
+            "encoded_per_s": round(encoded / max(encoding, 1e-9), 1),
+            "mean_tokens": round(tokens / added, 1),
+        }
+
+    def asked(self) -> dict[str, list[tuple[str, str, str]]]:
+        """Return what each agent is asked about its lines: kind, question, id of the entry."""
+        found: dict[str, list[tuple[str, str, str]]] = {}
+        for place, line in self.lines.items():
+            agent = agent_name(place // self._length % self._agents)
+            found.setdefault(agent, []).extend(
+                [
+                    ("own_words", line.own_words, self._ids[place]),
+                    ("paraphrase", line.paraphrase, self._ids[place]),
+                ]
+            )
+        return found
+
+    def texts(self, agent: int | None = None) -> Iterator[str]:
+        """Yield the texts that are in the store, all or those of one agent."""
+        for _, session in self._runs(0, self.entries, agent):
+            yield from (message.content for message in session.messages)
+
+    def _runs(
+        self, first: int, last: int, agent: int | None = None
+    ) -> Iterator[tuple[int, Session]]:
+        """Yield the sessions, with their numbers, as far as they lie between two places."""
+        for number in range(first // self._length, -(-last // self._length)):
+            if agent not in (None, number % self._agents):
+                continue
+            session = self.source.session(number, self._length, self._step)
+            start = number * self._length
+            turns = tuple(
+                self._with_line(start + place, turn)
+                for place, turn in enumerate(session.turns)
+                if first <= start + place < last
+            )
+            yield number, replace(session, turns=turns)
+
+    def _with_line(self, place: int, turn: Turn) -> Turn:
+        if place not in self.lines:
+            return turn
+        return replace(turn, message=Message(role="user", content=self.lines[place].line))
 
 
-def _in_fresh_process(
-    home: Path, questions: Sequence[str], newest: datetime, overrides: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    task = {
-        "home": str(home),
-        "questions": questions,
-        "at": to_iso(newest + timedelta(days=1)),
-        "overrides": overrides,
+def _scanned(store: _Store, queries: Sequence[str], seed: int) -> dict[str, float | None]:
+    small = store.entries <= _MOST_SCANNED
+    return {
+        "rank_bm25_ms": scans.rank_bm25_ms(store.texts(), queries) if small else None,
+        "rank_bm25_agent_ms": scans.rank_bm25_ms(store.texts(agent=0), queries),
+        "numpy_ms": scans.numpy_ms(store.entries, queries, seed),
     }
-    # The package may lie in a checkout that only this process knows of.
-    package = str(Path(memtier_plugin.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-c", _PROBE],
-        check=False,
-        input=json.dumps(task),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    if done.returncode:
-        raise MemTierError(f"the recalls in a fresh process failed:\n{done.stderr.strip()}")
-    measured: dict[str, Any] = json.loads(done.stdout)
-    return measured
 
 
-def _scan_ms(texts: Iterable[str], questions: Iterable[str]) -> float:
-    """Return the median of scoring every text by rank-bm25, and of finding the best 200."""
-    from rank_bm25 import BM25Okapi
+def _p95_ratios(sizes: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return for each pair of sizes how many times longer the larger one's p95 is."""
+    return {
+        f"{large['entries']}/{small['entries']}": _ratio(
+            large["latency_ms"]["p95"], small["latency_ms"]["p95"]
+        )
+        for small, large in combinations(sizes, 2)
+    }
 
-    def words(text: str) -> list[str]:
-        return re.findall(r"\w+", text.lower())
 
-    bm25 = BM25Okapi([words(text) for text in texts])
-    seconds = []
-    for question in questions:
-        started = time.perf_counter()
-        bm25.get_scores(words(question)).argsort()[-200:]
-        seconds.append(time.perf_counter() - started)
-    return round(1000 * percentile(seconds, 0.5), 3)
+def _ratio(value: float | None, to: float) -> float | None:
+    return None if value is None else round(value / max(to, 1e-3), 3)
 
 
 def _files_mb(folder: Path) -> dict[str, float]:

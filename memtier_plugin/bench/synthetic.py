@@ -1,64 +1,172 @@
-"""A made-up store of any size whose words are as unevenly common as real ones."""
+"""A made-up store of any size, whose words are as unevenly common as real ones.
+
+The text comes from one of two sources: the shipped word list (each word as often as people write
+it, in no order), or the sentences of a published data set in new company.  Nothing is kept: every
+session is made anew from the seed and its number, however many there are.
+"""
 
 from __future__ import annotations
 
+import gzip
 import random
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
-from typing import Final
+from functools import cache
+from itertools import accumulate, count
+from pathlib import Path
+from typing import Final, Protocol
 
+from memtier_plugin.bench.datasets import load_dataset
+from memtier_plugin.bench.planted import PEOPLE
+from memtier_plugin.errors import ImportFileError
 from memtier_plugin.records import Message
 from memtier_plugin.transcripts import Session, Turn
 
 EPOCH: Final = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
-_VOCABULARY: Final = 20_000
-_EXCHANGES: Final = 10  # of a session
-_FUNCTION_WORDS: Final = """
-    the of and to a in is it you that was for on are with as I have be at or from had by not but
-    what all were we when your can said there an each which she do how their if will up about out
-"""
-_SYLLABLE: Final = (
-    "b br c ch d dr f fl g gr h j k l m n p pl qu r s sh st t tr v w z",
-    "a e i o u ai ea io ou",
-    "n r s l t nd rm ck",
-)
+WORDS: Final = Path(__file__).parent / "words" / "words.txt.gz"
+
+_SESSION: Final = 20  # messages
+_WORDS: Final = (18, 40)  # of a user's message and of an answer, by median
+_COMMON: Final = 100  # words of the list that say nothing by themselves
+_ASKING: Final = (
+    "what did we say about", "do you remember", "when was it that", "who told me of",
+    "where did I read", "why is it", "how was that with", "tell me again about",
+)  # fmt: skip
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
+_LONGEST: Final = 60  # words of a sentence; what is longer is a table or a program
+
+
+class Source(Protocol):
+    """Where text comes from."""
+
+    def text(self, chance: random.Random, words: int) -> str:
+        """Return a text of about so many words."""
+
+    def question(self, chance: random.Random) -> str:
+        """Return a question in such words, common ones among them."""
+
+
+class WordList:
+    """Words of the shipped list, each as likely as it is common.
+
+    One text in five holds a date, a version or an amount, and one in ten the name of one of forty
+    people: each is then about as common as `John` and `Mary` are in the list.
+    """
+
+    def __init__(self) -> None:
+        self.words, self._weights = _word_list()
+
+    def text(self, chance: random.Random, words: int) -> str:
+        """Return sentences of six to sixteen words."""
+        drawn = chance.choices(self.words, cum_weights=self._weights, k=words)
+        if chance.random() < 0.2:
+            drawn[chance.randrange(words)] = _detail(chance)
+        if chance.random() < 0.1:
+            drawn[chance.randrange(words)] = chance.choice(PEOPLE)
+        sentences, start = [], 0
+        while start < words:
+            end = start + chance.randint(6, 16)
+            sentence = " ".join(drawn[start:end])
+            sentences.append(f"{sentence[0].upper()}{sentence[1:]}.")
+            start = end
+        return " ".join(sentences)
+
+    def question(self, chance: random.Random) -> str:
+        """Return a question of some natural words after its opening."""
+        drawn = chance.choices(self.words, cum_weights=self._weights, k=chance.randint(5, 12))
+        return f"{chance.choice(_ASKING)} {' '.join(drawn)}?"
+
+
+class Sentences:
+    """The sentences and the questions of a published data set."""
+
+    def __init__(self, path: Path) -> None:
+        """Read them.
+
+        Args:
+            path: a LoCoMo file, or a BEAM folder.
+
+        Raises:
+            ImportFileError: it is neither, or holds no sentence.
+        """
+        data = load_dataset("beam" if path.is_dir() else "locomo", path)
+        found: dict[str, int] = {}
+        for conversation in data.conversations:
+            for turn in conversation.turns:
+                for sentence in _SENTENCE_END.split(turn.message.content):
+                    length = len(sentence.split())
+                    if 3 <= length <= _LONGEST:
+                        found[sentence.strip()] = length
+        if not found:
+            raise ImportFileError(f"{path}: expected sentences, found none")
+        self._sentences, self._lengths = list(found), list(found.values())
+        asked = (question.text for c in data.conversations for question in c.questions)
+        self._questions = list(dict.fromkeys(asked))
+
+    def text(self, chance: random.Random, words: int) -> str:
+        """Return sentences until there are so many words."""
+        chosen = []
+        while words > 0:
+            place = chance.randrange(len(self._sentences))
+            chosen.append(self._sentences[place])
+            words -= self._lengths[place]
+        return " ".join(chosen)
+
+    def question(self, chance: random.Random) -> str:
+        """Return the beginning of one question or sentence with the end of a sentence."""
+        first = chance.choice(self._questions or self._sentences).split()
+        last = chance.choice(self._sentences).split()
+        return " ".join([*first[: 1 + len(first) // 2], *last[-6:]])
 
 
 class Synthetic:
-    """Sessions of chat without end, the same for the same seed.
+    """Sessions of chat without end, the same for the same seed and source."""
 
-    Words follow Zipf's law (the n-th most common is as frequent as 1 / n): some fifty English
-    function words, then made-up ones.  One turn in five holds a date, a version or an amount.
-    """
-
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, source: Source | None = None) -> None:
+        self._seed = seed
+        self._source = source or WordList()
         self._random = random.Random(seed)
-        self._function_words = _FUNCTION_WORDS.split()
-        self._words = [*self._function_words, *self._made_up(_VOCABULARY)]
-        self._weights = list(accumulate(1 / rank for rank in range(1, len(self._words) + 1)))
+
+    def session(self, number: int, messages: int = _SESSION, step: float = 16.0) -> Session:
+        """Return the session of a number from zero: a user and an assistant taking turns.
+
+        Args:
+            number: which one.
+            messages: how many it has.
+            step: hours from one session to the next, about.
+        """
+        chance = random.Random(f"{self._seed}/{number}")
+        turns = []
+        for place in range(messages):
+            words = max(3, round(chance.lognormvariate(0, 0.6) * _WORDS[place % 2]))
+            text = self._source.text(chance, words)
+            message = Message(role="assistant" if place % 2 else "user", content=text)
+            turns.append(Turn(id=f"{number}:{place}", message=message))
+        hours = step * (number + chance.uniform(0.0, 0.8))
+        return Session(
+            session_id=f"session-{number}",
+            observed_at=EPOCH + timedelta(seconds=round(3600 * hours)),
+            turns=tuple(turns),
+        )
 
     def sessions(self) -> Iterator[Session]:
         """Yield sessions, a day or so apart, of ten exchanges each."""
-        when = EPOCH
-        number = 0
-        while True:
-            number += 1
-            messages = [
-                message
-                for _ in range(_EXCHANGES)
-                for message in (
-                    Message(role="user", content=self._text(15)),
-                    Message(role="assistant", content=self._text(40)),
-                )
-            ]
-            turns = tuple(Turn(id=f"{number}:{i}", message=m) for i, m in enumerate(messages))
-            yield Session(session_id=f"session-{number}", observed_at=when, turns=turns)
-            when += timedelta(hours=self._random.uniform(2, 30))
+        return map(self.session, count())
+
+    def questions(self, number: int) -> list[str]:
+        """Return so many questions, no two the same; more begin with the same ones."""
+        chance = random.Random(f"{self._seed}/questions")
+        asked: dict[str, None] = {}
+        while len(asked) < number:
+            asked.setdefault(self._source.question(chance))
+        return list(asked)
 
     def question(self, text: str) -> str:
         """Ask for a text by a few of its words, among some that say nothing."""
-        words = [word for word in text.strip(".").split() if word not in self._function_words]
+        common = {word.casefold() for word in _word_list()[0][:_COMMON]}
+        words = [word.strip(".,!?") for word in text.split()]
+        words = [word for word in words if word and word.casefold() not in common]
         chosen = self._random.sample(words, min(len(words), self._random.randint(2, 5)))
         return f"what did we say about {' '.join(chosen)}?"
 
@@ -66,24 +174,15 @@ class Synthetic:
         """Choose one of the texts."""
         return self._random.choice(texts)
 
-    def _text(self, length: int) -> str:
-        size = max(3, round(self._random.lognormvariate(0, 0.6) * length))
-        words = self._random.choices(self._words, cum_weights=self._weights, k=size)
-        if self._random.random() < 0.2:
-            words[self._random.randrange(size)] = self._detail()
-        return " ".join(words) + "."
 
-    def _detail(self) -> str:
-        number = self._random.randint(1, 28)
-        return self._random.choice(
-            [f"2026-03-{number:02}", f"v{number}.{number // 3}", f"${number}0"]
-        )
+@cache
+def _word_list() -> tuple[list[str], list[int]]:
+    """Return the words of the list, most common first, and the sums of their counts."""
+    with gzip.open(WORDS, "rt", encoding="utf-8") as file:
+        rows = [line.split() for line in file]
+    return [word for word, _ in rows], list(accumulate(int(counted) for _, counted in rows))
 
-    def _made_up(self, count: int) -> list[str]:
-        parts = [part.split() for part in _SYLLABLE]
-        words: dict[str, None] = {}
-        while len(words) < count:
-            syllables = self._random.choices((1, 2, 3), (2, 5, 2))[0]
-            sounds = (self._random.choice(part) for _ in range(syllables) for part in parts)
-            words.setdefault("".join(sounds))
-        return list(words)
+
+def _detail(chance: random.Random) -> str:
+    number = chance.randint(1, 28)
+    return chance.choice([f"2026-03-{number:02}", f"v{number}.{number // 3}", f"${number}0"])

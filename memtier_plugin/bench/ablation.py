@@ -1,0 +1,208 @@
+"""`memtier bench ablation`: what each part adds, asked again without it or with another value.
+
+The variants are those of MemTier's Table 2 (signals, k, token budget, scoping), Table 7 (Stage 1 by
+BM25, vectors or both), Table 8 (how many sessions Stage 1 chooses) and appendix E (normalised
+BM25), and the signals and sizes of `recall_first`.  A conversation is recorded once for each
+embedding model; every variant asks that recording.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin import paper
+from memtier_plugin.bench.compare import differences
+from memtier_plugin.bench.metrics import Outcome, latency, measured, summarise
+from memtier_plugin.bench.reading import Reader
+from memtier_plugin.bench.retrieval import Bench, Progress, Recorded, fingerprint, prepared
+from memtier_plugin.errors import Unsupported
+from memtier_plugin.memory import MemTier
+from memtier_plugin.settings import dotted, load_settings
+
+GROUPS: Final = ("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise")
+_SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
+    "recall_first": {
+        "k": (4, 8, 16, 32),
+        "token_budget": (150, 300, 600, 1200),
+        "sessions": (1, 3, 5, 10),
+    },
+    "paper": {"k": (1, 2, 4, 8), "token_budget": (150, 300, 600), "sessions": (1, 3, 5, 10)},
+}
+_CHOICES: Final[Mapping[str, Sequence[str]]] = {
+    "scope": ("sessions", "none"),
+    "stage_one": ("bm25", "dense", "rrf"),
+    "normalise": ("raw", "log1p", "minmax", "zscore"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Settings that differ from the profile's in one part."""
+
+    group: str
+    name: str
+    overrides: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Arm:
+    """A profile as it is (no group) or a variant of it, and what it brought."""
+
+    profile: str
+    variant: Variant
+    overrides: Mapping[str, Any]
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+def run_ablation(
+    dataset: str,
+    data: Path,
+    profile: str | None = None,
+    facts: str = "none",
+    only: Iterable[str] = (),
+    limit: int | None = None,
+    sample: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    reader: Reader | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Ask every question of a data set once for each variant; return the differences, for JSON.
+
+    Args:
+        profile: `recall_first` or `paper`; both when None.
+        only: which of `GROUPS` to vary; all when empty.
+        reader: also let it answer from each variant's block.
+
+        The others are those of `retrieval.run_retrieval`.
+
+    Raises:
+        As `retrieval.run_retrieval`; and Unsupported: there is nothing of that group to vary.
+    """
+    loaded = prepared(dataset, data, facts, limit, sample, answered=reader is not None)
+    groups = tuple(only) or GROUPS
+    with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
+        arms = [
+            arm
+            for one in ([profile] if profile else _SIZES)
+            for arm in _arms(Path(folder), one, groups, overrides or {})
+        ]
+        if not any(arm.variant.group for arm in arms):
+            raise Unsupported(f"nothing to vary in {profile}: {', '.join(groups)}")
+        run = Bench(loaded=loaded, facts=facts, progress=progress or _say_nothing)
+        _ask(run, Path(folder), arms, reader)
+    return {
+        "kind": "ablation",
+        "dataset": dataset,
+        "facts": facts,
+        "facts_stored": run.facts_stored // run.recordings,
+        "questions": sum(bool(outcome.gold) for outcome in arms[0].outcomes),
+        "skipped": loaded.skipped,
+        "unresolved": loaded.unresolved,
+        "reader": reader.model if reader else None,
+        "profiles": [
+            _profile(base, [a for a in arms if a.profile == base.profile and a.variant.group])
+            for base in arms
+            if not base.variant.group
+        ],
+        "version": memtier_plugin.__version__,
+        "fingerprint": fingerprint(loaded),
+    }
+
+
+def variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
+    """Yield every variant of a profile.
+
+    Args:
+        settings: those of the profile as it is, by dotted key.
+    """
+    section = "paper" if profile == "paper" else "retrieval"
+    prefix = f"{section}.weights."
+    weights = {
+        key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)
+    }
+    for name, weight in weights.items():
+        if weight:
+            left = paper.without(weights, name) if profile == "paper" else {name: 0.0}
+            yield Variant(
+                "signals",
+                f"without {name}",
+                {prefix + other: value for other, value in left.items()},
+            )
+    for group, sizes in _SIZES[profile].items():
+        key = f"retrieval.{group}" if group == "sessions" else f"{section}.{group}"
+        for size in sizes:
+            if size != settings[key]:
+                yield Variant(group, f"{group} {size}", {key: size})
+    if profile != "paper":
+        return
+    for group, choices in _CHOICES.items():
+        key = f"paper.{group}"
+        for choice in choices:
+            if choice != settings[key]:
+                changed: dict[str, Any] = {key: choice}
+                if choice in ("dense", "rrf") and settings["embedding.model"] == "none":
+                    changed["embedding.model"] = "default"
+                yield Variant(group, f"{group} {choice}", changed)
+    counted = [name for name, weight in weights.items() if weight]
+    equal = {prefix + name: 1 / len(counted) for name in counted}
+    yield Variant("normalise", "zscore, weights equal", {"paper.normalise": "zscore", **equal})
+
+
+def _arms(
+    home: Path, profile: str, groups: Sequence[str], overrides: Mapping[str, Any]
+) -> Iterator[_Arm]:
+    chosen = {**overrides, "retrieval.profile": profile}
+    settings = dotted(load_settings(home, "bench", None, chosen))
+    yield _Arm(profile, Variant("", "as it is", {}), chosen)
+    for variant in variants(profile, settings):
+        if variant.group in groups:
+            yield _Arm(profile, variant, {**chosen, **variant.overrides})
+
+
+def _ask(run: Bench, folder: Path, arms: Sequence[_Arm], reader: Reader | None) -> None:
+    """Record each conversation once for each embedding model, and ask it for each arm."""
+    run.repeats = len(arms)
+    run.recordings = len({arm.overrides.get("embedding.model") for arm in arms})
+    for conversation in run.loaded.conversations:
+        recorded: dict[str | None, Recorded] = {}
+        for arm in arms:
+            model = arm.overrides.get("embedding.model")
+            home = folder / f"home-{model or 'configured'}".replace("/", "-")
+            with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:
+                if model not in recorded:
+                    recorded[model] = run.record(memory, conversation)
+                arm.outcomes += run.ask(
+                    memory, conversation, recorded[model], reader, conditions=["memory"]
+                )
+
+
+def _profile(base: _Arm, others: Sequence[_Arm]) -> dict[str, Any]:
+    before = [measured(outcome) for outcome in base.outcomes]
+    return {
+        "profile": base.profile,
+        "base": _figures(base),
+        "rows": [
+            {
+                "group": arm.variant.group,
+                "name": arm.variant.name,
+                "overrides": dict(arm.variant.overrides),
+                **_figures(arm),
+                "difference": differences([measured(o) for o in arm.outcomes], before),
+            }
+            for arm in others
+        ],
+    }
+
+
+def _say_nothing(what: str, done: int, total: int) -> None:
+    """Take a progress that nobody wants to hear of."""
+
+
+def _figures(arm: _Arm) -> dict[str, Any]:
+    seconds = [outcome.seconds for outcome in arm.outcomes]
+    return {**summarise(arm.outcomes), "latency_ms": latency(seconds)}

@@ -1,0 +1,149 @@
+"""`memtier bench compare`: whether a difference between two runs is real, question by question.
+
+Both answered the same questions, so each question's difference is what is resampled (`intervals`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin.bench.intervals import SAMPLES, SEED, paired
+from memtier_plugin.errors import ImportFileError
+from memtier_plugin.transcripts import load_json
+
+Question = Mapping[str, Any]  # as `metrics.measured` gives it
+
+
+def _recall(k: int) -> Callable[[Question], Any]:
+    return lambda question: (question["recall"] or {}).get(str(k))
+
+
+def _answer(score: str) -> Callable[[Question], Any]:
+    return lambda question: question.get("answers", {}).get("memory", {}).get(score)
+
+
+METRICS: Final[Mapping[str, Callable[[Question], Any]]] = {
+    "recall@1": _recall(1),
+    "recall@10": _recall(10),
+    "mrr": lambda question: question["mrr"],
+    "injected_recall": lambda question: question["injected_recall"],
+    "soft_em": _answer("soft_em"),
+    "soft_em_tokens": _answer("soft_em_tokens"),
+    "f1": _answer("f1"),
+}
+
+
+def run_compare(ours: Path, theirs: Path, progress: object = None) -> dict[str, Any]:
+    """Compare the JSON reports of two runs, and return the differences ready for JSON.
+
+    Args:
+        ours: the report A; differences are A minus B.
+        theirs: the report B.
+
+    Raises:
+        ImportFileError: not such reports, or not on the same questions; names file and remedy.
+    """
+    one, other = _read(ours), _read(theirs)
+    if one["dataset"] != other["dataset"]:
+        raise ImportFileError(
+            f"{theirs}: measures {other['dataset']}, but {ours} measures {one['dataset']}: "
+            f"run `memtier bench {one['dataset']} --json {theirs}` to have both on one data set"
+        )
+    first, second = (_by_id(report["per_question"]) for report in (one, other))
+    if one["fingerprint"] != other["fingerprint"] or first.keys() != second.keys():
+        missing = len(first.keys() ^ second.keys())
+        why = f"{missing} are in one of the two only" if missing else "their texts differ"
+        raise ImportFileError(
+            f"{theirs}: not on the questions of {ours} ({why}): run both with the same --data, "
+            "--limit and --sample, and both with --reader or both without"
+        )
+    ids = sorted(first)
+    categories = sorted({first[name]["category"] for name in ids})
+    return {
+        "kind": "compare",
+        "dataset": one["dataset"],
+        "ours": _described(ours, one),
+        "theirs": _described(theirs, other),
+        "questions": len(ids),
+        "metrics": differences([first[i] for i in ids], [second[i] for i in ids]),
+        "by_category": {
+            category: differences([first[i] for i in chosen], [second[i] for i in chosen])
+            for category in categories
+            for chosen in [[i for i in ids if first[i]["category"] == category]]
+        },
+        "settings": _changed(one["settings"], other["settings"]),
+        "samples": SAMPLES,
+        "seed": SEED,
+        "version": memtier_plugin.__version__,
+    }
+
+
+def differences(
+    ours: Sequence[Question], theirs: Sequence[Question]
+) -> dict[str, dict[str, float | int | bool]]:
+    """Return, for each metric that both measured, both means and how their difference stands.
+
+    Args:
+        ours: the questions of one run, as `metrics.measured` gives them.
+        theirs: the same questions of the other, in the same order.
+    """
+    found: dict[str, dict[str, float | int | bool]] = {}
+    for name, metric in METRICS.items():
+        pairs = [
+            (one, other)
+            for one, other in zip(map(metric, ours), map(metric, theirs), strict=True)
+            if one is not None and other is not None
+        ]
+        if not pairs:
+            continue
+        mine, others = zip(*pairs, strict=True)
+        result = paired(mine, others)
+        found[name] = {
+            "questions": len(pairs),
+            "ours": round(sum(mine) / len(mine), 4),
+            "theirs": round(sum(others) / len(others), 4),
+            "difference": round(result.mean, 4),
+            "low": round(result.low, 4),
+            "high": round(result.high, 4),
+            "p": result.p,
+            "real": result.real,
+        }
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    report = load_json(path)
+    if not isinstance(report, dict) or "per_question" not in report:
+        kind = report.get("kind", report.get("dataset")) if isinstance(report, dict) else None
+        what = f"a report of {kind!r}" if kind else "no report"
+        raise ImportFileError(
+            f"{path}: {what} without the figures of each question; what can be compared is what "
+            "`memtier bench locomo|beam|longmemeval --json FILE` writes"
+        )
+    return report
+
+
+def _by_id(questions: Sequence[Question]) -> dict[str, Question]:
+    """Return the questions by id; one that comes again gets a number."""
+    found: dict[str, Question] = {}
+    for question in questions:
+        name, again = question["id"], 1
+        while name in found:
+            again += 1
+            name = f"{question['id']} ({again})"
+        found[name] = question
+    return found
+
+
+def _described(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("profile", "facts", "reader", "version")
+    return {"file": path.name, **{key: report.get(key) for key in kept}}
+
+
+def _changed(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the settings that differ; a baseline has none."""
+    both = ours.keys() & theirs.keys()
+    return {key: [ours[key], theirs[key]] for key in sorted(both) if ours[key] != theirs[key]}

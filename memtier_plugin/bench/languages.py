@@ -1,0 +1,182 @@
+"""Recall by language: lines and questions written for this project, a file of each in questions/.
+
+The lines of a set are recorded as sessions of one project, in a home that is removed at the end.
+A question has one line that answers it, among at least 200 others of the same language.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+import memtier_plugin
+from memtier_plugin.bench.metrics import recall_at, reciprocal_rank, source_turns
+from memtier_plugin.errors import ImportFileError, Unsupported
+from memtier_plugin.memory import MemTier
+from memtier_plugin.records import Hit
+from memtier_plugin.settings import dotted
+
+Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
+
+FOLDER: Final = Path(__file__).with_name("questions")
+LANGUAGES: Final = tuple(
+    "chinese japanese korean german russian arabic hindi identifiers".split()  # noqa: SIM905
+)
+STEMMED: Final = frozenset({"german", "russian", "arabic", "hindi"})  # Snowball has these
+SESSION: Final = 20  # lines recorded as one session, the next one a day later
+_FIRST_DAY: Final = datetime(2025, 1, 6, 9, tzinfo=UTC)  # fixed, so that decay is the same each run
+_NO_GRAMS: Final = {"retrieval.weights.grams": 0.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked, and the one line that answers it."""
+
+    ask: str
+    gold: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageSet:
+    """The lines of one language in the order in which they are said, and the questions."""
+
+    language: str
+    lines: tuple[str, ...]
+    questions: tuple[Question, ...]
+
+
+def load_set(path: Path) -> LanguageSet:
+    """Read a set; the language is the name of the file.
+
+    Raises:
+        ImportFileError: it is no such file, a line is there twice, or a question's gold is no line.
+    """
+    try:
+        data = yaml.safe_load(path.read_text("utf-8"))
+        lines = tuple(str(line) for line in data["lines"])
+        questions = tuple(Question(ask=q["ask"], gold=q["gold"]) for q in data["questions"])
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError) as error:
+        raise ImportFileError(f"{path} is no set of lines and questions: {error!r}") from error
+    if len(set(lines)) < len(lines):
+        twice = next(line for line in lines if lines.count(line) > 1)
+        raise ImportFileError(f"{path} has the line {twice!r} twice")
+    for question in questions:
+        if question.gold not in lines:
+            raise ImportFileError(f"{path}: the gold of {question.ask!r} is none of the lines")
+    return LanguageSet(language=path.stem, lines=lines, questions=questions)
+
+
+def run_languages(
+    languages: Iterable[str] = (), progress: Progress | None = None
+) -> dict[str, Any]:
+    """Measure the shipped sets of the languages, or all of them, ready for JSON.
+
+    Raises:
+        Unsupported: there is no set of such a language.
+    """
+    chosen = tuple(dict.fromkeys(languages)) or LANGUAGES
+    for language in chosen:
+        if language not in LANGUAGES:
+            raise Unsupported(f"language {language!r}; one of: {', '.join(LANGUAGES)}")
+    return measure([load_set(FOLDER / f"{language}.yaml") for language in chosen], progress)
+
+
+def measure(sets: Sequence[LanguageSet], progress: Progress | None = None) -> dict[str, Any]:
+    """Return, for each set, recall@5 and MRR under the default settings and under two others.
+
+    ``recall5_no_grams`` is without n-grams; ``recall5_stemmed`` with ``language`` set to the
+    language of the set, None where Snowball has no stemmer for it or the default is its language.
+    """
+    run = _Run(progress=progress or (lambda what, done, total: None), sets=sets)
+    with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
+        rows = [run.measure(Path(folder) / "home", asked) for asked in sets]
+    return {
+        "dataset": "languages",
+        "sets": rows,
+        "version": memtier_plugin.__version__,
+        "settings": run.settings,
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What a run has done so far; each way of asking a set has a project, or asks one again."""
+
+    progress: Progress
+    sets: Sequence[LanguageSet]
+    settings: dict[str, Any] = field(default_factory=dict)
+    asked: int = 0
+
+    def measure(self, home: Path, asked: LanguageSet) -> dict[str, Any]:
+        """Record a set and ask its questions in each way."""
+        with MemTier.open(home, asked.language) as memory:
+            self.settings = dotted(memory.settings)
+            names = _ingest(memory, asked)
+            default = self._ask(memory, asked, names)
+        with MemTier.open(home, asked.language, settings=_NO_GRAMS) as memory:
+            without = self._ask(memory, asked, names)
+        stemmed = None
+        if asked.language in STEMMED:
+            # The index is made in one language, so this needs a project of its own.
+            override = {"language": asked.language}
+            with MemTier.open(home, f"{asked.language}-stemmed", settings=override) as memory:
+                stemmed = self._ask(memory, asked, _ingest(memory, asked))
+        return {
+            "language": asked.language,
+            "lines": len(asked.lines),
+            "questions": len(asked.questions),
+            "recall5": default[0],
+            "mrr": default[1],
+            "recall5_no_grams": without[0],
+            "recall5_stemmed": stemmed and stemmed[0],
+        }
+
+    def _ask(
+        self, memory: MemTier, asked: LanguageSet, names: Mapping[str, str]
+    ) -> tuple[float, float]:
+        """Return recall@5 and MRR, each the mean over the questions."""
+
+        def lines(hit: Hit) -> list[str]:
+            return [names[source.entry] for source in hit.sources if source.entry in names]
+
+        found = ranks = 0.0
+        at = _day(len(asked.lines))
+        for question in asked.questions:
+            recall = memory.recall(question.ask, purpose="search", at=at)
+            ranked = source_turns(map(lines, recall.hits))
+            found += recall_at(ranked, {question.gold}, 5)
+            ranks += reciprocal_rank(ranked, {question.gold})
+            self.asked += 1
+            self.progress(asked.language, self.asked, self._total())
+        count = max(len(asked.questions), 1)
+        return round(found / count, 4), round(ranks / count, 4)
+
+    def _total(self) -> int:
+        return sum(len(s.questions) * (3 if s.language in STEMMED else 2) for s in self.sets)
+
+
+def _ingest(memory: MemTier, asked: LanguageSet) -> dict[str, str]:
+    """Record the lines, user and assistant in turn, and return the line of each entry."""
+    names: dict[str, str] = {}
+    for start in range(0, len(asked.lines), SESSION):
+        lines = asked.lines[start : start + SESSION]
+        messages = [
+            {"role": "assistant" if number % 2 else "user", "content": line}
+            for number, line in enumerate(lines)
+        ]
+        entries = memory.record(
+            messages, session_id=f"session-{start // SESSION}", observed_at=_day(start)
+        )
+        names |= {entry.id: line for entry, line in zip(entries, lines, strict=True)}
+    return names
+
+
+def _day(line: int) -> datetime:
+    """Return when the session of a line is held; of the number of lines, a day after the last."""
+    return _FIRST_DAY + timedelta(days=-(-line // SESSION))

@@ -1,0 +1,127 @@
+"""The paper's weight learning (MemTier 4.4, eq. 4 and Table 4), repeated on a data set.
+
+A question earns +1 when the reader's answer is right by soft exact match, else -1; without a reader
++1 when a turn of its evidence is injected.  `weight_learning` has the arithmetic.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin.bench.datasets import Question
+from memtier_plugin.bench.reading import Reader
+from memtier_plugin.bench.retrieval import Bench, Progress, fingerprint, prepared
+from memtier_plugin.bench.weight_learning import SIGMA, Episode, learned
+from memtier_plugin.errors import Unsupported
+from memtier_plugin.memory import MemTier
+from memtier_plugin.packing import fill
+from memtier_plugin.paper import project
+from memtier_plugin.records import Recall
+from memtier_plugin.settings_keys import Paper, PaperWeights
+
+LEARNED: Final = ("bm25", "decay", "cw", "tier")  # the semantic weight stays 0
+_OVERRIDES: Final = {"retrieval.profile": "paper", "retrieval.candidates": 10_000}
+_SEED: Final = 42
+
+Weights = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question with all its candidates, and the entries of its evidence."""
+
+    question: Question
+    recall: Recall
+    gold: frozenset[str]
+
+    def block(self, weights: Weights) -> tuple[tuple[str, ...], str]:
+        """Return the entries behind what these weights inject, and the block of it."""
+        scores = {h.id: sum(weights[n] * h.signals[n] for n in LEARNED) for h in self.recall.hits}
+        ranked = sorted(self.recall.hits, key=lambda hit: (-scores[hit.id], hit.id))
+        shown, text = fill(ranked, self.recall.id, Paper().k, Paper().token_budget)
+        return tuple(source.entry for hit in shown for source in hit.sources), text
+
+    def right(self, weights: Weights, reader: Reader | None) -> bool:
+        """Tell whether a question is answered, or its evidence injected, with these weights."""
+        entries, text = self.block(weights)
+        if reader:
+            return reader.answer(self.question, text, self.recall.id).soft_em
+        return not self.gold.isdisjoint(entries)
+
+
+def run_learning(
+    dataset: str,
+    data: Path,
+    facts: str = "none",
+    sample: int | None = 100,
+    reader: Reader | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Learn the weights of eq. 2 from some questions, and return what became of them, for JSON.
+
+    Args:
+        facts, sample, reader, progress: as `retrieval.run_retrieval` takes them.
+
+    Raises:
+        As `retrieval.run_retrieval`; and Unsupported: every question earned the same.
+    """
+    loaded = prepared(dataset, data, facts, None, sample, answered=reader is not None)
+    run = Bench(loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None))
+    asked = list(_ask(run))
+    start = {name: getattr(PaperWeights(), name) for name in LEARNED}
+    chance = random.Random(_SEED)
+    episodes = []
+    for one in asked:
+        action = tuple(chance.gauss(weight, SIGMA) for weight in start.values())
+        drawn = project(dict(zip(LEARNED, action, strict=True)))
+        episodes.append(Episode(action, 1.0 if one.right(drawn, reader) else -1.0))
+    try:
+        mean = learned([*start.values()], episodes, chance)
+    except ValueError as error:
+        raise Unsupported(str(error)) from None
+    after = project(dict(zip(LEARNED, mean, strict=True)))
+    return {
+        "kind": "learning",
+        "dataset": dataset,
+        "facts": facts,
+        "facts_stored": run.facts_stored,
+        "questions": len(asked),
+        "reader": reader.model if reader else None,
+        "weights": [
+            {
+                "name": name,
+                "before": start[name],
+                "after": round(after[name], 4),
+                "spread": round(_spread(asked, name, start[name]), 4),
+            }
+            for name in LEARNED
+        ],
+        "rewarded": sum(episode.reward > 0 for episode in episodes),
+        "right_before": sum(one.right(start, reader) for one in asked),
+        "right_after": sum(one.right(after, reader) for one in asked),
+        "blocks_changed": sum(one.block(start) != one.block(after) for one in asked),
+        "version": memtier_plugin.__version__,
+        "fingerprint": fingerprint(loaded),
+    }
+
+
+def _ask(run: Bench) -> Iterator[_Asked]:
+    with tempfile.TemporaryDirectory(prefix="memtier-weights-") as folder:
+        for conversation in run.loaded.conversations:
+            with MemTier.open(Path(folder), conversation.id, settings=_OVERRIDES) as memory:
+                hits = run.record(memory, conversation).hits
+                for question in conversation.questions:
+                    gold = frozenset(hits[turn].id for turn in question.gold)
+                    yield _Asked(question, memory.recall(question.text, at=question.at), gold)
+
+
+def _spread(asked: Sequence[_Asked], name: str, weight: float) -> float:
+    """Return how far apart a signal sets the candidates of a question, on average."""
+    signals = [[weight * hit.signals[name] for hit in one.recall.hits] for one in asked]
+    return sum(max(values) - min(values) for values in signals if values) / len(signals)

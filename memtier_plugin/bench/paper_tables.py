@@ -1,0 +1,135 @@
+"""`memtier bench table N`: the tables of the MemTier paper, measured anew on a data file.
+
+Each takes the paper's own settings (k and token budget, how many questions).  Accuracy and F1 need
+a reader; without one the figures of retrieval stand alone.  Ours differ in two things: facts are
+made by MemTier's rules and not by an LLM, and the oracle has the gold turns, not whole sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin.bench.ablation import run_ablation
+from memtier_plugin.bench.learning import run_learning
+from memtier_plugin.bench.reading import Reader
+from memtier_plugin.bench.retrieval import Progress, run_retrieval
+from memtier_plugin.errors import Unsupported
+
+_LARGER: Final = {"paper.k": 2, "paper.token_budget": 600}  # of the appendices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperTable:
+    """One table: what it shows, of how many questions, and with which settings."""
+
+    title: str
+    questions: int | None = None  # all when None
+    overrides: Mapping[str, Any] | None = None
+    only: Sequence[str] = ()  # of an ablation
+    conditions: Sequence[str] = ()  # of a run whose answers are the table
+    parts: Sequence[tuple[str, Mapping[str, Any]]] = ()  # several runs, by name
+
+
+TABLES: Final[Mapping[str, PaperTable]] = {
+    "1": PaperTable(
+        title="accuracy by type of question",
+        parts=[
+            ("episodes only", {"facts": "none", "conditions": ("none", "memory")}),
+            ("with facts", {"conditions": ("memory",)}),
+        ],
+    ),
+    "2": PaperTable(
+        title="ablation of signals, scoping, k and token budget",
+        only=("signals", "scope", "k", "token_budget"),
+    ),
+    "3": PaperTable(title="LoCoMo", conditions=("memory", "full", "none")),
+    "4": PaperTable(title="learned weights", questions=100),
+    "5": PaperTable(
+        title="retrieval with each Stage 1",
+        questions=100,
+        overrides=_LARGER,
+        parts=[
+            (f"Stage 1 by {how}", {"overrides": {"paper.stage_one": how}})
+            for how in ("bm25", "dense", "rrf")
+        ],
+    ),
+    "6": PaperTable(
+        title="oracle", questions=100, overrides=_LARGER, conditions=("memory", "oracle")
+    ),
+    "7": PaperTable(
+        title="Stage 1 by vectors", questions=100, overrides=_LARGER, only=("stage_one",)
+    ),
+    "8": PaperTable(
+        title="how many sessions Stage 1 chooses",
+        questions=50,
+        overrides=_LARGER,
+        only=("sessions", "scope"),
+    ),
+    "9": PaperTable(title="facts a question", conditions=("memory",)),
+    "E": PaperTable(title="normalised BM25", questions=50, overrides=_LARGER, only=("normalise",)),
+}
+
+
+def run_table(
+    table: str,
+    data: Path,
+    dataset: str | None = None,
+    facts: str = "extracted",
+    sample: int | None = None,
+    reader: Reader | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure one table of the paper, and return it ready for JSON.
+
+    Args:
+        table: one of `TABLES`.
+        dataset: of the file; that of the paper when None (LoCoMo for Table 3, else LongMemEval).
+        facts: what Stage 1 has to go by; see `retrieval.run_retrieval`.
+        sample: how many questions; as many as the paper took when None.
+        reader: what answers; without one there is no accuracy.
+
+    Raises:
+        As `retrieval.run_retrieval`; and Unsupported: there is no such table.
+    """
+    if table not in TABLES:
+        raise Unsupported(f"no table {table!r} in the paper; one of: {', '.join(TABLES)}")
+    wanted = TABLES[table]
+    source = dataset or ("locomo" if table == "3" else "longmemeval")
+    common: dict[str, Any] = {
+        "facts": facts,
+        "sample": sample or wanted.questions,
+        "reader": reader,
+        "progress": progress,
+    }
+    overrides = dict(wanted.overrides or {})
+    parts: list[tuple[str, dict[str, Any]]] = []
+    if table == "4":
+        parts.append(("", run_learning(source, data, **common)))
+    elif wanted.only:
+        report = run_ablation(
+            source, data, "paper", only=wanted.only, overrides=overrides, **common
+        )
+        parts.append(("", report))
+    else:
+        for name, more in wanted.parts or [("", {"conditions": wanted.conditions})]:
+            chosen = {**overrides, **more.get("overrides", {})}
+            if chosen.get("paper.stage_one", "bm25") != "bm25":
+                chosen["embedding.model"] = "default"
+            conditions = more.get("conditions", ())
+            options = {**common, "facts": more.get("facts", facts)}
+            report = run_retrieval(
+                source, data, "paper", overrides=chosen, conditions=conditions, **options
+            )
+            parts.append((name, report))
+    return {
+        "kind": "table",
+        "dataset": source,
+        "table": table,
+        "title": wanted.title,
+        "parts": [{"name": name, "report": report} for name, report in parts],
+        "version": memtier_plugin.__version__,
+    }

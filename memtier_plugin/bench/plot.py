@@ -1,0 +1,209 @@
+"""Drawing what a benchmark measured, as an SVG file, with matplotlib (the extra `bench`).
+
+The same report gives the same file, byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from memtier_plugin.bench.report import SCORES
+from memtier_plugin.errors import Unsupported
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PLAIN: Final = "tab:gray"
+_REAL: Final = "tab:blue"
+_ROW: Final = 0.22  # inches of one row of a chart of differences
+
+_PERCENTILES: Final = ("p50", "p95", "p99")
+_SCANS: Final = {"rank-bm25 scan": "rank_bm25_ms", "exact numpy scan": "numpy_ms"}
+
+Rows = Sequence[tuple[str, Mapping[str, Any] | None]]
+
+
+def require(path: Path) -> None:
+    """Refuse what cannot be drawn, before anything is measured for it.
+
+    Raises:
+        Unsupported: matplotlib is not installed, or the file is not to be an SVG.
+    """
+    if path.suffix.lower() != ".svg":
+        raise Unsupported(f"{path}: plots are SVG; name the file *.svg")
+    if find_spec("matplotlib") is None:
+        raise Unsupported("--plot needs matplotlib: pip install 'memtier-plugin[bench]'")
+
+
+def draw(report: Mapping[str, Any], path: Path) -> None:
+    """Draw the figures of any report of `memtier bench`.
+
+    Raises:
+        Unsupported: as `require`.
+    """
+    require(path)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    # Fixed ids, and text that stays text.
+    with rc_context({"svg.hashsalt": "memtier", "svg.fonttype": "none"}):
+        figure = Figure(layout="constrained")
+        _drawing(report)(report, figure)
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def _retrieval(report: Mapping[str, Any], figure: Figure) -> None:
+    answers: Mapping[str, Any] = report.get("answers", {})
+    figure.set_size_inches(11 if answers else 6, 4.5)
+    first, *others = figure.subplots(1, 2 if answers else 1, squeeze=False)[0]
+    for name, row in report["by_category"].items():
+        first.plot([*row["recall"]], [*row["recall"].values()], marker=".", lw=1, label=name)
+    every = report["recall"]
+    first.plot([*every], [*every.values()], marker="o", lw=2.5, color="black", label="all")
+    first.set(
+        title=f"{report['dataset']}, {report['profile']}: {report['questions']} questions",
+        xlabel="k", ylabel="recall@k", ylim=(0, 1),
+    )  # fmt: skip
+    first.legend(fontsize="small")
+    for axes in others:
+        _bars(axes, {name: [row[score] for score in SCORES] for name, row in answers.items()}, [
+            [row[f"{score}_interval"] for score in SCORES] for row in answers.values()
+        ])  # fmt: skip
+        axes.set_xticks(range(len(SCORES)), ["soft-EM", "by tokens", "F1"])
+        axes.set(title=f"answers of {report['reader']}, 95 % intervals", ylim=(0, 1))
+
+
+def _bars(
+    axes: Axes,
+    groups: Mapping[str, Sequence[float]],
+    intervals: Sequence[Sequence[Sequence[float]]] = (),
+) -> None:
+    """Draw bars side by side: one of each group at each place, with intervals where there are."""
+    width = 0.8 / len(groups)
+    for number, (name, values) in enumerate(groups.items()):
+        places = [place + (number - (len(groups) - 1) / 2) * width for place in range(len(values))]
+        axes.bar(places, values, width, label=name)
+        if intervals:
+            low, high = zip(*intervals[number], strict=True)
+            axes.errorbar(places, values, _reach(values, low, high), fmt="none", ecolor="black")
+    axes.legend(fontsize="small")
+
+
+def _compare(report: Mapping[str, Any], figure: Figure) -> None:
+    rows = [*report["metrics"].items()]
+    rows += [
+        (f"recall@10, {category}", metrics["recall@10"])
+        for category, metrics in report["by_category"].items()
+        if "recall@10" in metrics
+    ]
+    figure.set_size_inches(7, 1.2 + _ROW * len(rows))
+    _differences(figure.subplots(), rows)
+    names = " - ".join(report[side]["profile"] for side in ("ours", "theirs"))
+    figure.suptitle(f"{report['dataset']}: {names}, 95 % intervals", fontsize="medium")
+
+
+def _ablation(report: Mapping[str, Any], figure: Figure) -> None:
+    profiles = [one for one in report["profiles"] if one["rows"]]
+    metrics = ["recall@10", "injected_recall", *(["soft_em"] if report["reader"] else [])]
+    heights = [1.2 + _ROW * len(one["rows"]) for one in profiles]
+    figure.set_size_inches(4 + 3 * len(metrics), sum(heights))
+    grid = figure.subplots(
+        len(profiles), len(metrics), squeeze=False, sharey="row", height_ratios=heights
+    )
+    for axes, one in zip(grid, profiles, strict=True):
+        for place, metric in zip(axes, metrics, strict=True):
+            _differences(
+                place, [(row["name"], row["difference"].get(metric)) for row in one["rows"]]
+            )
+            place.set_title(f"{one['profile']}: change of {metric}", fontsize="medium")
+
+
+def _differences(axes: Axes, rows: Rows) -> None:
+    """Draw differences with their intervals, from top to bottom; real ones in colour."""
+    for place, (_, row) in enumerate(rows):
+        if row is not None:
+            reach = _reach([row["difference"]], [row["low"]], [row["high"]])
+            color = _REAL if row["real"] else _PLAIN
+            axes.errorbar(
+                [row["difference"]], [place], xerr=reach, fmt="o", ms=4, capsize=2, color=color
+            )
+    axes.axvline(0, color="black", lw=0.8)
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(axis="x", lw=0.3)
+
+
+def _reach(
+    values: Sequence[float], low: Sequence[float], high: Sequence[float]
+) -> list[list[float]]:
+    """Return how far the bounds are from the values, as matplotlib wants it; never below 0."""
+    return [
+        [max(0.0, value - bound) for value, bound in zip(values, low, strict=True)],
+        [max(0.0, bound - value) for value, bound in zip(values, high, strict=True)],
+    ]
+
+
+def _languages(report: Mapping[str, Any], figure: Figure) -> None:
+    figure.set_size_inches(9, 4)
+    axes = figure.subplots()
+    shown = {"recall5": "recall@5", "recall5_no_grams": "without n-grams"}
+    _bars(axes, {name: [row[key] for row in report["sets"]] for key, name in shown.items()})
+    axes.set_xticks(range(len(report["sets"])), [row["language"] for row in report["sets"]])
+    axes.set(ylim=(0, 1), ylabel="recall@5")
+
+
+def _scale(report: Mapping[str, Any], figure: Figure) -> None:
+    figure.set_size_inches(6, 4.5)
+    axes = figure.subplots()
+    sizes = report["sizes"]
+    lines = {f"recall {name}": [s["latency_ms"][name] for s in sizes] for name in _PERCENTILES}
+    lines |= {label: [s[key] for s in sizes] for label, key in _SCANS.items()}
+    for label, values in lines.items():
+        known = [(s["entries"], v) for s, v in zip(sizes, values, strict=True) if v is not None]
+        if known:  # a full scan is not made at every size
+            axes.plot(*zip(*known, strict=True), marker="o", label=label)
+    axes.set(xscale="log", yscale="log", xlabel="entries", ylabel="ms, warm")
+    axes.grid(lw=0.3)
+    axes.legend(fontsize="small")
+
+
+def _learning(report: Mapping[str, Any], figure: Figure) -> None:
+    figure.set_size_inches(6, 4)
+    axes = figure.subplots()
+    rows = report["weights"]
+    _bars(axes, {when: [row[when] for row in rows] for when in ("before", "after")})
+    axes.set_xticks(range(len(rows)), [row["name"] for row in rows])
+    axes.set_title(f"{report['dataset']}: weights learned from {report['questions']} questions")
+
+
+def _paper_table(report: Mapping[str, Any], figure: Figure) -> None:
+    """Draw the one report of a table, or recall@k of each of several."""
+    parts = report["parts"]
+    if len(parts) == 1:
+        _drawing(parts[0]["report"])(parts[0]["report"], figure)
+        return
+    figure.set_size_inches(6, 4.5)
+    axes = figure.subplots()
+    for part in parts:
+        recall = part["report"]["recall"]
+        axes.plot([*recall], [*recall.values()], marker="o", label=part["name"])
+    axes.set(xlabel="k", ylabel="recall@k", ylim=(0, 1), title=report["title"])
+    axes.legend(fontsize="small")
+
+
+def _drawing(report: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Figure], None]:
+    return DRAWINGS.get(report.get("kind", report["dataset"]), _retrieval)
+
+
+DRAWINGS: Final[Mapping[str, Callable[[Mapping[str, Any], Figure], None]]] = {
+    "ablation": _ablation,
+    "compare": _compare,
+    "languages": _languages,
+    "learning": _learning,
+    "scale": _scale,
+    "table": _paper_table,
+}

@@ -1,0 +1,120 @@
+"""The recalls of the scale bench, asked in a process of their own as a host's would be.
+
+Nothing but the public API is imported before the clock starts: what the first recall needs, the
+first recall loads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin.bench.metrics import latency
+from memtier_plugin.errors import MemTierError
+from memtier_plugin.memory import MemTier
+from memtier_plugin.records import from_iso
+
+PROJECT: Final = "scale"
+FOUND_WITHIN: Final = 10  # hits
+
+_PROBE: Final = """\
+import time
+started = time.perf_counter()
+from memtier_plugin import MemTier
+imported = time.perf_counter() - started
+import json, sys
+from memtier_plugin.bench import probe
+done = getattr(probe, sys.argv[1])(json.load(sys.stdin))
+json.dump({"import_ms": round(1000 * imported, 3), **done}, sys.stdout)
+"""
+
+
+def peak_rss_mb() -> float:
+    """Return the most memory that this process has had, in megabytes."""
+    if sys.platform == "linux":
+        # Not getrusage: there a new process begins with the peak of the one that started it.
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return round(int(status.partition("VmHWM:")[2].split()[0]) / 2**10, 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 1)
+
+
+def agent_name(number: int) -> str:
+    """Return the name of the agent of a number from zero."""
+    return f"agent-{number}"
+
+
+def in_fresh_process(function: str, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Call `ask` or `find` in a process of its own; return what it does, and `import_ms`.
+
+    Raises:
+        MemTierError: it failed there.
+    """
+    # The package may lie in a checkout that only this process knows of.
+    package = str(Path(memtier_plugin.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE, function],
+        check=False,
+        input=json.dumps(task),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    if done.returncode:
+        raise MemTierError(f"the recalls in a fresh process failed:\n{done.stderr.strip()}")
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
+
+
+def ask(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask the queries as the first agent, in this process, and return what they cost."""
+    started = time.perf_counter()
+    seconds, postings, vectors = [], [], []
+    labels: Counter[str] = Counter()
+    with _opened(task, agent_name(0)) as memory:
+        for query in task["queries"]:
+            recall = memory.recall(query, purpose="search", at=from_iso(task["at"]))
+            seconds.append(time.perf_counter() - started)
+            postings.append(recall.postings)
+            vectors.append(recall.vectors)
+            labels[recall.label] += 1
+            started = time.perf_counter()
+    return {
+        "cold_ms": round(1000 * seconds[0], 3),
+        "latency_ms": latency(seconds[1:]),
+        "postings_read": round(fmean(postings), 1),
+        "postings_read_max": max(postings),
+        "vectors_read": round(fmean(vectors), 1),
+        "vectors_read_max": max(vectors),
+        "labels": labels,
+        "peak_rss_mb": peak_rss_mb(),
+    }
+
+
+def find(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask for the planted lines, each as its agent; return the shares found among ten hits."""
+    found: dict[str, list[bool]] = {}
+    for agent, questions in task["asked"].items():
+        with _opened(task, agent) as memory:
+            for kind, question, entry in questions:
+                recall = memory.recall(question, purpose="search", at=from_iso(task["at"]))
+                hits = recall.hits[:FOUND_WITHIN]
+                sources = {source.entry for hit in hits for source in hit.sources}
+                found.setdefault(kind, []).append(entry in sources)
+    by = {kind: round(fmean(results), 4) for kind, results in found.items()}
+    return {"by": by, "recall10": round(fmean(by.values()), 4)}
+
+
+def _opened(task: Mapping[str, Any], agent: str) -> MemTier:
+    home, settings = Path(task["home"]), task["overrides"]
+    return MemTier.open(home, PROJECT, agent, settings=settings, create=False)

@@ -1,0 +1,77 @@
+"""Answering questions with a reader: any OpenAI-compatible chat endpoint, given the memory's block.
+
+As MemTier 4.1 measures it: temperature 0, at most 30 tokens, no LLM judge (`answers` judges).
+The condition is what the reader is given: ``memory`` the block that would be injected, ``oracle``
+the gold turns in a block of the same form, ``none`` nothing, ``full`` the whole conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from memtier_plugin.bench.answers import Answer, judged
+from memtier_plugin.bench.datasets import Question
+from memtier_plugin.endpoint import Client, Endpoint, Reply
+from memtier_plugin.errors import Unsupported
+from memtier_plugin.packing import fill
+from memtier_plugin.records import Hit
+from memtier_plugin.settings_keys import keys
+
+CONDITIONS: Final = ("memory", "oracle", "none", "full")
+USUAL: Final = CONDITIONS[:3]
+_MOST_TOKENS: Final = 30  # of an answer (4.1)
+_BUDGET: Final = 1_000_000  # tokens of a block that is not to be cut
+_ORDER: Final = (
+    "Answer the question with the answer alone, in as few words as possible. "
+    "Where recalled memory stands above it, go by that."
+)
+
+
+class Reader:
+    """A chat model that answers questions; the same prompt is sent once."""
+
+    def __init__(self, base_url: str, model: str, key_env: str | None = None) -> None:
+        """Take an endpoint.
+
+        Args:
+            base_url: of an OpenAI-compatible server; it mostly ends in `/v1`.
+            key_env: the environment variable that holds its key, if it wants one.
+
+        Raises:
+            Unsupported: that is no address.
+        """
+        try:
+            address = keys()[("endpoints", "*", "base_url")].accept(base_url)
+        except ValueError as error:
+            raise Unsupported(f"--reader {base_url!r}: {error}") from None
+        self.model = model
+        self._client = Client(Endpoint(base_url=address, key_env=key_env or "none", timeout_s=120))
+        self._replies: dict[str, Reply] = {}
+
+    def answer(self, question: Question, block: str, recall_id: str = "") -> Answer:
+        """Return the judged answer to a question that has an expected one.
+
+        Args:
+            block: what stands above the question; nothing when empty.
+            recall_id: of the block, which says nothing and differs each time.
+
+        Raises:
+            EndpointError: the endpoint does not answer.
+        """
+        today = f"Today is {question.at:%A, %d %B %Y}.\n" if question.at else ""
+        asked = f"{today}Question: {question.text}\nAnswer:"
+        same = f"{block.replace(recall_id, '') if recall_id else block}\n{asked}"
+        reply = self._replies.get(same)
+        if reply is None:
+            prompt = f"{block}\n{asked}" if block else asked
+            messages = [{"role": "system", "content": _ORDER}, {"role": "user", "content": prompt}]
+            reply = self._client.chat(self.model, messages, max_tokens=_MOST_TOKENS)
+            self._replies[same] = reply
+        expected = question.answer or ""
+        return judged(reply.text, expected, reply.prompt_tokens, reply.completion_tokens)
+
+
+def block_of(hits: Sequence[Hit]) -> str:
+    """Return a block that holds all of these hits whole, as a recall would show them."""
+    return fill(hits, "bench", max(1, len(hits)), _BUDGET)[1]
