@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
-from memtier_plugin.errors import EndpointError
+from memtier_plugin.errors import EmbeddingUnavailable, EndpointError
 from memtier_plugin.hookspecs import hookimpl
 from memtier_plugin.memory import MemTier
 from memtier_plugin.opened import open_memories
@@ -54,6 +54,9 @@ def _warm_up(memory: MemTier) -> None:
     if isinstance(embedder, EndpointEmbedder):
         with suppress(EndpointError):  # the first recall's label says why it goes by words
             embedder.warm_up()
+    elif embedder is not None:
+        with suppress(EmbeddingUnavailable):
+            embedder.encode(["warm up"])  # or the first recall waits for numpy and the table
     status = memory.status()
     consolidation = memory.settings.consolidation.enabled and status["consolidation"]["due"]
     if consolidation or status["embedding"]["due"]:

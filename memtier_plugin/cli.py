@@ -179,11 +179,12 @@ def _moment(text: str | None) -> datetime | None:
 
 @main.command()
 @click.argument("recall_id")
+@click.option("--why", metavar="ID", help="Show why this entry or fact was left out.")
 @click.pass_obj
-def explain(scope: Scope, recall_id: str) -> None:
+def explain(scope: Scope, recall_id: str, why: str | None) -> None:
     """Show why a recall chose what it chose, and weights since."""
     with scope.open() as memory:
-        scope.show(memory.explain(recall_id), views.explain_view)
+        scope.show(memory.explain(recall_id, why), views.explain_view)
 
 
 @main.command()

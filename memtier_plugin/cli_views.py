@@ -204,6 +204,7 @@ def _entry_cells(entry: Document) -> Sequence[RenderableType]:
 def recall_document(found: Recall, limit: int) -> dict[str, Any]:
     """Return a recall with its first hits as a document."""
     injected = [hit.id for hit in found.injected]
+    notes = {hit.id: hit.note for hit in found.injected}  # made when the lines were chosen
     return {
         "id": found.id,
         "query": found.query,
@@ -215,7 +216,12 @@ def recall_document(found: Recall, limit: int) -> dict[str, Any]:
         "postings": found.postings,
         "vectors": found.vectors,
         "hits": [
-            {"rank": rank, "injected": hit.id in injected, **_hit_document(hit)}
+            {
+                **_hit_document(hit),
+                "rank": rank,
+                "injected": hit.id in injected,
+                "note": notes.get(hit.id, hit.note),
+            }
             for rank, hit in enumerate(found.hits[:limit], 1)
         ],
     }
@@ -281,6 +287,8 @@ def explain_view(document: Document) -> RenderableType:
             ),
         ]
     )
+    if document.get("why"):
+        return Group(head, "", *_why_view(document["why"], document["weights"]))
     counted = document.get("weights", {})
     parts: list[RenderableType] = [head]
     for title, name in (("injected", "injected"), ("near misses", "near_misses")):
@@ -307,16 +315,53 @@ def _why(row: Document, counted: Document) -> Sequence[RenderableType]:
     place = f"{row['file']}:{row['line']}" if row["file"] else row["tier"]
     now = row.get("weight_now", row["weight"])
     weight = f"learned weight {row['weight']:+.3f}, now {now:+.3f}"
-    signals = "  ".join(
-        f"{name} {value:.3f}" + (f"×{counted[name]:g}" if name in counted else "")
-        for name, value in row["signals"].items()
-        if value
-    )
+    note = f" · {row['note']}" if row.get("note") else ""
+    whole = f"{short(row['id'])} · {place} · {weight}{note}"
     return (
         head,
-        Padding(text(f"{short(row['id'])} · {place} · {weight}", "cyan"), INDENT, expand=False),
-        Padding(text(signals, "dim"), INDENT, expand=False),
+        Padding(text(whole, "cyan"), INDENT, expand=False),
+        Padding(text(_sum(row, counted), "dim"), INDENT, expand=False),
     )
+
+
+def _sum(row: Document, counted: Document) -> str:
+    """Write a score as its sum: what each signal added (its weight × its value), most first."""
+    signals = row["signals"]
+    parts = [
+        f"{name} {value:.3f} ({counted[name]:g}×{signals[name]:.3f})"
+        for name, value in row["contributions"].items()
+    ]
+    uncounted = [f"{name} {v:.3f}" for name, v in signals.items() if v and name not in counted]
+    other = [f"other {row['other']:+.3f}"] if row["other"] else []
+    return "  ".join([*parts, *uncounted, *other])
+
+
+def _why_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:
+    """Say why a line was left out, then what is known of it from then and from now."""
+    parts: list[RenderableType] = [text(f"{why['id']}: {why['reason']}", "bold"), text(why["said"])]
+    if why["text"] is not None:
+        parts.append(text(one_line(why["text"], 300), "dim"))
+        parts.append(text(f"{why['file']}:{why['line']}", "cyan"))
+    then, now, last = why["then"], why["now"], why["last_line"]
+    if then:
+        parts += ["", text(f"journalled then: rank {then['rank']}, {then['score']:.4f}", "bold")]
+        parts.append(Padding(text(_sum(then, counted_then)), INDENT, expand=False))
+    if now:
+        where = f"rank {now['rank']} of {now['of']}, {now['score']:.4f}"
+        parts += ["", text(f"recomputed now: {where}", "bold")]
+        parts.append(Padding(text(_sum(now, now["weights"])), INDENT, expand=False))
+    if last:
+        where = f"rank {last['rank']}, {last['score']:.4f}, {short(last['id'])}"
+        parts.append(text(f"last line now: {where}", "bold"))
+        parts.append(Padding(text(_sum(last, now["weights"])), INDENT, expand=False))
+        lacked = "  ".join(f"{name} {value:+.3f}" for name, value in last["lacked"].items())
+        parts.append(Padding(text(f"ahead by: {lacked or '-'}", "yellow"), INDENT, expand=False))
+    if why["words"]:
+        words = why["words"]
+        rows = [(name, said(words[name])) for name in ("query", "entry", "shared")]
+        parts += ["", pairs(rows)]
+    parts += [text(f"! {line}", "yellow") for line in why["differences"]]
+    return parts
 
 
 def facts_view(document: Document) -> RenderableType:

@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from memtier_plugin import ledger
+from memtier_plugin.conflicts import normal
 from memtier_plugin.errors import NotFound
 from memtier_plugin.extraction import extract
-from memtier_plugin.index_items import normal
 from memtier_plugin.index_records import Stored
 from memtier_plugin.index_write import LedgerFile, ledger_files
 from memtier_plugin.records import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from memtier_plugin.records import Entry, FactDraft, Source
-from memtier_plugin.statements import RELATIVE, RULES, Rule
+from memtier_plugin.statements import RELATIVE, Rule, rules
 
 MAX_PER_ENTRY: Final = 5
 MAX_WORDS: Final = 24
@@ -155,7 +155,7 @@ def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
     """Yield the drafts of one entry; each clause gives at most one."""
     for start, end in _clauses(entry.content, rejected):
         clause = entry.content[start:end]
-        for rule in RULES:
+        for rule in rules():
             if match := rule.pattern.match(clause):
                 draft = _draft(entry, rule, match, start)
                 if isinstance(draft, FactDraft):

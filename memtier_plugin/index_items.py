@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from memtier_plugin.conflicts import normal
 from memtier_plugin.embedding import StaticEmbedder, quantise
 from memtier_plugin.folding import State, fold, touched
 from memtier_plugin.index_postings import Postings, Text
@@ -119,7 +120,7 @@ class IndexItems:
                 turn=entry.turn,
                 speaker=utf8(entry.speaker) if entry.speaker else None,
                 key=entry.key,
-                standing=entry.role == "user" and is_standing(entry.content),
+                standing=entry.role == entry.origin == "user" and is_standing(entry.content),
             )
             for entry, line, text in entries
         ]
@@ -415,10 +416,6 @@ def meaning_of(item: Entry | Fact) -> tuple[str, ...]:
 
 def vectors_of(embedder: Embedder, texts: Mapping[int, Sequence[str]]) -> dict[int, list[bytes]]:
     """Return the vectors of each row's pieces, in order."""
-    vectors = iter(quantise(embedder.encode([text for row in texts for text in texts[row]])))
+    encode = embedder.encode_many if isinstance(embedder, StaticEmbedder) else embedder.encode
+    vectors = iter(quantise(encode([text for row in texts for text in texts[row]])))
     return {row: [next(vectors) for _ in texts[row]] for row in texts}
-
-
-def normal(*parts: str) -> tuple[str, ...]:
-    """Return subject, relation or value as facts are compared: casefolded, one space."""
-    return tuple(" ".join(part.casefold().split()) for part in parts)

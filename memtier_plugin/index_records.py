@@ -114,6 +114,19 @@ class IndexRecords:
         stored = self.stored(rows)
         return [stored[row] for row in rows]
 
+    def replacing(self, about: Collection[Sequence[str]]) -> set[str]:
+        """Return the facts of these (normalised) subjects and relations that replaced an older one.
+
+        One that was forgotten does not count: nobody may learn that it was there.
+        """
+        rows = self._db.execute(
+            """SELECT DISTINCT superseded_by FROM json_each(?) AS wanted
+               CROSS JOIN facts ON subject = wanted.value ->> 0 AND relation = wanted.value ->> 1
+               JOIN states ON item = facts.id WHERE superseded_by IS NOT NULL AND NOT forgotten""",
+            (json.dumps([[utf8(part) for part in pair] for pair in about]),),
+        )
+        return {str(row[0]) for row in rows}
+
     def all_facts(self, *, include_superseded: bool = False) -> list[Stored]:
         """Return every fact, oldest first; forgotten ones never."""
         rows = [
@@ -134,6 +147,23 @@ class IndexRecords:
         for (data,) in self._db.execute("SELECT data FROM events WHERE id = ?", (identity,)):
             return _event(data)
         return None
+
+    def events_of_item(self, identity: str) -> list[JournalEvent]:
+        """Return the events that touch an item's state, in order."""
+        rows = self._db.execute(
+            """SELECT data FROM touches JOIN events ON events.id = event WHERE item = ?
+               ORDER BY stamp, id""",
+            (utf8(identity),),
+        )
+        return [_event(data) for (data,) in rows]
+
+    def count_since(self, row: int, scopes: Collection[int]) -> int:
+        """Return how many items of these scopes were written after a row and can be found."""
+        return self._count(
+            """SELECT count(*) FROM items WHERE row > ? AND indexed
+               AND scope IN (SELECT value FROM json_each(?))""",
+            (row, json.dumps(list(scopes))),
+        )
 
     def events_of_run(self, agent: str, run: str, kind: str) -> list[JournalEvent]:
         """Return a run's events of one kind, in order."""

@@ -212,8 +212,6 @@ def connect(path: Path) -> apsw.Connection:
             if not connection.readonly("main"):
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
-                # KiB: the postings of a chunk of ledger are spread over a few thousand pages.
-                connection.execute("PRAGMA cache_size = -32000")
             migrate(connection)
         except BaseException:
             connection.close()
@@ -303,17 +301,6 @@ def _open_to_read(path: Path) -> apsw.Connection:
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # Its log cannot be made here, so nobody writes one: what the file holds is all there is.
         return apsw.Connection(f"{name}&immutable=1", flags=flags)
-
-
-def load_vector_functions(connection: apsw.Connection) -> None:
-    """Make sqlite-vec's functions known to a connection, once."""
-    if any(name == "vec0" for (name,) in connection.execute("PRAGMA module_list")):
-        return
-    import sqlite_vec
-
-    connection.enable_load_extension(True)
-    connection.load_extension(sqlite_vec.loadable_path())
-    connection.enable_load_extension(False)
 
 
 def _set_aside(path: Path) -> None:

@@ -231,20 +231,34 @@ class IndexVectors:
         return list(dict.fromkeys(items[order].tolist())), len(items)
 
     def likeness(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:
-        """Return the cosine of these rows' nearest piece to a query vector (sqlite-vec).
+        """Return the cosine of these rows' nearest piece to a query vector.
 
-        A row of which the model knows nothing has 0; one without vectors is left out.
+        Never below 0, which is also what a row has of which the model knows nothing; one without
+        vectors is left out.
         """
-        return {
-            int(row): 0.0 if distance is None else 1.0 - float(distance)
-            for row, distance in self._db.execute(
-                """SELECT item, min(iif(length(vector) <> length(?1), NULL,
-                                        vec_distance_cosine(vec_int8(vector), vec_int8(?1))))
-                   FROM vectors WHERE model = ?2 AND item IN (SELECT value FROM json_each(?3))
-                   GROUP BY item""",
-                (query, model, json.dumps(list(rows))),
-            )
-        }
+        import numpy as np
+
+        items: list[int] = []
+        blobs: list[bytes] = []
+        near: dict[int, float] = {}
+        for row, blob in self._db.execute(
+            """SELECT item, vector FROM vectors
+               WHERE item IN (SELECT value FROM json_each(?)) AND model = ?""",
+            (json.dumps(list(rows)), model),
+        ):
+            near[row] = 0.0
+            if len(blob) == len(query):  # not that of a model of the same name and another length
+                items.append(row)
+                blobs.append(blob)
+        if items:
+            # In whole numbers, so that a cosine does not depend on what else is compared.
+            wanted = np.frombuffer(query, np.int8).astype(np.int32)
+            vectors = np.frombuffer(b"".join(blobs), np.int8).reshape(len(items), -1)
+            vectors = vectors.astype(np.int32)
+            lengths = np.sqrt((vectors * vectors).sum(axis=1) * float(wanted @ wanted))
+            for row, cosine in zip(items, ((vectors @ wanted) / lengths).tolist(), strict=True):
+                near[row] = max(near[row], cosine)
+        return near
 
 
 def signs_of(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:

@@ -6,6 +6,7 @@ dropped and read from zero in one transaction.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 1024 * 1024  # bytes of ledger in one transaction, so that nobody waits long
 _TOGETHER: Final = 2000  # lines that are prepared together
+_MANY: Final = 100  # lines of a transaction that is worth 32 MB of memory
 
 # What a line that somebody else wrote may raise anywhere on its way into the index.
 _MALFORMED: Final = (
@@ -54,10 +56,18 @@ class LedgerFile:
     owner: str | None
 
 
-def ledger_files(folder: Path, *, newest: int | None = None) -> list[LedgerFile]:
-    """Return a project's ledger files, or only the newest few of each ledger folder."""
+def ledger_files(
+    folder: Path, *, newest: int | None = None, agent: str | None = None
+) -> list[LedgerFile]:
+    """Return a project's ledger files, or only the newest few of each ledger folder.
+
+    Args:
+        agent: of the episodic ledgers only this one's.
+    """
     found = []
     for kind, owner, where in ledger_folders(folder):
+        if kind == "episodic" and agent not in (None, owner):
+            continue
         paths = ledger.day_files(where)[-newest:] if newest else ledger.day_files(where)
         found += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
     return found
@@ -82,7 +92,24 @@ def read_mark(connection: apsw.Connection, name: str) -> Mark | None:
 
 def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
     """Tell, by one stat, whether a ledger file has changed since it was read."""
-    mark = read_mark(connection, file.name)
+    return _changed(file, read_mark(connection, file.name))
+
+
+def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> list[LedgerFile]:
+    """Return those of these files that `is_behind`, by one query for all."""
+    names = json.dumps([utf8(file.name) for file in files])
+    marks = {
+        str(path): Mark(*mark)
+        for path, *mark in connection.execute(
+            """SELECT path, device, inode, size, mtime_ns, offset, lines, tail FROM files
+               WHERE path IN (SELECT value FROM json_each(?))""",
+            (names,),
+        )
+    }
+    return [file for file in files if _changed(file, marks.get(file.name))]
+
+
+def _changed(file: LedgerFile, mark: Mark | None) -> bool:
     try:
         status = file.path.lstat()
     except FileNotFoundError:
@@ -168,7 +195,7 @@ class IndexWriter(IndexItems):
             parts = [lines[start : start + _TOGETHER] for start in range(0, len(lines), _TOGETHER)]
             # Not in the transaction, which keeps the others waiting, as far as memory allows.
             bad, good = self._prepared(file, parts[0] if parts else [])
-            with self._transaction() as batch:
+            with self._room(len(lines)), self._transaction() as batch:
                 if read_mark(self._db, file.name) != mark:
                     continue  # another process was here meanwhile
                 if change:
@@ -183,6 +210,21 @@ class IndexWriter(IndexItems):
                     self._ingest(number, *self._prepared(file, part), batch)
                     batch.postings.write()
             return len(lines), sum(len(line.data) for line in lines)
+
+    @contextmanager
+    def _room(self, lines: int) -> Iterator[None]:
+        """Keep more of the index in memory while many lines are written, for they are all over it.
+
+        Not for ever: a process may have many connections.
+        """
+        if lines < _MANY:
+            yield
+            return
+        self._db.execute("PRAGMA cache_size = -32000")  # KiB
+        try:
+            yield
+        finally:
+            self._db.execute("PRAGMA cache_size = -2000")  # as SQLite has it
 
     @contextmanager
     def _transaction(self) -> Iterator[Batch]:

@@ -16,6 +16,7 @@ from memtier_plugin.consolidation import ConsolidationReport, Consolidator
 from memtier_plugin.crediting import RunResult, settle
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
 from memtier_plugin.errors import LedgerError, MessageError, NotFound, Paused
+from memtier_plugin.explaining import Explainer
 from memtier_plugin.forgetting import Forgotten
 from memtier_plugin.home import project_folder, write_private
 from memtier_plugin.messages import parse_messages
@@ -304,15 +305,17 @@ class MemTier:
             deadline_ms=deadline_ms,
         )
 
-    def explain(self, recall_id: str) -> dict[str, Any]:
+    def explain(self, recall_id: str, why: str | None = None) -> dict[str, Any]:
         """Return why a recall chose what it chose, as it was journalled then.
 
-        Beside it stand the current weights, the texts, and the credits of its run.
+        Beside it stand the current weights, the texts, and the credits of its run; with ``why``,
+        the id of an entry or fact, also why that was left out, recomputed where it must be.
 
         Raises:
             NotFound: the journal has no such recall (they are kept `journal.retention_days`).
         """
-        return self._recaller.explain(recall_id)
+        told = Explainer(self.store, self.agent_id, self._redactor, self._clock)
+        return told.explain(recall_id, why)
 
     # -- looking -------------------------------------------------------------------------------
 

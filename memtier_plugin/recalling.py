@@ -10,19 +10,19 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
 from memtier_plugin import plugins
+from memtier_plugin.conflicts import Stated, newest_first, stated
 from memtier_plugin.embedding import NoEmbedder, quantise
 from memtier_plugin.embedding_endpoint import EndpointEmbedder, encode_query
-from memtier_plugin.errors import EmbeddingUnavailable, IndexProblem, LedgerError, NotFound
+from memtier_plugin.errors import EmbeddingUnavailable, IndexProblem, LedgerError
 from memtier_plugin.home import PROJECT_JOURNAL
 from memtier_plugin.index_items import vectors_of
-from memtier_plugin.index_records import Stored
-from memtier_plugin.packing import clean, distinct, fill
+from memtier_plugin.packing import Offer, clean, distinct
 from memtier_plugin.passages import best_passage
 from memtier_plugin.records import (
     Entry,
@@ -39,10 +39,12 @@ from memtier_plugin.records import (
 )
 from memtier_plugin.redaction import Redactor
 from memtier_plugin.retrieval import MAX_QUERY, Asker, QueryVector, Search
+from memtier_plugin.settings import Settings
 from memtier_plugin.store import Late, Store
 
 NEAR_MISSES: Final = 8
-_DISTINCT: Final = 64  # hits among which near-duplicates are looked for
+DISTINCT: Final = 40  # hits among which near-duplicates are looked for
+CONTRADICTING: Final = 64  # hits among which facts that contradict each other are
 _TRIES: Final = 2  # hits that are tried for a line, for each line wanted
 _REMEMBER_RUNS: Final = 512  # recalls kept in mind for runs that have not ended
 _REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
@@ -52,17 +54,33 @@ _NEWEST: Final = 256  # items looked at for that
 _log = logging.getLogger("memtier")
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a query found, and what of it is offered to the block."""
+
+    why: Sequence[str]
+    search: Search | None
+    hits: Sequence[Hit]
+    values: Mapping[str, Stated]  # by id, what its facts of single-valued relations say
+    offer: Offer
+
+
 class Recaller:
     """Answers the queries of one agent, and keeps what it injected until the run is settled."""
 
     def __init__(
-        self, store: Store, agent: str, redactor: Redactor, clock: Callable[[], datetime]
+        self,
+        store: Store,
+        agent: str,
+        redactor: Redactor,
+        clock: Callable[[], datetime],
+        settings: Settings | None = None,
     ) -> None:
         self._store = store
         self._agent = agent
         self._redactor = redactor
         self._clock = clock
-        self._settings = store.settings
+        self._settings = settings or store.settings
         self._waiting: dict[tuple[str, str], list[JournalEvent]] = {}
         self._mutex = threading.Lock()
 
@@ -91,6 +109,36 @@ class Recaller:
         recall_id, now = new_id(), self._clock()
         asker = Asker(self._agent, sender, self.reads_all, aware(at) or now)
         text = clean(query).strip()
+        asked = self.ask(text, asker, purpose, k, token_budget, until)
+        injected, block = asked.offer.filled(recall_id)
+        found = asked.search.found if asked.search else None
+        recall = Recall(
+            id=recall_id,
+            query=text,
+            label=_label(asked.why, asked.hits, found.vectors if found else 0),
+            hits=tuple(asked.hits),
+            injected=injected,
+            text=block,
+            tokens=count_tokens(block),
+            ms=(time.monotonic() - started) * 1000,
+            postings=found.postings if found else 0,
+            vectors=found.vectors if found else 0,
+        )
+        if not self._store.paused:
+            size = {"sender": sender, "k": asked.offer.k, "token_budget": asked.offer.budget}
+            self._journal_recall(recall, now, asker, session_id, run_id, purpose, size)
+        return recall
+
+    def ask(
+        self,
+        text: str,
+        asker: Asker,
+        purpose: Purpose = "search",
+        k: int | None = None,
+        token_budget: int | None = None,
+        until: float | None = None,
+    ) -> Asked:
+        """Rank and put in order what a block may hold; nothing is journalled."""
         why: list[str] = []
         search: Search | None = None
         hits: list[Hit] = []
@@ -104,34 +152,23 @@ class Recaller:
                 why.append("deadline")
         paper = self._settings.retrieval.profile == "paper"
         size = self._settings.paper if paper else self._settings.retrieval
-        offered = [hit for hit in hits if purpose == "search" or _injectable(hit)]
+        offered = [hit for hit in hits if purpose == "search" or injectable(hit)]
+        values: dict[str, Stated] = {}
         if not paper:
-            offered = distinct(offered, _DISTINCT)
+            values = stated(offered[:CONTRADICTING], self._settings.facts.single_valued)
+            offered = distinct(offered, DISTINCT, values)
+            offered = newest_first(offered, CONTRADICTING, values, self._replacing(values, until))
         k = size.k if k is None else k
-        injected, block = fill(
-            offered,
-            recall_id,
-            k,
-            size.token_budget if token_budget is None else token_budget,
-            str if paper else partial(self._excerpt, search.found.terms if search else {}),
-            None if paper else _TRIES * k,
-        )
-        found = search.found if search else None
-        recall = Recall(
-            id=recall_id,
-            query=text,
-            label=_label(why, hits, found.vectors if found else 0),
-            hits=tuple(hits),
-            injected=injected,
-            text=block,
-            tokens=count_tokens(block),
-            ms=(time.monotonic() - started) * 1000,
-            postings=found.postings if found else 0,
-            vectors=found.vectors if found else 0,
-        )
-        if not self._store.paused:
-            self._journal_recall(recall, now, asker, session_id, run_id, purpose)
-        return recall
+        budget = size.token_budget if token_budget is None else token_budget
+        excerpt = str if paper else partial(self._excerpt, search.found.terms if search else {})
+        offer = Offer(offered, k, budget, excerpt, None if paper else _TRIES * k)
+        return Asked(why, search, hits, values, offer)
+
+    def _replacing(self, values: Mapping[str, Stated], until: float | None) -> Collection[str]:
+        if values:
+            with suppress(Late), self._store.deadline(until):
+                return self._store.reader().replacing({one.about for one in values.values()})
+        return ()
 
     def _search(
         self, query: str, asker: Asker, until: float | None, why: list[str]
@@ -150,8 +187,8 @@ class Recaller:
         if not paper:
             with suppress(Late), self._store.deadline(until):
                 self._embed_newest()
-        near = self._near(query, asker, until, why)
-        with self._store.snapshot(vectors=self._store.embedder is not None) as reader:
+        near = self.query_vector(query, asker, until, why)
+        with self._store.snapshot() as reader:
             search = Search(reader, self._store.tokenizer, self._settings, asker, until, near)
             # What is ready when the deadline comes is served: only the search is interrupted.
             with suppress(Late), self._store.deadline(until):
@@ -250,7 +287,7 @@ class Recaller:
 
         return signals
 
-    def _near(
+    def query_vector(
         self, query: str, asker: Asker, until: float | None, why: list[str]
     ) -> QueryVector | None:
         """Return the query as a vector, or None where there is none to compare with."""
@@ -310,6 +347,7 @@ class Recaller:
         session_id: str | None,
         run_id: str | None,
         purpose: Purpose,
+        size: Mapping[str, Any],
     ) -> None:
         shown = {hit.id for hit in recall.injected}
         near = [hit for hit in recall.hits if hit.id not in shown][:NEAR_MISSES]
@@ -326,6 +364,7 @@ class Recaller:
                 "weights": self._weights(),
                 "session_id": session_id,
                 "at": to_iso(asker.at),
+                **size,
                 "label": recall.label,
                 "ms": round(recall.ms, 3),
                 "postings": recall.postings,
@@ -343,34 +382,6 @@ class Recaller:
                 self._waiting.setdefault((run_id or "", session_id or ""), []).append(event)
                 while len(self._waiting) > _REMEMBER_RUNS:  # runs that never ended
                     self._waiting.pop(next(iter(self._waiting)))
-
-    def explain(self, recall_id: str) -> dict[str, Any]:
-        """Return why a recall chose what it chose, as it was journalled then.
-
-        Beside it stand the current weights, the texts, and the credits of its run.
-
-        Raises:
-            NotFound: the journal has no such recall (they are kept `journal.retention_days`).
-        """
-        self._store.refresh(self._agent, wait_ms=2000)
-        with self._store.reading() as reader:
-            event = reader.event(recall_id)
-            if event is None or event.kind != "recall":
-                raise NotFound(
-                    f"the journal of {self._store.project!r} has no recall {recall_id!r}"
-                )
-            listed = [*event.data["injected"], *event.data["near_misses"]]
-            rows = reader.rows_of(hit["item"] for hit in listed)
-            stored = {one.item.id: one for one in reader.stored([*rows.values()]).values()}
-            run = event.run_id
-            credits = reader.events_of_run(event.agent_id, run, "credit") if run else []
-        visible = self.reads_all or event.agent_id == self._agent
-        return {
-            **event.to_json(),
-            "injected": [_explained(h, stored, visible) for h in event.data["injected"]],
-            "near_misses": [_explained(h, stored, visible) for h in event.data["near_misses"]],
-            "credits": [credit.to_json() for credit in credits],
-        }
 
     def injected_into(
         self, run_id: str | None, session_id: str, recall_ids: Collection[str] | None
@@ -408,7 +419,8 @@ def _label(why: Sequence[str], hits: Sequence[Hit], vectors: int) -> str:
     return "hybrid" if vectors else "lexical"
 
 
-def _injectable(hit: Hit) -> bool:
+def injectable(hit: Hit) -> bool:
+    """Tell whether a hit may stand in a prompt that nobody asked to have it in."""
     item = hit.item
     if isinstance(item, Fact):
         return True
@@ -423,22 +435,5 @@ def _journalled(hit: Hit, hits: Sequence[Hit]) -> dict[str, Any]:
         "score": round(hit.score, 9),
         "weight": hit.weight,
         "signals": {name: round(value, 6) for name, value in hit.signals.items()},
-    }
-
-
-def _explained(
-    hit: Mapping[str, Any], stored: Mapping[str, Stored], visible: bool
-) -> dict[str, Any]:
-    one = stored.get(hit["item"])
-    if one is None or one.state.forgotten or not (visible or isinstance(one.item, Fact)):
-        return {**hit, "id": hit["item"], "text": None, "file": None, "line": None}
-    text = one.item.text if isinstance(one.item, Fact) else one.item.content
-    return {
-        **hit,
-        "id": hit["item"],
-        "text": text,
-        "weight_then": hit["weight"],
-        "weight_now": one.state.weight,
-        "file": one.file,
-        "line": one.line,
+        **({"note": hit.note} if hit.note else {}),
     }

@@ -27,11 +27,12 @@ from memtier_plugin.tokens import Tokenizer, grams
 
 MAX_QUERY: Final = 20_000  # characters of a query that are looked at
 _CONTEXT: Final = 40  # best rows whose neighbours become candidates too
+_BESIDE: Final = 2  # of their neighbours on either side
 _REACH: Final = 4  # turns on either side that a window looks at
 _FACTS: Final = 80  # facts that take part in a ranking
-_SIGNS: Final = 300  # pieces, the nearest by their signs, that are compared exactly
+_SIGNS: Final = 200  # pieces, the nearest by their signs, that are compared exactly
 _NEAREST: Final = 50  # of these the rows that become candidates
-_LIKE: Final = 0.3  # cosine below which an item is not found by its meaning alone
+LIKE: Final = 0.3  # cosine below which an item is not found by its meaning alone
 _NO_WORDS: Final[Mapping[str, int]] = {}
 _MANY_SESSIONS: Final = 12  # among the candidates, or which one it is says nothing
 
@@ -136,7 +137,12 @@ class Search:
         places |= {place.row: place for place in self._reader.places(more)}
         self.found.postings += self._reader.fill(words, self._scopes, [*pool, *more])
         scores = words.scores() if words.left_out else scores
-        around = self._around(places, scores)
+        like = self._likenesses(places) if self._near else {}
+        first = ranking.added(scores | fact_scores, gram_scores, links, _only(like, places))
+        said = {  # a fact was said when its sources were
+            row: [places[source].observed for source in found] for row, found in sources.items()
+        }
+        places, around = self._with_neighbours(places, first)
         self._check()
 
         rows = sorted(places)
@@ -151,7 +157,7 @@ class Search:
         signals["speaker"] = self._named(found, terms)
         signals["user"] = [float(place.role == "user") for place in found]
         signals["standing"] = [float(place.standing) for place in found]
-        signals["time"] = self._asked_about(query, found, places, sources)
+        signals["time"] = self._asked_about(query, found, said)
         signals |= self._standing(found, bm25)
         signals |= self._dense(rows, around)
         weights = asdict(settings.weights)
@@ -180,7 +186,7 @@ class Search:
         rows, read = vectors.nearest(self._near.model, scopes, self._near.vector, cap, _SIGNS)
         self.found.vectors += read
         near = self._likenesses(rows)
-        return {row: near[row] for row in rows if near.get(row, 0.0) >= _LIKE}
+        return {row: near[row] for row in rows if near.get(row, 0.0) >= LIKE}
 
     def _likenesses(self, rows: Collection[int]) -> Mapping[int, float]:
         assert self._near is not None  # or else there is nothing to compare with
@@ -230,22 +236,32 @@ class Search:
         linked = self._reader.source_rows([ids[row] for row in facts if row in ids], self._scopes)
         return {row: linked[ids[row]] for row in facts if row in ids}
 
-    def _around(
-        self, places: dict[int, Place], scores: Mapping[int, float]
-    ) -> dict[int, tuple[Turns, Turns]]:
-        """Return each entry's neighbours, and take those next to the best into the pool."""
-        entries = [place for place in places.values() if place.tier == "episodic"]
-        entries.sort(key=lambda place: (-scores.get(place.row, 0.0), place.id))
-        around = self._reader.neighbours([p.row for p in entries], self._scopes, _REACH)
-        near = [
-            row
-            for place in entries[:_CONTEXT]
-            for side in around[place.row]
-            for row, _ in side[:2]
-            if row not in places
-        ]
-        places |= {place.row: place for place in self._reader.places(dict.fromkeys(near))}
-        return around | self._reader.neighbours(dict.fromkeys(near), self._scopes, _REACH)
+    def _with_neighbours(
+        self, places: Mapping[int, Place], first: Mapping[int, float]
+    ) -> tuple[dict[int, Place], dict[int, tuple[Turns, Turns]]]:
+        """Return the best candidates, those next to the very best too, and the turns around them.
+
+        Args:
+            first: how good a candidate is by itself.
+        """
+        order = sorted(places.values(), key=lambda p: (-first.get(p.row, 0.0), p.id))
+        kept = {place.row: place for place in order[: self._settings.retrieval.candidates]}
+        entries = [row for row, place in kept.items() if place.tier == "episodic"]
+        best, rest = entries[:_CONTEXT], entries[_CONTEXT:]
+        around = self._reader.neighbours(rest, self._scopes, _REACH)
+        wide = self._reader.neighbours(best, self._scopes, _REACH + _BESIDE)
+        for row, (before, after) in wide.items():
+            own = (row, kept[row].length)
+            around[row] = (before[:_REACH], after[:_REACH])
+            for one, other in ((before, after), (after, before)):
+                for place, (beside, _) in enumerate(one[:_BESIDE]):
+                    # What lies around the turn beside it, read off the same line of turns.
+                    back = [*reversed(one[:place]), own, *other][:_REACH]
+                    on = one[place + 1 : place + 1 + _REACH]
+                    around.setdefault(beside, (on, back) if one is before else (back, on))
+        near = [row for row in around if row not in kept]
+        kept |= {place.row: place for place in self._reader.places(near)}
+        return kept, around
 
     def _context(
         self,
@@ -267,15 +283,18 @@ class Search:
                 continue
             found["previous"].append(scores.get(before[0][0], 0.0) if before else 0.0)
             found["next"].append(scores.get(after[0][0], 0.0) if after else 0.0)
-            together: dict[str, int] = {}
-            length = 0
             turns = [*before, (place.row, place.length), *after]
-            for row, size in turns:
-                length += size
-                for term, tf in in_row.get(row, _NO_WORDS).items():
+            matching = [in_row[row] for row, _ in turns if row in in_row]
+            if not matching:
+                found["window"].append(0.0)
+                continue
+            together = dict(matching[0])
+            for tfs in matching[1:]:
+                for term, tf in tfs.items():
                     together[term] = together.get(term, 0) + tf
             # Compared with the average turn, so that long windows pay no more than short ones.
-            found["window"].append(words.score(together, length / len(turns)) if together else 0.0)
+            length = sum(size for _, size in turns) / len(turns)
+            found["window"].append(words.score(together, length))
         return {name: ranking.scaled(values) for name, values in found.items()}
 
     def _sessions(self, places: Sequence[Place], facts: Sequence[int]) -> list[float]:
@@ -326,23 +345,16 @@ class Search:
         return [float(place.speaker in named) for place in places]
 
     def _asked_about(
-        self,
-        query: str,
-        found: Sequence[Place],
-        places: Mapping[int, Place],
-        sources: Mapping[int, Sequence[int]],
+        self, query: str, found: Sequence[Place], said: Mapping[int, Sequence[float]]
     ) -> list[float]:
-        """Return how near each candidate was said to the time that the query names, if any.
-
-        A fact was said when its sources were.
-        """
+        """Return how near each candidate was said to the time that the query names, if any."""
         spans = timing.spans(query, self._asker.at)
         if not spans:
             return [0.0] * len(found)
         return [
             max(
-                timing.nearness(spans, datetime.fromtimestamp(places[row].observed, UTC))
-                for row in sources.get(place.row) or [place.row]
+                timing.nearness(spans, datetime.fromtimestamp(moment, UTC))
+                for moment in said.get(place.row) or [place.observed]
             )
             for place in found
         ]
@@ -377,6 +389,10 @@ class Search:
         assert self._near is not None  # or else not handed on
         found = self._reader.vectors.likeness(self._near.model, self._near.vector, rows)
         return {row: max(0.0, value) for row, value in found.items()}
+
+
+def _only(scores: Mapping[int, float], rows: Collection[int]) -> dict[int, float]:
+    return {row: scores[row] for row in rows if row in scores}
 
 
 def _best(scores: Mapping[int, float], limit: int) -> list[int]:

@@ -32,7 +32,7 @@ from memtier_plugin.records import (
 )
 
 METHODS: Final = (
-    "hook", "recall", "record", "end_run", "remember", "forget", "status", "ping",
+    "hook", "recall", "explain", "record", "end_run", "remember", "forget", "status", "ping",
 )  # fmt: skip
 HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "before_prompt_build": PromptEvent,
@@ -130,6 +130,18 @@ class Methods:
                 deadline_ms=deadline_ms,
             )
         return plain(recall)
+
+    def explain(
+        self,
+        recall_id: str,
+        why: str | None = None,
+        home: str | None = None,
+        project: str | None = None,
+        agent: str = "main",
+    ) -> Any:
+        """Return why a recall chose what it chose, or why an entry or fact is not among it."""
+        with open_memories.use(self._context(home, project, agent)) as memory:
+            return plain(memory.explain(recall_id, why))
 
     def record(
         self,

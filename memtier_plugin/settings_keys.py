@@ -57,7 +57,7 @@ class Retrieval:
     k: int = _within(16, 1, 1000)
     token_budget: int = _within(600, 16, 100_000)
     passage_tokens: int = _within(60, 10, 100_000)
-    candidates: int = _within(120, 1, 10_000)
+    candidates: int = _within(100, 1, 10_000)
     postings_cap: int = _within(10_000, 1_000, 10_000_000)
     vectors_cap: int = _within(100_000, 1_000, 10_000_000)
     sessions: int = _within(5, 1, 1000)

@@ -21,6 +21,7 @@ remember       what the user asked to remember or to note
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final, NamedTuple
 
 
@@ -177,12 +178,17 @@ _TABLE: Final = (
         r"(?P<value>(?!time|day|one|you)\S+ \S+ .+)",
     ),
 )
-RULES: Final = tuple(Rule(relation, re.compile(pattern)) for relation, pattern in _TABLE)
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Return the rows in the order in which they are tried; compiled when first asked for."""
+    return tuple(Rule(relation, re.compile(pattern)) for relation, pattern in _TABLE)
 
 
 _STANDING: Final = re.compile(
     r"(?im)^\W*(?:please[ ,]+)?(?:always|never|do not ever|don['’]t ever|from now on|"
-    r"whenever i|every time i|in (?:the )?future[ ,])\b"
+    r"whenever i|every time i|in (?:the )?future)\b"
     r"|\b(?:when|whenever|every time|if) i ask (?:you )?(?:about|for|to|how|what)\b"
     r"|\bfrom now on\b"
 )

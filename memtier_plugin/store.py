@@ -29,11 +29,12 @@ from memtier_plugin.home import (
 )
 from memtier_plugin.index_coverage import carry_vectors
 from memtier_plugin.index_read import IndexReader
-from memtier_plugin.index_schema import Index, index_problem, load_vector_functions
+from memtier_plugin.index_schema import Index, index_problem
 from memtier_plugin.index_write import (
     IndexWriter,
     LedgerFile,
     entries_in,
+    files_behind,
     is_behind,
     ledger_files,
     metadata,
@@ -149,19 +150,14 @@ class Store:
                 connection.set_progress_handler(None)
 
     @contextmanager
-    def snapshot(self, *, vectors: bool = False) -> Iterator[IndexReader]:
+    def snapshot(self) -> Iterator[IndexReader]:
         """Yield a reader that sees one state of the index, whatever others write meanwhile.
-
-        Args:
-            vectors: the reader compares vectors.
 
         Raises:
             IndexProblem: the index cannot be used.
         """
         reader = self.reader()
         connection = self.index.connection()
-        if vectors:
-            load_vector_functions(connection)
         connection.execute("BEGIN")
         try:
             yield reader
@@ -190,10 +186,9 @@ class Store:
         journals: the rest is the sweep's.
         """
         try:
-            newest = ledger_files(self.folder, newest=2)
+            files = ledger_files(self.folder, newest=2, agent=None if read_all else agent)
         except LedgerError as error:
             return f"index: {error}"
-        files = [f for f in newest if read_all or f.ledger != "episodic" or f.owner == agent]
         return self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES)
 
     def catch_up(
@@ -210,7 +205,7 @@ class Store:
         try:
             writer = self.writer()
             connection = self.index.connection()
-            behind = [file for file in files if is_behind(connection, file)]
+            behind = files_behind(connection, files)
             if not behind:
                 return None
             connection.set_busy_timeout(wait_ms)

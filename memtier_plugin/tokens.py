@@ -2,8 +2,9 @@
 
 Words are Unicode words with their marks, NFKC and casefolded, without the language's function
 words, reduced by Snowball; identifiers are kept whole and in parts; Han, Kana and Hangul, which
-do not separate words, give overlapping pairs.  N-grams are trigrams of each word with its edges
-marked and diacritics folded, so that a typo, an inflection or a part of a compound still meets.
+do not separate words, give overlapping pairs of one script, and each Han character by itself.
+N-grams are trigrams of each word with its edges marked and diacritics folded, so that a typo, an
+inflection or a part of a compound still meets.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Final
 import regex
 
 # Raise this when the same text would give other words: an index made before is then rebuilt.
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_WORDS: Final = 20_000  # of one text; the rest is in the ledger but not in the index
 _MAX_GRAMS: Final = 8 * MAX_WORDS  # characters of one text that n-grams are made of
 _KEPT: Final = 1 << 14  # chunks whose words and n-grams are kept: a language repeats itself
@@ -34,6 +35,18 @@ _CHUNK: Final = regex.compile(rf"{_WORD}+(?:[-_./:@+'&]+{_WORD}+)*")
 _ASCII_CHUNK: Final = re.compile(r"[A-Za-z0-9]+(?:[-_./:@+'&]+[A-Za-z0-9]+)*")  # twice as fast
 _PART: Final = regex.compile(rf"{_WORD}+")
 _CJK_RUN: Final = regex.compile(rf"[{_CJK}]+")
+# A run's parts of one script; the mark of a long vowel belongs to the kana before it.  A change of
+# script is mostly the end of a word: its particles and endings are Hiragana.
+_SAME_SCRIPT: Final = regex.compile(
+    r"(?P<han>\p{Han}+)|(?P<hiragana>\p{Hiragana}[\p{Hiragana}\u30fc]*)|[\p{Katakana}\u30fc]+|\p{Hangul}+"
+)
+# What may be stemmed, with the vowel signs and points that belong to it.
+_LETTERS: Final = regex.compile(r"[\p{L}\p{M}]+")
+# The stemmers of scripts that languages written in another script leave untouched.
+_SCRIPT: Final = regex.compile(
+    r"(?P<russian>\p{Cyrillic})|(?P<arabic>\p{Arabic})|(?P<hindi>\p{Devanagari})"
+)
+_SAME_AS: Final = {"serbian": "russian", "nepali": "hindi"}  # languages that share such a script
 _CAMEL: Final = regex.compile(r"(?<=[\p{Ll}\p{N}])(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})")
 _APOSTROPHES: Final = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'", "`": "'"})
 
@@ -64,7 +77,9 @@ class Tokenizer:
     """Words and n-grams of a text in one language.
 
     Args:
-        language: a Snowball language ("english", "german", ...) or "none" for no stemming.
+        language: a Snowball language ("english", "german", ...) or "none" for no stemming.  Words
+            in Cyrillic, Arabic and Devanagari are stemmed as Russian, Arabic and Hindi, unless
+            the language is one of that script.
     """
 
     def __init__(self, language: str = "english") -> None:
@@ -126,10 +141,10 @@ def _analyser(language: str) -> _Kept:
         if len(parts) > 1 or "'" in whole:
             if whole in stop:
                 return []
-            if "'" not in whole:
+            if "'" not in whole and not _CJK_RUN.fullmatch(whole):
                 found.append(whole)
         found += [part for part in parts if part not in stop]
-        return [stem(word) if word.isalpha() else word for word in found]
+        return [stem(word) if _LETTERS.fullmatch(word) else word for word in found]
 
     return _Kept(words_of)
 
@@ -140,11 +155,16 @@ def _stemmer(language: str) -> Callable[[str], str]:
     local = threading.local()  # a Stemmer object must not be shared by threads
 
     def stem(word: str) -> str:
-        stemmer: Any = getattr(local, "stemmer", None)
+        script = None if word.isascii() else _SCRIPT.match(word)
+        name = script.lastgroup if script else language
+        if name == _SAME_AS.get(language):
+            name = language
+        stemmer: Any = getattr(local, name, None)
         if stemmer is None:
             import Stemmer
 
-            stemmer = local.stemmer = Stemmer.Stemmer(language)
+            stemmer = Stemmer.Stemmer(name)
+            setattr(local, name, stemmer)
         return str(stemmer.stemWord(word))
 
     return stem
@@ -156,7 +176,7 @@ def plain_words(text: str) -> list[str]:
 
 
 def grams(text: str) -> set[str]:
-    """Return the n-grams of a text: pairs for Han, Kana and Hangul, trigrams elsewhere."""
+    """Return the n-grams of a text: trigrams, of Han, Kana and Hangul characters and pairs."""
     return _grams(_chunks(text[:_MAX_GRAMS]))
 
 
@@ -209,13 +229,23 @@ def _split(chunk: str, *, camel: bool = True) -> Iterator[str]:
             if run.start() > end:
                 yield part[end : run.start()]
             end = run.end()
-            yield from _pairs(run.group())
+            for same in _SAME_SCRIPT.finditer(run.group()):
+                yield from _words_within(same.group(), same.lastgroup)
         if end < len(part):
             yield part[end:]
 
 
-def _pairs(run: str) -> Iterator[str]:
-    if len(run) < 3:
-        yield run
-    else:
-        yield from (run[i : i + 2] for i in range(len(run) - 1))
+def _words_within(part: str, script: str | None) -> Iterator[str]:
+    """Yield the pairs of an unspaced part of one script, and what is a word by itself.
+
+    Many words are one Han character, wherever it stands; one Hiragana is a particle or an ending.
+    """
+    if len(part) == 1 and script != "hiragana":
+        yield part
+        return
+    for place in range(len(part) - 1):
+        if script == "han":
+            yield part[place]
+        yield part[place : place + 2]
+    if script == "han":
+        yield part[-1]

@@ -24,6 +24,7 @@ from memtier_plugin.embedding import load_embedder
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
 from memtier_plugin.errors import EndpointError, LedgerError
 from memtier_plugin.index_items import IndexItems
+from memtier_plugin.index_postings import Postings
 from memtier_plugin.index_schema import Index
 from memtier_plugin.memory import MemTier
 from memtier_plugin.records import FactDraft, Source
@@ -286,11 +287,18 @@ def _die_in_write(kind: str) -> Callable[[random.Random], None]:
 
 def _die_in_transaction(chance: random.Random) -> None:
     """A transaction of the index dies with lines, postings or statistics half done."""
-    name = chance.choice(["add_entries", "set_indexed", "settle", "add_event"])
-    whole = getattr(IndexItems, name)
-    left = chance.randint(1, 3) if name in ("add_entries", "set_indexed") else 1
+    owner, name, most = chance.choice(
+        [
+            (IndexItems, "add_entries", 2),
+            (IndexItems, "add_event", 1),
+            (IndexItems, "settle", 1),
+            (Postings, "_insert", 3),  # words, and how many items have each word and n-gram
+        ]
+    )
+    whole = getattr(owner, name)
+    left = chance.randint(1, most)
 
-    def part(self: IndexItems, *arguments: Any, **more: Any) -> Any:
+    def part(self: Any, *arguments: Any, **more: Any) -> Any:
         nonlocal left
         left -= 1
         done = whole(self, *arguments, **more)
@@ -298,7 +306,7 @@ def _die_in_transaction(chance: random.Random) -> None:
             _kill()
         return done
 
-    setattr(IndexItems, name, part)
+    setattr(owner, name, part)
 
 
 def _die_in_swap(chance: random.Random) -> None:

@@ -237,6 +237,25 @@ def test_log_marks_tools_and_weights(run: Run) -> None:
     assert recall.id in run("explain", recall.id).stdout
 
 
+def test_explain_why(said: Run) -> None:
+    """`explain --why` says why a line is not there, with ranks and the words of both sides."""
+    for n, words in enumerate(("boat", "ferry ferry timetable", "the ferry is late")):
+        message = {"role": "user", "content": f"{words} {n}"}
+        said("record", "-", "--session", f"s{n}", input=json.dumps([message]))
+    recall = document(said("recall", "ferry", "--k", "1", "--json"))
+    [shown] = recall["injected"]
+    missed = next(hit["id"] for hit in recall["hits"] if not hit["injected"])
+    text = said("explain", recall["id"], "--why", shown).stdout
+    assert f"{shown}: injected\nit was injected, on line 1" in text
+    told = document(said("explain", recall["id"], "--why", missed, "--json"))["why"]
+    assert told["reason"] == "k" and told["now"]["rank"] > 1
+    text = said("explain", recall["id"], "--why", missed).stdout
+    assert "recomputed now: rank" in text and "ahead by: " in text and "×" in text
+    text = said("explain", recall["id"]).stdout
+    assert "near misses" in text and "(0" in text
+    assert "unknown" in said("explain", recall["id"], "--why", "\x1b[2J").stdout
+
+
 def test_recall_names_places(said: Run, home: Path) -> None:
     """Every hit has score, tier, date, who, id, and the file and line where it stands."""
     hit = document(said("recall", "when does the ferry leave?", "--json"))["hits"][0]

@@ -27,19 +27,24 @@ LAYERS = (
     "home hookspecs",
     "lock settings_keys yaml_file",
     "endpoint settings",
-    "bm25 embedding embedding_* ledger messages plugins redaction statements tokens transcripts",
+    "bm25 conflicts embedding embedding_* ledger messages plugins redaction statements tokens"
+    " transcripts",
     "asking attribution extraction folding importing packing passages ranking spending timing",
     "paper",
     "index_*",
     "paper_search store",
     "browsing consolidation crediting forgetting recording reembedding retrieval",
     "health recalling",
+    "explaining",
     "memory",
     "opened",
     "__init__ __main__ bench.* cli cli_* config.* daemon.* demo hooks.* rpc rpc_*",
 )
 FAMILY = {"demo": "cli", "__main__": "cli"}  # what belongs to another edge than its name says
-PURE = "asking attribution bm25 extraction folding packing paper passages ranking spending timing"
+PURE = (
+    "asking attribution bm25 conflicts extraction folding packing paper passages ranking spending"
+    " timing"
+)
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 
 # Where each third party is at home; nobody else imports it.
@@ -56,9 +61,8 @@ HOMES = {
     "parsedatetime": "timing",
     "regex": "packing passages timing tokens",
     "rich": "cli cli_* demo bench.*",
-    "sqlite_vec": "index_* store",
     "Stemmer": "tokens bench.baselines",
-    "tokenizers": "embedding",
+    "tokenizers": "embedding embedding_words",
     "ulid": "index_items records",
     "yaml": "settings yaml_file bench.languages",
 }

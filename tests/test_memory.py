@@ -589,6 +589,46 @@ def test_explain_to_another_agent(home: Path) -> None:
         assert (hit["text"], hit["file"]) == (None, None)
 
 
+def test_newest_of_conflicting_facts_is_first(home: Path, day: Day) -> None:
+    """Where agents' facts contradict each other, the newest line is first and names the older.
+
+    A question about the time of the older one has that first.
+    """
+    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
+        origin: dict[str, Any] = {"origin": "assistant"}
+        early, late = day(-30), day(-1)
+        text = "the fox works at"
+        first = say(one, "noted", observed_at=early)
+        [old] = one.add_facts(
+            [fact(first, "Acme", valid_from=early, text=f"{text} Acme, works at it", **origin)]
+        )
+        second = say(other, "noted", observed_at=late)
+        [new] = other.add_facts(
+            [fact(second, "Bolt", valid_from=late, text=f"{text} Bolt", **origin)]
+        )
+        recall = one.recall("Where does the fox work, Acme?", at=day(0))
+        assert [hit.id for hit in recall.hits][:2] == [old.id, new.id]
+        ids = [hit.id for hit in recall.injected]
+        assert ids.index(new.id) < ids.index(old.id)
+        assert f"{text} Bolt (newest of 2; the older says otherwise)" in recall.text
+        [line] = [hit for hit in one.explain(recall.id)["injected"] if hit["id"] == new.id]
+        assert (line["note"], line["rank"]) == ("newest of 2; the older says otherwise", 2)
+        then = one.recall(f"Where did the fox work on {early:%d %B %Y}?", at=day(0))
+        ids = [hit.id for hit in then.injected]
+        assert ids.index(old.id) < ids.index(new.id)
+
+
+def test_a_fact_that_replaced_another_says_so(home: Path, day: Day) -> None:
+    """A superseding fact says that there was an older one, unless that was forgotten."""
+    with MemTier.open(home) as memory:
+        entry = say(memory, "noted")
+        [old] = memory.add_facts([fact(entry, "Acme", valid_from=day(-9))])
+        memory.add_facts([fact(entry, "Bolt", valid_from=day(-1))])
+        assert "the fox works at Bolt (replaces an older one)" in memory.recall("fox").text
+        memory.forget(ids=[old.id])
+        assert "older" not in memory.recall("fox").text
+
+
 def test_expired_recalls(home: Path, day: Day) -> None:
     """Recalls are dropped after the retention; credits, and so weights, stay for ever."""
     now = day(0)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.packing import CUT, FENCE, NOTICE, clean, cut, distinct, fill, harmless, pack
+from memtier_plugin.conflicts import OF_THEN, REPLACES, moment, newest_first, stated
+from memtier_plugin.packing import (
+    CUT,
+    FENCE,
+    NOTICE,
+    Offer,
+    clean,
+    cut,
+    distinct,
+    fill,
+    harmless,
+    pack,
+)
 from memtier_plugin.records import Entry, Fact, Hit, Source, count_tokens
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -87,6 +99,27 @@ def test_nothing_breaks_out_of_the_block(hits: list[Hit], k: int, budget: int) -
         assert not set("<>＜＞﹤﹥") & set(line)
         assert line.isprintable() or not line.isascii()
     assert text.encode()
+
+
+@given(HITS, st.integers(0, 8), st.integers(0, 800), st.none() | st.integers(0, 6))
+def test_what_is_left_out_has_a_reason(
+    hits: list[Hit], k: int, budget: int, tries: int | None
+) -> None:
+    """Each hit without a line came after k others, after the last that is tried, or did not fit."""
+    hits = [replace(hit, item=replace(hit.item, id=f"{n}")) for n, hit in enumerate(hits)]
+    offer = Offer(hits, k, budget, tries=tries)
+    injected, _ = offer.filled(RECALL)
+    places = [int(hit.id) for hit in injected]
+    for place in range(len(hits)) if injected else ():
+        if place in places:
+            continue
+        why = offer.refused(place, RECALL)
+        before = sum(other < place for other in places)
+        assert (why.by == "k") == (before == k)
+        if why.by == "tokens":
+            assert why.needed > why.left or why.left < 8
+        elif why.by == "tries":
+            assert tries is not None and place >= tries
 
 
 @given(TEXT.filter(lambda t: FENCE not in t), TEXT.filter(lambda t: FENCE not in t), HITS)
@@ -233,3 +266,78 @@ def test_near_duplicates_collapse_to_the_newest() -> None:
 def test_a_number_or_a_negation_makes_a_difference(one: str, other: str) -> None:
     """Lines that differ in a number or a negation are never taken for duplicates."""
     assert len(distinct([entry_hit(one, "01KA"), entry_hit(other, "01KB")], 10)) == 2
+
+
+def told(value: str, days: int, identity: str, subject: str = "Ada", time: float = 0.0) -> Hit:
+    """Return a hit of a fact that says where somebody lives, since some day."""
+    hit = fact_hit(f"{subject} lives in {value}.")
+    fact = replace(
+        hit.item, id=identity, subject=subject, relation="lives_in", value=value,
+        valid_from=START + timedelta(days=days),
+    )  # fmt: skip
+    return replace(hit, item=fact, signals={"time": time})
+
+
+FACTS = st.lists(
+    st.builds(
+        told,
+        st.sampled_from(["Oslo", " oslo", "Rome", "Lima"]),
+        st.integers(0, 3),
+        st.uuids().map(str),
+        st.sampled_from(["Ada", "ADA ", "Bob"]),
+        st.sampled_from([0.0, 0.5, 1.0]),
+    )
+    | st.builds(entry_hit, st.just("hello"), st.uuids().map(str)),
+    max_size=8,
+    unique_by=lambda hit: hit.id,
+)
+
+
+@given(FACTS, st.integers(0, 8))
+def test_newest_of_contradicting_facts_comes_first(hits: list[Hit], first: int) -> None:
+    """Nothing is lost, all others keep their ranks, and no contradicting fact is before the best.
+
+    The best is the newest, or of the time that the query names; the newest says that it is.
+    """
+    values = stated(hits, ["Lives_In"])
+    found = newest_first(hits, first, values)
+    assert sorted(hit.id for hit in found) == sorted(hit.id for hit in hits)
+    assert found[first:] == hits[first:]
+    for about in {one.about for one in values.values()}:
+        before = [h for h in hits[:first] if h.id in values and values[h.id].about == about]
+        after = [h for h in found[:first] if h.id in values and values[h.id].about == about]
+        ids = [hit.id for hit in after]
+        assert {hits.index(h) for h in before} == {
+            place for place, hit in enumerate(found[:first]) if hit.id in ids
+        }
+        if len({values[i].value for i in ids}) < 2:
+            assert after == before
+            continue
+        newest = max(after, key=lambda hit: (moment(hit), hit.id))
+        assert newest.note.startswith(f"newest of {len(ids)}; ")
+        best = max(after, key=lambda hit: (hit.signals["time"], moment(hit), hit.id))
+        assert after[0] is best
+        assert best is newest or best.note == OF_THEN
+        rest = [hit.id for hit in before if hit.id != best.id]
+        assert ids[1:] == rest
+        assert not any(hit.note for hit in after if hit not in (newest, best))
+    others = [hit for hit in hits if hit.id not in values]
+    assert [hit for hit in found if hit.id not in values] == others
+
+
+def test_contradicting_facts_are_no_duplicates() -> None:
+    """Two values of one subject and relation never collapse, however alike the words are."""
+    words = (
+        "as she told us all at that long table behind her garden shed one mild evening before"
+        " anybody else had come"
+    )
+    one, two = told(f"Oslo {words}", 0, "1"), told(f"Rome {words}", 1, "2")
+    assert len(distinct([one, two], 9)) == 1
+    assert len(distinct([one, two], 9, stated([one, two], ["lives_in"]))) == 2
+
+
+def test_what_replaced_an_older_one_says_so() -> None:
+    """A fact that superseded another carries a note, beside the ones it has."""
+    hit = replace(told("Oslo", 0, "1"), note="one of 2 like it")
+    [found] = newest_first([hit], 9, stated([hit], ["lives_in"]), {"1"})
+    assert found.note == f"one of 2 like it; {REPLACES}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.passages import MARK, best_passage
+from memtier_plugin.passages import MARK, best_passage, pieces
 from memtier_plugin.tokens import Tokenizer
 
 WORDS = Tokenizer().words
@@ -49,3 +49,41 @@ def test_a_passage_is_part_of_the_text_and_fits(text: str, size: int) -> None:
         assert inside in text
     else:
         assert shown == text
+
+
+# -- pieces ---------------------------------------------------------------------------------------
+
+
+@given(st.text(st.sampled_from("ab .?!。\n"), max_size=300), st.integers(4, 60), st.integers(1, 8))
+def test_pieces_follow_the_text(text: str, size: int, most: int) -> None:
+    """Pieces stand in the text in order, none is longer than the size, and only space is left out.
+
+    What comes after the last of as many pieces as there may be is left out too.
+    """
+    found = pieces(text, size, most)
+    assert 1 <= len(found) <= most
+    assert all(len(piece) <= size for piece in found)
+    place = 0
+    for piece in found:
+        start = text.index(piece, place)
+        assert not text[place:start].strip()
+        place = start + len(piece)
+    if len(found) < most:
+        assert not text[place:].strip()
+
+
+def test_pieces_are_whole_sentences() -> None:
+    """A sentence is torn only when it is longer than a piece, and then between words."""
+    assert pieces("One is. Two are.", 100, 5) == ("One is. Two are.",)
+    found = pieces("One is here. Two are there. Three.", 20, 5)
+    assert [piece.strip() for piece in found] == ["One is here.", "Two are there.", "Three."]
+    found = pieces("one two three four five six seven", 12, 5)
+    assert [word for piece in found for word in piece.split()] == [
+        "one", "two", "three", "four", "five", "six", "seven"
+    ]  # fmt: skip
+
+
+def test_pieces_of_nothing() -> None:
+    """A text without a word has one piece, so that it counts as compared."""
+    assert pieces("", 10, 3) == ("",)
+    assert pieces(" \n" * 50, 10, 3) == ((" \n" * 50)[:10],)

@@ -131,7 +131,7 @@ def connect(path: Path) -> IO[bytes]:
 
 
 def test_what_is_recorded_is_recalled(serve: Callable[..., Server], home: Path) -> None:
-    """record, recall, end_run, remember, status and forget work on the home that is served."""
+    """Every method that reads or writes a memory works on the home that is served."""
     server = serve()
     recorded = server.call("record", messages=message("My bag is blue."), session_id="s", **HERE)
     (entry,) = recorded["result"]["entries"]
@@ -139,6 +139,8 @@ def test_what_is_recorded_is_recalled(serve: Callable[..., Server], home: Path) 
     assert "bag is blue" in recalled["text"]
     assert recalled["hits"][0]["id"] == recalled["hits"][0]["item"]["id"] == entry["id"]
     assert recalled["hits"][0]["sources"][0]["file"]
+    why = server.call("explain", recall_id=recalled["id"], why=entry["id"], **HERE)["result"]
+    assert why["why"]["reason"] == "injected" and why["injected"][0]["id"] == entry["id"]
     ended = server.call(
         "end_run", messages=message("My hat is red."), session_id="s", run_id="r", **HERE
     )

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+import Stemmer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from memtier_plugin.tokens import MAX_WORDS, Tokenizer, grams, plain_words
 ANYTHING = st.text(st.characters())  # lone surrogates and NUL too
 ENGLISH = Tokenizer("english")
 PLAIN = Tokenizer("none")
+SCRIPTS = ("北京市鍵", "ラメアン", "をにこれ", "서울집")  # Han, Katakana, Hiragana, Hangul
 
 
 @pytest.fixture
@@ -112,10 +114,44 @@ def test_found_by_another_form(memory: MemTier, text: str, query: str) -> None:
 
 
 def test_two_letter_chinese() -> None:
-    """Scripts without spaces give overlapping pairs, so that a two-letter word is found inside."""
+    """Han gives overlapping pairs and each character, so that short words are found inside."""
     assert {"北京", "我住"} <= set(PLAIN.words("我住在北京市"))
-    assert PLAIN.words("北京") == ["北京"]
+    assert PLAIN.words("北京") == ["北", "北京", "京"]
+    assert PLAIN.words("京") == ["京"]
     assert {"京", "北京"} <= grams("我住在北京市")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("鍵を", ["鍵"]),
+        ("塾に通う", ["塾", "通"]),
+        ("東京タワー", ["東", "東京", "京", "タワ", "ワー"]),
+        ("らーめん", ["らー", "ーめ", "めん"]),
+        ("これ", ["これ"]),
+        ("に", []),
+        ("ア", ["ア"]),
+        ("집", ["집"]),
+        ("서울에", ["서울", "울에"]),
+        ("韓国어", ["韓", "韓国", "国", "어"]),
+    ],
+)
+def test_unspaced_words_end_where_the_script_changes(text: str, expected: list[str]) -> None:
+    """No pair crosses a change of script; one character is a word, but not one Hiragana."""
+    assert PLAIN.words(text) == expected
+
+
+@given(st.text(st.sampled_from("".join(SCRIPTS))))
+def test_unspaced_words_are_of_one_script(text: str) -> None:
+    """Whatever the run, its words are its Han characters and the neighbours of one script."""
+    script = [next(n for n, some in enumerate(SCRIPTS) if c in some) for c in text]
+    places = range(len(text) - 1)
+    pairs = [text[n : n + 2] for n in places if script[n] == script[n + 1]]
+    words = PLAIN.words(text)
+    assert [word for word in words if len(word) == 2] == pairs
+    single = [word for word in words if len(word) != 2]
+    assert [word for word in single if word in SCRIPTS[0]] == [c for c in text if c in SCRIPTS[0]]
+    assert not {*single} & {*SCRIPTS[2]}
 
 
 def test_hangul_gives_pairs() -> None:
@@ -184,3 +220,30 @@ def test_language() -> None:
     assert ENGLISH.words("the houses") == ["hous"]
     assert PLAIN.words("the houses") == ["the", "houses"]
     assert len({t.fingerprint for t in (ENGLISH, PLAIN, Tokenizer("german"))}) == 3
+
+
+@pytest.mark.parametrize(
+    ("word", "inflected"),
+    [("книга", "книгами"), ("лошадь", "лошадей"), ("كتاب", "الكتاب"), ("लड़का", "लड़के")],
+)
+def test_other_scripts_have_stems_of_their_own(word: str, inflected: str) -> None:
+    """Russian, Arabic and Hindi are stemmed beside a language in another script, vowels and all."""
+    for tokenizer in (ENGLISH, Tokenizer("german")):
+        assert tokenizer.words(word) == tokenizer.words(inflected) != [inflected]
+    assert PLAIN.words(word) != PLAIN.words(inflected)
+    assert ENGLISH.words(f"houses {inflected} naïve") == [
+        "hous", *ENGLISH.words(inflected), *ENGLISH.words("naïve")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "word"), [("serbian", "књигама"), ("nepali", "केटाहरूलाई"), ("russian", "книгами")]
+)
+def test_the_language_set_stems_its_own_script(language: str, word: str) -> None:
+    """What is written in the script of the language set is stemmed by that language."""
+    assert Tokenizer(language).words(word) == [Stemmer.Stemmer(language).stemWord(word)] != [word]
+
+
+def test_identifiers_are_not_stemmed() -> None:
+    """A word with a digit in it is no word of a language."""
+    assert ENGLISH.words("книгами2") == ["книгами2"]

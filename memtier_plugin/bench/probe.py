@@ -68,7 +68,8 @@ def in_fresh_process(function: str, task: Mapping[str, Any]) -> dict[str, Any]:
         input=json.dumps(task),
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        # With bytecode, as whoever has it installed.
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""},
     )
     if done.returncode:
         raise MemTierError(f"the recalls in a fresh process failed:\n{done.stderr.strip()}")
