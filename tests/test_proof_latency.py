@@ -55,5 +55,5 @@ def test_a_restored_ledger_does_not_hold_up_a_recall(home: Path) -> None:
         assert [hit.id for hit in meanwhile.hits] == found
         memory.catch_up()
         recall = memory.recall("zebra 7")
-        assert recall.label == "lexical"
+        assert recall.label == "hybrid"
         assert [hit.id for hit in recall.hits] == found
