@@ -131,7 +131,7 @@ _FORMATS: Final = (
     _format(
         "azure-key",
         "Account Shared",
-        r"(?:Account|Access)Key=(?P<secret>[A-Za-z0-9+/]{40,}=*)",
+        r"(?:Account|Access)Key=(?P<secret>[A-Za-z0-9+/=]{40,})",
         50,
     ),
     _format(
