@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SHIPPED: Final = Path(__file__).parent / "model"
 
-_TOGETHER: Final = 64  # texts whose tokens' rows are read at once
+_TOGETHER: Final = 16  # texts whose tokens' rows are read at once: more overflow the caches
 
 _ENDPOINT: Final = "endpoint:"
 

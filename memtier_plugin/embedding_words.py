@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _WORD: Final = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # the normaliser leaves them out
-_KEPT: Final = 1 << 14
+_KEPT: Final = 1 << 15
 _LONGEST_KEPT: Final = 40  # characters
 
 
@@ -25,6 +25,7 @@ class WordTokens(dict[str, tuple[int, ...]]):
 
     def __init__(self, tokenizer: Tokenizer, unknown: int | None) -> None:
         super().__init__()
+        self._before: dict[str, tuple[int, ...]] = {}  # what was kept before the last clearing
         self._tokenizer = tokenizer
         self._unknown = unknown
         # Texts that stand for a token of their own wherever they are.
@@ -47,10 +48,15 @@ class WordTokens(dict[str, tuple[int, ...]]):
         return [token for token in ids if token != self._unknown]
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        found = tuple(self.asked(word))
+        found = self._before.get(word)
+        if found is None:
+            # A word that is a token of its own is not cut.
+            whole = self._tokenizer.token_to_id(word) if len(word) <= _LONGEST_KEPT else None
+            found = tuple(self.asked(word)) if whole in (None, self._unknown) else (whole,)
         if len(word) <= _LONGEST_KEPT:
             if len(self) >= _KEPT:
-                self.clear()  # the common ones are back soon
+                self._before = dict(self)
+                self.clear()
             self[word] = found
         return found
 
@@ -64,4 +70,5 @@ def _goes_by_words(tokenizer: Tokenizer) -> bool:
         and normalizer.lowercase
         and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         and isinstance(tokenizer.model, models.WordPiece)
+        and tokenizer.model.max_input_chars_per_word >= _LONGEST_KEPT
     )

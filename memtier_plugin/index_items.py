@@ -36,6 +36,7 @@ MOST_PIECES: Final = 12  # vectors of one text; what comes after is found by its
 
 Record = Entry | Fact | JournalEvent
 Prepared = tuple[Record, Line, Text]
+Meaning = tuple[Sequence[str], Sequence[bytes] | None]  # pieces, and their vectors if made before
 
 _ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _NO_TEXT: Final = Text((), frozenset(), ())
@@ -69,7 +70,7 @@ class Batch:
     dropped: bool = False  # whether a file's rows were taken out
     numbers: dict[tuple[str, str, str], int] = field(default_factory=dict)  # of scopes, sessions
     texts: dict[int, Text] = field(default_factory=dict)  # of new items, to be read but once
-    shown: dict[int, Text] = field(default_factory=dict)  # of rows that need their vectors
+    shown: dict[int, Meaning] = field(default_factory=dict)  # of rows that need their vectors
 
 
 class IndexItems:
@@ -185,7 +186,7 @@ class IndexItems:
         for row, item in rows.items():
             if row in shown:
                 batch.postings.add(item.scope, row, item.text)
-                batch.shown[row] = item.text
+                batch.shown[row] = item.text.meaning, item.text.vectors
             else:
                 batch.touched.add(item.id)
                 batch.texts[row] = item.text
@@ -266,10 +267,10 @@ class IndexItems:
         if batch.dropped:
             self._tidy()
 
-    def _vectors(self, shown: Mapping[int, Text]) -> Vectors:
+    def _vectors(self, shown: Mapping[int, Meaning]) -> Vectors:
         assert self._embedder
-        ready = {row: text.vectors for row, text in shown.items() if text.vectors is not None}
-        rest = {row: text.meaning for row, text in shown.items() if row not in ready}
+        ready = {row: vectors for row, (_, vectors) in shown.items() if vectors is not None}
+        rest = {row: meaning for row, (meaning, _) in shown.items() if row not in ready}
         return ready | vectors_of(self._embedder, rest) if rest else ready
 
     def _refold(self, identity: str) -> bool:
@@ -334,7 +335,7 @@ class IndexItems:
         text = batch.texts.pop(row, None) or self._text_of(tier, scope, data)
         if show:
             batch.postings.add(int(scope), row, text)
-            batch.shown[row] = text
+            batch.shown[row] = text.meaning, text.vectors
         else:
             batch.postings.remove(int(scope), row, text)
             batch.shown.pop(row, None)

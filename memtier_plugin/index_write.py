@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin import ledger
 from memtier_plugin.errors import LedgerError
 from memtier_plugin.home import ledger_folders
 from memtier_plugin.index_items import Batch, IndexItems, Prepared, Record
-from memtier_plugin.index_postings import Postings
+from memtier_plugin.index_postings import Postings, Text
 from memtier_plugin.index_records import utf8
 from memtier_plugin.index_schema import connect, index_problem
 from memtier_plugin.index_vectors import Vectors
@@ -299,8 +299,8 @@ class IndexWriter(IndexItems):
                 self._refuse(number, one[1], error)
 
     def _put(self, records: Sequence[Prepared], number: int, batch: Batch) -> None:
-        entries = [(r, line, text) for r, line, text in records if isinstance(r, Entry)]
-        self.add_entries(entries, number, batch)
+        entries = [one for one in records if isinstance(one[0], Entry)]
+        self.add_entries(cast("list[tuple[Entry, Line, Text]]", entries), number, batch)
         for record, line, text in records:
             if isinstance(record, Fact):
                 self.add_fact(record, line, text, number, batch)

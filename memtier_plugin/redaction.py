@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple
 
 Span = tuple[int, int, str]
@@ -172,6 +173,15 @@ _FORMATS: Final = (
     _format("password", "login", r"\blogin\s+\S{1,100}\s+password\s+(?P<secret>[^\s$<]+)"),
 )
 
+_LONGEST: Final = max(known.shortest for known in _FORMATS)
+
+
+@cache
+def _formats(longest: int) -> tuple[_Format, ...]:
+    """Return the formats of which a text with rows of so many characters can hold one."""
+    return tuple(known for known in _FORMATS if known.shortest <= longest)
+
+
 # Names that announce a secret. What stands before them (DB_, spring.datasource.) does not matter.
 _PASSWORD = r"passw(?:or)?ds?|passphrase|passcode|(?<![a-z])pass|(?<![a-z])pwd|passwort"
 _KEYISH = (
@@ -282,9 +292,7 @@ def _compiled(rule: str) -> re.Pattern[str] | None:
 def _found(text: str) -> Iterator[Span]:
     """Yield what the patterns find; the better-known kind of two equal spans comes first."""
     longest = max(map(len, text.split()), default=0)
-    for kind, hints, pattern, shortest in _FORMATS:
-        if shortest > longest:
-            continue
+    for kind, hints, pattern, _ in _formats(min(longest, _LONGEST)):
         for hint in hints:
             if hint in text:
                 group = "secret" if "secret" in pattern.groupindex else 0

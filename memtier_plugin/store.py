@@ -318,7 +318,7 @@ class Store:
                             key=key,
                         )
                     )
-            self._append(path, [entry.to_json() for entry in entries], timeout)
+            self._append(path, (entry.to_json() for entry in entries), timeout)
         if entries:
             self.follow(path)
         return entries
@@ -409,7 +409,7 @@ class Store:
             self.follow(path)
 
     def _append(
-        self, path: Path, records: Sequence[dict[str, object]], timeout: float = LOCK_SECONDS
+        self, path: Path, records: Iterable[dict[str, object]], timeout: float = LOCK_SECONDS
     ) -> None:
         ledger.append(path, records, durability=self.settings.ledger.durability, timeout=timeout)
 

@@ -25,7 +25,7 @@ import regex
 VERSION: Final = 2
 MAX_WORDS: Final = 20_000  # of one text; the rest is in the ledger but not in the index
 _MAX_GRAMS: Final = 8 * MAX_WORDS  # characters of one text that n-grams are made of
-_KEPT: Final = 1 << 14  # chunks whose words and n-grams are kept: a language repeats itself
+_KEPT: Final = 1 << 15  # chunks whose words and n-grams are kept: a language repeats itself
 _LONGEST_KEPT: Final = 40  # characters; longer ones (paths, hashes) seldom come again
 
 _CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\u30fc"
@@ -117,13 +117,17 @@ class _Kept(dict[str, tuple[str, ...]]):
     def __init__(self, function: Callable[[str], Iterable[str]]) -> None:
         super().__init__()
         self._function = function
+        self._before: dict[str, tuple[str, ...]] = {}  # what was kept before the last clearing
 
     def __missing__(self, chunk: str) -> tuple[str, ...]:
-        # Interned, as most words and n-grams come from many chunks.
-        found = tuple(map(sys.intern, self._function(chunk)))
+        found = self._before.get(chunk)
+        if found is None:
+            # Interned, as most words and n-grams come from many chunks.
+            found = tuple(map(sys.intern, self._function(chunk)))
         if len(chunk) <= _LONGEST_KEPT:
             if len(self) >= _KEPT:
-                self.clear()  # the common ones are back soon
+                self._before = dict(self)
+                self.clear()
             self[chunk] = found
         return found
 
@@ -135,6 +139,9 @@ def _analyser(language: str) -> _Kept:
     stem = _stemmer(language)
 
     def words_of(chunk: str) -> list[str]:
+        if _is_plain(chunk):
+            word = chunk.lower()
+            return [] if word in stop else [stem(word)]
         parts = [part for raw in _split(chunk) if (part := raw.casefold())]
         whole = chunk.casefold()
         found = []
@@ -147,6 +154,11 @@ def _analyser(language: str) -> _Kept:
         return [stem(word) if _LETTERS.fullmatch(word) else word for word in found]
 
     return _Kept(words_of)
+
+
+def _is_plain(chunk: str) -> bool:
+    """Tell whether a chunk is one English-looking word, as most are: nothing in it to be split."""
+    return chunk.isascii() and chunk.isalpha() and chunk[1:].islower()
 
 
 def _stemmer(language: str) -> Callable[[str], str]:
@@ -185,6 +197,9 @@ def _grams(chunks: Iterable[str]) -> set[str]:
 
 
 def _grams_of(chunk: str) -> set[str]:
+    if _is_plain(chunk):
+        edged = f"_{chunk.lower()}_"
+        return {edged[i : i + 3] for i in range(len(edged) - 2)}
     found: set[str] = set()
     for part in _split(chunk, camel=False):
         word = part.casefold()

@@ -404,6 +404,64 @@ def test_malformed_events(home: Path, event: dict[str, Any]) -> None:
         assert_as_rebuilt(memory)
 
 
+def test_one_line_of_many_is_refused(home: Path) -> None:
+    """Of lines read together one that proves malformed only when it is put in leaves nothing."""
+    with MemTier.open(home) as memory:
+        [first] = say(memory, "fox 0", run_id="r0")
+        lines = [
+            {**first.to_json(), "id": f"e{n}", "key": f"k{n}", "content": f"fox {n}", **change}
+            for n, change in enumerate(
+                [
+                    {},
+                    {"session_id": "s-of-a-refused-line", "sender": "sam", "id": first.id},
+                    {"session_id": "s-of-another", "key": "\ud800"},
+                    {"session_id": "s2"},
+                    {"id": "e4", "session_id": "s3"},
+                    {"session_id": "s2", "sender": "ann"},
+                ],
+                start=1,
+            )
+        ]
+        ledger.append(written(memory), lines)
+        assert memory.catch_up() == len(lines)
+        connection = memory.store.index.connection()
+        assert [line for _, line, _ in memory.store.reader().bad_lines()] == [3, 4, 6]
+        names = connection.execute("SELECT name FROM sessions ORDER BY name").fetchall()
+        assert names == [("s",), ("s2",)]
+        assert len(memory.recall("fox").hits) == 3
+        assert_as_rebuilt(memory)
+
+
+class Interrupted(IndexWriter):
+    """A writer that lets another one work while it prepares what it has read."""
+
+    other: IndexWriter | None = None
+
+    def prepare(self, records: Any) -> Any:
+        """Prepare, as every writer; the index is not locked meanwhile."""
+        other, self.other = self.other, None
+        if other:
+            assert not self._db.in_transaction
+            assert other.sweep() == 2
+        return super().prepare(records)
+
+
+def test_preparing_locks_nobody_out(tmp_path: Path) -> None:
+    """While a writer makes words and vectors others write; what they have put in comes once."""
+    path = tmp_path / "episodic" / "a" / "2026-01-05.jsonl"
+    path.parent.mkdir(parents=True)
+    ledger.append(path, [entry_line(n, "fox", "a", False, START)[1] for n in (0, 2)])
+    index = tmp_path / "index.sqlite3"
+    with closing(connect(index)) as one, closing(connect(index)) as two:
+        writer = Interrupted(one, tmp_path, Tokenizer())
+        writer.other = IndexWriter(two, tmp_path, Tokenizer())
+        assert writer.sweep() == 0
+        assert content(one) == rebuilt(tmp_path)
+        ledger.append(path, [entry_line(4, "owl", "a", False, START)[1]])
+        assert writer.sweep() == 1
+        assert content(one) == rebuilt(tmp_path)
+
+
 def test_older_lines_stay_readable(home: Path) -> None:
     """A line with the paper's own eight fields is recalled beside ours."""
     with MemTier.open(home) as memory:

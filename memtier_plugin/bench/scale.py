@@ -1,9 +1,8 @@
 """What MemTier costs at size, and whether it still finds: one store that grows step by step.
 
-The store is filled as one bulk-loads: session by session through `MemTier.record`, the agents in
-turn, a session of up to fifty messages as one run (a run a call costs the same whatever it holds,
-so runs of two messages would take about three times as long).  A timing of ingest counts writing,
-indexing and embedding, with whatever had to be caught up afterwards; it leaves out making the text.
+The store is filled as one bulk-loads: twenty sessions of up to fifty messages at a time through
+`MemTier.record_sessions`, the agents in turn.  A timing of ingest counts writing, indexing and
+embedding, with whatever had to be caught up afterwards; it leaves out making the text.
 
 Recalls are measured in fresh processes, as a host's would be.  The first recall of a process is the
 cold one: it pays for opening the project and for loading what it needs, while the files themselves
@@ -24,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -50,7 +49,8 @@ _STEP: Final = 16.0  # hours between two sessions of an agent
 _COLD: Final = 5  # fresh processes for the cold recall
 _SCANS: Final = 20  # a full scan is slow and varies little
 _MOST_SCANNED: Final = 100_000  # by rank-bm25, which keeps every text in memory
-_ENCODINGS: Final = 40  # runs of a growth that are also encoded alone, in the same moments
+_ENCODINGS: Final = 40  # loads of a growth that are also encoded alone, in the same moments
+_LOAD: Final = 20  # sessions of an agent that are recorded together
 
 
 def run_scale(
@@ -183,13 +183,13 @@ class _Store:
     ) -> dict[str, float]:
         """Record entries until there are so many; return how many, how long, how many a second.
 
-        Opening the agents' memories and reading their model is not counted.  Some of the runs are
+        Opening the agents' memories and reading their model is not counted.  Some of the loads are
         also encoded by the shipped model alone, between the others: what else the machine does
         then slows both.
         """
         first, seconds, tokens = self.entries, 0.0, 0
         encoded, encoding = 0, 0.0
-        every = max(1, (size - first) // (self._length * _ENCODINGS))
+        every = max(1, (size - first) // (self._length * _LOAD * _ENCODINGS))
         with ExitStack() as stack:
             memories = [
                 stack.enter_context(MemTier.open(home, PROJECT, name, settings=overrides))
@@ -198,21 +198,22 @@ class _Store:
             for memory in memories:
                 if memory.store.embedder:
                     memory.store.embedder.encode(["warm up"])
-            for number, run in self._runs(first, size):
-                messages = [turn.message for turn in run.turns]
+            for number, (agent, load) in enumerate(self._loads(first, size)):
+                messages = [message for _, session in load for message in session.messages]
                 tokens += sum(count_tokens(message.content) for message in messages)
+                sessions = [session for _, session in load]
                 started = time.perf_counter()
-                stored = memories[number % self._agents].record(
-                    messages,
-                    session_id=run.session_id,
-                    run_id=f"{run.session_id}:{self.entries}",
-                    observed_at=run.observed_at,
-                )
+                stored = [e for part in memories[agent].record_sessions(sessions) for e in part]
                 seconds += time.perf_counter() - started
                 if number % every == 0:
                     encoding += scans.encode_seconds([message.content for message in messages])
                     encoded += len(messages)
-                for place, entry in enumerate(stored, self.entries):
+                places = [
+                    place
+                    for start, session in load
+                    for place in range(start, start + len(session.turns))
+                ]
+                for place, entry in zip(places, stored, strict=True):
                     if place in self.lines:
                         self._ids[place] = entry.id
                 self.entries += len(stored)
@@ -262,6 +263,19 @@ class _Store:
                 if first <= start + place < last
             )
             yield number, replace(session, turns=turns)
+
+    def _loads(self, first: int, last: int) -> Iterator[tuple[int, list[tuple[int, Session]]]]:
+        """Yield sessions with the place where each begins, some of one agent's at a time."""
+        runs = self._runs(first, last)
+        while together := [*islice(runs, _LOAD * self._agents)]:
+            for agent in range(self._agents):
+                load = [
+                    (max(first, number * self._length), session)
+                    for number, session in together
+                    if number % self._agents == agent
+                ]
+                if load:
+                    yield agent, load
 
     def _with_line(self, place: int, turn: Turn) -> Turn:
         if place not in self.lines:
