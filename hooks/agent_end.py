@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from memtier_plugin.hookspecs import hookimpl
+from memtier_plugin.host_records import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import RunContext, RunEvent
 
 from .guard import guarded
 

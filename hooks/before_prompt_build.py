@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from memtier_plugin.hookspecs import hookimpl
+from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext
 from memtier_plugin.memory import MemTier
 from memtier_plugin.packing import clean
-from memtier_plugin.records import PromptAddition, PromptEvent, RunContext
 
 from .guard import guarded
 

@@ -18,10 +18,10 @@ from queue import SimpleQueue
 from typing import Any, Final, Literal, TypeVar
 
 from memtier_plugin.errors import MemTierError, Paused
+from memtier_plugin.host_records import RunContext
 from memtier_plugin.memory import MemTier
 from memtier_plugin.opened import open_memories
 from memtier_plugin.plugins import failed
-from memtier_plugin.records import RunContext
 from memtier_plugin.settings_keys import Hooks
 
 T = TypeVar("T")

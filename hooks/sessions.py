@@ -8,9 +8,9 @@ from importlib import import_module
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
 from memtier_plugin.errors import EmbeddingUnavailable, EndpointError
 from memtier_plugin.hookspecs import hookimpl
+from memtier_plugin.host_records import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.opened import open_memories
-from memtier_plugin.records import RunContext, RunEvent
 
 from .guard import guarded
 

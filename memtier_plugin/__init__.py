@@ -11,19 +11,9 @@ if TYPE_CHECKING:
 
     from memtier_plugin.errors import MemTierError
     from memtier_plugin.hookspecs import hookimpl
+    from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext, RunEvent
     from memtier_plugin.memory import MemTier
-    from memtier_plugin.records import (
-        Entry,
-        Fact,
-        Hit,
-        Message,
-        PromptAddition,
-        PromptEvent,
-        Recall,
-        RunContext,
-        RunEvent,
-        ToolCall,
-    )
+    from memtier_plugin.records import Entry, Fact, Hit, Message, Recall, ToolCall
     from memtier_plugin.settings import Settings
 
 __version__ = "0.1.0"
@@ -55,6 +45,10 @@ if not (_HERE / "hooks").is_dir():
 _HOMES = {
     "MemTier": "memory",
     "MemTierError": "errors",
+    "PromptAddition": "host_records",
+    "PromptEvent": "host_records",
+    "RunContext": "host_records",
+    "RunEvent": "host_records",
     "Settings": "settings",
     "hookimpl": "hookspecs",
 }

@@ -24,9 +24,10 @@ from rich.padding import Padding
 from memtier_plugin.cli_views import columns, plain, text
 from memtier_plugin.errors import MemTierError
 from memtier_plugin.home import ledger_folder, private_folder, write_private
+from memtier_plugin.host_records import PromptEvent, RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.plugins import manager
-from memtier_plugin.records import Entry, Hit, Message, PromptEvent, RunContext, RunEvent, ToolCall
+from memtier_plugin.records import Entry, Hit, Message, ToolCall
 
 PROJECT: Final = "harbor"
 MARKER: Final = ".memtier-demo"

@@ -10,22 +10,36 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from memtier_plugin.records import JournalEvent
 
-TOUCHING: Final = frozenset({"credit", "promote", "supersede", "forget"})
+TOUCHING: Final = frozenset(
+    {"credit", "promote", "supersede", "forget", "accept", "reject", "revert", "restore"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the journal says of one item now; a new item has the defaults."""
+    """What the journal says of one item now; a new item has the defaults.
+
+    ``reviewed`` is what somebody decided on a fact that waited, or None; ``reverted`` says that
+    the consolidation that made it was undone.
+    """
 
     weight: float = 0.0
     promoted: bool = False
     forgotten: bool = False
     superseded_by: str | None = None
     valid_to: str | None = None
+    reviewed: Literal["accepted", "rejected"] | None = None
+    reverted: bool = False
+
+    def holds(self, active: bool) -> bool:
+        """Tell whether an item may be found now that was (or was not) active when written."""
+        if self.forgotten or self.reverted or self.superseded_by is not None:
+            return False
+        return self.reviewed == "accepted" if self.reviewed else active
 
 
 def touched(event: JournalEvent) -> list[str]:
@@ -44,6 +58,8 @@ def touched(event: JournalEvent) -> list[str]:
         isinstance(event.data["by"], str) and isinstance(event.data.get("valid_to"), str | None)
     ):
         raise TypeError("an item is superseded by the id of another, until a time or for ever")
+    if event.kind in ("revert", "restore") and not isinstance(event.data["run"], str):
+        raise TypeError("a consolidation is undone by its id")
     return [str(item) for item in event.data["items"]]
 
 
@@ -67,7 +83,7 @@ def fold(events: Sequence[JournalEvent]) -> State:
     state = State()
     for event in last_attempts(e for e in events if e.kind == "credit"):
         state = replace(state, weight=update_weight(state.weight, float(event.data["delta"])))
-    for event in sorted((e for e in events if e.kind != "credit"), key=_order):
+    for event in _standing(events):
         if event.kind == "promote":
             state = replace(state, promoted=True)
         elif event.kind == "forget":
@@ -76,7 +92,24 @@ def fold(events: Sequence[JournalEvent]) -> State:
             state = replace(
                 state, superseded_by=event.data["by"], valid_to=event.data.get("valid_to")
             )
+        elif event.kind == "accept":
+            state = replace(state, reviewed="accepted", reverted=False)
+        elif event.kind == "reject":
+            state = replace(state, reviewed="rejected")
+        elif event.kind == "revert":
+            state = replace(state, reverted=True)
     return state
+
+
+def _standing(events: Iterable[JournalEvent]) -> list[JournalEvent]:
+    """Return, in order, the events that no later `restore` takes back with their whole run."""
+    ordered = sorted((e for e in events if e.kind != "credit"), key=_order)
+    undone = {e.data["run"]: place for place, e in enumerate(ordered) if e.kind == "restore"}
+    return [
+        event
+        for place, event in enumerate(ordered)
+        if event.run_id is None or undone.get(event.run_id, -1) < place
+    ]
 
 
 def _order(event: JournalEvent) -> tuple[str, str]:

@@ -15,17 +15,8 @@ from typing import Final, Protocol, runtime_checkable
 
 import pluggy
 
-from memtier_plugin.records import (
-    Entry,
-    Fact,
-    FactDraft,
-    Hit,
-    PromptAddition,
-    PromptEvent,
-    RunContext,
-    RunEvent,
-    Signal,
-)
+from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext, RunEvent
+from memtier_plugin.records import Entry, Fact, FactDraft, Hit, Signal
 
 PROJECT: Final = "memtier"
 

@@ -18,7 +18,7 @@ from memtier_plugin.conflicts import normal
 from memtier_plugin.embedding import StaticEmbedder, quantise
 from memtier_plugin.folding import State, fold, touched
 from memtier_plugin.index_postings import Postings, Text
-from memtier_plugin.index_records import utf8
+from memtier_plugin.index_records import state_of, utf8
 from memtier_plugin.index_vectors import IndexVectors, Vectors
 from memtier_plugin.ledger import Line
 from memtier_plugin.passages import pieces
@@ -132,7 +132,7 @@ class IndexItems:
         item = _Item(
             id=utf8(fact.id),
             tier=fact.tier,
-            scope=self._number("scopes", "", "", batch),
+            scope=self._number("scopes", *(fact.private_to or ("", "")), batch),
             role=fact.origin,
             speaker=fact.subject,  # who a question names, a fact is about
             observed=(fact.valid_from or fact.timestamp).timestamp(),
@@ -290,31 +290,25 @@ class IndexItems:
             self._db.execute("DELETE FROM states WHERE item = ?", (identity,))
         else:
             self._db.execute(
-                "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     identity, state.weight, state.promoted, state.forgotten,
                     utf8(state.superseded_by) if state.superseded_by else None, state.valid_to,
+                    state.reviewed, state.reverted,
                 ),
             )  # fmt: skip
         return state.forgotten != before.forgotten
 
     def state(self, identity: str) -> State:
         """Return an item's folded state."""
-        for row in self._db.execute(
-            """SELECT weight, promoted, forgotten, superseded_by, valid_to FROM states
-               WHERE item = ?""",
-            (identity,),
-        ):
-            weight, promoted, forgotten, by, until = row
-            return State(float(weight), bool(promoted), bool(forgotten), by, until)
-        return State()
+        return state_of(self._db, identity)
 
     def _show_or_hide(self, identity: str, batch: Batch) -> None:
         for row, tier, retrievable, indexed in self._db.execute(
             "SELECT row, tier, retrievable, indexed FROM items WHERE id = ?", (identity,)
         ).fetchall():
             state = self.state(identity)
-            show = bool(retrievable) and not state.forgotten and state.superseded_by is None
+            show = state.holds(bool(retrievable))
             if show and tier != "episodic":
                 # Sources not read yet count as there: they may come with the next file.
                 rests_on = self._db.execute(

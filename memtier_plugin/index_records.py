@@ -37,20 +37,19 @@ class IndexRecords:
         found = {}
         for row, tier, data, owner, path, line, *state in self._db.execute(
             """SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
-                      superseded_by, valid_to
+                      superseded_by, valid_to, reviewed, reverted
                FROM items JOIN files ON files.id = file LEFT JOIN states ON item = items.id
                WHERE row IN (SELECT value FROM json_each(?))""",
             (json.dumps(list(rows)),),
         ):
             record = json.loads(data)
             item: Entry | Fact
-            weight, promoted, forgotten, by, until = state
+            current = _state(state) if state[0] is not None else State()
             if tier == "episodic":
-                record |= {"promoted": bool(promoted), "cognitive_weight": weight or 0.0}
+                record |= {"promoted": current.promoted, "cognitive_weight": current.weight}
                 item = Entry.from_json(record, owner=owner)
             else:
                 item = Fact.from_json({"tier": tier, **record})
-            current = State(weight or 0.0, bool(promoted), bool(forgotten), by, until)
             found[int(row)] = Stored(item, int(row), str(path), int(line), current)
         return found
 
@@ -97,18 +96,27 @@ class IndexRecords:
         )
         return [str(row[0]) for row in rows]
 
-    def facts_about(self, subject: str, relation: str, *, current: bool = True) -> list[Stored]:
+    def facts_about(
+        self,
+        subject: str,
+        relation: str,
+        *,
+        current: bool = True,
+        private_to: tuple[str, str] | None = None,
+    ) -> list[Stored]:
         """Return the facts of a (normalised) subject and relation, oldest first.
 
         Args:
             current: those that hold; or else those that were superseded, forgotten or proposed.
+            private_to: of those that only this agent and sender may see; or else of the shared.
         """
         rows = [
             int(row)
             for (row,) in self._db.execute(
                 """SELECT items.row FROM facts JOIN items ON items.row = facts.row
+                   JOIN scopes ON scopes.id = scope AND agent = ? AND sender = ?
                    WHERE subject = ? AND relation = ? AND indexed = ? ORDER BY items.id""",
-                (utf8(subject), utf8(relation), current),
+                (*map(utf8, (*(private_to or ("", "")), subject, relation)), current),
             )
         ]
         stored = self.stored(rows)
@@ -127,14 +135,23 @@ class IndexRecords:
         )
         return {str(row[0]) for row in rows}
 
-    def all_facts(self, *, include_superseded: bool = False) -> list[Stored]:
-        """Return every fact, oldest first; forgotten ones never."""
+    def all_facts(
+        self, *, include_superseded: bool = False, agent: str | None = None
+    ) -> list[Stored]:
+        """Return every fact, oldest first; forgotten ones never.
+
+        Args:
+            include_superseded: those too that do not hold now: superseded, proposed, reverted.
+            agent: leave out what is private to others than this one; None leaves out nothing.
+        """
         rows = [
             int(row)
             for (row,) in self._db.execute(
-                f"""SELECT row FROM items LEFT JOIN states ON item = id WHERE tier <> 'episodic'
-                    AND coalesce(forgotten, 0) = 0
-                    AND (indexed OR {int(include_superseded)}) ORDER BY id"""  # noqa: S608
+                f"""SELECT row FROM items LEFT JOIN states ON item = items.id
+                    JOIN scopes ON scopes.id = scope WHERE tier <> 'episodic'
+                    AND coalesce(forgotten, 0) = 0 AND (agent = '' OR ?1 IS NULL OR agent = ?1)
+                    AND (indexed OR {int(include_superseded)}) ORDER BY items.id""",  # noqa: S608
+                (None if agent is None else utf8(agent),),
             )
         ]
         stored = self.stored(rows)
@@ -184,13 +201,7 @@ class IndexRecords:
 
     def state(self, identity: str) -> State:
         """Return an item's current state."""
-        for weight, promoted, forgotten, by, until in self._db.execute(
-            """SELECT weight, promoted, forgotten, superseded_by, valid_to FROM states
-               WHERE item = ?""",
-            (utf8(identity),),
-        ):
-            return State(weight, bool(promoted), bool(forgotten), by, until)
-        return State()
+        return state_of(self._db, identity)
 
     def last_turn(self, agent: str, session: str) -> int:
         """Return the highest turn of a session; 0 when it has none."""
@@ -267,6 +278,24 @@ class IndexRecords:
         for (number,) in self._db.execute(sql, values):
             return int(number)
         return 0
+
+
+def state_of(connection: Any, identity: str) -> State:
+    """Return an item's folded state."""
+    for row in connection.execute(
+        """SELECT weight, promoted, forgotten, superseded_by, valid_to, reviewed, reverted
+           FROM states WHERE item = ?""",
+        (utf8(identity),),
+    ):
+        return _state(row)
+    return State()
+
+
+def _state(row: Sequence[Any]) -> State:
+    weight, promoted, forgotten, by, until, reviewed, reverted = row
+    return State(
+        float(weight), bool(promoted), bool(forgotten), by, until, reviewed, bool(reverted)
+    )
 
 
 def _event(data: Any) -> JournalEvent:

@@ -100,7 +100,8 @@ def m001_first(connection: apsw.Connection) -> None:
             item TEXT NOT NULL, event TEXT NOT NULL, PRIMARY KEY(item, event)) WITHOUT ROWID""",
         """CREATE TABLE states(
             item TEXT PRIMARY KEY, weight REAL NOT NULL, promoted INTEGER NOT NULL,
-            forgotten INTEGER NOT NULL, superseded_by TEXT, valid_to TEXT) WITHOUT ROWID""",
+            forgotten INTEGER NOT NULL, superseded_by TEXT, valid_to TEXT, reviewed TEXT,
+            reverted INTEGER NOT NULL) WITHOUT ROWID""",
         """CREATE TABLE cursors(
             path TEXT PRIMARY KEY, offset INTEGER NOT NULL, stamp TEXT NOT NULL) WITHOUT ROWID""",
         # One int8 vector for each piece of a text, and the signs of many packed together; the

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from memtier_plugin.host_records import RunContext
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import RunContext
 from memtier_plugin.settings import home_path, load_settings, project_for
 from memtier_plugin.settings_keys import Settings
 

@@ -196,7 +196,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One line of the semantic or procedural ledger (design 4.4); no fact without a source."""
+    """One line of the semantic or procedural ledger (design 4.4); no fact without a source.
+
+    ``reason`` says why a proposed one waits; ``run`` is the consolidation that made it;
+    ``private_to`` names the agent and the sender ("" for none) who alone may see it.
+    """
 
     schema: int = SCHEMA
     id: str
@@ -217,6 +221,9 @@ class Fact:
     confidence: float = 1.0
     origin: Origin = "user"
     status: Status = "active"
+    reason: str = ""
+    run: str | None = None
+    private_to: tuple[str, str] | None = None
     tier: Literal["semantic", "procedural"] = "semantic"
 
     def to_json(self) -> dict[str, Any]:
@@ -227,6 +234,7 @@ class Fact:
             record[name] = to_iso(record[name]) if record[name] else None
         record["sources"] = [source.to_json() for source in self.sources]
         record["span"] = list(self.span) if self.span else None
+        record["private_to"] = list(self.private_to) if self.private_to else None
         return record
 
     @classmethod
@@ -242,7 +250,13 @@ class Fact:
             known[name] = from_iso(known[name]) if known.get(name) else None
         known["sources"] = tuple(Source.from_json(source) for source in known["sources"])
         known["span"] = tuple(known["span"]) if known.get("span") else None
+        if known.get("private_to"):
+            agent, sender = known["private_to"]
+            known["private_to"] = (str(agent), str(sender))
         _expect(known, str, "id", "project", "subject", "relation", "value", "text")
+        _expect(known, str, "run", optional=True)
+        if known.get("status", "active") not in ("active", "proposed"):
+            raise ValueError(f"a fact of the status {known['status']!r}")
         if known.get("tier", "semantic") not in ("semantic", "procedural"):
             raise ValueError(f"a fact of the tier {known['tier']!r}")
         if not known["sources"]:
@@ -252,19 +266,27 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactDraft:
-    """What an extractor proposes; it becomes a Fact once it is validated and written."""
+    """What an extractor proposes; it becomes a Fact once it is validated and written.
+
+    Its fields are the fact's.
+    """
 
     subject: str
     relation: str
     value: str
     text: str
     sources: tuple[Source, ...]
+    valid_from: datetime | None = None
     quote: str = ""
     span: tuple[int, int] | None = None
     extractor: str = "rules"
+    model: str | None = None
+    prompt_hash: str | None = None
     confidence: float = 0.8
     origin: Origin = "user"
-    valid_from: datetime | None = None
+    status: Status = "active"
+    reason: str = ""
+    private_to: tuple[str, str] | None = None
     tier: Literal["semantic", "procedural"] = "semantic"
 
 
@@ -359,48 +381,6 @@ class Recall:
     ms: float
     postings: int
     vectors: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
-    """Who is asking, from where: what a host knows of the run that a hook belongs to.
-
-    ``agent_id`` is ``<host>.<agent>``; ``project`` None lets the workspace decide.
-    """
-
-    agent_id: str
-    session_id: str | None = None
-    run_id: str | None = None
-    project: str | None = None
-    home: str | None = None
-    workspace: str | None = None
-    sender: str | None = None
-    parent: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptEvent:
-    """A prompt about to be built: the user's newest message, and what came before."""
-
-    prompt: str
-    messages: tuple[Message, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptAddition:
-    """What a hook wants put before the user's message."""
-
-    prepend_context: str
-    recall_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvent:
-    """A finished run: its own messages only, not the session's."""
-
-    messages: tuple[Message, ...]
-    success: bool = True
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,8 @@ from types import FrameType
 from typing import IO, Any, Final
 
 from memtier_plugin.errors import MemTierError
+from memtier_plugin.host_records import RunContext
 from memtier_plugin.opened import open_memories
-from memtier_plugin.records import RunContext
 from memtier_plugin.rpc_methods import METHODS, BadParams, Methods, arguments
 from memtier_plugin.rpc_socket import Listener
 from memtier_plugin.settings import home_path

@@ -15,21 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from memtier_plugin import __version__
+from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.messages import parse_messages
 from memtier_plugin.opened import open_memories
 from memtier_plugin.plugins import manager
-from memtier_plugin.records import (
-    Entry,
-    Fact,
-    Hit,
-    PromptAddition,
-    PromptEvent,
-    Purpose,
-    RunContext,
-    RunEvent,
-    from_iso,
-    to_iso,
-)
+from memtier_plugin.records import Entry, Fact, Hit, Purpose, from_iso, to_iso
 
 METHODS: Final = (
     "hook", "recall", "explain", "record", "end_run", "remember", "forget", "status", "ping",

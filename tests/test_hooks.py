@@ -21,10 +21,11 @@ import pytest
 from memtier_plugin import plugins
 from memtier_plugin.home import ledger_folder
 from memtier_plugin.hooks import guard
+from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.ledger import day_file, locked
 from memtier_plugin.memory import MemTier
 from memtier_plugin.opened import open_memories
-from memtier_plugin.records import Message, PromptAddition, PromptEvent, RunContext, RunEvent
+from memtier_plugin.records import Message
 
 ROOT = Path(__file__).parents[1]
 AGENT = "test.main"
@@ -254,7 +255,8 @@ def test_hooks_work_in_a_forked_child(home: Path) -> None:
     script = """
         import os, sys
         from memtier_plugin.plugins import manager
-        from memtier_plugin.records import Message, RunContext, RunEvent
+        from memtier_plugin.host_records import RunContext, RunEvent
+        from memtier_plugin.records import Message
 
         def end(text):
             where = RunContext(agent_id="test.main", session_id="s", run_id=text, project="p")

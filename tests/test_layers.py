@@ -24,7 +24,8 @@ MOST_LINES = 450
 # A new module needs a place here: the lowest line where everything it imports is above it.
 LAYERS = (
     "errors records",
-    "home hookspecs",
+    "home host_records",
+    "hookspecs",
     "lock settings_keys yaml_file",
     "endpoint settings",
     "bm25 conflicts embedding embedding_* ledger messages plugins redaction statements tokens"

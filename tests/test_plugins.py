@@ -41,7 +41,8 @@ SHADES = """
 RUN = """
     import json
     from memtier_plugin.plugins import load_errors, manager
-    from memtier_plugin.records import Message, PromptEvent, RunContext, RunEvent
+    from memtier_plugin.host_records import PromptEvent, RunContext, RunEvent
+    from memtier_plugin.records import Message
 
     hook = manager().hook
     def context(run):

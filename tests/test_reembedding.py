@@ -540,7 +540,7 @@ def test_a_session_starts_the_daemon(
 ) -> None:
     """The first session after the model was changed starts a detached daemon."""
     from memtier_plugin import plugins
-    from memtier_plugin.records import RunContext
+    from memtier_plugin.host_records import RunContext
 
     folder = rotated_model(tmp_path / "turned")
     (filled / "config.yaml").write_text(
@@ -565,8 +565,8 @@ def test_a_session_warms_the_endpoint_up(
 ) -> None:
     """A session's start loads the client, and a key that is missing does not break it."""
     from memtier_plugin import plugins
+    from memtier_plugin.host_records import RunContext
     from memtier_plugin.opened import open_memories
-    from memtier_plugin.records import RunContext
 
     with_endpoint(key_env="BREAD_KEY", price_per_million_tokens=PRICE)
     plugins.manager().hook.session_start(
