@@ -35,6 +35,7 @@ _NEAREST: Final = 50  # of these the rows that become candidates
 LIKE: Final = 0.3  # cosine below which an item is not found by its meaning alone
 _NO_WORDS: Final[Mapping[str, int]] = {}
 _MANY_SESSIONS: Final = 12  # among the candidates, or which one it is says nothing
+_TOGETHER: Final = 3  # candidates of a session, on average, or that they meet there says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +314,11 @@ class Search:
         """Score each session by the candidates' words in it, as if it were one text.
 
         A word counts by how few of the candidates' sessions have it.  Nothing where there are few
-        sessions: which of them it is then says too little.
+        sessions, as which of them it is then says too little, nor where the candidates are so
+        scattered that what meets in a session meets by chance.
         """
         sessions = {place.session for place in places if place.session}
-        if len(sessions) <= _MANY_SESSIONS:
+        if not _MANY_SESSIONS < len(sessions) <= len(places) / _TOGETHER:
             return [0.0] * len(places)
         together: dict[str, Counter[int]] = {}
         in_row = words.words_of([place.row for place in places])

@@ -64,11 +64,13 @@ def test_only_the_user_gives_standing_instructions(home: Path, day: Day) -> None
 # -- the match of a whole session -----------------------------------------------------------------
 
 
-def fill(home: Path, sessions: int) -> None:
+def fill(home: Path, sessions: int, beside: int = 2) -> None:
     """Say of a fox in each of some sessions, and in the last of a barn too, apart from it."""
     with MemTier.open(home) as memory:
         for number in range(sessions):
             say(memory, f"fox {number}", session_id=f"s{number}", run_id=f"r{number}")
+            for other in range(beside):  # which the fox's neighbours are
+                say(memory, f"hen {other}", session_id=f"s{number}", run_id=f"r{number}-{other}")
         say(memory, "the barn is red", session_id=f"s{sessions - 1}")
 
 
@@ -77,7 +79,7 @@ def test_session_words_by_itself(home: Path, day: Day) -> None:
     fill(home, 14)
     assert first(home, "fox barn", day(1)) == "fox 0"
     found = recalled(home, "fox barn", day(1), session_words=1)
-    assert texts(found.hits)[:2] == ["fox 13", "the barn is red"]
+    assert texts(found.hits)[:4] == ["fox 13", "hen 0", "hen 1", "the barn is red"]
     marked = values(found, "session_words")
     assert marked["fox 13"] == marked["the barn is red"] == 1.0
     assert 0 < marked["fox 0"] == marked["fox 12"] < 1
@@ -89,6 +91,13 @@ def test_few_sessions_say_nothing(home: Path, day: Day) -> None:
     found = recalled(home, "fox barn", day(1), session_words=1)
     assert {*values(found, "session_words").values()} == {0.0}
     assert texts(found.hits)[0] == "fox 0"
+
+
+def test_scattered_sessions_say_nothing(home: Path, day: Day) -> None:
+    """Where hardly two candidates are of one session, that some are says nothing either."""
+    fill(home, 14, beside=0)
+    found = recalled(home, "fox barn", day(1), session_words=1)
+    assert {*values(found, "session_words").values()} == {0.0}
 
 
 # -- speakers -------------------------------------------------------------------------------------
