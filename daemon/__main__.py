@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -17,7 +18,8 @@ from memtier_plugin.consolidation import ConsolidationReport
 from memtier_plugin.errors import MemTierError
 from memtier_plugin.settings import home_path
 
-from .scheduler import STOP_PATIENCE, run
+from .jobs import JOBS, Run
+from .scheduler import STOP_PATIENCE, do_jobs, run
 
 NICENESS: Final = 10
 
@@ -45,22 +47,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, end)
     home = home_path(options.home)
     try:
-        over = run(
-            home,
-            options.project or None,
-            once=options.once,
-            interval=options.interval,
-            stop=stop,
-            on_run=_report,
-        )
+        well = _work(home, options, stop)
     except MemTierError as error:
         _log.error("%s", error)
         return 1
-    if not over:
+    if not well and not options.once:
         _log.warning("stopped in the middle of a job; it is done again at the next start")
         logging.shutdown()
         os._exit(0)  # a plain return would wait for the job's thread
-    return 0
+    return 0 if well or stop.is_set() else 1
+
+
+def _work(home: Path, options: argparse.Namespace, stop: threading.Event) -> bool:
+    if options.held is not None:  # by the server that started us, which has the project's lock
+        again = timedelta(seconds=options.again) if options.again else None
+        return do_jobs(home, options.project[0], options.job, Run(stop, _report), again)
+    return run(
+        home,
+        options.project or None,
+        once=options.once,
+        interval=options.interval,
+        stop=stop,
+        on_run=_report,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,18 +80,27 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--all", action="store_true", help="serve every project (the default)")
     parser.add_argument("--once", action="store_true", help="do every job once and end")
     parser.add_argument("--interval", type=float, help="seconds, instead of what is configured")
+    # What `child.run` says: the jobs of a project whose lock is held for us.
+    parser.add_argument("--held", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--job", action="append", choices=[*JOBS], help=argparse.SUPPRESS)
+    parser.add_argument("--again", type=float, help=argparse.SUPPRESS)
     return parser
 
 
 def _report(project: str, report: ConsolidationReport) -> None:
-    if report.read:
-        _log.info(
-            "project %r: read %d entries, %d facts, %d promoted",
-            project,
-            report.read,
-            report.facts,
-            report.promoted,
-        )
+    if not report.read:
+        return
+    rejected = ", ".join(f"{number} {why}" for why, number in report.rejected.items())
+    _log.info(
+        "project %r: read %d entries, %d facts, %d promoted%s",
+        project,
+        report.read,
+        report.facts,
+        report.promoted,
+        f"; rejected: {rejected}" if rejected else "",
+    )
+    if report.held_back:
+        _log.warning("project %r: held back: %s", project, report.held_back)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,36 @@
-"""What the daemon does to a project, each a short call on its memory, and how to start it aside."""
+"""What the background does to a project: each job is a short call on its memory.
+
+How each of them went stands in the project's `background.json`, for `memtier status`.
+"""
 
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
+import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import memtier_plugin
+from memtier_plugin import background
+from memtier_plugin.backlog import MODEL, RULES
+from memtier_plugin.chat import NONE
 from memtier_plugin.consolidation import ConsolidationReport
-from memtier_plugin.errors import CapReached, EndpointError, SettingsError
-from memtier_plugin.home import OPEN_FLAGS, outside_name, private_folder
+from memtier_plugin.errors import MemTierError
+from memtier_plugin.home import outside_name
 from memtier_plugin.memory import MemTier
 from memtier_plugin.reembedding import EmbeddingReport, embedding_state
-
-from .lock import held
+from memtier_plugin.settings import Settings
+from memtier_plugin.summarising import Summariser
 
 OnRun = Callable[[str, ConsolidationReport], None]
 
-LOG_BYTES: Final = 1_000_000
+ENDPOINT: Final = "endpoint:"  # what the name of a model begins with that an endpoint serves
+_STILL: Final = 3  # batches in a row after which nothing less is left
 
 _log = logging.getLogger("memtier")
 
@@ -35,38 +43,55 @@ def projects(home: Path) -> list[str]:
     return sorted(outside_name(top, folder.name) for folder in top.iterdir() if folder.is_dir())
 
 
-def consolidate(memory: MemTier, stop: threading.Event) -> Iterator[ConsolidationReport]:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a job is given beside the memory: when to stop, and whom to tell of its passes."""
+
+    stop: threading.Event
+    on_run: OnRun | None = None
+
+
+def consolidate(
+    memory: MemTier, stop: threading.Event, extractor: str = RULES
+) -> Iterator[ConsolidationReport]:
     """Turn what is new into facts and yield a report for each batch, until nothing is left.
 
     Ends after the batch at work once ``stop`` is set; yields nothing for a project that is
     switched off or wants no consolidation.
+
+    Raises:
+        MemTierError: the rest is for the next time.
     """
     if memory.paused or not memory.settings.consolidation.enabled:
         return
-    batch = memory.settings.consolidation.batch
+    batch, before, still = memory.settings.consolidation.batch, math.inf, 0
     while not stop.is_set():
-        report = memory.consolidate(limit=batch)
+        report = memory.consolidate(limit=batch, extractor=extractor, stop=stop.is_set)
         yield report
-        if report.read < batch:
+        if report.problem:
+            raise MemTierError(report.problem)
+        if not report.left:
             return
+        still = 0 if report.left < before else still + 1
+        if still == _STILL:
+            raise MemTierError(f"no progress: {report.left} entries are left again and again")
+        before = report.left
 
 
 def embed(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
     """Make the vectors that the current model has not made yet, as far as the user allows it.
 
-    Why it ended early stands in `status`, and is tried again the next time. Returns None where
-    there was nothing to do.
+    Returns None where there was nothing to do.
+
+    Raises:
+        MemTierError: it ended early; it is tried again the next time.
     """
     if memory.paused:
         return None
-    try:
-        state = embedding_state(memory.store)
-        if not (state.missing or state.old):
-            return None
-        return memory.reembedding.run(stop=stop.is_set)
-    except (CapReached, EndpointError, SettingsError) as error:
-        _log.warning("project %r: %s", memory.project, error)
+    state = embedding_state(memory.store)
+    if not (state.missing or state.old):
         return None
+    return memory.reembedding.run(stop=stop.is_set)
 
 
 def tidy(memory: MemTier) -> None:
@@ -75,33 +100,107 @@ def tidy(memory: MemTier) -> None:
     memory.expire_recalls()
 
 
-def start_detached(home: Path, project: str) -> bool:
-    """Start every job once in a process of its own that outlives this one.
+def summarise(memory: MemTier, stop: threading.Event) -> int:
+    """Sum up what is over: sessions, days, and facts that changed; return how many are new."""
+    written = 0
+    if memory.paused or not memory.settings.summaries.enabled:
+        return written
+    summariser = Summariser(memory.store, memory.agent_id, lambda: datetime.now(UTC))
+    while not stop.is_set():
+        report = summariser.run(stop=stop.is_set)
+        written += report.written
+        if not report.left or not report.written:
+            break
+    return written
 
-    Returns False, and starts nothing, where a daemon serves the project already.
-    """
-    if held(home, project):
-        return False
-    path = private_folder(home, "logs") / "daemon.log"
-    if path.exists() and path.stat().st_size > LOG_BYTES:
-        path.replace(path.with_suffix(".log.1"))
-    # The child must find this package also where it is not installed.
-    package = str(Path(memtier_plugin.__file__).parent.parent)
-    paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), package)))
-    where = ("--home", str(home), "--project", project)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_FLAGS, 0o600)
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "memtier_plugin.daemon", "--once", *where],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            env={**os.environ, "PYTHONPATH": paths},
-            cwd=home,
-            start_new_session=True,
+
+def _pass(extractor: str, memory: MemTier, run: Run) -> None:
+    for report in consolidate(memory, run.stop, extractor):
+        if run.on_run is not None:
+            run.on_run(memory.project, report)
+
+
+def _summaries(memory: MemTier, run: Run) -> None:
+    if written := summarise(memory, run.stop):
+        _log.info("project %r: %d summaries and timelines", memory.project, written)
+
+
+def _embedding(memory: MemTier, run: Run) -> None:
+    report = embed(memory, run.stop)
+    if report is not None and (report.embedded or report.dropped):
+        _log.info(
+            "project %r: embedded %d items, dropped %d vectors of other models, %d items left",
+            memory.project,
+            report.embedded,
+            report.dropped,
+            report.left,
         )
-    finally:
-        os.close(log)
-    # Somebody has to wait for it, or a host that stays keeps a zombie.
-    threading.Thread(target=child.wait, name="memtier-daemon", daemon=True).start()
-    return True
+
+
+def _sweep(memory: MemTier, _run: Run) -> None:
+    tidy(memory)
+
+
+JOBS: Final[Mapping[str, Callable[[MemTier, Run], None]]] = {
+    "consolidation": partial(_pass, RULES),
+    "summaries": _summaries,
+    "model": partial(_pass, MODEL),
+    "embedding": _embedding,
+    "sweep": _sweep,
+}
+GROUPS: Final = ("local", "endpoint", "daily")
+
+
+def jobs_of(group: str, settings: Settings) -> list[str]:
+    """Return the jobs of a group, in their order: what waits for an endpoint waits apart."""
+    remote = [] if settings.consolidation.model == NONE else ["model"]
+    if settings.embedding.model.startswith(ENDPOINT):
+        remote.append("embedding")
+    if group == "local":
+        local = ("consolidation", "summaries", "embedding")
+        return [name for name in local if name not in remote]
+    return remote if group == "endpoint" else ["sweep"]
+
+
+def do(name: str, memory: MemTier, run: Run, again: timedelta | None = None) -> bool:
+    """Do a job and keep how it went; returns False if it failed, of which log and status tell.
+
+    Args:
+        again: after how long it is due the next time, if that is known.
+    """
+    _note(memory, name, started=True)
+    error = None
+    try:
+        JOBS[name](memory, run)
+    except MemTierError as failure:
+        error = str(failure)
+        _log.warning("project %r: %s: %s", memory.project, name, failure)
+    except Exception as failure:  # one job's bug must not end the others
+        error = f"{type(failure).__name__}: {failure}"
+        _log.exception("project %r: %s failed", memory.project, name)
+    _note(memory, name, error=error, again=again)
+    return error is None
+
+
+def _note(
+    memory: MemTier,
+    name: str,
+    *,
+    started: bool = False,
+    error: str | None = None,
+    again: timedelta | None = None,
+) -> None:
+    now = datetime.now(UTC)
+    try:
+        background.note_job(
+            memory.folder, name, now, started=started, error=error,
+            again=now + again if again else None,
+        )  # fmt: skip
+    except MemTierError as trouble:  # a full disk: `status` sees that for itself
+        _log.warning("project %r: %s", memory.project, trouble)
+
+
+def begun(folder: Path) -> None:
+    """Keep that a daemon which a host may have started is there."""
+    with suppress(MemTierError):
+        background.note_asked(folder, None)

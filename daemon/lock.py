@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Final
 
 from memtier_plugin import lock
+from memtier_plugin.background import LOCK_NAME as NAME
 from memtier_plugin.home import file_name, private_folder
 
-NAME: Final = ".daemon.lock"
+__all__ = ["NAME", "held", "release", "still_ours", "take"]
+
+_TRIES: Final = 5  # who looks whether a daemon is there holds the lock for a moment, too
+_PAUSE: Final = 0.02  # seconds
 
 
 def take(home: Path, project: str) -> int | None:
@@ -17,7 +23,13 @@ def take(home: Path, project: str) -> int | None:
     Raises:
         LedgerError: the project's folder cannot be used.
     """
-    return lock.take(private_folder(home, "projects", file_name(project)) / NAME)
+    path = private_folder(home, "projects", file_name(project)) / NAME
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(_PAUSE)
+        if (fd := lock.take(path)) is not None:
+            return fd
+    return None
 
 
 def held(home: Path, project: str) -> bool:
@@ -26,6 +38,15 @@ def held(home: Path, project: str) -> bool:
     if fd is not None:
         release(fd)
     return fd is None
+
+
+def still_ours(fd: int, home: Path, project: str) -> bool:
+    """Tell whether the lock is on the file that stands there now: folders may be replaced."""
+    path = home / "projects" / file_name(project) / NAME
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except OSError:
+        return False
 
 
 release = lock.release

@@ -1,56 +1,89 @@
-"""When what runs: consolidating and embedding at each project's interval, a sweep once a day."""
+"""When what runs: what a project's interval asks for, and once a day what is thorough.
+
+Local work and what waits for an endpoint have a thread each, so that a slow endpoint delays only
+itself; in each thread no two jobs ever overlap.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
 
-from memtier_plugin.errors import MemTierError
+from memtier_plugin.errors import MemTierError, NotFound
+from memtier_plugin.home import file_name
 from memtier_plugin.memory import MemTier
-from memtier_plugin.reembedding import EmbeddingReport
 from memtier_plugin.settings import load_settings
 
-from . import jobs, lock
-from .jobs import OnRun
+from . import child, jobs, lock
+from .jobs import OnRun, Run
 
 DAY: Final = 24 * 3600.0
 LOOK_FOR_PROJECTS: Final = 60.0  # seconds
+LOOK_AT_CLOCK: Final = 5.0  # seconds
+SET_BACK: Final = 30.0  # seconds; less is the clock's ordinary drift
 STOP_PATIENCE: Final = 4.0  # seconds; a stop is to be over within five
 
 _log = logging.getLogger("memtier")
 
 
+class Every(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
+    """Fires so long after it fired last, however far the clock was set forward meanwhile."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+        """Return when it fires next."""
+        return now + timedelta(seconds=self._seconds())
+
+
 class Scheduler:
-    """Serves projects from a thread of its own, one job at a time.
+    """Serves projects from threads of its own.
 
     A project that another process serves is left to it, and taken over once that one is gone.
+    With ``aside`` every job is done by a child, as this process has recalls to serve.
     """
 
-    def __init__(self, *, interval: float | None = None, on_run: OnRun | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        interval: float | None = None,
+        on_run: OnRun | None = None,
+        aside: bool = False,
+        look_at_clock: float = LOOK_AT_CLOCK,
+    ) -> None:
         self._interval = interval
         self._on_run = on_run
+        self._aside = aside
         self._lock = threading.Lock()
         self._held: dict[tuple[Path, str], int] = {}
-        self._served: set[tuple[Path, str]] = set()
+        self._served: dict[tuple[Path, str], float] = {}  # with the seconds between two runs
+        self._told: dict[tuple[Path, str], str] = {}
         self._stop = threading.Event()
-        self._idle = threading.Event()
-        self._idle.set()
-        # One thread: no two jobs ever overlap. A late job runs late, but once.
+        self._at_work = 0
+        self._idle = threading.Condition(self._lock)
+        # A thread each: no two jobs of a group ever overlap. A late job runs late, but once.
         self._scheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(1)},
+            executors={group: ThreadPoolExecutor(1) for group in ("local", "endpoint", "default")},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=UTC,
         )
         # Its warnings say that a job still runs when it is due again, which is no trouble here.
         logging.getLogger("apscheduler").setLevel(logging.ERROR)
         self._scheduler.start()
+        threading.Thread(
+            target=self._watch_clock, args=(look_at_clock,), name="memtier-clock", daemon=True
+        ).start()
 
     def add(self, home: Path, project: str) -> None:
         """Serve a project from now on; adding it again changes nothing.
@@ -58,81 +91,173 @@ class Scheduler:
         Raises:
             SettingsError: the project's settings are wrong.
         """
-        if (home, project) in self._served:
+        place = (home, project)
+        if place in self._served:
             return
-        minutes = load_settings(home, project).consolidation.interval_minutes
-        seconds = self._interval or minutes * 60
+        seconds = self._seconds(home, project)
         with self._lock:
-            if (home, project) in self._served:
+            if place in self._served:
                 return
-            self._served.add((home, project))
-        regular = (self._consolidate, seconds), (self._embed, seconds), (jobs.tidy, DAY)
-        for work, pause in regular:
+            self._served[place] = seconds
+        for number, group in enumerate(jobs.GROUPS):
+            every = (lambda: DAY) if group == "daily" else (lambda: self._served[place])
             self._scheduler.add_job(
                 self._run,
-                "interval",
-                [work, home, project],
-                seconds=pause,
-                next_run_time=datetime.now(UTC),
+                Every(every),
+                [group, home, project],
+                id=_job_id(group, home, project),
+                executor="endpoint" if group == "endpoint" else "local",
+                # In this order, where all of them wait for one thread.
+                next_run_time=datetime.now(UTC) + timedelta(milliseconds=number),
             )
 
     def watch(self, home: Path) -> None:
         """Serve all projects of a home, those yet to come included."""
         self._add_all(home)
         seconds = min(self._interval or LOOK_FOR_PROJECTS, LOOK_FOR_PROJECTS)
-        self._scheduler.add_job(self._add_all, "interval", [home], seconds=seconds)
+        self._scheduler.add_job(self._add_all, Every(lambda: seconds), [home])
 
     def stop(self, patience: float = STOP_PATIENCE) -> bool:
         """Stop after the batch at work; returns False if that took more than ``patience``.
 
         The projects are let go of in either case only when nothing works on them any more.
         """
-        self._stop.set()
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)
-        over = self._idle.wait(patience)
-        if over:
-            with self._lock:
+        self.ask_to_stop()
+        with self._idle:
+            over = self._idle.wait_for(lambda: not self._at_work, patience)
+            if over:
                 for fd in self._held.values():
                     lock.release(fd)
                 self._held.clear()
         return over
 
+    def ask_to_stop(self) -> None:
+        """Begin nothing any more, and tell what is at work to end; waits for nothing."""
+        self._stop.set()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    def _seconds(self, home: Path, project: str) -> float:
+        minutes = load_settings(home, project).consolidation.interval_minutes
+        return self._interval or minutes * 60
+
     def _add_all(self, home: Path) -> None:
         for project in jobs.projects(home):
-            try:
+            with self._telling(home, project, "is not served"):
                 self.add(home, project)
-            except MemTierError as error:
-                _log.warning("project %r is not served: %s", project, error)
 
-    def _consolidate(self, memory: MemTier) -> None:
-        for report in jobs.consolidate(memory, self._stop):
-            if self._on_run is not None:
-                self._on_run(memory.project, report)
-
-    def _embed(self, memory: MemTier) -> None:
-        _tell(memory, jobs.embed(memory, self._stop))
-
-    def _run(self, work: Callable[[MemTier], None], home: Path, project: str) -> None:
-        self._idle.clear()
-        try:
-            if not self._stop.is_set() and self._take(home, project):
-                with MemTier.open(home, project) as memory:
-                    work(memory)
-        except MemTierError as error:
-            _log.warning("project %r: %s", project, error)
-        finally:
-            self._idle.set()
-
-    def _take(self, home: Path, project: str) -> bool:
-        """Lock the project unless it is ours already; False while another process serves it."""
-        if (home, project) not in self._held:
-            fd = lock.take(home, project)
+    def _run(self, group: str, home: Path, project: str) -> None:
+        with self._working(), self._telling(home, project, f"{group} jobs"):
+            if self._stop.is_set() or self._gone(home, project):
+                return
+            fd = self._take(home, project)
             if fd is None:
-                _log.info("project %r is served by another process", project)
-                return False
-            self._held[home, project] = fd
+                return
+            settings = load_settings(home, project)
+            seconds = self._interval or settings.consolidation.interval_minutes * 60
+            self._served[home, project] = seconds
+            again = timedelta(seconds=DAY if group == "daily" else seconds)
+            names = jobs.jobs_of(group, settings)
+            if not names or self._stop.is_set():
+                return
+            if self._aside:
+                if not child.at_rest(home, project, names):
+                    # A little less than `stop` waits, which then finds it ended.
+                    patience = STOP_PATIENCE - 0.5
+                    child.run(home, project, names, fd, self._stop, again=again, patience=patience)
+                return
+            do_jobs(home, project, names, Run(self._stop, self._on_run), again)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        with self._lock:
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._at_work -= 1
+                self._idle.notify_all()
+
+    @contextmanager
+    def _telling(self, home: Path, project: str, what: str) -> Iterator[None]:
+        """Tell of what goes wrong with a project, once, and go on."""
+        try:
+            yield
+        except MemTierError as error:
+            if self._told.get((home, project)) != str(error):
+                self._told[home, project] = str(error)
+                _log.warning("project %r: %s: %s", project, what, error)
+        else:
+            self._told.pop((home, project), None)
+
+    def _gone(self, home: Path, project: str) -> bool:
+        """Let go of a project whose folder was deleted, instead of making it anew."""
+        if (home / "projects" / file_name(project)).is_dir():
+            return False
+        _log.info("project %r is gone", project)
+        for group in jobs.GROUPS:
+            if self._scheduler.get_job(_job_id(group, home, project)):
+                self._scheduler.remove_job(_job_id(group, home, project))
+        with self._lock:
+            self._served.pop((home, project), None)
+            fd = self._held.pop((home, project), None)
+        if fd is not None:
+            lock.release(fd)
         return True
+
+    def _take(self, home: Path, project: str) -> int | None:
+        """Lock the project unless it is ours already; None while another process serves it."""
+        with self._lock:
+            fd = self._held.get((home, project))
+            if fd is not None and not lock.still_ours(fd, home, project):
+                lock.release(fd)
+                del self._held[home, project]
+                fd = None
+            if fd is None:
+                fd = lock.take(home, project)
+                if fd is None:
+                    _log.info("project %r is served by another process", project)
+                    return None
+                self._held[home, project] = fd
+        jobs.begun(home / "projects" / file_name(project))
+        return fd
+
+    def _watch_clock(self, every: float) -> None:
+        """Move what is due along when the clock is set back, or all would wait for it to catch up.
+
+        Set forward (or after the machine slept) what is due runs at once, and once.
+        """
+        before = time.time() - time.monotonic()
+        while not self._stop.wait(every):
+            now = time.time() - time.monotonic()
+            moved, before = now - before, now
+            if moved > -SET_BACK:
+                continue
+            _log.warning("the clock was set back by %.0f seconds", -moved)
+            for job in self._scheduler.get_jobs():
+                if job.next_run_time is not None:
+                    job.modify(next_run_time=job.next_run_time + timedelta(seconds=moved))
+
+
+def _job_id(group: str, home: Path, project: str) -> str:
+    return f"{group} {project} {home}"
+
+
+def do_jobs(
+    home: Path, project: str, names: Iterable[str], run: Run, again: timedelta | None = None
+) -> bool:
+    """Do jobs of a project that is locked by us; returns False if one of them failed.
+
+    Raises:
+        MemTierError: the project cannot be opened.
+    """
+    well = True
+    with MemTier.open(home, project, create=False) as memory:
+        for name in names:
+            if not run.stop.is_set():
+                well = jobs.do(name, memory, run, again) and well
+    return well
 
 
 def run(
@@ -147,13 +272,15 @@ def run(
     """Serve projects of a home (None: all, those yet to come included) until ``stop`` is set.
 
     With ``once``, do every job of each project now and return. ``interval`` is in seconds and
-    overrides the settings. Returns False if a job was still at work when the patience ended.
+    overrides the settings. Returns False if a job was still at work when the patience ended, or,
+    with ``once``, if one failed.
     """
     stop = stop or threading.Event()
     if once:
-        for project in jobs.projects(home) if projects is None else projects:
-            _once(home, project, stop, on_run)
-        return True
+        todo = Run(stop, on_run)
+        found = jobs.projects(home) if projects is None else [*projects]
+        well = [_once(home, project, todo) for project in found]
+        return all(well)
     scheduler = Scheduler(interval=interval, on_run=on_run)
     try:
         if projects is None:
@@ -167,30 +294,21 @@ def run(
     return over
 
 
-def _once(home: Path, project: str, stop: threading.Event, on_run: OnRun | None) -> None:
-    fd = lock.take(home, project)
-    if fd is None:
-        _log.info("project %r is served by another process", project)
-        return
+def _once(home: Path, project: str, todo: Run) -> bool:
     try:
-        with MemTier.open(home, project) as memory:
-            for report in jobs.consolidate(memory, stop):
-                if on_run is not None:
-                    on_run(project, report)
-            if not stop.is_set():
-                _tell(memory, jobs.embed(memory, stop))
-            if not stop.is_set():
-                jobs.tidy(memory)
-    finally:
-        lock.release(fd)
-
-
-def _tell(memory: MemTier, report: EmbeddingReport | None) -> None:
-    if report is not None and (report.embedded or report.dropped):
-        _log.info(
-            "project %r: embedded %d items, dropped %d vectors of other models, %d items left",
-            memory.project,
-            report.embedded,
-            report.dropped,
-            report.left,
-        )
+        settings = load_settings(home, project)
+        if not (home / "projects" / file_name(project)).is_dir():
+            raise NotFound(f"there is no project {project!r} in {home}")
+        jobs.begun(home / "projects" / file_name(project))
+        fd = lock.take(home, project)
+        if fd is None:
+            _log.info("project %r is served by another process", project)
+            return True
+        try:
+            names = [name for group in jobs.GROUPS for name in jobs.jobs_of(group, settings)]
+            return do_jobs(home, project, names, todo)
+        finally:
+            lock.release(fd)
+    except MemTierError as error:  # of one project: the others are served all the same
+        _log.error("project %r: %s", project, error)
+        return False

@@ -61,7 +61,7 @@ def _warm_up(memory: MemTier) -> None:
     consolidation = memory.settings.consolidation.enabled and status["consolidation"]["due"]
     if consolidation or status["embedding"]["due"]:
         # By name: the daemon is another edge. It refuses when one serves the project already.
-        import_module("memtier_plugin.daemon.jobs").start_detached(memory.home, memory.project)
+        import_module("memtier_plugin.daemon.child").start_detached(memory.home, memory.project)
 
 
 def _save(memory: MemTier, event: RunEvent, context: RunContext) -> None:

@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from importlib import import_module
@@ -17,18 +17,20 @@ import click
 
 from memtier_plugin import __version__
 from memtier_plugin import cli_views as views
+from memtier_plugin.cli_ask import ask
 from memtier_plugin.cli_bench import bench
+from memtier_plugin.cli_consolidate import consolidate
 from memtier_plugin.cli_embed import embed
+from memtier_plugin.cli_facts import facts
 from memtier_plugin.cli_scope import Group, Scope, common_options, progress, scope_of
-from memtier_plugin.errors import ImportFileError, NotFound
+from memtier_plugin.errors import ImportFileError
 from memtier_plugin.home import private_folder, write_private
-from memtier_plugin.memory import MemTier
-from memtier_plugin.records import Entry, Fact, from_iso, to_iso
+from memtier_plugin.records import from_iso, to_iso
+from memtier_plugin.routes import Depth
 from memtier_plugin.settings import bind_workspace, load_settings, project_for, provenance
 from memtier_plugin.transcripts import Session
 
 FORMATS: Final = ("locomo", "longmemeval", "openai", "openclaw", "text")
-_FULL_ID: Final = 26
 
 
 @click.group(
@@ -144,6 +146,11 @@ def _chain(first: Iterable[Any], then: Iterable[Any]) -> Iterator[Any]:
     "--budget", type=click.IntRange(1), metavar="TOKENS", help="How many tokens, at most."
 )
 @click.option("--at", metavar="TIME", help="What now is, as 2026-03-14T09:00 (UTC).")
+@click.option(
+    "--depth",
+    type=click.Choice(["mixed", "facts", "raw", "auto"]),
+    help="Facts, what was said, or both; auto decides by the question [retrieval.depth].",
+)
 @click.option("--limit", default=10, show_default=True, help="How many hits to show.")
 @click.option("--explain", "signals", is_flag=True, help="Show the signals behind each score.")
 @click.option("--inject-preview", is_flag=True, help="Show the block as a prompt would get it.")
@@ -154,13 +161,14 @@ def recall(
     k: int | None,
     budget: int | None,
     at: str | None,
+    depth: Depth | None,
     limit: int,
     signals: bool,
     inject_preview: bool,
 ) -> None:
     """Find what matters for QUERY, each line with its source."""
     with scope.open() as memory:
-        found = memory.recall(query, k=k, token_budget=budget, at=_moment(at))
+        found = memory.recall(query, k=k, token_budget=budget, at=_moment(at), depth=depth)
     document = views.recall_document(found, limit)
     document |= {"signals": signals, "text": found.text if inject_preview else ""}
     scope.show(document, views.recall_view)
@@ -245,33 +253,21 @@ def forget(
     if not ids and not session:
         raise click.UsageError("name the ids to forget, or --session ID")
     with scope.open() as memory:
-        full = tuple(_full_id(memory, item) for item in ids)
-        plan = memory.forget(ids=full, session=session, dry_run=True)
+        person = memory.knowledge.person
+        full = tuple(person.full_id(item) for item in ids)
+        plan = person.forget(ids=full, session=session, dry_run=True)
         gone = {*plan.ids, *plan.facts}
         document = {
             "forgotten": not dry_run,
             "entries": [e.to_json() for e in memory.entries() if e.id in gone],
-            "facts": [f.to_json() for f in memory.facts(include_superseded=True) if f.id in gone],
+            "facts": [one.fact.to_json() for one in person.known(plan.facts)],
         }
         if not dry_run:
             if not yes and not scope.as_json and sys.stdin.isatty():
                 views.console(stderr=True).print(views.forget_view(document))
                 click.confirm(f"Forget these {len(gone)}?", abort=True, err=True)
-            memory.forget(ids=full, session=session)
+            person.forget(ids=full, session=session)
     scope.show(document, views.forget_view)
-
-
-def _full_id(memory: MemTier, item: str) -> str:
-    """Return the one id that ends so; a whole id is returned as it is."""
-    if len(item) >= _FULL_ID:
-        return item
-    ends = item.upper()
-    known: Iterable[Entry | Fact] = _chain(memory.entries(), memory.facts(include_superseded=True))
-    found = [each.id for each in known if each.id.endswith(ends)]
-    if len(found) != 1:
-        count = f"{len(found)} entries and facts have" if found else "no entry or fact has"
-        raise NotFound(f"{count} an id that ends in {item!r}; `memtier log` shows them")
-    return found[0]
 
 
 @main.command("import")
@@ -295,43 +291,6 @@ def import_(scope: Scope, file: Path, form: str) -> None:
 
         recorded = sum(map(len, memory.record_sessions(reported())))
     scope.show({"sessions": len(sessions), "messages": total, "recorded": recorded})
-
-
-@main.group()
-def facts() -> None:
-    """What the project knows."""
-
-
-@facts.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also what was superseded.")
-@click.pass_obj
-def facts_list(scope: Scope, everything: bool) -> None:
-    """List the facts, newest first."""
-    with scope.open() as memory:
-        known = sorted(memory.facts(include_superseded=everything), key=lambda f: f.id)
-    scope.show({"facts": [fact.to_json() for fact in reversed(known)]}, views.facts_view)
-
-
-@facts.command("show")
-@click.argument("fact_id")
-@click.pass_obj
-def facts_show(scope: Scope, fact_id: str) -> None:
-    """Show one fact and the lines it rests on."""
-    with scope.open() as memory:
-        fact, sources = memory.fact(_full_id(memory, fact_id))
-    document = {"fact": fact.to_json(), "sources": [entry.to_json() for entry in sources]}
-    scope.show(document, views.fact_view)
-
-
-@main.command()
-@click.option("--limit", type=click.IntRange(1), help="How many entries to read, at most.")
-@click.pass_obj
-def consolidate(scope: Scope, limit: int | None) -> None:
-    """Turn new entries into facts now."""
-    with scope.open() as memory:
-        report = memory.consolidate(limit)
-    document = {field.name: getattr(report, field.name) for field in fields(report)}
-    scope.show({**document, "rejected": dict(report.rejected)})
 
 
 @main.command()
@@ -422,5 +381,8 @@ def demo(scope: Scope) -> None:
         scope.show(document)
 
 
+main.add_command(ask)
 main.add_command(bench)
+main.add_command(consolidate)
+main.add_command(facts)
 main.add_command(embed)

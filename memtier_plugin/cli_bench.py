@@ -223,6 +223,79 @@ bench.add_command(
 )
 
 
+bench.add_command(
+    click.Command(
+        "facts",
+        params=[
+            click.Option(
+                ["--dataset"],
+                type=click.Choice([*DATASETS]),
+                default="locomo",
+                help="What the file is [locomo].",
+            ),
+            _data(),
+            click.Option(
+                ["--sample"],
+                type=click.IntRange(1),
+                default=50,
+                metavar="N",
+                help="Draw N facts of each conversation to be judged [50].",
+            ),
+            _written(
+                "--sample-file",
+                "sample_file",
+                "FILE.jsonl",
+                "Write them there, to be judged by the rubric.",
+            ),
+            click.Option(
+                ["--judgements"],
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                metavar="FILE.jsonl",
+                help="Count these judgements of the sample.",
+            ),
+            *OUTPUTS,
+        ],
+        callback=partial(_measure, "facts.run_facts"),
+        help="Measure what a consolidation without a model makes: facts, their truth, recall.",
+    )
+)
+
+
+bench.add_command(
+    click.Command(
+        "router",
+        params=[
+            click.Option(
+                ["--dataset"],
+                type=click.Choice([*DATASETS]),
+                default="locomo",
+                help="What the file is [locomo].",
+            ),
+            _data(),
+            click.Option(
+                ["--facts"],
+                type=click.Choice(["dataset", "extracted"]),
+                default="dataset",
+                help="The facts: those of the data set, or those a consolidation makes [dataset].",
+            ),
+            click.Option(
+                ["--k"], type=click.IntRange(1), help="How many lines a block may have [16]."
+            ),
+            click.Option(
+                ["--limit"],
+                type=click.IntRange(1),
+                metavar="N",
+                help="Ask only the first N questions.",
+            ),
+            _sample("all"),
+            *OUTPUTS,
+        ],
+        callback=partial(_measure, "router.run_router"),
+        help="Measure what answering from facts saves and costs: facts only, always raw, routed.",
+    )
+)
+
+
 def _compare(ours: Path, theirs: Path, **files: Path | None) -> None:
     _measure("compare.run_compare", ours, theirs, **files)
 
@@ -307,5 +380,21 @@ bench.add_command(
         ],
         callback=partial(_measure, "languages.run_languages"),
         help="Measure recall in seven languages and of identifiers, on sets that ship.",
+    )
+)
+
+
+bench.add_command(
+    click.Command(
+        "consolidation",
+        params=[
+            _number("--entries", 1000, "How many entries are consolidated"),
+            _number(
+                "--recalls", 200, "How many recalls are to fall into consolidations, of each kind"
+            ),
+            *OUTPUTS,
+        ],
+        callback=partial(_measure, "consolidation.run_consolidation"),
+        help="Measure one consolidation by rules, and recalls while it runs.",
     )
 )

@@ -119,8 +119,18 @@ def _in_words(event: JournalEvent) -> str:
         return f"consolidation read {data.get('read', 0)} entries"
     if event.kind == "embed":
         return _of_embedding(data)
+    if event.kind == "chat":
+        return _of_chat(data)
     items = ", ".join(short(item) for item in data.get("items", ()))
     return f"{event.kind} {items}".rstrip()
+
+
+def _of_chat(data: Mapping[str, Any]) -> str:
+    by = f"{data.get('purpose')} by {data.get('model')}"
+    if "reserves" in data:
+        return f"{by}: asked, for up to {money(data['reserves'])}"
+    read, written = data.get("tokens", 0), data.get("output_tokens", 0)
+    return f"{by}: {read} tokens read, {written} written, for {money(data.get('cost', 0.0))}"
 
 
 def _of_embedding(data: Mapping[str, Any]) -> str:

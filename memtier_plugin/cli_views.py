@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -115,15 +115,23 @@ def said(value: object) -> str:
 
 def status_view(document: Document) -> RenderableType:
     """Show how a project does: what is stored, which hooks ran when, what is degraded."""
-    first = ("project", "home", "paused", "entries", "facts", "backlog", "index", "consolidation")
+    first = ("project", "home", "paused", "entries", "facts", "index")
     parts: list[RenderableType] = [
         pairs(
             [
                 *((name, said(document[name])) for name in first if name in document),
+                *_facts_lines(document),
                 ("embedding", embedding_line(document.get("embedding", {}))),
             ]
         )
     ]
+    jobs = columns("job", "last ok", "last error", "in a row", "next", right=["in a row"])
+    background = document.get("background", {})
+    for name, state in background.get("jobs", {}).items():
+        again = stamp(state["next"]) if background["served"] else ""
+        failures = str(state["failures"] or "")
+        jobs.add_row(text(name), stamp(state["ok"]), stamp(state["failed"]), failures, again)
+    parts += ["", jobs] if jobs.row_count else []
     hooks = columns("agent", "hook", "last ok", "last error", "error", wide=["error"])
     for agent, by_hook in document.get("hooks", {}).items():
         for hook, mark in by_hook.items():
@@ -138,6 +146,30 @@ def status_view(document: Document) -> RenderableType:
     for name, style in (("degraded", "yellow"), ("warnings", "yellow")):
         parts += [text(f"{name}: {said(line)}", style) for line in document.get(name, ())]
     return Group(*parts)
+
+
+def _facts_lines(document: Document) -> Iterator[tuple[str, str]]:
+    """Say in a few lines how far the facts are, and what they wait for."""
+    known = document.get("consolidation", {})
+    served = document.get("background", {}).get("served")
+    left = known.get("backlog", {})
+    waits = ", ".join(f"{number} for the {name}" for name, number in left.items() if number)
+    by = "a daemon serves the project" if served else "no daemon: the next session starts one"
+    due = "due now" if known.get("due") else f"next {stamp(known.get('next'))}"
+    yield "backlog", f"{waits} (entries)" if waits else "nothing"
+    yield "consolidation", f"last {stamp(known.get('last'))}, {due}; {by}"
+    if report := known.get("report"):
+        yield "last report", said(report)
+    spending = document.get("spending", {})
+    if spending.get("model", "none") != "none" or spending.get("asked"):
+        calls = f"{spending['calls']} of {spending['most_calls']} calls today"
+        cost = f"spent {money(spending['cost'])} of {money(spending['most_cost'])}"
+        yield "model", f"{spending['model']}: {calls}, {spending['asked']} to answer, {cost}"
+    if number := document.get("proposals", {}).get("waiting"):
+        oldest = stamp(document["proposals"]["oldest"])
+        yield "proposals", f"{number} wait since {oldest}: memtier facts review"
+    for held in document.get("held_back", ()):
+        yield "held back", f"{stamp(held['at'])} {held['run']}: {said(held['why'])}"
 
 
 def embedding_line(state: Document) -> str:
@@ -215,6 +247,9 @@ def recall_document(found: Recall, limit: int) -> dict[str, Any]:
         "ms": round(found.ms, 3),
         "postings": found.postings,
         "vectors": found.vectors,
+        "depth": found.depth,
+        "route": found.route.to_json() if found.route else None,
+        "steps": [step.to_json() for step in found.steps],
         "hits": [
             {
                 **_hit_document(hit),
@@ -270,9 +305,24 @@ def recall_view(document: Document) -> RenderableType:
             "dim",
         )
     )
+    if document["route"]:
+        parts.append(text("; ".join(": ".join(one) for one in how_deep(document)[:2]), "dim"))
     if document["text"]:
         parts += ["", text(document["text"])]
     return Group(*parts)
+
+
+def how_deep(document: Document) -> list[tuple[str, str]]:
+    """Return how deep a recall went, what the router decided, and what each step took."""
+    told = []
+    if document.get("depth", "mixed") != "mixed":
+        told.append(("depth", document["depth"]))
+    if route := document.get("route"):
+        went = {"S": "answered from the facts", "R": "went to the log"}[route["action"]]
+        told.append(("route", f"{went}, doubt {route['doubt']:.2f}: {'; '.join(route['why'])}"))
+    if steps := document.get("steps"):
+        told.append(("steps", ", ".join(f"{step['name']} {step['ms']:.1f} ms" for step in steps)))
+    return told
 
 
 def explain_view(document: Document) -> RenderableType:
@@ -285,6 +335,7 @@ def explain_view(document: Document) -> RenderableType:
                 "made",
                 f"{stamp(document['timestamp'])}, {document['label']}, {document['ms']:.0f} ms",
             ),
+            *how_deep(document),
         ]
     )
     if document.get("why"):
@@ -362,37 +413,6 @@ def _why_view(why: Document, counted_then: Document) -> Sequence[RenderableType]
         parts += ["", pairs(rows)]
     parts += [text(f"! {line}", "yellow") for line in why["differences"]]
     return parts
-
-
-def facts_view(document: Document) -> RenderableType:
-    """Show the project's facts, newest first, each with who is behind it."""
-    table = columns("date", "id", "fact", "from", "status", wide=["fact"])
-    for fact in document["facts"]:
-        origins = dict.fromkeys(source["agent"] for source in fact["sources"])
-        table.add_row(
-            stamp(fact["valid_from"] or fact["timestamp"])[:10],
-            short(fact["id"]),
-            text(one_line(fact["text"], 300)),
-            text(", ".join(origins)),
-            text(fact["status"] if not fact["valid_to"] else "superseded"),
-        )
-    return table if table.row_count else text("No facts yet.", "dim")
-
-
-def fact_view(document: Document) -> RenderableType:
-    """Show one fact whole, and the entries it rests on."""
-    fact = document["fact"]
-    names = ("id", "text", "subject", "relation", "value", "quote", "confidence", "extractor")
-    rows = [(name, said(fact[name])) for name in (*names, "status", "valid_from", "valid_to")]
-    known = {entry["id"]: entry for entry in document["sources"]}
-    sources = []
-    for source in fact["sources"]:
-        entry = known.get(source["entry"])
-        when = stamp(entry["observed_at"]) if entry else "-"
-        said_then = one_line(entry["content"], 400) if entry else f"(private to {source['agent']})"
-        place = f"{source['agent']}/{source['session']}  {source['entry']}"
-        sources.append(text(f"  {when}  {place}\n    {said_then}"))
-    return Group(pairs(rows), "", text("sources", "bold"), *sources)
 
 
 def forget_view(document: Document) -> RenderableType:

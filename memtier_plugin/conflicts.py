@@ -34,6 +34,16 @@ def normal(*parts: str) -> tuple[str, ...]:
     return tuple(" ".join(part.casefold().split()) for part in parts)
 
 
+def since(fact: Fact) -> tuple[datetime, str]:
+    """Return since when a fact holds, in a form that has an order: ties go by id."""
+    return fact.valid_from or fact.timestamp, fact.id
+
+
+def may_replace(fact: Fact, other: Fact) -> bool:
+    """Tell whether two facts speak for the same: the same agent's, or both the user's words."""
+    return fact.sources[0].agent == other.sources[0].agent or fact.origin == other.origin == "user"
+
+
 def stated(hits: Iterable[Hit], single_valued: Iterable[str]) -> dict[str, Stated]:
     """Return by id what those of the hits say that are facts of a single-valued relation."""
     single = {normal(relation)[0] for relation in single_valued}

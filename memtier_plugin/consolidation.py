@@ -1,124 +1,111 @@
-"""From episodes to shared facts: adding, superseding, and the pass over what is new.
+"""From episodes to shared facts: the pass over what is new, by rules and by a model.
 
-The order of writes makes a crash harmless: facts first, then what they supersede, then which
-entries they came from, and the cursors last.  A pass that is repeated finds its facts there.
-Source: MemTier (consolidation daemon), seeds 1.6; design 4.4.
+Each has cursors of its own, so that an endpoint that is down or slow delays only its own pass.
+What a pass finds is read without holding what a recall or a record needs; it is written together
+(`settling`), the cursors last.  Source: MemTier (consolidation daemon), seeds 1.6; design 4.4.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Final
 
-from memtier_plugin import ledger
-from memtier_plugin.conflicts import normal
-from memtier_plugin.errors import NotFound
-from memtier_plugin.extraction import extract
-from memtier_plugin.index_records import Stored
-from memtier_plugin.index_write import LedgerFile, ledger_files
-from memtier_plugin.records import (
-    Entry,
-    Fact,
-    FactDraft,
-    JournalEvent,
-    Source,
-    new_id,
-    to_iso,
-)
-from memtier_plugin.store import LOCK_SECONDS, Store
+from memtier_plugin import lock
+from memtier_plugin.backlog import MODEL, RULES, Window, backlog, read_window, waiting
+from memtier_plugin.chat import NONE
+from memtier_plugin.drafting import Drafter, Found
+from memtier_plugin.errors import CapReached, EndpointError, LedgerError, NotFound, SettingsError
+from memtier_plugin.records import Entry, Fact, FactDraft, JournalEvent, Source
+from memtier_plugin.settling import Added, Events, Settler
+from memtier_plugin.store import Store
+
+__all__ = ["Added", "ConsolidationReport", "Consolidator", "backlog", "extractors", "waiting"]
+
+_RECENT: Final = 50  # consolidations among which an extractor's last one is looked for
+
+Progress = Callable[[int, int], None]
+Guard = Callable[[Callable[[], "ConsolidationReport"]], "ConsolidationReport"]
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationReport:
-    """What a pass read and made, and what it rejected and why."""
+    """What a call read and made, and what it rejected and why.
+
+    ``left`` is about how many entries could be read next; ``problem`` why the model's pass ended
+    early, and ``unread`` the entries of which it gave no answer that can be used.  ``runs`` are the
+    ids of the consolidations that wrote something.  ``drafts`` are the facts, and ``replaced`` the
+    ids of older ones with the fact in whose favour: written, or with ``dry_run`` what would be.
+    """
 
     read: int = 0
     facts: int = 0
     promoted: int = 0
     superseded: int = 0
+    updated: int = 0
+    ignored: int = 0
+    proposed: int = 0
     rejected: Mapping[str, int] = field(default_factory=dict)
     last_id: str | None = None
+    tokens: int = 0
+    cost: float = 0.0
+    ms: float = 0.0
+    left: int = 0
+    unread: tuple[str, ...] = ()
+    problem: str = ""
+    held_back: str = ""
+    runs: tuple[str, ...] = ()
+    drafts: tuple[Fact, ...] = ()
+    replaced: tuple[tuple[str, Fact], ...] = ()
 
+    @property
+    def run(self) -> str | None:
+        """The id of the last consolidation, if one wrote something."""
+        return self.runs[-1] if self.runs else None
 
-@dataclass(slots=True)
-class Added:
-    """What came of adding facts: the new ones, those there already, and who supersedes whom."""
-
-    added: list[Fact] = field(default_factory=list)
-    same: list[tuple[Fact, str]] = field(default_factory=list)  # given, and the id of its twin
-    superseded: list[tuple[str, Fact]] = field(default_factory=list)
+    def __add__(self, other: ConsolidationReport) -> ConsolidationReport:
+        """Return what both say together."""
+        return ConsolidationReport(
+            read=self.read + other.read,
+            facts=self.facts + other.facts,
+            promoted=self.promoted + other.promoted,
+            superseded=self.superseded + other.superseded,
+            updated=self.updated + other.updated,
+            ignored=self.ignored + other.ignored,
+            proposed=self.proposed + other.proposed,
+            rejected=dict(Counter(self.rejected) + Counter(other.rejected)),
+            last_id=other.last_id or self.last_id,
+            tokens=self.tokens + other.tokens,
+            cost=self.cost + other.cost,
+            ms=self.ms + other.ms,
+            left=self.left + other.left,
+            unread=(*self.unread, *other.unread),
+            problem="; ".join(filter(None, (self.problem, other.problem))),
+            held_back=self.held_back or other.held_back,
+            runs=(*self.runs, *other.runs),
+            drafts=(*self.drafts, *other.drafts),
+            replaced=(*self.replaced, *other.replaced),
+        )
 
 
 class Consolidator:
-    """Adds facts to one project in the name of one agent."""
+    """Makes facts for one project in the name of one agent."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
         self._store = store
-        self._agent = agent
-        self._clock = clock
+        self._settler = Settler(store, agent, clock)
+        self._drafter = Drafter(store, agent, clock, self._settler)
 
     def add(self, given: Iterable[Fact | FactDraft]) -> Added:
-        """Add facts that are new, and supersede what they replace."""
-        now = self._clock()
-        facts = [self._fact(one, now) for one in given]
-        lock = ledger.locked(self._store.folder / ".facts.lock", LOCK_SECONDS)
-        with lock, self._store.reading():
-            self._store.sweep()
-            result = self._settle(sorted(facts, key=_since))
-            self._store.add_facts(result.added, now)
-            self._store.journal(
-                [
-                    self._event(
-                        "supersede", items=[old], by=new.id, valid_to=to_iso(_since(new)[0])
-                    )
-                    for old, new in result.superseded
-                ],
-                shared=True,
-            )
-        return result
-
-    def _settle(self, facts: Sequence[Fact]) -> Added:
-        """Decide, fact by fact, what is new and what it replaces; nothing is written yet."""
-        result, reader = Added(), self._store.reader()
-        current: dict[tuple[str, ...], list[Fact]] = {}
-        past: dict[tuple[str, ...], list[Fact]] = {}
-        single = {normal(relation)[0] for relation in self._store.settings.facts.single_valued}
-        known = reader.rows_of(fact.id for fact in facts)
-        for fact in facts:
-            about = normal(fact.subject, fact.relation)
-            if about not in current:
-                current[about] = _facts(reader.facts_about(*about))
-                past[about] = _facts(reader.facts_about(*about, current=False))
-            value = normal(fact.value)
-            same = [other for other in current[about] if normal(other.value) == value]
-            # What was superseded or forgotten does not come back with the words it came from.
-            same = same or [
-                other
-                for other in past[about]
-                if normal(other.value) == value and _entries(fact) <= _entries(other)
-            ]
-            if fact.id in known:
-                result.same.append((fact, fact.id))
-                continue
-            if same:
-                result.same.append((fact, same[0].id))
-                continue
-            result.added.append(fact)
-            if about[1] in single:
-                rivals = [other for other in current[about] if _may_replace(fact, other)]
-                for rival in rivals:
-                    # An old value that is learned late does not replace a newer one.
-                    older, newer = sorted((rival, fact), key=_since)
-                    result.superseded.append((older.id, newer))
-                    current[about] = [o for o in current[about] if o.id != older.id]
-                if all(newer.id == fact.id for _, newer in result.superseded[-len(rivals) :]):
-                    current[about].append(fact)
-            else:
-                current[about].append(fact)
-        return result
+        """Add facts that are new, and supersede what they replace (see `Settler.add`)."""
+        return self._settler.add(given)
 
     def remember(self, entry: Entry) -> Fact:
         """Make a fact of an entry that somebody asked to be kept."""
@@ -135,161 +122,220 @@ class Consolidator:
             confidence=1.0,
             valid_from=entry.observed_at,
         )
-        result = self.add([draft])
-        kept = [*(fact.id for fact in result.added), *(twin for _, twin in result.same)]
         reader = self._store.reader()
-        if not reader.state(entry.id).promoted:
-            self._store.journal([self._promotion([entry], kept)], shared=True)
+
+        def finish(result: Added) -> Events:
+            kept = [*(fact.id for fact in result.added), *(twin for _, twin in result.same)]
+            return [] if reader.state(entry.id).promoted else [self._promotion(entry, kept, None)]
+
+        result = self._settler.add([draft], finish=finish)
         if result.added:
             return result.added[0]
-        stored = reader.stored([*reader.rows_of(kept).values()]).values()
-        for fact in _facts(one for one in stored if not one.state.forgotten):
-            return fact
+        rows = reader.rows_of(twin for _, twin in result.same)
+        for one in reader.stored([*rows.values()]).values():
+            if isinstance(one.item, Fact) and not one.state.forgotten:
+                return one.item
         raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
 
-    def run(self, limit: int) -> ConsolidationReport:
+    def run(
+        self,
+        limit: int,
+        *,
+        extractor: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        guarded: Guard = lambda write: write(),
+    ) -> ConsolidationReport:
         """Look at up to ``limit`` entries that no pass has seen, of every agent.
 
+        Args:
+            extractor: only this one's pass, ``rules`` or ``model``.
+            dry_run: tell what would be written, and write nothing.
+            progress: called with the entries read, of about how many there are.
+            stop: asked between two steps whether to end here.
+            guarded: is given the writing of each step, to look at what it does and undo it.
+
         Raises:
-            LedgerError: another process is at it.
+            LedgerError: another process is at it, or nothing could be written.
         """
-        lock = ledger.locked(self._store.folder / ".consolidate.lock", 0.0)
-        with lock, self._store.reading():
-            self._store.sweep()
-            entries, cursors = self._unseen(limit)
-            if not cursors:
-                return ConsolidationReport()
-            drafts, rejected = self._extracted(entries)
-            result = self.add(drafts)
-            by_entry = self._facts_by_entry(result, entries)
-            self._store.journal(
-                [self._promotion([entry], facts) for entry, facts in by_entry], shared=True
-            )
-            report = ConsolidationReport(
-                read=len(entries),
-                facts=len(result.added),
-                promoted=len(by_entry),
-                superseded=len(result.superseded),
-                rejected=rejected + Counter({"known already": len(result.same)}),
-                last_id=entries[-1].id if entries else None,
-            )
-            self._store.journal(
-                [
-                    self._event(
-                        "consolidate", cursors=cursors, read=report.read, facts=report.facts,
-                        promoted=report.promoted, superseded=report.superseded,
-                        rejected=dict(report.rejected),
-                    )
-                ],
-                shared=True,
-            )  # fmt: skip
+        report = ConsolidationReport()
+        for name in extractors(self._store) if extractor is None else (extractor,):
+            with self._alone(name), self._store.reading():
+                self._settler.recover()
+                self._store.sweep()
+                report += self._pass(name, limit, dry_run, progress, stop, guarded)
         return report
 
-    def _unseen(self, limit: int) -> tuple[list[Entry], dict[str, int]]:
-        """Return entries past the cursors, and where the cursors then stand."""
-        reader = self._store.reader()
-        seen = reader.cursors()
-        entries: list[Entry] = []
-        cursors: dict[str, int] = {}
-        for file in backlog(self._store):
-            start = seen.get(file.name, 0)
-            lines, _ = ledger.read(file.path)
-            for line in lines:
-                if line.start < start:
-                    continue
-                if len(entries) >= limit:
-                    return entries, cursors
-                cursors[file.name] = line.start + len(line.data)
-                try:
-                    entry = Entry.from_json(ledger.parse(line), owner=file.owner)
-                except (ValueError, TypeError, KeyError):
-                    continue  # `doctor` names it
-                state = reader.state(entry.id)
-                if not state.promoted and not state.forgotten:
-                    entries.append(entry)
-        return entries, cursors
+    # -- a pass --------------------------------------------------------------------------------
 
-    def _extracted(self, entries: Sequence[Entry]) -> tuple[list[FactDraft], Counter[str]]:
-        from memtier_plugin import plugins
+    @contextmanager
+    def _alone(self, extractor: str) -> Iterator[None]:
+        """Hold the lock on an extractor's pass, without waiting for it."""
+        held = lock.take(self._store.folder / f".consolidate.{extractor}.lock")
+        if held is None:
+            raise LedgerError(
+                f"project {self._store.project!r} is being consolidated ({extractor}): its lock is"
+                " locked by another process; nothing is lost, try again later"
+            )
+        try:
+            yield
+        finally:
+            lock.release(held)
 
-        own = extract(entries, self._store.settings.facts.single_valued)
-        drafts = [*own.drafts, *plugins.extract(entries)]
-        kept = [draft for draft in drafts if draft.sources and draft.value.strip()]
-        rejected = Counter(own.rejected)
-        rejected["no source or value"] += len(drafts) - len(kept)
-        return kept, +rejected
+    def _pass(
+        self,
+        extractor: str,
+        limit: int,
+        dry_run: bool,
+        progress: Progress | None,
+        stop: Callable[[], bool],
+        guarded: Guard,
+    ) -> ConsolidationReport:
+        report = ConsolidationReport()
+        total = waiting(self._store, extractor) if progress else 0
+        while report.read < limit and not stop():
+            tokens = self._store.settings.consolidation.batch_tokens
+            window = read_window(
+                self._store,
+                extractor,
+                limit - report.read,
+                # A model reads so much at once: what was paid for is kept before more is asked.
+                tokens=tokens if extractor == MODEL else math.inf,
+                refuse=self._drafter.refusal,
+            )
+            if not window.cursors:
+                break
+            try:
+                report += self._consolidated(extractor, window, dry_run, guarded)
+            except (EndpointError, CapReached, SettingsError) as error:
+                # The cursors stay where they are: it is done again the next time.
+                report = replace(report, problem=str(error))
+            if report.problem:
+                self._tell_problem(extractor, report.problem, dry_run)
+                break
+            if progress:
+                progress(report.read, max(report.read, total))
+            if dry_run:
+                break
+        left = 0 if report.problem else waiting(self._store, extractor)
+        return replace(report, left=max(0, left - report.read) if dry_run else left)
 
-    def _facts_by_entry(
-        self, result: Added, entries: Sequence[Entry]
-    ) -> list[tuple[Entry, list[str]]]:
-        facts: dict[str, list[str]] = {}
-        found = [*((fact, fact.id) for fact in result.added), *result.same]
-        for fact, identity in found:
-            for source in fact.sources:
-                facts.setdefault(source.entry, []).append(identity)
-        return [(entry, facts[entry.id]) for entry in entries if entry.id in facts]
+    def _consolidated(
+        self, extractor: str, window: Window, dry_run: bool, guarded: Guard
+    ) -> ConsolidationReport:
+        started = time.perf_counter()
+        found = self._drafter.found(extractor, window)
+        found.rejected.update(window.left_out)
+        number = self._store.reader().last_pass(extractor) + 1
+        run = run_id(extractor, number, window.starts)
+        made: list[ConsolidationReport] = []
 
-    def _fact(self, given: Fact | FactDraft, now: datetime) -> Fact:
-        if isinstance(given, Fact):
-            return given
-        return Fact(
-            id=new_id(),
-            timestamp=now,
-            project=self._store.project,
-            subject=given.subject,
-            relation=given.relation,
-            value=given.value,
-            text=given.text,
-            sources=given.sources,
-            valid_from=given.valid_from or now,
-            quote=given.quote,
-            span=given.span,
-            extractor=given.extractor,
-            confidence=given.confidence,
-            origin=given.origin,
-            tier=given.tier,
-        )
+        def finish(result: Added) -> Events:
+            by_entry = _facts_by_entry(result, window.entries)
+            report = _report(window, found, result, len(by_entry), run)
+            made.append(replace(report, ms=round((time.perf_counter() - started) * 1000, 1)))
+            return [
+                *(self._promotion(entry, facts, run) for entry, facts in by_entry),
+                *self._proposals(result, run),
+                self._told(extractor, number, window, made[0]),
+            ]
 
-    def _promotion(self, entries: Sequence[Entry], facts: Sequence[str]) -> JournalEvent:
-        return self._event(
-            "promote",
-            items=[entry.id for entry in entries],
-            facts=list(facts),
-            agent=entries[0].agent_id,
-            session=entries[0].session_id,
-        )
+        if dry_run:
+            result = self._settler.preview(found.drafts, run, found.contexts)
+            finish(result)
+            return replace(made[0], runs=())
 
-    def _event(self, kind: str, **data: Any) -> JournalEvent:
-        return JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self._agent, data=data
-        )
+        def write() -> ConsolidationReport:
+            self._settler.add(
+                found.drafts, run=run, contexts=found.contexts, judged=found.judged, finish=finish
+            )
+            return made[0]
+
+        return guarded(write) if found.drafts else write()
+
+    # -- what is told --------------------------------------------------------------------------
+
+    def _promotion(self, entry: Entry, facts: Sequence[str], run: str | None) -> JournalEvent:
+        return self._settler.event(
+            "promote", run, items=[entry.id], facts=list(facts), agent=entry.agent_id,
+            session=entry.session_id,
+        )  # fmt: skip
+
+    def _proposals(self, result: Added, run: str) -> list[JournalEvent]:
+        reasons: dict[str, list[str]] = {}
+        for fact in result.proposed:
+            reasons.setdefault(fact.reason, []).append(fact.id)
+        return [
+            self._settler.event("propose", run, items=items, reason=reason)
+            for reason, items in reasons.items()
+        ]
+
+    def _tell_problem(self, extractor: str, problem: str, dry_run: bool) -> None:
+        """Journal why a pass ended early, once for as long as it stays so."""
+        recent = self._store.reader().events_of_kind("consolidate", _RECENT)
+        last = next((one for one in recent if one.data.get("extractor") == extractor), None)
+        if not dry_run and (last is None or last.data.get("problem") != problem):
+            told = self._settler.event(
+                "consolidate", None, extractor=extractor, read=0, problem=problem
+            )
+            self._store.journal([told], shared=True)
+
+    def _told(
+        self, extractor: str, number: int, window: Window, report: ConsolidationReport
+    ) -> JournalEvent:
+        return self._settler.event(
+            "consolidate", report.run, extractor=extractor, number=number, cursors=window.cursors,
+            read=report.read, facts=report.facts, proposed=report.proposed,
+            promoted=report.promoted, superseded=report.superseded, updated=report.updated,
+            ignored=report.ignored, rejected=dict(report.rejected), tokens=report.tokens,
+            cost=report.cost, ms=report.ms,
+            **({"unread": list(report.unread)} if report.unread else {}),
+            **({"problem": report.problem} if report.problem else {}),
+        )  # fmt: skip
 
 
-def backlog(store: Store) -> dict[LedgerFile, int]:
-    """Return the episodic ledger files with whole lines no pass has read, and how many bytes.
-
-    Oldest first, so that facts come in the order in which they were said.
-    """
-    reader = store.reader()
-    seen, known = reader.cursors(), reader.offsets()
-    files = [file for file in ledger_files(store.folder) if file.ledger == "episodic"]
-    files.sort(key=lambda file: (file.path.name, file.name))
-    waiting = {f: known.get(f.name, 0) - seen.get(f.name, 0) for f in files}
-    return {file: size for file, size in waiting.items() if size > 0}
+def extractors(store: Store) -> tuple[str, ...]:
+    """Return the passes that a project has."""
+    return (RULES,) if store.settings.consolidation.model == NONE else (RULES, MODEL)
 
 
-def _facts(stored: Iterable[Stored]) -> list[Fact]:
-    return [one.item for one in stored if isinstance(one.item, Fact)]
+def run_id(extractor: str, number: int, starts: Mapping[str, int]) -> str:
+    """Return a consolidation's id: the same for a pass that is done again after a crash."""
+    begun = json.dumps([extractor, number, sorted(starts.items())])
+    return f"{extractor}-{number}-{hashlib.blake2b(begun.encode(), digest_size=4).hexdigest()}"
 
 
-def _entries(fact: Fact) -> set[str]:
-    return {source.entry for source in fact.sources}
+def _facts_by_entry(result: Added, entries: Sequence[Entry]) -> list[tuple[Entry, list[str]]]:
+    """Return the entries that facts rest on, in order, each with those that hold."""
+    facts: dict[str, list[str]] = {}
+    active = [(fact, fact.id) for fact in result.added if fact.status == "active"]
+    for fact, identity in [*active, *result.same]:
+        for source in fact.sources:
+            facts.setdefault(source.entry, []).append(identity)
+    return [(entry, facts[entry.id]) for entry in entries if entry.id in facts]
 
 
-def _since(fact: Fact) -> tuple[datetime, str]:
-    return fact.valid_from or fact.timestamp, fact.id
-
-
-def _may_replace(fact: Fact, other: Fact) -> bool:
-    """Tell whether two facts speak for the same: the same agent's, or both the user's words."""
-    return fact.sources[0].agent == other.sources[0].agent or fact.origin == other.origin == "user"
+def _report(
+    window: Window, found: Found, result: Added, promoted: int, run: str
+) -> ConsolidationReport:
+    return ConsolidationReport(
+        read=len(window.entries),
+        facts=len(result.added) - len(result.proposed),
+        promoted=promoted,
+        superseded=len(result.superseded),
+        updated=len(result.updates),
+        ignored=len(result.same),
+        proposed=len(result.proposed),
+        rejected=dict(
+            +(found.rejected + result.refused + Counter({"known already": len(result.same)}))
+        ),
+        last_id=window.entries[-1].id if window.entries else None,
+        tokens=found.tokens,
+        cost=found.cost,
+        unread=found.unread,
+        problem=found.problem,
+        runs=(run,),
+        drafts=tuple(result.added),
+        replaced=tuple(result.superseded),
+    )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
 from memtier_plugin.embedding_words import WordTokens
+from memtier_plugin.endpoint import PREFIX, named
 from memtier_plugin.errors import EmbeddingUnavailable, SettingsError
 from memtier_plugin.settings_keys import Endpoint, Settings
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 SHIPPED: Final = Path(__file__).parent / "model"
 
 _TOGETHER: Final = 16  # texts whose tokens' rows are read at once: more overflow the caches
-
-_ENDPOINT: Final = "endpoint:"
 
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 # Where the layouts that model2vec knows keep the table, the tokenizer and the configuration.
@@ -102,8 +101,8 @@ def load_embedder(
         return None
     if name in (None, "default"):
         return StaticEmbedder(SHIPPED)
-    if name.startswith(_ENDPOINT):
-        return _from_endpoint(name, endpoints or {})
+    if name.startswith(PREFIX):
+        return EndpointEmbedder(*named(name, endpoints or {}, "embedding.model"))
     folder = Path(name).expanduser()
     if folder.is_dir():
         return StaticEmbedder(folder)
@@ -113,19 +112,6 @@ def load_embedder(
         f"no embedding model {name!r}: expected 'default', 'none', a folder with a model2vec"
         " model, a hub name such as 'minishlab/potion-base-8M', or 'endpoint:NAME/MODEL'"
     )
-
-
-def _from_endpoint(name: str, endpoints: Mapping[str, Endpoint]) -> EndpointEmbedder:
-    title, slash, model = name.removeprefix(_ENDPOINT).partition("/")
-    if not (slash and title and model):
-        raise SettingsError(f"embedding.model is {name!r}; expected 'endpoint:NAME/MODEL'")
-    if title not in endpoints:
-        known = ", ".join(sorted(endpoints)) or "none is"
-        raise SettingsError(
-            f"embedding.model is {name!r}, and no endpoint {title!r} is configured ({known}); "
-            "describe it under `endpoints:` in the home's config.yaml"
-        )
-    return EndpointEmbedder(title, endpoints[title], model)
 
 
 class StaticEmbedder:

@@ -10,26 +10,32 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from memtier_plugin.errors import EndpointError, EndpointRefused
+from memtier_plugin.endpoint_errors import told
+from memtier_plugin.errors import ContextTooLong, EndpointError, EndpointRefused, SettingsError
 from memtier_plugin.records import count_tokens
 from memtier_plugin.settings_keys import Endpoint
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
-__all__ = ["ATTEMPTS", "Client", "Embeddings", "Endpoint", "Reply"]
+__all__ = ["ATTEMPTS", "Client", "Embeddings", "Endpoint", "Reply", "named", "persistently"]
 
+PREFIX: Final = "endpoint:"  # of a model's name in the settings
 ATTEMPTS: Final = 4
 FIRST_PAUSE: Final = 0.5  # seconds; each later one is twice as long, give or take a half
 LONGEST_PAUSE: Final = 20.0  # seconds, also where the server asks for more
 
-_PASSING: Final = frozenset({408, 409, 425, 429})  # and every 5xx
+_FORMAT: Final = re.compile(
+    r"response_?format|json_?schema|json_?object|\bschema\b|grammar|structured|guided",
+    re.IGNORECASE,
+)
 T = TypeVar("T")
 
 
@@ -43,11 +49,81 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a chat model said, and the tokens that the endpoint counted."""
+    """What a chat model said, the tokens that the endpoint counted, and why it ended there."""
 
     text: str
     prompt_tokens: int
     completion_tokens: int
+    finish: str = "stop"  # "length": the answer was cut off
+
+    @property
+    def cut(self) -> bool:
+        """Whether the answer is only the beginning of one."""
+        return self.finish == "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What of a chat request an endpoint takes: all of it, until it refuses."""
+
+    structured: int = 2  # 2: a JSON schema, 1: any JSON object, 0: free text
+    limit: str = "max_tokens"
+    temperature: bool = True
+
+    def options(
+        self, schema: Mapping[str, Any] | None, max_tokens: int, temperature: float
+    ) -> dict[str, Any]:
+        """Return what goes into a request beside model and messages."""
+        options: dict[str, Any] = {self.limit: max_tokens}
+        if self.temperature:
+            options["temperature"] = temperature
+        if schema is not None and self.structured == 2:
+            wanted = {"name": schema.get("title", "answer"), "strict": True, "schema": schema}
+            options["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        elif schema is not None and self.structured == 1:
+            options["response_format"] = {"type": "json_object"}
+        return options
+
+    def without(self, said: str, schema: bool, *, proven: bool) -> Form | None:
+        """Return what to try after a refusal; None where the form is not to blame.
+
+        Args:
+            said: how the server words it.
+            schema: whether the answer was to have a form.
+            proven: whether the endpoint has taken this form before.
+        """
+        if self.limit == "max_tokens" and "max_completion_tokens" in said:
+            return replace(self, limit="max_completion_tokens")
+        if self.temperature and "temperature" in said:
+            return replace(self, temperature=False)
+        if schema and self.structured and (not proven or _FORMAT.search(said)):
+            return replace(self, structured=self.structured - 1)
+        return None
+
+
+# What each endpoint was found to take, by address and model, as long as this process lives.
+_forms: dict[tuple[str, str], Form] = {}
+
+
+def named(name: str, endpoints: Mapping[str, Endpoint], key: str) -> tuple[str, Endpoint, str]:
+    """Return the title, the endpoint and the model that "endpoint:NAME/MODEL" means.
+
+    Args:
+        key: the setting that says it, for the error.
+
+    Raises:
+        SettingsError: it means none that is configured.
+    """
+    title, slash, model = name.removeprefix(PREFIX).partition("/")
+    if not (name.startswith(PREFIX) and slash and title and model):
+        raise SettingsError(f"{key} is {name!r}; expected 'endpoint:NAME/MODEL'")
+    if title not in endpoints:
+        known = ", ".join(sorted(endpoints)) or "none is"
+        raise SettingsError(
+            f"{key} is {name!r}, and no endpoint {title!r} is configured ({known}); "
+            "describe it under `endpoints:` in the home's config.yaml"
+        )
+    return title, endpoints[title], model
 
 
 class Client:
@@ -102,22 +178,58 @@ class Client:
         *,
         max_tokens: int,
         temperature: float = 0.0,
+        schema: Mapping[str, Any] | None = None,
         attempts: int = ATTEMPTS,
         seconds: float | None = None,
     ) -> Reply:
         """Return what a chat model answers to messages of ``role`` and ``content``.
 
+        What the endpoint does not take of a request's form is left out: the messages have to
+        describe the JSON that is wanted, and the answer has to be checked, whoever it is from.
+
+        Args:
+            schema: a JSON schema of the answer, with a ``title``; without one it is free text.
+
         Raises:
-            as `embed`.
+            ContextTooLong: the messages, or they and the answer, are more than the model reads.
+            EndpointRefused, EndpointError: as `embed`.
         """
+        known = _forms.get((self.endpoint.base_url, model))
+        form = known or Form()
+        while True:
+            try:
+                reply = self._chat(model, messages, form, schema, max_tokens, temperature,
+                                   attempts, seconds)  # fmt: skip
+            except ContextTooLong:
+                raise
+            except EndpointRefused as error:
+                simpler = form.without(error.said, schema is not None, proven=known is not None)
+                if simpler is None:
+                    raise
+                form = simpler
+            else:
+                _forms[self.endpoint.base_url, model] = form
+                return reply
+
+    def _chat(
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, str]],
+        form: Form,
+        schema: Mapping[str, Any] | None,
+        max_tokens: int,
+        temperature: float,
+        attempts: int,
+        seconds: float | None,
+    ) -> Reply:
+        options = form.options(schema, max_tokens, temperature)
 
         def ask(client: OpenAI, limit: float) -> Reply:
             answer = client.chat.completions.create(
                 model=model,
                 messages=[dict(message) for message in messages],  # type: ignore[misc]
-                max_tokens=max_tokens,
-                temperature=temperature,
                 timeout=limit,
+                **options,
             )
             return _reply(answer, messages)
 
@@ -125,19 +237,17 @@ class Client:
 
     def _asked(self, ask: Callable[[OpenAI, float], T], attempts: int, seconds: float | None) -> T:
         limit = min(math.inf if seconds is None else seconds, self.endpoint.timeout_s)
-        for attempt in range(1, attempts + 1):
+
+        def once() -> T:
             try:
                 # The package's own limit is one of silence: a server that drips holds it for ever.
                 return _within(limit, lambda: ask(self._client(), limit))
             except EndpointError:
                 raise
-            except (
-                Exception
-            ) as error:  # the package and its transport raise errors of several trees
-                if attempt == attempts or not _passes(error):
-                    self._tell(error, limit)
-                time.sleep(_pause(error, attempt))
-        raise ValueError("at least one attempt")
+            except Exception as error:  # the package and its transport have errors of several trees
+                raise self._told(error, limit) from None
+
+        return persistently(once, attempts)
 
     def _client(self) -> OpenAI:
         with self._lock:
@@ -163,38 +273,10 @@ class Client:
             )
         return key
 
-    def _tell(self, error: Exception, limit: float) -> NoReturn:
-        """Raise what a person can do something about."""
-        where = f"the endpoint {self.endpoint.base_url}"
-        status = getattr(error, "status_code", None)
-        what = f"{type(error).__name__}: {error}"
-        key = None if self.endpoint.key_env == "none" else os.environ.get(self.endpoint.key_env)
-        if key:
-            what = what.replace(key.strip(), "[key]")
-        what = " ".join(what.split())[:300]
-        if status in (401, 403):
-            hint = f"check the key in {self.endpoint.key_env}"
-            raise EndpointError(f"{where} refuses the key; {hint} ({what})") from None
-        if status == 404:
-            hint = "check the model's name, and base_url, which mostly ends in /v1"
-            raise EndpointError(f"{where} knows no such model or path; {hint} ({what})") from None
-        if status == 429:
-            hint = "it is tried again later; if it persists, look at the account's limits"
-            raise EndpointError(f"{where} allows no more requests now; {hint} ({what})") from None
-        if isinstance(status, int) and 400 <= status < 500 and not _passes(error):
-            raise EndpointRefused(f"{where} refuses the request ({what})") from None
-        if isinstance(status, int):
-            raise EndpointError(
-                f"{where} is in trouble; it is tried again later ({what})"
-            ) from None
-        if isinstance(error, TimeoutError) or type(error).__name__ == "APITimeoutError":
-            hint = "is it overloaded? endpoints.*.timeout_s gives it longer"
-            raise EndpointError(f"{where} did not answer within {limit:g} s; {hint}") from None
-        if isinstance(error, ValueError | TypeError | AttributeError | LookupError):
-            hint = "is it OpenAI-compatible?"
-            raise EndpointError(f"{where} gives an answer that is none; {hint} ({what})") from None
-        hint = "is the server running, and base_url right?"
-        raise EndpointError(f"{where} cannot be reached; {hint} ({what})") from None
+    def _told(self, error: Exception, limit: float) -> EndpointError:
+        name = self.endpoint.key_env
+        key = None if name == "none" else os.environ.get(name)
+        return told(error, f"the endpoint {self.endpoint.base_url}", name, key, limit)
 
     def _unlock(self) -> None:
         self._lock = threading.Lock()
@@ -215,9 +297,11 @@ def _embeddings(answer: Any, texts: Sequence[str]) -> Embeddings:
 
 
 def _reply(answer: Any, messages: Sequence[Mapping[str, str]]) -> Reply:
-    text = answer.choices[0].message.content
+    choice = answer.choices[0]
+    # A model that thought up to its limit, or refuses, has no content at all.
+    text = "" if choice.message.content is None else choice.message.content
     if not isinstance(text, str):
-        raise TypeError("an answer without a text")
+        raise TypeError("an answer that is no text")
     usage = answer.usage
     asked = getattr(usage, "prompt_tokens", None)
     said = getattr(usage, "completion_tokens", None)
@@ -225,6 +309,7 @@ def _reply(answer: Any, messages: Sequence[Mapping[str, str]]) -> Reply:
         text,
         int(asked or sum(count_tokens(message["content"]) for message in messages)),
         int(said or count_tokens(text)),
+        str(choice.finish_reason or "stop"),
     )
 
 
@@ -249,21 +334,15 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
     raise TimeoutError(f"no answer within {seconds:g} s")
 
 
-def _passes(error: Exception) -> bool:
-    """Tell whether the same request may do better later."""
-    status = getattr(error, "status_code", None)
-    if isinstance(status, int):
-        return status in _PASSING or status >= 500
-    return True
-
-
-def _pause(error: Exception, attempt: int) -> float:
-    """Return how many seconds to wait before the next attempt."""
-    response: Any = getattr(error, "response", None)
-    try:
-        asked = float(response.headers["retry-after"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        asked = 0.0
-    # Not all at once: many clients that were refused together come back apart.
-    own = FIRST_PAUSE * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
-    return min(LONGEST_PAUSE, max(asked, own))
+def persistently(call: Callable[[], T], attempts: int = ATTEMPTS) -> T:
+    """Return what a call gives; what may pass is tried again, after a pause that grows."""
+    for attempt in range(1, attempts + 1):
+        try:
+            return call()
+        except EndpointError as error:
+            if attempt == attempts or not error.passing:
+                raise
+            # Not all at once: many clients that were refused together come back apart.
+            own = FIRST_PAUSE * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
+            time.sleep(min(LONGEST_PAUSE, max(error.wait, own)))
+    raise ValueError("at least one attempt")

@@ -10,7 +10,10 @@ MemTierError
 │   └── ForeignFile        the file at the index's path is not a MemTier index
 ├── MessageError           what was given to be recorded is not a message
 ├── EndpointError          an endpoint gave no answer that can be used; names it and the remedy
-│   └── EndpointRefused    it will not take this request, however often it is asked
+│   ├── EndpointRefused    it will not take this request, however often it is asked
+│   │   └── ContextTooLong more text than its model reads at once; ask in parts
+│   └── AnswerLost         it may have answered, and may charge for it: too late, or unreadable
+├── BadAnswer              what a model answered is not what it was asked for
 ├── EmbeddingUnavailable   no vector can be had now; a recall goes on by words
 ├── CapReached             more would be spent on an endpoint than the user allows
 ├── ImportFileError        a file to import does not have the format named; names file and place
@@ -20,6 +23,8 @@ MemTierError
 """
 
 from __future__ import annotations
+
+from datetime import datetime
 
 
 class MemTierError(Exception):
@@ -59,11 +64,35 @@ class MessageError(MemTierError):
 
 
 class EndpointError(MemTierError):
-    """An endpoint gave no answer that can be used; names it and the remedy."""
+    """An endpoint gave no answer that can be used; names it and the remedy.
+
+    ``passing`` tells that the same request may do better later, after ``wait`` seconds at least.
+    """
+
+    passing: bool = False
+    wait: float = 0.0
 
 
 class EndpointRefused(EndpointError):
-    """An endpoint will not take this request, however often it is asked."""
+    """An endpoint will not take this request, however often it is asked; ``said`` is its why."""
+
+    said: str = ""
+
+
+class ContextTooLong(EndpointRefused):
+    """A request holds more text than the model reads at once."""
+
+
+class AnswerLost(EndpointError):
+    """An endpoint may have answered, and may charge for it, but too late or unreadably."""
+
+
+class BadAnswer(MemTierError):
+    """What a model answered is not what it was asked for; ``reason`` says it in a few words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class EmbeddingUnavailable(MemTierError):
@@ -71,7 +100,14 @@ class EmbeddingUnavailable(MemTierError):
 
 
 class CapReached(MemTierError):
-    """More would be spent on an endpoint than the user allows."""
+    """More would be spent on an endpoint than the user allows.
+
+    ``until`` is when more is allowed by itself; None where it waits for the user.
+    """
+
+    def __init__(self, message: str, until: datetime | None = None) -> None:
+        super().__init__(message)
+        self.until = until
 
 
 class ImportFileError(MemTierError):

@@ -16,11 +16,11 @@ from memtier_plugin import asking
 from memtier_plugin.errors import NotFound
 from memtier_plugin.index_items import row_of
 from memtier_plugin.index_records import Stored
-from memtier_plugin.packing import alike, one_for_all
-from memtier_plugin.recalling import DISTINCT, Asked, Recaller, injectable
+from memtier_plugin.packing import alike, injectable, one_for_all
+from memtier_plugin.recalling import DISTINCT, Asked, Recaller
 from memtier_plugin.records import Entry, Fact, Hit, JournalEvent, from_iso, to_iso
 from memtier_plugin.redaction import Redactor
-from memtier_plugin.retrieval import LIKE, Asker
+from memtier_plugin.retrieval import LIKE, Asker, opens
 from memtier_plugin.settings import Settings
 from memtier_plugin.store import Store
 from memtier_plugin.tokens import grams
@@ -32,6 +32,10 @@ _SHOWN: Final = 40  # words of an entry that are listed
 _REASONS: Final = {
     "k": "the block had its k lines before it",
     "tries": "it stands behind the hits that are tried for a line",
+    "depth": "the recall was asked for the other tier alone",
+    "entry": "the router answered from the facts alone",
+    "said": "another line stands for all that it rests on",
+    "far": "its score is too far below the best one's to be worth a line of a routed recall",
     "origin": "tool output, external text and the system's own is not injected by itself",
 }
 
@@ -130,10 +134,12 @@ class Explainer:
         reader, item, state = self._store.reader(), stored.item, stored.state
         if isinstance(item, Entry) and not item.retrievable:
             return "system", "the system's own text is kept for the log but never found", False
-        if isinstance(item, Fact) and item.status != "active":
+        if isinstance(item, Fact) and item.status != "active" and not state.reviewed:
             return "proposed", f"the fact is {item.status}, and found once it is accepted", False
         if reader.places([stored.row]):
             return None
+        if not state.forgotten and (state.reverted or state.reviewed == "rejected"):
+            return self._undone(event, item.id)
         kinds = ("forget",) if state.forgotten else ("supersede",)
         events = [e for e in reader.events_of_item(item.id) if e.kind in kinds]
         since = bool(events) and events[-1].timestamp > event.timestamp
@@ -142,9 +148,19 @@ class Explainer:
             return "forgotten", f"it was forgotten{on}", since
         if state.superseded_by:
             return "superseded", f"it was superseded{on} by {state.superseded_by}", since
+        if isinstance(item, Fact) and item.shelf:
+            return "forgotten", f"something that the {item.shelf} shows was withdrawn", False
         if isinstance(item, Fact):
             return "forgotten", "every entry that the fact rests on was forgotten", False
         return "unindexed", "the index does not hold it yet", False
+
+    def _undone(self, event: JournalEvent, identity: str) -> tuple[str, str, bool]:
+        events = self._store.reader().events_of_item(identity)
+        last = [one for one in events if one.kind in ("revert", "reject")][-1]
+        on, since = to_iso(last.timestamp)[:10], last.timestamp > event.timestamp
+        if last.kind == "reject":
+            return "rejected", f"it was rejected on {on}", since
+        return "reverted", f"the consolidation that made it was undone on {on}", since
 
     def _changes(
         self,
@@ -185,7 +201,10 @@ class Explainer:
     ) -> dict[str, Any]:
         """Rank anew, and tell where the item stands and what kept it out of the block."""
         identity, data, settings = stored.item.id, event.data, self._store.settings
-        size = (data["purpose"], data.get("k"), data.get("token_budget"))
+        depth = data.get("depth", "mixed")
+        size = (data["purpose"], data.get("k"), data.get("token_budget"), None, depth)
+        if depth in ("facts", "raw") and isinstance(stored.item, Fact) != (depth == "facts"):
+            return _verdict(identity, "depth", _REASONS["depth"], **known)
         recaller = self._recaller(event.agent_id)
         asked = recaller.ask(data["query"], asker, *size)
         injected, _ = asked.offer.filled(event.id)
@@ -196,6 +215,12 @@ class Explainer:
             second = self._recaller(event.agent_id, replace(settings, retrieval=more))
             wide = second.ask(data["query"], asker, *size)
             place = _place(wide.hits, identity)
+        item = stored.item
+        shelf = item.shelf if isinstance(item, Fact) else ""
+        paper = settings.retrieval.profile == "paper"
+        if place is None and shelf and (paper or not opens(data["query"], shelf)):
+            said = f"it is a {shelf}: recall_first finds it for a query that asks for one"
+            return _verdict(identity, "no candidate", said, **known)
         if place is None:
             words = self._words(recaller, data["query"], stored, asker)
             return _verdict(identity, "no candidate", words.pop("said"), words=words, **known)
@@ -230,8 +255,9 @@ class Explainer:
         terms = asking.weighed(tokens.words(query), tokens.language)
         near = recaller.query_vector(query, asker, None, [])
         with self._store.snapshot() as reader:
-            scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all)
-            scopes = [*scopes, *reader.shared()]
+            shelf = item.shelf if isinstance(item, Fact) else ""
+            scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all, shelf=shelf)
+            scopes = [*scopes, *reader.shared(shelf)]
             match = reader.match(scopes, terms, 0)  # nothing but what is looked up for this row
             reader.fill(match, scopes, [stored.row])
             shared = [*match.words_of([stored.row]).get(stored.row, ())]
@@ -284,8 +310,10 @@ def _verdict(identity: str, reason: str, said: str, **known: Any) -> dict[str, A
 
 
 def _may_see(asker: Asker, item: Entry | Fact) -> bool:
-    if isinstance(item, Fact) or asker.read_all:
+    if asker.read_all:
         return True
+    if isinstance(item, Fact):
+        return not item.private_to or item.private_to == (asker.agent, asker.sender or "")
     return item.agent_id == asker.agent and (item.sender or "") == (asker.sender or "")
 
 
@@ -304,6 +332,9 @@ def _left_out(asked: Asked, identity: str, event: JournalEvent) -> tuple[str, st
     if event.data["purpose"] == "inject" and not injectable(ranked):
         return "origin", _REASONS["origin"], {}
     place = _place(asked.offer.hits, identity)
+    if place is None and identity in asked.left_out:
+        reason = asked.left_out[identity]
+        return reason, _REASONS[reason], {"left_out": {"by": "route", "reason": reason}}
     if place is None:
         other = _stand_in(asked, identity, event.data["purpose"])
         return "duplicate", f"{other} says nearly the same and stands for it", {

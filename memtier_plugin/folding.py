@@ -17,6 +17,7 @@ from memtier_plugin.records import JournalEvent
 TOUCHING: Final = frozenset(
     {"credit", "promote", "supersede", "forget", "accept", "reject", "revert", "restore"}
 )
+DONE: Final = ("supersede", "promote")  # what a consolidation does to items that are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,29 @@ class State:
     reviewed: Literal["accepted", "rejected"] | None = None
     reverted: bool = False
 
+    @property
+    def withdrawn(self) -> bool:
+        """Whether nothing may rest on it any more, or show its words."""
+        return self.forgotten or self.reverted or self.reviewed == "rejected"
+
     def holds(self, active: bool) -> bool:
         """Tell whether an item may be found now that was (or was not) active when written."""
         if self.forgotten or self.reverted or self.superseded_by is not None:
             return False
         return self.reviewed == "accepted" if self.reviewed else active
+
+
+def state_told(state: State, active: bool) -> str:
+    """Return in a word how a fact stands, the strongest reason first."""
+    if state.forgotten:
+        return "forgotten"
+    if state.reverted:
+        return "reverted"
+    if state.reviewed == "rejected":
+        return "rejected"
+    if state.superseded_by:
+        return "superseded"
+    return "active" if active or state.reviewed == "accepted" else "proposed"
 
 
 def touched(event: JournalEvent) -> list[str]:
@@ -58,8 +77,11 @@ def touched(event: JournalEvent) -> list[str]:
         isinstance(event.data["by"], str) and isinstance(event.data.get("valid_to"), str | None)
     ):
         raise TypeError("an item is superseded by the id of another, until a time or for ever")
-    if event.kind in ("revert", "restore") and not isinstance(event.data["run"], str):
-        raise TypeError("a consolidation is undone by its id")
+    if event.kind in ("revert", "restore"):
+        if not isinstance(event.data["run"], str):
+            raise TypeError("a consolidation is undone by its id")
+        if not all(isinstance(fact, str) for fact in event.data.get("facts", ())):
+            raise TypeError("what no longer supersedes anything is named by its id")
     return [str(item) for item in event.data["items"]]
 
 
@@ -102,13 +124,26 @@ def fold(events: Sequence[JournalEvent]) -> State:
 
 
 def _standing(events: Iterable[JournalEvent]) -> list[JournalEvent]:
-    """Return, in order, the events that no later `restore` takes back with their whole run."""
+    """Return, in order, the events that no later `restore` takes back.
+
+    It takes back all that its run did to the item, and that one of its facts superseded it, in
+    whatever run that was noticed.
+    """
     ordered = sorted((e for e in events if e.kind != "credit"), key=_order)
-    undone = {e.data["run"]: place for place, e in enumerate(ordered) if e.kind == "restore"}
+    runs: dict[str, int] = {}
+    facts: dict[str, int] = {}
+    for place, event in enumerate(ordered):
+        if event.kind == "restore":
+            runs[event.data["run"]] = place
+            facts.update(dict.fromkeys(event.data.get("facts", ()), place))
     return [
         event
         for place, event in enumerate(ordered)
-        if event.run_id is None or undone.get(event.run_id, -1) < place
+        if event.kind not in DONE
+        or (
+            runs.get(event.run_id or "", -1) < place
+            and facts.get(event.data.get("by", ""), -1) < place
+        )
     ]
 
 

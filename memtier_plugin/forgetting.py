@@ -21,8 +21,17 @@ class Forgotten:
     facts: tuple[str, ...]
 
 
-def find(store: Store, agent: str, ids: Iterable[str], session: str | None) -> Forgotten:
+def find(
+    store: Store,
+    agent: str,
+    ids: Iterable[str],
+    session: str | None,
+    viewer: str | None = None,
+) -> Forgotten:
     """Return what forgetting these ids, and this session of the agent, takes with it.
+
+    Args:
+        viewer: whose facts may be named; None is the person at the machine.
 
     Raises:
         NotFound: an id, or the session, is not known.
@@ -32,6 +41,15 @@ def find(store: Store, agent: str, ids: Iterable[str], session: str | None) -> F
     with store.reading() as reader:
         wanted = list(dict.fromkeys(ids))
         rows = reader.rows_of(wanted)
+        if viewer is not None:
+            hidden = {
+                one.item.id
+                for one in reader.stored([*rows.values()]).values()
+                if isinstance(one.item, Fact)
+                and one.item.private_to
+                and one.item.private_to[0] != viewer
+            }
+            rows = {identity: row for identity, row in rows.items() if identity not in hidden}
         if missing := [identity for identity in wanted if identity not in rows]:
             raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
         if session is not None:

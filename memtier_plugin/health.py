@@ -9,14 +9,13 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
-from memtier_plugin import ledger
-from memtier_plugin.consolidation import backlog
+from memtier_plugin import background, ledger
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
 from memtier_plugin.errors import (
     IndexProblem,
@@ -39,19 +38,11 @@ from memtier_plugin.reembedding import EmbeddingState, embedding_state
 from memtier_plugin.settings import Endpoint
 from memtier_plugin.spending import money
 from memtier_plugin.store import LOCK_SECONDS, Store
+from memtier_plugin.upkeep import NOTED, Finding, check_background, facts_status, troubles
 
-NOTED = timedelta(days=7)  # how long a surprise in the ledgers stays in `status`
+__all__ = ["Finding", "doctor", "expire_recalls", "note_hook", "status"]
+
 _HERE = ("localhost", "127.0.0.1", "::1")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that `doctor` looked at."""
-
-    level: Literal["ok", "warn", "error"]
-    what: str
-    where: str = ""
-    remedy: str = ""
 
 
 def status(store: Store, now: datetime) -> dict[str, Any]:
@@ -69,7 +60,11 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         "warnings": [],
         "plugins": _plugin_errors(),
         "index": {"path": str(store.index.path)},
-        "consolidation": {"last": None, "due": False},
+        "consolidation": {"last": None, "due": False, "backlog": {}},
+        "proposals": {"waiting": 0, "oldest": None},
+        "held_back": [],
+        "spending": {},
+        "background": background.look(store.folder).to_json(),
         "embedding": EmbeddingState().to_json(),
     }
     try:
@@ -80,6 +75,7 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         report["degraded"].append(f"embedding: {error}")
     except (MemTierError, OSError) as error:
         report["degraded"].append(f"index: {error}")
+    report["degraded"] += troubles(store, now)
     for plugin in report["plugins"]:
         report["warnings"].append(
             f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
@@ -106,16 +102,7 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
             when = to_iso(datetime.fromtimestamp(float(when), UTC))
         report["hooks"].setdefault(agent, {})
         report.setdefault("agents", {}).setdefault(agent, {})[name] = when
-    last = next(iter(reader.events_of_kind("consolidate", 1)), None)
-    waiting = backlog(store)
-    report["backlog"] = sum(waiting.values())
-    interval = timedelta(minutes=store.settings.consolidation.interval_minutes)
-    due = bool(waiting) and (last is None or now - last.timestamp >= interval)
-    report["consolidation"] = {
-        "last": to_iso(last.timestamp) if last else None,
-        "due": due and store.settings.consolidation.enabled,
-        "report": {k: v for k, v in last.data.items() if k != "cursors"} if last else None,
-    }
+    report |= facts_status(store, now)
     if behind:
         reason = why or "new lines"
         report["degraded"].append(f"{len(behind)} ledger files are ahead of the index: {reason}")
@@ -153,6 +140,7 @@ def doctor(store: Store, now: datetime) -> list[Finding]:
         *_check_ledgers(store),
         *_check_index(store, now),
         *_check_embedding(store),
+        *check_background(store, now),
         *_check_hooks(store, now),
     ]
 

@@ -19,11 +19,13 @@ from memtier_plugin.embedding import StaticEmbedder, quantise
 from memtier_plugin.folding import State, fold, touched
 from memtier_plugin.index_postings import Postings, Text
 from memtier_plugin.index_records import state_of, utf8
+from memtier_plugin.index_sources import IndexSources
 from memtier_plugin.index_vectors import IndexVectors, Vectors
 from memtier_plugin.ledger import Line
 from memtier_plugin.passages import pieces
 from memtier_plugin.records import Entry, Fact, JournalEvent, to_iso
 from memtier_plugin.statements import is_standing
+from memtier_plugin.summaries import is_quotable
 from memtier_plugin.tokens import Tokenizer
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class _Item(NamedTuple):
     speaker: str | None = None
     key: str | None = None
     standing: bool = False
+    quotable: bool = False
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ class Batch:
     postings: Postings
     touched: set[str] = field(default_factory=set)
     dropped: bool = False  # whether a file's rows were taken out
-    numbers: dict[tuple[str, str, str], int] = field(default_factory=dict)  # of scopes, sessions
+    numbers: dict[tuple[str, ...], int] = field(default_factory=dict)  # of scopes, sessions
     texts: dict[int, Text] = field(default_factory=dict)  # of new items, to be read but once
     shown: dict[int, Meaning] = field(default_factory=dict)  # of rows that need their vectors
 
@@ -86,6 +89,7 @@ class IndexItems:
         self._db: Any = connection
         self._tokens = tokenizer
         self.vectors = IndexVectors(connection)
+        self.sources = IndexSources(connection)
         # Only a static model is quick enough to embed what is written while it is written.
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
 
@@ -111,17 +115,22 @@ class IndexItems:
             _Item(
                 id=utf8(entry.id),
                 tier="episodic",
-                scope=self._number("scopes", entry.agent_id, entry.sender or "", batch),
+                scope=self._number(
+                    "scopes", batch, agent=entry.agent_id, sender=entry.sender or ""
+                ),
                 role=entry.role,
                 observed=entry.observed_at.timestamp(),
                 retrievable=entry.retrievable,
                 text=text,
                 line=line,
-                session=self._number("sessions", entry.agent_id, entry.session_id, batch),
+                session=self._number(
+                    "sessions", batch, agent=entry.agent_id, name=entry.session_id
+                ),
                 turn=entry.turn,
                 speaker=utf8(entry.speaker) if entry.speaker else None,
                 key=entry.key,
                 standing=entry.role == entry.origin == "user" and is_standing(entry.content),
+                quotable=is_quotable(entry),
             )
             for entry, line, text in entries
         ]
@@ -129,10 +138,11 @@ class IndexItems:
 
     def add_fact(self, fact: Fact, line: Line, text: Text, file: int, batch: Batch) -> None:
         """Put a fact in, with what it rests on; a proposed one is kept but not found."""
+        agent, sender = fact.private_to or ("", "")
         item = _Item(
             id=utf8(fact.id),
             tier=fact.tier,
-            scope=self._number("scopes", *(fact.private_to or ("", "")), batch),
+            scope=self._number("scopes", batch, agent=agent, sender=sender, shelf=fact.shelf),
             role=fact.origin,
             speaker=fact.subject,  # who a question names, a fact is about
             observed=(fact.valid_from or fact.timestamp).timestamp(),
@@ -145,8 +155,7 @@ class IndexItems:
             "INSERT INTO facts VALUES(?, ?, ?, ?, ?)",
             (item.id, row, *map(utf8, normal(fact.subject, fact.relation, fact.value))),
         )
-        for place, source in enumerate(fact.sources):
-            self._add_source(fact.id, source.entry, source.agent, source.session, fact.id, place)
+        self.sources.add(fact)
 
     def _insert(self, items: Sequence[_Item], file: int, batch: Batch) -> list[int]:
         """Put items in and return their rows; an entry that no event touches is shown at once."""
@@ -172,13 +181,14 @@ class IndexItems:
                 shown.add(row)
         self._db.executemany(
             """INSERT INTO items(row, id, tier, scope, session, file, line, turn, role, speaker,
-                 observed, key, standing, retrievable, indexed, length, data)
-               VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+                 observed, key, standing, retrievable, indexed, length, data, quotable)
+               VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             [
                 (
                     row, item.id, item.tier, item.scope, item.session, file, item.line.number,
                     item.turn, item.role, item.speaker, item.observed, item.key, item.standing,
                     item.retrievable, row in shown, len(item.text.words), item.line.data,
+                    item.quotable,
                 )
                 for row, item in rows.items()
             ],
@@ -210,29 +220,24 @@ class IndexItems:
         )
         batch.touched.update(map(utf8, items))
         if event.kind == "promote":
-            for fact in event.data.get("facts", ()):
-                for place, entry in enumerate(event.data["items"]):
-                    agent, session = str(event.data["agent"]), str(event.data["session"])
-                    self._add_source(fact, entry, agent, session, event.id, 1000 + place)
-                batch.touched.add(utf8(fact))
+            batch.touched |= self.sources.promote(event)
+        elif event.kind == "restore":
+            batch.touched |= self.sources.restore(event)
         elif event.kind == "consolidate":
             self._add_cursors(event)
 
-    def _add_source(
-        self, fact: str, entry: str, agent: str, session: str, via: str, place: int
-    ) -> None:
-        self._db.execute(
-            "INSERT OR IGNORE INTO sources VALUES(?, ?, ?, ?, ?, ?)",
-            (*map(utf8, (fact, entry, agent, session, via)), place),
-        )
-
     def _add_cursors(self, event: JournalEvent) -> None:
+        # By the number of the pass, not by its time: a clock may be set back.
+        extractor = str(event.data.get("extractor", "rules"))
+        number = int(event.data.get("number", 0))
         for path, offset in event.data.get("cursors", {}).items():
             self._db.execute(
-                """INSERT INTO cursors VALUES(?, ?, ?) ON CONFLICT(path) DO UPDATE SET
-                     offset = excluded.offset, stamp = excluded.stamp
-                   WHERE (excluded.stamp, excluded.offset) > (cursors.stamp, cursors.offset)""",
-                (utf8(path), int(offset), to_iso(event.timestamp)),
+                """INSERT INTO cursors VALUES(?, ?, ?, ?, ?) ON CONFLICT(extractor, path)
+                   DO UPDATE SET offset = excluded.offset, pass = excluded.pass,
+                     stamp = excluded.stamp
+                   WHERE (excluded.pass, excluded.stamp, excluded.offset)
+                       > (cursors.pass, cursors.stamp, cursors.offset)""",
+                (utf8(extractor), utf8(path), int(offset), number, to_iso(event.timestamp)),
             )
 
     def _tidy(self) -> None:
@@ -252,7 +257,8 @@ class IndexItems:
         waiting = set(batch.touched)
         for identity in batch.touched:
             if self._refold(identity):
-                # A fact rests on its entries: one forgotten or back may hide or show it.
+                # A fact rests on its entries, a timeline on facts too: one that went, or is back,
+                # may hide or show it.
                 waiting.update(
                     str(fact)
                     for (fact,) in self._db.execute(
@@ -274,7 +280,7 @@ class IndexItems:
         return ready | vectors_of(self._embedder, rest) if rest else ready
 
     def _refold(self, identity: str) -> bool:
-        """Fold an item's events anew; return whether its being forgotten changed."""
+        """Fold an item's events anew; return whether it went or came back for what rests on it."""
         before = self.state(identity)
         events = [
             JournalEvent.from_json(json.loads(data))
@@ -297,7 +303,7 @@ class IndexItems:
                     state.reviewed, state.reverted,
                 ),
             )  # fmt: skip
-        return state.forgotten != before.forgotten
+        return state.withdrawn != before.withdrawn
 
     def state(self, identity: str) -> State:
         """Return an item's folded state."""
@@ -311,12 +317,15 @@ class IndexItems:
             show = state.holds(bool(retrievable))
             if show and tier != "episodic":
                 # Sources not read yet count as there: they may come with the next file.
-                rests_on = self._db.execute(
-                    """SELECT count(*), sum(coalesce(forgotten, 0)) FROM sources
-                       LEFT JOIN states ON item = entry WHERE fact = ?""",
-                    (identity,),
+                sources, gone, shelf = self._db.execute(
+                    """SELECT count(*), coalesce(sum(forgotten OR reverted
+                         OR reviewed IS 'rejected'), 0),
+                         (SELECT shelf FROM items JOIN scopes ON scopes.id = scope WHERE row = ?2)
+                       FROM sources LEFT JOIN states ON item = entry WHERE fact = ?1""",
+                    (identity, row),
                 ).fetchone()
-                show = rests_on is None or rests_on[0] != rests_on[1]
+                # What is on a shelf shows its sources' very words: one that went takes it along.
+                show = gone == 0 if shelf else not sources or gone < sources
             if show != bool(indexed):
                 self.set_indexed(int(row), show, batch)
 
@@ -360,23 +369,22 @@ class IndexItems:
             words += self._tokens.date_words(fact.valid_from)
         return Text(words, grams, meaning_of(fact))
 
-    def _number(self, table: str, agent: str, name: str, batch: Batch) -> int:
-        """Return the number of a scope (agent and sender) or a session (agent and name)."""
-        number = batch.numbers.get((table, agent, name))
+    def _number(self, table: str, batch: Batch, **names: str) -> int:
+        """Return the number of a scope (agent, sender, shelf) or a session (agent, name)."""
+        key = (table, *names.values())
+        number = batch.numbers.get(key)
         if number is None:
-            columns = ("agent", "sender" if table == "scopes" else "name")
-            number = self._numbered(table, columns, (utf8(agent), utf8(name)))
-            batch.numbers[table, agent, name] = number
+            columns = {"shelf": "", **names} if table == "scopes" else names
+            number = self._numbered(table, {name: utf8(value) for name, value in columns.items()})
+            batch.numbers[key] = number
         return number
 
-    def _numbered(self, table: str, columns: tuple[str, str], values: tuple[str, str]) -> int:
-        one, two = columns
-        for (number,) in self._db.execute(
-            f"SELECT id FROM {table} WHERE {one} = ? AND {two} = ?",  # noqa: S608
-            values,
-        ):
+    def _numbered(self, table: str, columns: Mapping[str, str]) -> int:
+        which = " AND ".join(f"{name} = :{name}" for name in columns)
+        for (number,) in self._db.execute(f"SELECT id FROM {table} WHERE {which}", columns):  # noqa: S608
             return int(number)
-        self._db.execute(f"INSERT INTO {table}({one}, {two}) VALUES(?, ?)", values)
+        names, values = ", ".join(columns), ", ".join(f":{name}" for name in columns)
+        self._db.execute(f"INSERT INTO {table}({names}) VALUES({values})", columns)
         return int(self._db.last_insert_rowid())
 
 

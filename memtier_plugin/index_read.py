@@ -12,11 +12,17 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from memtier_plugin.bm25 import idf, saturation
+from memtier_plugin.index_facts import IndexFacts
 from memtier_plugin.index_items import meaning_of
-from memtier_plugin.index_records import IndexRecords, utf8
+from memtier_plugin.index_overviews import IndexOverviews
+from memtier_plugin.index_pages import IndexPages
+from memtier_plugin.index_records import Stored, utf8
 from memtier_plugin.index_vectors import IndexVectors
 
 MAX_TERMS: Final = 64  # distinct words of a query that are looked up, rarest first
+_SIMILAR: Final = 10  # facts that words, and meaning, each put forward as similar to another
+_SIMILAR_POSTINGS: Final = 1_000
+_SIMILAR_VECTORS: Final = 10_000
 
 Turns = list[tuple[int, int]]  # row and length
 
@@ -78,9 +84,10 @@ class Place(NamedTuple):
     observed: float
     length: int
     weight: float
+    confidence: float
 
 
-class IndexReader(IndexRecords):
+class IndexReader(IndexFacts):
     """Queries against one project's index, on one thread's connection."""
 
     @property
@@ -88,24 +95,41 @@ class IndexReader(IndexRecords):
         """The vectors of the same connection."""
         return IndexVectors(self._db)
 
+    @property
+    def pages(self) -> IndexPages:
+        """The pages of the same connection."""
+        return IndexPages(self._db)
+
+    @property
+    def overviews(self) -> IndexOverviews:
+        """The shelves of the same connection."""
+        return IndexOverviews(self._db)
+
     # -- who may see what ----------------------------------------------------------------------
 
-    def scopes(self, agent: str, sender: str | None, *, read_all: bool = False) -> list[int]:
-        """Return the scopes whose entries an asker may see."""
+    def scopes(
+        self, agent: str, sender: str | None, *, read_all: bool = False, shelf: str = ""
+    ) -> list[int]:
+        """Return the scopes whose entries an asker may see; or what stands on one of its shelves.
+
+        What is on a shelf (`Fact.shelf`) has words and counts of its own, so that it changes
+        nothing in the recalls that do not open it.
+        """
         if read_all:
             rows = self._db.execute(
-                "SELECT id FROM scopes WHERE agent <> '' ORDER BY agent, sender"
+                "SELECT id FROM scopes WHERE agent <> '' AND shelf = ? ORDER BY agent, sender",
+                (shelf,),
             )
         else:
             rows = self._db.execute(
-                "SELECT id FROM scopes WHERE agent = ? AND sender = ?",
-                (utf8(agent), utf8(sender or "")),
+                "SELECT id FROM scopes WHERE agent = ? AND sender = ? AND shelf = ?",
+                (utf8(agent), utf8(sender or ""), shelf),
             )
         return [int(row[0]) for row in rows]
 
-    def shared(self) -> list[int]:
+    def shared(self, shelf: str = "") -> list[int]:
         """Return the scope of the facts that the whole project shares."""
-        return self.scopes("", None)
+        return self.scopes("", None, shelf=shelf)
 
     # -- words ---------------------------------------------------------------------------------
 
@@ -216,6 +240,35 @@ class IndexReader(IndexRecords):
                 limit -= 1
                 yield row
 
+    def similar_facts(
+        self,
+        words: Collection[str],
+        *,
+        private_to: tuple[str, str] | None = None,
+        vector: tuple[str, bytes] | None = None,
+        limit: int = 3,
+    ) -> list[Stored]:
+        """Return the facts that hold and are nearest, by words and by meaning, of one audience.
+
+        Both orders count the same; what is read has a bound.
+
+        Args:
+            vector: the model's name and the text's int8 vector.
+        """
+        scopes = self.scopes(*(private_to or ("", "")))
+        scores = self.match(scopes, dict.fromkeys(words, 1.0), _SIMILAR_POSTINGS).scores()
+        orders = [sorted(scores, key=lambda row: (-scores[row], -row))[:_SIMILAR]]
+        if vector and scopes:
+            orders.append(self.vectors.nearest(vector[0], scopes, vector[1], _SIMILAR_VECTORS,
+                                               _SIMILAR)[0])  # fmt: skip
+        points: dict[int, float] = {}
+        for order in orders:
+            for place, row in enumerate(order):
+                points[row] = points.get(row, 0.0) + 1 / (_SIMILAR + place)
+        best = sorted(points, key=lambda row: (-points[row], -row))[:limit]
+        stored = self.stored(best)
+        return [stored[row] for row in best]
+
     # -- context -------------------------------------------------------------------------------
 
     def places(self, rows: Iterable[int]) -> list[Place]:
@@ -224,7 +277,8 @@ class IndexReader(IndexRecords):
             Place(*row)
             for row in self._db.execute(
                 """SELECT row, id, tier, session, turn, role, speaker, standing, observed, length,
-                          coalesce(weight, 0.0)
+                          coalesce(weight, 0.0), CASE tier WHEN 'episodic' THEN 1.0
+                          ELSE coalesce(CAST(data AS TEXT) ->> 'confidence', 1.0) END
                    FROM items LEFT JOIN states ON item = id
                    WHERE indexed AND row IN (SELECT value FROM json_each(?))""",
                 (json.dumps(list(rows)),),

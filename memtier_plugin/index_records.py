@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memtier_plugin.folding import State
-from memtier_plugin.records import Entry, Fact, JournalEvent, Source
+from memtier_plugin.records import Entry, Fact, JournalEvent, Source, to_iso
 
 if TYPE_CHECKING:
     import apsw
@@ -103,20 +104,27 @@ class IndexRecords:
         *,
         current: bool = True,
         private_to: tuple[str, str] | None = None,
+        value: str | None = None,
     ) -> list[Stored]:
         """Return the facts of a (normalised) subject and relation, oldest first.
 
         Args:
             current: those that hold; or else those that were superseded, forgotten or proposed.
             private_to: of those that only this agent and sender may see; or else of the shared.
+            value: only those of this (normalised) value.
         """
         rows = [
             int(row)
             for (row,) in self._db.execute(
                 """SELECT items.row FROM facts JOIN items ON items.row = facts.row
-                   JOIN scopes ON scopes.id = scope AND agent = ? AND sender = ?
-                   WHERE subject = ? AND relation = ? AND indexed = ? ORDER BY items.id""",
-                (*map(utf8, (*(private_to or ("", "")), subject, relation)), current),
+                   JOIN scopes ON scopes.id = scope AND agent = ? AND sender = ? AND shelf = ''
+                   WHERE subject = ? AND relation = ? AND indexed = ?
+                     AND (?6 IS NULL OR value = ?6) ORDER BY items.id""",
+                (
+                    *map(utf8, (*(private_to or ("", "")), subject, relation)),
+                    current,
+                    utf8(value) if value is not None else None,
+                ),
             )
         ]
         stored = self.stored(rows)
@@ -162,7 +170,7 @@ class IndexRecords:
     def event(self, identity: str) -> JournalEvent | None:
         """Return a journal event by its id."""
         for (data,) in self._db.execute("SELECT data FROM events WHERE id = ?", (identity,)):
-            return _event(data)
+            return event_of(data)
         return None
 
     def events_of_item(self, identity: str) -> list[JournalEvent]:
@@ -172,7 +180,7 @@ class IndexRecords:
                ORDER BY stamp, id""",
             (utf8(identity),),
         )
-        return [_event(data) for (data,) in rows]
+        return [event_of(data) for (data,) in rows]
 
     def count_since(self, row: int, scopes: Collection[int]) -> int:
         """Return how many items of these scopes were written after a row and can be found."""
@@ -189,7 +197,7 @@ class IndexRecords:
                ORDER BY stamp, id""",
             (utf8(agent), utf8(run), kind),
         )
-        return [_event(data) for (data,) in rows]
+        return [event_of(data) for (data,) in rows]
 
     def events_of_kind(self, kind: str, limit: int) -> list[JournalEvent]:
         """Return the newest events of a kind, newest first."""
@@ -197,7 +205,15 @@ class IndexRecords:
             "SELECT data FROM events WHERE kind = ? ORDER BY stamp DESC, id DESC LIMIT ?",
             (kind, limit),
         )
-        return [_event(data) for (data,) in rows]
+        return [event_of(data) for (data,) in rows]
+
+    def events_since(self, kind: str, moment: datetime) -> list[JournalEvent]:
+        """Return the events of a kind from a moment on, oldest first."""
+        rows = self._db.execute(
+            "SELECT data FROM events WHERE kind = ? AND stamp >= ? ORDER BY stamp, id",
+            (kind, to_iso(moment)),
+        )
+        return [event_of(data) for (data,) in rows]
 
     def state(self, identity: str) -> State:
         """Return an item's current state."""
@@ -219,16 +235,46 @@ class IndexRecords:
         )
         return {str(row[0]) for row in rows}
 
-    def cursors(self) -> dict[str, int]:
+    def cursors(self, extractor: str = "rules") -> dict[str, int]:
         """Return how far each episodic ledger file was consolidated, in bytes.
 
         A file that has become shorter than that was rewritten by somebody: it begins anew.
         """
         rows = self._db.execute(
             """SELECT cursors.path, iif(cursors.offset > files.offset, 0, cursors.offset)
-               FROM cursors JOIN files ON files.path = cursors.path"""
+               FROM cursors JOIN files ON files.path = cursors.path WHERE extractor = ?""",
+            (extractor,),
         )
         return {str(path): int(at) for path, at in rows}
+
+    def last_pass(self, extractor: str) -> int:
+        """Return the number of an extractor's last consolidation; 0 before the first."""
+        return self._count(
+            "SELECT coalesce(max(pass), 0) FROM cursors WHERE extractor = ?", (extractor,)
+        )
+
+    def line_counts(self) -> dict[str, int]:
+        """Return how many lines of each ledger file are in the index."""
+        rows = self._db.execute("SELECT path, lines FROM files")
+        return {str(path): int(count) for path, count in rows}
+
+    def not_for_facts(self, entries: Collection[str]) -> set[str]:
+        """Return those of these entries that are forgotten, or were made facts of by request."""
+        rows = self._db.execute(
+            """SELECT item FROM states JOIN json_each(?1) ON item = value WHERE forgotten
+               UNION SELECT item FROM json_each(?1) JOIN touches ON item = value
+               JOIN events ON events.id = event WHERE kind = 'promote' AND run IS NULL""",
+            (json.dumps(list(entries)),),
+        )
+        return {str(row[0]) for row in rows}
+
+    def known_events(self, ids: Collection[str]) -> set[str]:
+        """Return those of these ids that are journal events."""
+        rows = self._db.execute(
+            "SELECT id FROM events WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(ids)),),
+        )
+        return {str(row[0]) for row in rows}
 
     def offsets(self) -> dict[str, int]:
         """Return how far each ledger file is in the index, in bytes of whole lines."""
@@ -298,7 +344,8 @@ def _state(row: Sequence[Any]) -> State:
     )
 
 
-def _event(data: Any) -> JournalEvent:
+def event_of(data: Any) -> JournalEvent:
+    """Return the event that a row holds."""
     return JournalEvent.from_json(json.loads(data))
 
 

@@ -45,7 +45,7 @@ def m001_first(connection: apsw.Connection) -> None:
         """CREATE TABLE scopes(
             id INTEGER PRIMARY KEY, agent TEXT NOT NULL, sender TEXT NOT NULL,
             entries INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL DEFAULT 0,
-            UNIQUE(agent, sender))""",
+            shelf TEXT NOT NULL DEFAULT '', UNIQUE(agent, sender, shelf))""",
         """CREATE TABLE sessions(
             id INTEGER PRIMARY KEY, agent TEXT NOT NULL, name TEXT NOT NULL,
             UNIQUE(agent, name))""",
@@ -54,10 +54,11 @@ def m001_first(connection: apsw.Connection) -> None:
             scope INTEGER NOT NULL, session INTEGER, file INTEGER NOT NULL, line INTEGER NOT NULL,
             turn INTEGER NOT NULL, role TEXT NOT NULL, speaker TEXT, observed REAL NOT NULL,
             key TEXT, standing INTEGER NOT NULL, retrievable INTEGER NOT NULL,
-            indexed INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL, data BLOB NOT NULL)""",
-        # All that neighbours are read for, so that their rows need not be.
+            indexed INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL, data BLOB NOT NULL,
+            quotable INTEGER NOT NULL DEFAULT 0)""",
+        # All that neighbours, and due summaries, are read for, so that their rows need not be.
         """CREATE INDEX items_session
-            ON items(session, observed, turn, id, scope, indexed, length)""",
+            ON items(session, observed, turn, id, scope, indexed, length, quotable)""",
         "CREATE INDEX items_turn ON items(session, turn)",
         "CREATE INDEX items_key ON items(key) WHERE key IS NOT NULL",
         "CREATE INDEX items_file ON items(file)",
@@ -88,12 +89,12 @@ def m001_first(connection: apsw.Connection) -> None:
         """CREATE TABLE facts(
             id TEXT PRIMARY KEY, row INTEGER NOT NULL, subject TEXT NOT NULL,
             relation TEXT NOT NULL, value TEXT NOT NULL) WITHOUT ROWID""",
-        "CREATE INDEX facts_subject ON facts(subject, relation)",
+        "CREATE INDEX facts_subject ON facts(subject, relation, value)",
         """CREATE TABLE events(
             id TEXT PRIMARY KEY, stamp TEXT NOT NULL, kind TEXT NOT NULL, agent TEXT NOT NULL,
             run TEXT, file INTEGER NOT NULL, line INTEGER NOT NULL, data BLOB NOT NULL)
             WITHOUT ROWID""",
-        "CREATE INDEX events_run ON events(agent, run, kind)",
+        "CREATE INDEX events_run ON events(run, agent, kind)",
         "CREATE INDEX events_kind ON events(kind, stamp)",
         "CREATE INDEX events_file ON events(file)",
         """CREATE TABLE touches(
@@ -103,7 +104,9 @@ def m001_first(connection: apsw.Connection) -> None:
             forgotten INTEGER NOT NULL, superseded_by TEXT, valid_to TEXT, reviewed TEXT,
             reverted INTEGER NOT NULL) WITHOUT ROWID""",
         """CREATE TABLE cursors(
-            path TEXT PRIMARY KEY, offset INTEGER NOT NULL, stamp TEXT NOT NULL) WITHOUT ROWID""",
+            extractor TEXT NOT NULL, path TEXT NOT NULL, offset INTEGER NOT NULL,
+            pass INTEGER NOT NULL, stamp TEXT NOT NULL, PRIMARY KEY(extractor, path))
+            WITHOUT ROWID""",
         # One int8 vector for each piece of a text, and the signs of many packed together; the
         # last table counts the items that have some, so that a half-made model is known as such.
         """CREATE TABLE vectors(

@@ -250,7 +250,7 @@ class IndexVectors:
             if len(blob) == len(query):  # not that of a model of the same name and another length
                 items.append(row)
                 blobs.append(blob)
-        if items:
+        if items and any(query):  # words that the model does not know are like nothing
             # In whole numbers, so that a cosine does not depend on what else is compared.
             wanted = np.frombuffer(query, np.int8).astype(np.int32)
             vectors = np.frombuffer(b"".join(blobs), np.int8).reshape(len(items), -1)

@@ -19,7 +19,7 @@ from memtier_plugin.errors import LedgerError
 from memtier_plugin.home import ledger_folders
 from memtier_plugin.index_items import Batch, IndexItems, Prepared, Record
 from memtier_plugin.index_postings import Postings, Text
-from memtier_plugin.index_records import utf8
+from memtier_plugin.index_records import event_of, utf8
 from memtier_plugin.index_schema import connect, index_problem
 from memtier_plugin.index_vectors import Vectors
 from memtier_plugin.ledger import Line, Mark
@@ -324,23 +324,26 @@ class IndexWriter(IndexItems):
             self._db.execute("DELETE FROM items WHERE row = ?", (row,))
             if tier != "episodic":
                 self._db.execute("DELETE FROM facts WHERE id = ?", (identity,))
-                self._db.execute("DELETE FROM sources WHERE via = ?", (identity,))
+                self.sources.drop(str(identity))
             batch.touched.add(str(identity))
-        for event, kind in self._db.execute(
-            "SELECT id, kind FROM events WHERE file = ?", (number,)
+        undone: set[str] = set()  # runs whose undoing goes with this file
+        for event, kind, data in self._db.execute(
+            "SELECT id, kind, iif(kind = 'restore', data, NULL) FROM events WHERE file = ?",
+            (number,),
         ).fetchall():
+            if kind == "restore":
+                undone.add(event_of(data).data["run"])
             for (item,) in self._db.execute(
                 "SELECT item FROM touches WHERE event = ?", (event,)
             ).fetchall():
                 batch.touched.add(str(item))
             self._db.execute("DELETE FROM touches WHERE event = ?", (event,))
             if kind == "promote":
-                for (fact,) in self._db.execute(
-                    "DELETE FROM sources WHERE via = ? RETURNING fact", (event,)
-                ).fetchall():
-                    batch.touched.add(str(fact))
+                batch.touched |= self.sources.drop(str(event))
         for table, column in (("events", "file"), ("bad_lines", "file"), ("files", "id")):
             self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))  # noqa: S608
+        if undone:
+            batch.touched |= self.sources.promote_again(sorted(undone))
         batch.dropped = True
 
     # -- vectors -------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from memtier_plugin import faults
 from memtier_plugin.errors import LedgerError, LedgerWriteError, Unsupported
 from memtier_plugin.home import OPEN_FLAGS, check_ours
 
@@ -30,6 +31,7 @@ except ImportError as missing:
     ) from missing
 
 TAIL: Final = 4096  # bytes before the offset that tell whether a file is still the one read
+_STREAMED: Final = 256 * 1024  # bytes that are read at a time where not all is to be in memory
 _TO_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 _POLL: Final = 0.005  # seconds between tries for a lock that somebody else holds
 
@@ -141,7 +143,7 @@ def append(
         if size and os.pread(fd, 1, size - 1) != b"\n":
             data = b"\n" + data  # after a crash: the torn line stays alone, ours begins anew
         try:
-            written = os.write(fd, data)
+            written = faults.write(path.parent.name, fd, data)
             if written != len(data):
                 raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
             if durability == "fsync":
@@ -190,6 +192,29 @@ def read(path: Path, mark: Mark | None = None, limit: int | None = None) -> tupl
         raise LedgerError(f"cannot read {path}: {error}") from error
     finally:
         os.close(fd)
+
+
+def stream(path: Path, start: int) -> Iterator[list[Line]]:
+    """Yield the complete lines after an offset, some at a time; their numbers count from there.
+
+    An offset within a line, as somebody has edited the file since, stands for the beginning.
+
+    Raises:
+        UnsafePath: a symlink or somebody else's file stands there.
+        LedgerError: it cannot be read.
+    """
+    fd = _open(path, os.O_RDONLY)
+    try:
+        if start and os.pread(fd, 1, start - 1) != b"\n":
+            start = 0
+    finally:
+        os.close(fd)
+    mark = Mark(0, 0, 0, 0, start, 0, "")
+    while True:
+        lines, mark = read(path, mark, _STREAMED)
+        if not lines:
+            return
+        yield lines
 
 
 def check(path: Path, mark: Mark) -> str | None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Self
 
-from memtier_plugin import browsing, forgetting, health, plugins
+from memtier_plugin import browsing, plugins
+from memtier_plugin.answering import Answer, Answerer
 from memtier_plugin.attribution import reward
-from memtier_plugin.consolidation import ConsolidationReport, Consolidator
+from memtier_plugin.consolidation import ConsolidationReport
 from memtier_plugin.crediting import RunResult, settle
-from memtier_plugin.embedding_endpoint import EndpointEmbedder
-from memtier_plugin.errors import LedgerError, MessageError, NotFound, Paused
+from memtier_plugin.errors import NotFound
 from memtier_plugin.explaining import Explainer
 from memtier_plugin.forgetting import Forgotten
-from memtier_plugin.home import project_folder, write_private
+from memtier_plugin.home import project_folder
+from memtier_plugin.knowledge import Knowledge
 from memtier_plugin.messages import parse_messages
+from memtier_plugin.project import Clock, Project
 from memtier_plugin.recalling import Recaller, aware
 from memtier_plugin.recording import Recorder
 from memtier_plugin.records import (
@@ -32,31 +33,17 @@ from memtier_plugin.records import (
     Recall,
     Run,
     new_id,
-    to_iso,
 )
 from memtier_plugin.redaction import Redactor
-from memtier_plugin.reembedding import Reembedding
+from memtier_plugin.routes import Depth
 from memtier_plugin.settings import Settings, home_path, load_settings
-from memtier_plugin.store import Store
-from memtier_plugin.tokens import plain_words
 from memtier_plugin.transcripts import Session
 
 REMEMBERED: Final = "remembered"  # the session of what somebody asked to be kept
-_REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
 
 
-class MemTier:
+class MemTier(Project):
     """The memory of one agent in one project; safe to share between threads."""
-
-    def __init__(
-        self, home: Path, project: str, agent_id: str, settings: Settings, clock: Clock
-    ) -> None:
-        self.home = home
-        self.project = project
-        self.agent_id = agent_id
-        self.settings = settings
-        self.store = Store(home, project, settings)
-        self._clock = clock
 
     @classmethod
     def open(
@@ -93,21 +80,6 @@ class MemTier:
         project_folder(where, project)
         return memory
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the index; the ledgers need no closing."""
-        self.store.close()
-
-    @property
-    def folder(self) -> Path:
-        """The project's folder."""
-        return self.store.folder
-
     @cached_property
     def _redactor(self) -> Redactor:
         redaction = self.settings.redaction
@@ -116,6 +88,11 @@ class MemTier:
     @cached_property
     def _recaller(self) -> Recaller:
         return Recaller(self.store, self.agent_id, self._redactor, self._clock)
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        """What can be done with the project's facts: search, review, undo, see what changed."""
+        return Knowledge(self.store, self._recaller, self.agent_id, self._clock)
 
     @cached_property
     def _recorder(self) -> Recorder:
@@ -209,7 +186,7 @@ class MemTier:
             IndexProblem: what is there already cannot be known.
         """
         self._refuse_when_paused()
-        return self._consolidator.add(facts).added
+        return self.knowledge.add(facts)
 
     def remember(
         self, text: str, *, session_id: str = REMEMBERED, sender: str | None = None
@@ -220,33 +197,35 @@ class MemTier:
             MessageError: there is no text.
             as `record` and `add_facts`.
         """
-        [message] = parse_messages([{"role": "user", "content": text.strip() or None}])
-        if not message.content:
-            raise MessageError("there is no text to remember")
-        # The run is the text's own: remembering the same words again adds nothing.
-        run = f"remember:{'-'.join(plain_words(text))[:200]}"
-        entries = self.record([message], session_id=session_id, run_id=run, sender=sender)
-        if not entries:
-            written = self._recorder.written(message).content
-            before = self.entries(agent=self.agent_id, session=session_id)
-            entries = [e for e in before if (e.run_id, e.content) == (run, written)]
-        if not entries:
-            raise NotFound(f"{text[:40]!r} was forgotten once; write it differently to keep it")
-        return self._consolidator.remember(entries[0])
+        self._refuse_when_paused()
+        return self.knowledge.remember(self._recorder, text, session_id, sender)
 
-    @property
-    def _consolidator(self) -> Consolidator:
-        return Consolidator(self.store, self.agent_id, self._clock)
-
-    def consolidate(self, limit: int | None = None) -> ConsolidationReport:
+    def consolidate(
+        self,
+        limit: int | None = None,
+        *,
+        extractor: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> ConsolidationReport:
         """Turn entries not looked at yet into facts, of every agent of the project.
+
+        Args:
+            extractor: only by ``rules``, or only by the ``model``.
+            dry_run: tell what would be written, and write nothing.
+            progress: called with (entries read, about how many there are).
+            stop: asked between two steps whether to end here.
 
         Raises:
             LedgerError: another process consolidates this project, or nothing could be written.
             IndexProblem: what is there already cannot be known.
         """
         self._refuse_when_paused()
-        return self._consolidator.run(limit or self.settings.consolidation.batch)
+        return self.knowledge.consolidate(
+            limit or self.settings.consolidation.batch,
+            extractor=extractor, dry_run=dry_run, progress=progress, stop=stop,
+        )  # fmt: skip
 
     def forget(
         self, *, ids: Iterable[str] = (), session: str | None = None, dry_run: bool = False
@@ -259,12 +238,7 @@ class MemTier:
             NotFound: an id, or the session, is not known.
             LedgerError, IndexProblem: nothing was hidden.
         """
-        found = forgetting.find(self.store, self.agent_id, ids, session)
-        hidden = [*found.ids, *found.facts]
-        if hidden and not dry_run:
-            event = self._event("forget", None, items=hidden, session=session)
-            self.store.journal([event], shared=True)
-        return found
+        return self.knowledge.forget(ids=ids, session=session, dry_run=dry_run)
 
     # -- recall --------------------------------------------------------------------------------
 
@@ -280,6 +254,7 @@ class MemTier:
         at: datetime | None = None,
         sender: str | None = None,
         deadline_ms: float | None = None,
+        depth: Depth | None = None,
     ) -> Recall:
         """Find what matters for a query and pack it into a block for a prompt.
 
@@ -289,21 +264,38 @@ class MemTier:
             at: what "now" is, for ages; the clock's when None.
             sender: on a shared channel, whose entries may be seen.
             deadline_ms: answer by then with what is ready, labelled.
+            depth: mixed, facts, raw or auto, see `retrieval.depth`; that when None.
 
         Raises:
             IndexProblem: the index cannot be used; the message has the remedy.
         """
         return self._recaller.recall(
-            query,
-            session_id=session_id,
-            run_id=run_id,
-            purpose=purpose,
-            k=k,
-            token_budget=token_budget,
-            at=at,
-            sender=sender,
-            deadline_ms=deadline_ms,
-        )
+            query, session_id=session_id, run_id=run_id, purpose=purpose, k=k,
+            token_budget=token_budget, at=at, sender=sender, deadline_ms=deadline_ms, depth=depth,
+        )  # fmt: skip
+
+    def ask(
+        self,
+        question: str,
+        *,
+        sender: str | None = None,
+        at: datetime | None = None,
+        write_back: bool | None = None,
+    ) -> Answer:
+        """Answer a question, with the ledger lines that the answer rests on.
+
+        By the model `ask.model`, or without one by the lines that say most; a model that fails
+        raises nothing, see `Answer.problem`.
+
+        Args:
+            write_back: whether findings are kept as facts; as `ask.write_back` when None.
+
+        Raises:
+            SettingsError: `ask.model` names no endpoint that is configured.
+            IndexProblem, LedgerError: the index, or the journal, cannot be used.
+        """
+        answerer = Answerer(self.store, self._recaller, self.agent_id, self._clock)
+        return answerer.ask(question, sender=sender, at=at, write_back=write_back)
 
     def explain(self, recall_id: str, why: str | None = None) -> dict[str, Any]:
         """Return why a recall chose what it chose, as it was journalled then.
@@ -348,10 +340,9 @@ class MemTier:
         return sorted(found, key=lambda event: (event.timestamp, event.id))[-limit:]
 
     def facts(self, *, include_superseded: bool = False) -> list[Fact]:
-        """Return the project's facts, oldest first; superseded ones carry their ``valid_to``."""
-        self.store.refresh(self.agent_id, wait_ms=500)
-        with self.store.reading():
-            return browsing.facts(self.store, include_superseded=include_superseded)
+        """Return the facts that this agent may see, oldest first; see `Knowledge.facts`."""
+        found = self.knowledge.facts(include_superseded=include_superseded)
+        return [one.fact for one in found]
 
     def fact(self, fact_id: str) -> tuple[Fact, list[Entry]]:
         """Return a fact and the source entries that this agent may see.
@@ -359,88 +350,8 @@ class MemTier:
         Raises:
             NotFound: there is no such fact.
         """
-        self.store.refresh(self.agent_id, wait_ms=500)
-        with self.store.reading():
-            found, sources = browsing.fact(self.store, fact_id)
-        mine = self._recaller.reads_all
-        return found, [entry for entry in sources if mine or entry.agent_id == self.agent_id]
-
-    def status(self) -> dict[str, Any]:
-        """Return how things stand: what was stored and recalled last, and what is degraded."""
-        return health.status(self.store, self._clock())
-
-    def doctor(self) -> list[health.Finding]:
-        """Check the home, the ledgers, the index and the settings, and name each remedy."""
-        return health.doctor(self.store, self._clock())
-
-    def note_hook(self, host_agent: str, hook: str, ok: bool, error: str | None = None) -> None:
-        """Keep, for `status`, that a hook ran for an agent, or why it failed.
-
-        Raises:
-            LedgerWriteError: the home cannot be written.
-        """
-        failure = None if ok else error or "it failed"
-        health.note_hook(self.store, host_agent, hook, failure, self._clock())
-        if failure:
-            told = {"host_agent": host_agent, "hook": hook, "error": failure[:500]}
-            self.store.journal([self._event("hook_failed", None, **told)], timeout=1.0)
-
-    # -- keeping -------------------------------------------------------------------------------
-
-    def catch_up(self, full: bool = True) -> int:
-        """Bring the index up to date and return the lines read; without ``full`` within bounds."""
-        if full:
-            lines = self.store.sweep()
-            if not isinstance(self.store.embedder, EndpointEmbedder):  # that may cost money
-                with suppress(LedgerError):  # another process is at it
-                    self.reembedding.run()
-            return lines
-        self.store.refresh(self.agent_id, wait_ms=_REFRESH_MS)
-        return 0
-
-    @property
-    def reembedding(self) -> Reembedding:
-        """What makes the vectors that the current model has not made yet."""
-        return Reembedding(self.store, self.agent_id, self._clock)
-
-    def reindex(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-        """Build the index anew from the ledgers and swap it in.
-
-        Args:
-            progress: called with (bytes done, bytes in all).
-        """
-        lines = self.store.reindex(progress)
-        return {"lines": lines, **self.store.reader().counts()}
-
-    def expire_recalls(self) -> int:
-        """Drop journalled recalls older than `journal.retention_days`; return how many."""
-        return health.expire_recalls(self.store, self._clock())
-
-    @property
-    def paused(self) -> bool:
-        """Whether `memtier off` holds for this project."""
-        return self.store.paused
-
-    def pause(self) -> None:
-        """Stop recording and recalling in this project."""
-        write_private(self.folder / "OFF", f"switched off at {to_iso(self._clock())}\n")
-
-    def resume(self) -> None:
-        """Record and recall again."""
-        (self.folder / "OFF").unlink(missing_ok=True)
-
-    def _refuse_when_paused(self) -> None:
-        if self.paused:
-            raise Paused(f"project {self.project!r} is off; `memtier on` switches it on")
-
-    def _event(self, kind: str, run: str | None, **data: Any) -> JournalEvent:
-        return JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self.agent_id,
-            run_id=run, data=data,
-        )  # fmt: skip
-
-
-Clock = Callable[[], datetime]
+        found = self.knowledge.fact(fact_id)
+        return found.fact, [line.entry for line in found.lines if line.entry]
 
 
 def _now() -> datetime:

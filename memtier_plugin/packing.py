@@ -83,6 +83,9 @@ def alike(hits: Sequence[Hit], values: Mapping[str, Stated] = _NO_VALUES) -> lis
         words = _words(hit.text)
         size = len(words)
         for others_size, others, group in kept:
+            if _of_the_same(hit, group[0]):
+                group.append(hit)
+                break
             if 10 * abs(size - others_size) > max(size, others_size):
                 continue  # most pairs, at once
             same_tier = group[0].tier == hit.tier
@@ -92,6 +95,14 @@ def alike(hits: Sequence[Hit], values: Mapping[str, Stated] = _NO_VALUES) -> lis
         else:
             kept.append((size, words, [hit]))
     return [group for _, _, group in kept]
+
+
+def _of_the_same(hit: Hit, other: Hit) -> bool:
+    """Tell whether both sum up the same lines: a day's summary and its only session's."""
+    one, two = hit.item, other.item
+    if not (isinstance(one, Fact) and isinstance(two, Fact) and one.shelf == two.shelf != ""):
+        return False
+    return {source.entry for source in one.sources} == {source.entry for source in two.sources}
 
 
 def _contradict(values: Mapping[str, Stated], hit: Hit, group: Sequence[Hit]) -> bool:
@@ -124,6 +135,14 @@ def one_for_all(group: Sequence[Hit]) -> Hit:
         sources=tuple(sources),
         note=f"one of {len(group)} like it",
     )
+
+
+def injectable(hit: Hit) -> bool:
+    """Tell whether a hit may stand in a prompt that nobody asked to have it in."""
+    item = hit.item
+    if isinstance(item, Fact):
+        return True
+    return item.role in ("user", "assistant") and item.origin != "external"
 
 
 def pack(costs: Iterable[int], k: int, budget: int, least: int = 1) -> Packed:
@@ -216,15 +235,18 @@ def _room(recall_id: str, budget: int) -> int:
 
 
 def _shown(hit: Hit, room: int, excerpt: Callable[[str], str]) -> str:
+    # A summary is a choice of passages already.
+    whole = isinstance(hit.item, Fact) and hit.item.shelf
+    text = hit.text if whole else excerpt(hit.text)
     # Twice what could fit is enough to know that a long text does not.
-    return line(hit, excerpt(hit.text)[: 8 * max(0, room)])
+    return line(hit, text[: 8 * max(0, room)])
 
 
 def line(hit: Hit, text: str) -> str:
     """Return one line of the block: date, who, short id, and the words made harmless."""
     item, day = hit.item, moment(hit)
     if isinstance(item, Fact):
-        who = "fact" if item.tier == "semantic" else "how-to"
+        who = item.shelf or ("fact" if item.tier == "semantic" else "how-to")
     else:
         who = item.speaker or item.role
     short = harmless(item.id[-SHORT:])  # an id may be somebody else's, from an edited ledger

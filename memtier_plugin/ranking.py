@@ -15,6 +15,8 @@ from typing import Final
 
 TIER_FACTOR: Final = {"episodic": 1.0, "semantic": 1.2, "procedural": 1.4}  # MemTier 3.2
 DAY: Final = 86_400.0
+LITTLE: Final = 0.5  # of the best lexical score, or a timeline is not of what is asked about
+BEYOND: Final = 0.25  # what a summary of another time than the one asked about is worth, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,46 @@ def decay(age_days: float, rate: float, *, bypass: bool) -> float:
     return 1.0 if bypass else math.exp(-rate * max(0.0, age_days))
 
 
+def tier_signal(tier: str, confidence: float) -> float:
+    """Return the tier's bonus (MemTier 3.2) in [0, 1], by how much surer than not a fact is.
+
+    A fact that a rule found is less of one than what somebody stated to be remembered.
+    """
+    return (TIER_FACTOR[tier] - 1) / 0.4 * max(0.0, min(1.0, 2 * confidence - 1))
+
+
 def weight_signal(weight: float) -> float:
     """Map a cognitive weight from [-1, 1] to [0, 1] (MemTier 3.2)."""
     return (weight + 1) / 2
+
+
+def overview(
+    shelves: Sequence[str],
+    times: Sequence[float],
+    said: Sequence[float],
+    words: Sequence[float],
+) -> list[float]:
+    """Return how well each candidate is the summary, or the timeline, that a query asks for.
+
+    Any summary of the time asked about will do, and where no time is named the newest; a timeline
+    must be of what is asked about.
+
+    Args:
+        shelves: what each candidate is: "summary", "timeline" or nothing of the kind.
+        times: how near each is to the time that the query names; nothing when it names none.
+        said: when each was said.
+        words: the lexical score of each.
+    """
+    top = max(words, default=0.0)
+    lines = [v / top if v > LITTLE * top else 0.0 for v in words]
+    inside = [time if time == 1.0 else BEYOND * time for time in times]
+    if not times:
+        ages = sorted({at for at, s in zip(said, shelves, strict=True) if s == "summary"})[::-1]
+        inside = [1.0 / (1.0 + ages.index(at) / 4) if at in ages else 0.0 for at in said]
+    return [
+        near if shelf == "summary" else line if shelf == "timeline" else 0.0
+        for shelf, line, near in zip(shelves, lines, inside, strict=True)
+    ]
 
 
 def rank(

@@ -10,23 +10,25 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from memtier_plugin import plugins
+from memtier_plugin import plugins, routing
+from memtier_plugin.browsing import shown
 from memtier_plugin.conflicts import Stated, newest_first, stated
 from memtier_plugin.embedding import NoEmbedder, quantise
 from memtier_plugin.embedding_endpoint import EndpointEmbedder, encode_query
 from memtier_plugin.errors import EmbeddingUnavailable, IndexProblem, LedgerError
-from memtier_plugin.home import PROJECT_JOURNAL
+from memtier_plugin.escalating import further
 from memtier_plugin.index_items import vectors_of
-from memtier_plugin.packing import Offer, clean, distinct
+from memtier_plugin.packing import Offer, clean, distinct, injectable
+from memtier_plugin.paging import PageReader
 from memtier_plugin.passages import best_passage
+from memtier_plugin.recall_events import label, recall_event
 from memtier_plugin.records import (
     Entry,
-    Fact,
     Hit,
     JournalEvent,
     Purpose,
@@ -38,11 +40,14 @@ from memtier_plugin.records import (
     to_iso,
 )
 from memtier_plugin.redaction import Redactor
+from memtier_plugin.researching import Command
 from memtier_plugin.retrieval import MAX_QUERY, Asker, QueryVector, Search
+from memtier_plugin.routes import Depth, Route, Step
 from memtier_plugin.settings import Settings
 from memtier_plugin.store import Late, Store
+from memtier_plugin.unread import unread as unread_by
+from memtier_plugin.unread import with_unread
 
-NEAR_MISSES: Final = 8
 DISTINCT: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTING: Final = 64  # hits among which facts that contradict each other are
 _TRIES: Final = 2  # hits that are tried for a line, for each line wanted
@@ -56,13 +61,20 @@ _log = logging.getLogger("memtier")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a query found, and what of it is offered to the block."""
+    """What a query found, what of it is offered to the block, and what that took.
+
+    ``left_out`` says why `routing` offers the others not.
+    """
 
     why: Sequence[str]
     search: Search | None
     hits: Sequence[Hit]
     values: Mapping[str, Stated]  # by id, what its facts of single-valued relations say
     offer: Offer
+    depth: Depth = "mixed"
+    route: Route | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
 
 
 class Recaller:
@@ -102,27 +114,35 @@ class Recaller:
         at: datetime | None = None,
         sender: str | None = None,
         deadline_ms: float | None = None,
+        depth: Depth | None = None,
+        meaning: bool = True,
     ) -> Recall:
-        """Answer one query; see `MemTier.recall`."""
+        """Answer one query; see `MemTier.recall`.  Without ``meaning`` it goes by words alone."""
         started = time.monotonic()
         until = None if deadline_ms is None else started + deadline_ms / 1000
         recall_id, now = new_id(), self._clock()
         asker = Asker(self._agent, sender, self.reads_all, aware(at) or now)
         text = clean(query).strip()
-        asked = self.ask(text, asker, purpose, k, token_budget, until)
+        asked = self.ask(text, asker, purpose, k, token_budget, until, depth, meaning)
+        packing = time.monotonic()
         injected, block = asked.offer.filled(recall_id)
+        tokens = count_tokens(block)
+        pack = Step(name="pack", ms=_since(packing), tokens=tokens, read=len(asked.offer.hits))
         found = asked.search.found if asked.search else None
         recall = Recall(
             id=recall_id,
             query=text,
-            label=_label(asked.why, asked.hits, found.vectors if found else 0),
+            label=label(asked.why, asked.hits, found.vectors if found else 0),
             hits=tuple(asked.hits),
             injected=injected,
             text=block,
-            tokens=count_tokens(block),
-            ms=(time.monotonic() - started) * 1000,
+            tokens=tokens,
+            ms=_since(started),
             postings=found.postings if found else 0,
             vectors=found.vectors if found else 0,
+            depth=asked.depth,
+            route=asked.route,
+            steps=(*asked.steps, pack),
         )
         if not self._store.paused:
             size = {"sender": sender, "k": asked.offer.k, "token_budget": asked.offer.budget}
@@ -137,9 +157,11 @@ class Recaller:
         k: int | None = None,
         token_budget: int | None = None,
         until: float | None = None,
+        depth: Depth | None = None,
+        meaning: bool = True,
     ) -> Asked:
         """Rank and put in order what a block may hold; nothing is journalled."""
-        why: list[str] = []
+        started, why = time.monotonic(), list[str]()
         search: Search | None = None
         hits: list[Hit] = []
         if self._store.paused:
@@ -147,9 +169,12 @@ class Recaller:
         elif text:
             try:
                 with self._store.deadline(until):
-                    search, hits = self._search(text, asker, until, why)
+                    search, hits = self._search(text, asker, until, why, near=meaning)
             except Late:
                 why.append("deadline")
+        searched = time.monotonic()
+        depth = depth or self._settings.retrieval.depth
+        hits = routing.of_depth(depth, hits)
         paper = self._settings.retrieval.profile == "paper"
         size = self._settings.paper if paper else self._settings.retrieval
         offered = [hit for hit in hits if purpose == "search" or injectable(hit)]
@@ -158,11 +183,53 @@ class Recaller:
             values = stated(offered[:CONTRADICTING], self._settings.facts.single_valued)
             offered = distinct(offered, DISTINCT, values)
             offered = newest_first(offered, CONTRADICTING, values, self._replacing(values, until))
+        terms = search.found.terms if search else {}
+        route, lines = None, routing.Lines(tuple(offered), {})
+        if depth == "auto":
+            tokens = self._store.tokenizer
+            english = tokens.language == "english"
+            found = routing.Found(text, offered, terms, tokens.words, values, english)
+            route, lines = routing.routed(found)
+        routed_at = time.monotonic()
+        rounds: list[Step] = []
+        if route and route.action == "R" and not paper:
+            lines, rounds = self._further(found, lines, asker, purpose, until, why)
+            hits += [hit for hit in lines.hits if hit.id not in {known.id for known in hits}]
+        read = search.found.postings + search.found.vectors if search else 0
+        steps = [Step(name="search", ms=(searched - started) * 1000, read=read)]
+        if route:
+            steps.append(Step(name="route", ms=(routed_at - searched) * 1000, read=len(offered)))
         k = size.k if k is None else k
         budget = size.token_budget if token_budget is None else token_budget
-        excerpt = str if paper else partial(self._excerpt, search.found.terms if search else {})
-        offer = Offer(offered, k, budget, excerpt, None if paper else _TRIES * k)
-        return Asked(why, search, hits, values, offer)
+        excerpt = str if paper else partial(self._excerpt, terms)
+        offer = Offer(lines.hits, k, budget, excerpt, None if paper else _TRIES * k)
+        return Asked(
+            why, search, hits, values, offer, depth, route, lines.left_out, (*steps, *rounds)
+        )
+
+    def _further(
+        self,
+        found: routing.Found,
+        lines: routing.Lines,
+        asker: Asker,
+        purpose: Purpose,
+        until: float | None,
+        why: list[str],
+    ) -> tuple[routing.Lines, list[Step]]:
+        """Add to the lines what further rounds find; with what there is where it is late."""
+
+        def search(command: Command) -> list[Hit]:
+            near = command.kind == "semantic"
+            _, hits = self._search(command.text, asker, until, why, near=near)
+            # Another question's scores cannot be compared with this one's.
+            hits = [replace(hit, score=0.0, signals={}) for hit in hits]
+            return [hit for hit in hits if purpose == "search" or injectable(hit)]
+
+        with suppress(Late), self._store.deadline(until):
+            pages = PageReader(self._store.reader(), asker)
+            chosen, steps = further(found, lines.hits, pages, search)
+            return routing.Lines(tuple(chosen), lines.left_out), steps
+        return lines, []
 
     def _replacing(self, values: Mapping[str, Stated], until: float | None) -> Collection[str]:
         if values:
@@ -171,7 +238,7 @@ class Recaller:
         return ()
 
     def _search(
-        self, query: str, asker: Asker, until: float | None, why: list[str]
+        self, query: str, asker: Asker, until: float | None, why: list[str], *, near: bool = True
     ) -> tuple[Search, list[Hit]]:
         behind = self._store.refresh(self._agent, wait_ms=_REFRESH_MS, read_all=asker.read_all)
         unread: list[Entry] = []
@@ -179,7 +246,9 @@ class Recaller:
         if behind:
             why.append(behind)
             # Before the index is searched: what it takes in meanwhile is seen twice, not never.
-            unread, forgotten = self._unread(asker)
+            unread, forgotten = unread_by(
+                self._store, self._agent, asker.sender, read_all=asker.read_all
+            )
         if self._store.stale_words:
             why.append("index made for other words")
         paper = self._settings.retrieval.profile == "paper"
@@ -187,9 +256,9 @@ class Recaller:
         if not paper:
             with suppress(Late), self._store.deadline(until):
                 self._embed_newest()
-        near = self.query_vector(query, asker, until, why)
+        vector = self.query_vector(query, asker, until, why) if near else None
         with self._store.snapshot() as reader:
-            search = Search(reader, self._store.tokenizer, self._settings, asker, until, near)
+            search = Search(reader, self._store.tokenizer, self._settings, asker, until, vector)
             # What is ready when the deadline comes is served: only the search is interrupted.
             with suppress(Late), self._store.deadline(until):
                 if paper:
@@ -206,7 +275,7 @@ class Recaller:
         if paper and self._settings.paper.stage_one != "bm25" and self._store.embedder is None:
             why.append("no embedding model for Stage 1")
         if behind:
-            hits = self._with_unread(query, unread, forgotten, hits)[:limit]
+            hits = with_unread(self._store, query, unread, forgotten, hits)[:limit]
         return search, self._reranked(query, hits, until)
 
     def _hits(
@@ -220,8 +289,9 @@ class Recaller:
             if one is None:
                 continue
             sources: tuple[Source, ...]
-            if isinstance(one.item, Entry):
-                entry = one.item
+            item = one.item
+            if isinstance(item, Entry):
+                entry = item
                 sources = (
                     Source(
                         agent=entry.agent_id, session=entry.session_id, entry=entry.id,
@@ -229,51 +299,20 @@ class Recaller:
                     ),
                 )  # fmt: skip
             else:
-                # Where another agent's private line stands is not told; that it exists, is.
+                # Where another agent's private line stands is not told, nor its very words; that
+                # it exists, is.
+                item = item if read_all else shown(item, self._agent)
                 sources = tuple(
                     s if read_all or s.agent == self._agent else replace(s, file=None, line=None)
-                    for s in reader.sources(one.item.id)
+                    for s in reader.sources(item.id)
                 )
             hits.append(
                 Hit(
-                    item=one.item, score=score, signals=signals, sources=sources,
+                    item=item, score=score, signals=signals, sources=sources,
                     weight=one.state.weight,
                 )
             )  # fmt: skip
         return hits
-
-    def _unread(self, asker: Asker) -> tuple[list[Entry], set[str]]:
-        """Return what the index could not take yet: own entries, and what was forgotten."""
-        try:
-            events = self._store.unread_events(PROJECT_JOURNAL)
-            entries = self._store.unread_entries(self._agent)
-        except LedgerError as error:  # the label says that the index is behind
-            _log.warning("%s: %s", self._agent, error)
-            return [], set()
-        visible = [
-            entry
-            for entry in entries
-            if entry.retrievable
-            and (asker.read_all or (entry.sender or "") == (asker.sender or ""))
-        ]
-        return visible, {
-            item for event in events if event.kind == "forget" for item in event.data["items"]
-        }
-
-    def _with_unread(
-        self, query: str, unread: Sequence[Entry], forgotten: set[str], hits: list[Hit]
-    ) -> list[Hit]:
-        reader, words = self._store.reader(), self._store.tokenizer.words
-        hits = [hit for hit in hits if hit.id not in forgotten]
-        out = forgotten | {hit.id for hit in hits}
-        terms = set(words(query))
-        for entry in unread:
-            shared = terms.intersection(words(entry.content))
-            if shared and entry.id not in out and not reader.state(entry.id).forgotten:
-                part = len(shared) / len(terms)
-                source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-                hits.append(Hit(item=entry, score=part, signals={"words": part}, sources=(source,)))
-        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
     # -- extensions in the path of a recall ----------------------------------------------------
 
@@ -337,6 +376,10 @@ class Recaller:
         paper = self._settings.retrieval.profile == "paper"
         return asdict(self._settings.paper.weights if paper else self._settings.retrieval.weights)
 
+    def redacted(self, text: str) -> str:
+        """Return text as it may be kept."""
+        return self._redactor.redact(text).text
+
     # -- the journal of recalls ----------------------------------------------------------------
 
     def _journal_recall(
@@ -349,30 +392,16 @@ class Recaller:
         purpose: Purpose,
         size: Mapping[str, Any],
     ) -> None:
-        shown = {hit.id for hit in recall.injected}
-        near = [hit for hit in recall.hits if hit.id not in shown][:NEAR_MISSES]
-        event = JournalEvent(
-            id=recall.id,
-            timestamp=now,
-            kind="recall",
-            agent_id=self._agent,
-            run_id=run_id,
-            data={
-                "query": self._redactor.redact(recall.query[:2000]).text,
-                "purpose": purpose,
-                "profile": self._settings.retrieval.profile,
-                "weights": self._weights(),
-                "session_id": session_id,
-                "at": to_iso(asker.at),
-                **size,
-                "label": recall.label,
-                "ms": round(recall.ms, 3),
-                "postings": recall.postings,
-                "vectors": recall.vectors,
-                "injected": [_journalled(hit, recall.hits) for hit in recall.injected],
-                "near_misses": [_journalled(hit, recall.hits) for hit in near],
-            },
-        )
+        asked = {
+            "query": self.redacted(recall.query[:2000]),
+            "purpose": purpose,
+            "profile": self._settings.retrieval.profile,
+            "weights": self._weights(),
+            "session_id": session_id,
+            "at": to_iso(asker.at),
+            **size,
+        }
+        event = recall_event(recall, agent=self._agent, run_id=run_id, at=now, asked=asked)
         try:
             self._store.journal([event], timeout=0.2)
         except LedgerError as error:
@@ -406,34 +435,10 @@ class Recaller:
         return [event for event in chosen if event.data["purpose"] == "inject"]
 
 
+def _since(moment: float) -> float:
+    return (time.monotonic() - moment) * 1000
+
+
 def aware(moment: datetime | None) -> datetime | None:
     """Return a time with its zone; one without is UTC."""
     return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
-
-
-def _label(why: Sequence[str], hits: Sequence[Hit], vectors: int) -> str:
-    if why:
-        return f"degraded: {', '.join(dict.fromkeys(why))}"
-    if not hits:
-        return "empty"
-    return "hybrid" if vectors else "lexical"
-
-
-def injectable(hit: Hit) -> bool:
-    """Tell whether a hit may stand in a prompt that nobody asked to have it in."""
-    item = hit.item
-    if isinstance(item, Fact):
-        return True
-    return item.role in ("user", "assistant") and item.origin != "external"
-
-
-def _journalled(hit: Hit, hits: Sequence[Hit]) -> dict[str, Any]:
-    return {
-        "item": hit.id,
-        "rank": next(place for place, other in enumerate(hits, 1) if other.id == hit.id),
-        "tier": hit.tier,
-        "score": round(hit.score, 9),
-        "weight": hit.weight,
-        "signals": {name: round(value, 6) for name, value in hit.signals.items()},
-        **({"note": hit.note} if hit.note else {}),
-    }

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any, Final, Literal, Self
 
+from memtier_plugin.routes import Depth, Route, Step
+
 SCHEMA: Final = 1
 
 Role = Literal["user", "assistant", "tool", "system"]
@@ -21,6 +23,8 @@ Origin = Literal["user", "assistant", "tool", "system", "external"]
 Tier = Literal["episodic", "semantic", "procedural"]
 Status = Literal["active", "proposed"]
 Purpose = Literal["search", "inject"]
+# What is found only by a query that asks for it; see `Fact.shelf`.
+SHELVES: Final = ("summary", "timeline")
 
 
 def to_iso(moment: datetime) -> str:
@@ -226,6 +230,11 @@ class Fact:
     private_to: tuple[str, str] | None = None
     tier: Literal["semantic", "procedural"] = "semantic"
 
+    @property
+    def shelf(self) -> str:
+        """What a query must ask for to find it: a "summary", a "timeline", or "" for nothing."""
+        return self.extractor if self.extractor in SHELVES else ""
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, keys in the order of the fields."""
         record = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -368,7 +377,8 @@ class Recall:
 
     ``hits`` are ranked, before packing; ``injected`` are those whose lines stand in ``text``.
     ``label`` says how it was made: ``hybrid``, ``lexical``, ``empty`` or ``degraded: why``.
-    ``postings`` and ``vectors`` count what was read, ``ms`` is the wall time.
+    ``postings`` and ``vectors`` count what was read, ``ms`` is the wall time, ``steps`` its parts.
+    ``route`` is what the router decided, where ``depth`` is "auto".
     """
 
     id: str
@@ -381,6 +391,9 @@ class Recall:
     ms: float
     postings: int
     vectors: int
+    depth: Depth = "mixed"
+    route: Route | None = None
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

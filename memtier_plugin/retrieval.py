@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from memtier_plugin import asking, ranking, timing
+from memtier_plugin import asking, ranking, summaries, timelines, timing
 from memtier_plugin.bm25 import idf, saturation
 from memtier_plugin.index_read import IndexReader, Match, Place, Turns
 from memtier_plugin.paper_search import PaperSearch
@@ -34,6 +34,7 @@ _SIGNS: Final = 200  # pieces, the nearest by their signs, that are compared exa
 _NEAREST: Final = 50  # of these the rows that become candidates
 LIKE: Final = 0.3  # cosine below which an item is not found by its meaning alone
 _NO_WORDS: Final[Mapping[str, int]] = {}
+_NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
 _MANY_SESSIONS: Final = 12  # among the candidates, or which one it is says nothing
 _TOGETHER: Final = 3  # candidates of a session, on average, or that they meet there says nothing
 
@@ -90,6 +91,7 @@ class Search:
         self._until = until
         self._scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all)
         self._shared = reader.shared()
+        self._facts: Sequence[int] = self._shared  # and the shelves that the query opens
         self._lexical: tuple[Sequence[Place], Mapping[int, float]] = ((), {})
         self.found = Found()
         self._near = near if near and self._is_embedded(near.model) else None
@@ -113,7 +115,8 @@ class Search:
         settings, query = self._settings.retrieval, query[:MAX_QUERY]
         terms = asking.weighed(self._tokens.words(query), self._tokens.language)
         words = self._reader.match(self._scopes, terms, settings.postings_cap)
-        facts = self._reader.match(self._shared, terms, settings.postings_cap // 4)
+        self._facts = [*self._shared, *self._opened(query)]
+        facts = self._reader.match(self._facts, terms, settings.postings_cap // 4)
         parts, gram_scores = self._grams(query) if settings.weights.grams else (0, {})
         self.found.postings += words.postings + facts.postings + parts
         self.found.terms = facts.idfs | words.idfs
@@ -125,21 +128,27 @@ class Search:
         self._lexical = ([*places.values()], {**scores, **fact_scores})
         self._check()
 
-        near, near_facts = self._nearest(self._scopes), self._nearest(self._shared)
+        near, near_facts = self._nearest(self._scopes), self._nearest(self._facts)
         strength = ranking.added(fact_scores, near_facts)
         best_facts = _best(strength, _FACTS)
-        sources = self._sources(best_facts)
+        spans = timing.spans(query, self._asker.at)
+        shelved = self._shelved([*best_facts, *near_facts, *gram_scores], spans)
+        best_facts = [row for row in best_facts if row not in shelved]
+        told = [*shelved][: 2 * _NEAREST]  # of the others it counts when they begin
+        sources = self._sources([*best_facts, *told])
         links: dict[int, float] = {}
         for row in best_facts:  # of the facts that rest on an entry, the best one counts
             for entry in sources.get(row, ()):
                 links[entry] = max(links.get(entry, 0.0), strength[row])
-        more = [*_best(gram_scores, _FACTS), *_best(near | near_facts, _NEAREST), *links]
+        more = [*_best(gram_scores, _FACTS), *_best(near | near_facts, _NEAREST)]
+        more += [*links, *shelved, *(row for one in told for row in sources.get(one, ()))]
         more = [row for row in dict.fromkeys(more) if row not in places]
         places |= {place.row: place for place in self._reader.places(more)}
         self.found.postings += self._reader.fill(words, self._scopes, [*pool, *more])
         scores = words.scores() if words.left_out else scores
         like = self._likenesses(places) if self._near else {}
-        first = ranking.added(scores | fact_scores, gram_scores, links, _only(like, places))
+        asked = dict.fromkeys(shelved, 1.0)
+        first = ranking.added(scores | fact_scores, gram_scores, links, _only(like, places), asked)
         said = {  # a fact was said when its sources were
             row: [places[source].observed for source in found] for row, found in sources.items()
         }
@@ -158,7 +167,12 @@ class Search:
         signals["speaker"] = self._named(found, terms)
         signals["user"] = [float(place.role == "user") for place in found]
         signals["standing"] = [float(place.standing) for place in found]
-        signals["time"] = self._asked_about(query, found, said)
+        signals["time"] = _asked_about(spans, found, said)
+        if shelved:
+            shelves = [shelved.get(row, "") for row in rows]
+            times = signals["time"] if spans else ()
+            moments = [place.observed for place in found]
+            signals["overview"] = ranking.overview(shelves, times, moments, bm25)
         signals |= self._standing(found, bm25)
         signals |= self._dense(rows, around)
         weights = asdict(settings.weights)
@@ -167,11 +181,34 @@ class Search:
             weights[signal.name] = signal.weight
         self._rank(found, signals, weights)
 
+    def _opened(self, query: str) -> list[int]:
+        """Return the scopes of the shelves that a query opens: nothing of them is found else."""
+        opened: list[int] = []
+        asker, scopes = self._asker, self._reader.scopes
+        if opens(query, "summary"):
+            opened += scopes(asker.agent, asker.sender, read_all=asker.read_all, shelf="summary")
+        if opens(query, "timeline"):
+            opened += self._reader.shared(shelf="timeline")
+        return opened
+
+    def _shelved(self, found: Collection[int], spans: Sequence[timing.Span]) -> dict[int, str]:
+        """Return the shelf of each row found on one, first those of the time asked about."""
+        if len(self._facts) == len(self._shared):
+            return {}
+        overviews = self._reader.overviews
+        rows: list[int] = []
+        for span in spans:
+            start, end = span.start.timestamp() - ranking.DAY, span.end.timestamp()
+            rows += overviews.on_shelf("summary", self._facts, _NEWEST, start, end)
+        rows += [*overviews.on_shelf("summary", self._facts, _NEWEST), *found]
+        shelves = overviews.shelves(rows)
+        return {row: shelves[row] for row in rows if row in shelves}
+
     def _grams(self, query: str) -> tuple[int, dict[int, float]]:
         parts = grams(query)
         scores: dict[int, float] = {}
         read = 0
-        for scopes in (self._scopes, self._shared):
+        for scopes in (self._scopes, self._facts):
             found, postings = self._reader.match_grams(
                 scopes, parts, self._settings.retrieval.postings_cap // 4
             )
@@ -339,27 +376,13 @@ class Search:
         return [places[row] for row in rows if row in places]
 
     def _named(self, places: Sequence[Place], terms: Mapping[str, float]) -> list[float]:
-        """Mark what was said by somebody whose name stands in the query."""
-        speakers = {place.speaker for place in places if place.speaker}
+        """Mark what was said by, or states something of, a speaker whose name is in the query."""
+        # What only a fact is about names nobody: a question about a port names "port" as well.
+        speakers = {p.speaker for p in places if p.speaker and p.tier == "episodic"}
         named = {s for s in speakers if any(word in terms for word in self._tokens.words(s))}
         if named == speakers:
             named = set()  # all of them, or nobody: it says nothing
         return [float(place.speaker in named) for place in places]
-
-    def _asked_about(
-        self, query: str, found: Sequence[Place], said: Mapping[int, Sequence[float]]
-    ) -> list[float]:
-        """Return how near each candidate was said to the time that the query names, if any."""
-        spans = timing.spans(query, self._asker.at)
-        if not spans:
-            return [0.0] * len(found)
-        return [
-            max(
-                timing.nearness(spans, datetime.fromtimestamp(moment, UTC))
-                for moment in said.get(place.row) or [place.observed]
-            )
-            for place in found
-        ]
 
     def _standing(self, places: Sequence[Place], bm25: Sequence[float]) -> dict[str, list[float]]:
         """Return what does not depend on the words: age, learned weight and tier."""
@@ -374,7 +397,7 @@ class Search:
                 for place, score in zip(places, bm25, strict=True)
             ],
             "weight": [ranking.weight_signal(place.weight) for place in places],
-            "tier": [(ranking.TIER_FACTOR[place.tier] - 1) / 0.4 for place in places],
+            "tier": [ranking.tier_signal(place.tier, place.confidence) for place in places],
         }
 
     # -- paper ---------------------------------------------------------------------------------
@@ -391,6 +414,27 @@ class Search:
         assert self._near is not None  # or else not handed on
         found = self._reader.vectors.likeness(self._near.model, self._near.vector, rows)
         return {row: max(0.0, value) for row, value in found.items()}
+
+
+def opens(query: str, shelf: str) -> bool:
+    """Tell whether a query finds what stands on a shelf, or on none (`Fact.shelf`)."""
+    asks = {"summary": summaries.asks_overview, "timeline": timelines.asks_history}
+    return shelf not in asks or asks[shelf](query[:MAX_QUERY])
+
+
+def _asked_about(
+    spans: Sequence[timing.Span], found: Sequence[Place], said: Mapping[int, Sequence[float]]
+) -> list[float]:
+    """Return how near each candidate was said to the time that the query names, if any."""
+    if not spans:
+        return [0.0] * len(found)
+    return [
+        max(
+            timing.nearness(spans, datetime.fromtimestamp(moment, UTC))
+            for moment in said.get(place.row) or [place.observed]
+        )
+        for place in found
+    ]
 
 
 def _only(scores: Mapping[int, float], rows: Collection[int]) -> dict[int, float]:

@@ -102,6 +102,7 @@ class _Server:
         self._room = threading.BoundedSemaphore(CALLS_WAITING)
         self._lock = threading.Lock()
         self._scheduler: Any = None
+        self._closed = False
         self._served: set[RunContext] = set()
 
     def attend(
@@ -154,6 +155,10 @@ class _Server:
 
     def close(self) -> None:
         """End the pool, the scheduler and the memories."""
+        with self._lock:
+            self._closed = True
+            if self._scheduler is not None:
+                self._scheduler.ask_to_stop()  # it ends what it is at while calls are finished
         self._pool.shutdown()
         with self._lock:
             if self._scheduler is not None:
@@ -210,7 +215,9 @@ class _Server:
         try:
             home, project = open_memories.place(place)
             with self._lock:
-                self._scheduler = self._scheduler or scheduler.Scheduler()
+                if self._closed:
+                    return
+                self._scheduler = self._scheduler or scheduler.Scheduler(aside=True)
                 self._scheduler.add(home, project)
         except MemTierError as error:
             _log.warning("no consolidation: %s", error)

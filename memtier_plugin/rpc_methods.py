@@ -20,9 +20,11 @@ from memtier_plugin.messages import parse_messages
 from memtier_plugin.opened import open_memories
 from memtier_plugin.plugins import manager
 from memtier_plugin.records import Entry, Fact, Hit, Purpose, from_iso, to_iso
+from memtier_plugin.routes import Depth
 
 METHODS: Final = (
-    "hook", "recall", "explain", "record", "end_run", "remember", "forget", "status", "ping",
+    "hook", "recall", "explain", "record", "end_run", "remember", "forget", "facts", "fact",
+    "review", "status", "ping",
 )  # fmt: skip
 HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "before_prompt_build": PromptEvent,
@@ -105,6 +107,7 @@ class Methods:
         at: str | None = None,
         sender: str | None = None,
         deadline_ms: int | None = None,
+        depth: Depth | None = None,
     ) -> Any:
         """Return what matters for a query: ranked hits, and the block to inject."""
         with open_memories.use(self._context(home, project, agent, session_id)) as memory:
@@ -118,6 +121,7 @@ class Methods:
                 at=_moment("at", at),
                 sender=sender,
                 deadline_ms=deadline_ms,
+                depth=depth,
             )
         return plain(recall)
 
@@ -210,6 +214,54 @@ class Methods:
         """Hide entries and facts, by id or of a whole session."""
         with open_memories.use(self._context(home, project, agent)) as memory:
             return plain(memory.forget(ids=ids or (), session=session, dry_run=dry_run))
+
+    def facts(
+        self,
+        home: str | None = None,
+        project: str | None = None,
+        agent: str = "main",
+        query: str | None = None,
+        subject: str | None = None,
+        include_superseded: bool = False,
+        limit: int | None = None,
+    ) -> Any:
+        """Return the facts that the agent may see, the newest first, or those a query asks for."""
+        with open_memories.use(self._context(home, project, agent)) as memory:
+            if query is not None:
+                found = memory.knowledge.search(query, limit or 10)
+                return {"label": found.label, "facts": [plain(hit.item) for hit in found.hits]}
+            known = memory.knowledge.facts(include_superseded=include_superseded, subject=subject)
+        return {"facts": [one.to_json() for one in known[::-1][:limit]]}
+
+    def fact(
+        self,
+        fact_id: str,
+        home: str | None = None,
+        project: str | None = None,
+        agent: str = "main",
+    ) -> Any:
+        """Return a fact, how it stands, and those of its source lines that the agent may see."""
+        with open_memories.use(self._context(home, project, agent)) as memory:
+            return memory.knowledge.fact(fact_id).to_document()
+
+    def review(
+        self,
+        home: str | None = None,
+        project: str | None = None,
+        agent: str = "main",
+        accept: list[Any] | None = None,
+        reject: list[Any] | None = None,
+        why: str = "",
+    ) -> Any:
+        """Decide on facts that wait, in the agent's name, and return those that wait then.
+
+        It is for a person behind the host; no model is to decide what it may believe.
+        """
+        with open_memories.use(self._context(home, project, agent)) as memory:
+            knowledge = memory.knowledge
+            decided = [*knowledge.accept(accept or ()), *knowledge.reject(reject or (), why)]
+            waiting = [knowledge.fact(one.fact.id) for one in knowledge.proposals()]
+        return {"decided": plain(decided), "waiting": [one.to_document() for one in waiting]}
 
     def status(
         self, home: str | None = None, project: str | None = None, agent: str = "main"

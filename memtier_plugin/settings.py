@@ -16,6 +16,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
+from memtier_plugin import faults
 from memtier_plugin.errors import SettingsError
 from memtier_plugin.home import file_name, private_folder, write_private
 from memtier_plugin.settings_keys import (
@@ -34,6 +35,7 @@ from memtier_plugin.settings_keys import (
     Redaction,
     Retrieval,
     Settings,
+    Summaries,
     Weights,
     keys,
     pattern,
@@ -58,6 +60,7 @@ __all__ = [
     "Retrieval",
     "Settings",
     "Sourced",
+    "Summaries",
     "Weights",
     "bind_workspace",
     "dotted",
@@ -80,7 +83,7 @@ class Sourced(NamedTuple):
 _Layer = dict[KeyPath, Sourced]
 
 _DEFAULT_HOME: Final = "~/.memtier"
-_NOT_KEYS: Final = frozenset({"MEMTIER_HOME", "MEMTIER_PROJECT"})
+_NOT_KEYS: Final = frozenset({"MEMTIER_HOME", "MEMTIER_PROJECT", faults.VARIABLE})
 _WORKSPACE_KEYS: Final = (
     ("project",),
     ("language",),
@@ -247,7 +250,21 @@ def _merged(
     merged |= _workspace_layer(home, workspace) if workspace is not None else {}
     merged |= _environment_layer(os.environ if env is None else env)
     merged |= _call_layer(overrides or {}, ())
+    merged |= _rest_of_named(merged)
     return {path: s for path, s in merged.items() if path[0] not in ("project", "workspaces")}
+
+
+def _rest_of_named(merged: _Layer) -> _Layer:
+    """Return the defaults of what a section of the user's own naming does not say."""
+    named = {path[:2] for path in merged if path[0] in NAMED}
+    return {
+        (*name, *path[2:]): Sourced(key.default, "default")
+        for path, key in keys().items()
+        for name in sorted(named)
+        if path[:2] == (name[0], "*")
+        and key.default is not None
+        and (*name, *path[2:]) not in merged
+    }
 
 
 def _read_layer(path: Path, kind: _Kind, within: Path | None = None) -> _Layer:

@@ -12,6 +12,8 @@ from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
+from memtier_plugin.routes import Depth
+
 Language = Literal[
     "none", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto",
     "estonian", "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish",
@@ -47,6 +49,7 @@ class Weights:
     decay: float = _within(0.1, 0, 100)
     weight: float = _within(2.5, 0, 100)
     tier: float = _within(2.0, 0, 100)
+    overview: float = _within(4.0, 0, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ class Retrieval:
     """How much is read, ranked and injected."""
 
     profile: Literal["recall_first", "paper"] = "recall_first"
+    depth: Depth = "mixed"
     k: int = _within(16, 1, 1000)
     token_budget: int = _within(600, 16, 100_000)
     passage_tokens: int = _within(60, 10, 100_000)
@@ -139,11 +143,25 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation:
-    """When the background turns entries into facts, and how many at a time."""
+    """When the background turns entries into facts, by what, and what it may spend."""
 
     enabled: bool = True
     interval_minutes: float = _within(5.0, 0.01, 10_080)
     batch: int = _within(500, 1, 100_000)
+    session_cap: int = _within(40, 1, 100_000)
+    probes: int = _within(24, 0, 1_000)
+    model: str = "none"
+    batch_tokens: int = _within(4000, 100, 1_000_000)
+    max_calls_per_day: int = _within(200, 0, 1_000_000)
+    max_cost_per_day: float = _within(0.0, 0, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summaries:
+    """Whether sessions and days are summed up, and when a session counts as over."""
+
+    enabled: bool = True
+    idle_hours: float = _within(6.0, 0.01, 8_760)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +183,21 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What answers a question, how far it looks, and whether it keeps what it found."""
+
+    model: str = "none"
+    rounds: int = _within(3, 1, 10)
+    pages: int = _within(5, 1, 100)
+    write_back: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRights:
-    """What one agent may do beyond its own ledger."""
+    """What one agent may do beyond its own ledger, and what may become of what it heard."""
 
     read_all: bool = False
+    promote: Literal["all", "propose", "none"] = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +208,7 @@ class Endpoint:
     key_env: str = "none"
     timeout_s: float = _within(30.0, 0.1, 3600)
     price_per_million_tokens: float = _within(0.0, 0, 1_000_000)
+    price_per_million_output_tokens: float = _within(0.0, 0, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +225,9 @@ class Settings:
     redaction: Redaction = Redaction()
     hooks: Hooks = Hooks()
     consolidation: Consolidation = Consolidation()
+    summaries: Summaries = Summaries()
     facts: Facts = Facts()
+    ask: Ask = Ask()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 

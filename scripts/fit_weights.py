@@ -31,7 +31,7 @@ from memtier_plugin.bench.retrieval import Bench
 from memtier_plugin.memory import MemTier
 from memtier_plugin.settings_keys import Weights
 
-KEPT = ("decay", "weight")  # nothing is credited here, and all is asked on the last day
+KEPT = ("decay", "weight", "overview")  # none is credited or asked for, all asked on one day
 STEPS, RATE, PENALTY = 300, 0.1, 1e-3
 
 

@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin import ledger
+from memtier_plugin import faults, ledger
 from memtier_plugin.bench.synthetic import Synthetic
 from memtier_plugin.embedding import load_embedder
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
@@ -32,6 +33,13 @@ from tests.proofs import of_another_space
 
 PROJECT = "proof"
 SESSIONS = ("kitchen", "garage")
+# Where a consolidation may die: before and after each of its writes, and in the middle of one.
+POINTS = (
+    "before plan", "after plan", "before facts", "part of semantic", "after facts",
+    "before supersede", "after supersede", "before promote", "after promote", "before propose",
+    "after propose", "before consolidate", "after consolidate", "before done",
+    "part of _project", "part of _project:2", "part of _project:3", "part of _project:4",
+)  # fmt: skip
 
 
 def tell(value: Any) -> None:
@@ -260,6 +268,50 @@ def _work(memory: MemTier, writer: int) -> Iterator[int]:
         yield number
 
 
+def consolidate(home: str, limit: str, kills: str, seed: str) -> None:
+    """Fork passes one after the other; each is told to die at a point of its writes.
+
+    After so many deaths the passes that follow go through, until nothing is left to be read.
+    """
+    import openai  # noqa: F401  # once, for all that are forked
+
+    died: Counter[str] = Counter()
+    points = cycle(random.Random(int(seed)).sample(POINTS, len(POINTS)))
+    while True:
+        point = next(points) if died.total() < int(kills) else ""
+        if (pid := os.fork()) == 0:
+            os.environ.update({faults.VARIABLE: point} if point else {})
+            try:
+                with MemTier.open(home, PROJECT) as memory:
+                    read = memory.consolidate(int(limit)).read
+            except BaseException as error:
+                tell({"failed": repr(error), "point": point})
+                os._exit(1)
+            os._exit(0 if read else 3)
+        status = os.waitpid(pid, 0)[1]
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            died[point] += 1
+        elif os.WEXITSTATUS(status):
+            break
+    tell(died)
+
+
+def compete(home: str, limit: str, go: str) -> None:
+    """Consolidate as soon as a file appears, whoever else does; tell how often one was refused."""
+    refused: Counter[str] = Counter()
+    with MemTier.open(home, PROJECT) as memory:
+        while not Path(go).exists():
+            time.sleep(0.001)
+        while True:
+            try:
+                if not memory.consolidate(int(limit)).left:
+                    break
+            except LedgerError as error:
+                refused[str(error)] += 1
+                time.sleep(0.002)
+    tell(refused)
+
+
 def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -354,5 +406,8 @@ FAULTS = {
 
 if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
-    roles = {"ask": ask, "crash": crash, "embed": embed, "live": live, "read": read, "write": write}
+    roles = {
+        "ask": ask, "compete": compete, "consolidate": consolidate, "crash": crash,
+        "embed": embed, "live": live, "read": read, "write": write,
+    }  # fmt: skip
     roles[role](*arguments)

@@ -28,7 +28,7 @@ TOLERANCE = 1e-9  # of scores and signals
 # All that the index holds, by ids and names: its own numbers may differ between two builds.
 CONTENT = {
     "items": """SELECT items.id, tier, scopes.agent, sender, sessions.name, path, line, turn, role,
-        speaker, observed, key, retrievable, indexed, items.length, data
+        speaker, observed, key, retrievable, indexed, items.length, data, quotable, shelf
         FROM items JOIN scopes ON scopes.id = scope JOIN files ON files.id = file
         LEFT JOIN sessions ON sessions.id = session""",
     "postings": """SELECT agent, sender, term, items.id, tf, postings.length
@@ -38,7 +38,7 @@ CONTENT = {
         FROM gram_postings JOIN scopes ON scopes.id = CAST(term AS INTEGER)
         JOIN items ON row = doc""",
     "gram_terms": "SELECT agent, sender, term, df FROM gram_terms JOIN scopes ON scopes.id = scope",
-    "totals": "SELECT agent, sender, entries, length FROM scopes WHERE entries",
+    "totals": "SELECT agent, sender, shelf, entries, length FROM scopes WHERE entries",
     "states": "SELECT * FROM states",
     "sources": "SELECT * FROM sources",
     "facts": "SELECT id, subject, relation, value FROM facts",

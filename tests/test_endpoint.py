@@ -14,9 +14,15 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin import endpoint as module
-from memtier_plugin.endpoint import Client, Endpoint
-from memtier_plugin.errors import EndpointError, EndpointRefused
-from tests.loopback import Loopback, tokens_of, vectors_of
+from memtier_plugin.endpoint import Client, Endpoint, named
+from memtier_plugin.errors import (
+    AnswerLost,
+    ContextTooLong,
+    EndpointError,
+    EndpointRefused,
+    SettingsError,
+)
+from tests.loopback import TOO_LONG, Loopback, tokens_of, vectors_of
 
 TEXTS = ["the cat sat", "a dog barked", "der Hund bellt"]
 ROOT = Path(__file__).parents[1]
@@ -26,6 +32,7 @@ ROOT = Path(__file__).parents[1]
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     """Return a server that listens; attempts follow each other without long pauses."""
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(module, "_forms", {})  # a port may come again
     with Loopback() as loopback:
         yield loopback
 
@@ -79,6 +86,135 @@ def test_chat(server: Loopback) -> None:
     assert reply.completion_tokens == tokens_of(reply.text)
     assert server.requests[0]["body"]["max_tokens"] == 50
     assert server.requests[0]["body"]["temperature"] == 0.0
+
+
+SCHEMA = {"title": "note", "type": "object", "properties": {"text": {"type": "string"}}}
+ASKED = [{"role": "user", "content": "Say it as JSON."}]
+
+
+def forms(server: Loopback) -> list[str | None]:
+    """Return which form of answer each request asked for."""
+    bodies = [request["body"] for request in server.requests]
+    return [body.get("response_format", {}).get("type") for body in bodies]
+
+
+def test_structured_output(server: Loopback) -> None:
+    """A schema is sent as it is, under its title, for the server to hold the model to."""
+    server.answers({"text": "hi"})
+    reply = client(server).chat("m", ASKED, max_tokens=50, schema=SCHEMA)
+    assert reply.text == '{"text": "hi"}'
+    assert not reply.cut
+    assert server.requests[0]["body"]["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "note", "strict": True, "schema": SCHEMA},
+    }
+
+
+@pytest.mark.parametrize(
+    ("formats", "tried"),
+    [
+        (("json_object",), ["json_schema", "json_object"]),
+        ((), ["json_schema", "json_object", None]),
+    ],
+)
+def test_what_a_server_does_not_take_is_left_out(
+    server: Loopback, formats: tuple[str, ...], tried: list[str | None]
+) -> None:
+    """A server without structured output gets less, once found out for as long as we live."""
+    server.formats = formats
+    server.answers(lambda _: "{}")
+    for _ in range(2):  # a client made anew knows it too
+        assert client(server).chat("m", ASKED, max_tokens=50, schema=SCHEMA).text == "{}"
+    assert forms(server) == [*tried, tried[-1]]
+    client(server).chat("another", ASKED, max_tokens=50, schema=SCHEMA)
+    assert forms(server)[-len(tried) :] == tried, "another model may take it"
+
+
+def test_newer_models_take_other_options(server: Loopback) -> None:
+    """A model that wants `max_completion_tokens` and no temperature gets these."""
+    server.options = ()
+    server.answers(lambda _: "{}")
+    client(server).chat("m", ASKED, max_tokens=50, schema=SCHEMA)
+    last = server.requests[-1]["body"]
+    assert last["max_completion_tokens"] == 50
+    assert not {"max_tokens", "temperature"} & set(last)
+    assert forms(server)[-1] == "json_schema"
+    before = server.count()
+    client(server).chat("m", ASKED, max_tokens=50)
+    assert server.count() == before + 1
+
+
+def test_a_text_that_is_refused_is_not_blamed_on_the_form(server: Loopback) -> None:
+    """Where an endpoint has taken the form before, a refusal is the text's, and is told at once."""
+    server.answers(lambda _: "{}")
+    mine = client(server)
+    mine.chat("m", ASKED, max_tokens=50, schema=SCHEMA)
+    server.refuse = "forbidden"
+    with pytest.raises(EndpointRefused, match="not acceptable"):
+        mine.chat("m", [{"role": "user", "content": "forbidden"}], max_tokens=50, schema=SCHEMA)
+    assert server.count() == 2
+
+
+def test_everything_is_refused(server: Loopback) -> None:
+    """A server that takes no form of a request is not asked for ever, and nothing is learnt."""
+    server.always("400")
+    with pytest.raises(EndpointRefused):
+        client(server).chat("m", ASKED, max_tokens=50, schema=SCHEMA)
+    assert forms(server) == ["json_schema", "json_object", None]
+    server.always(None)
+    client(server).chat("m", ASKED, max_tokens=50, schema=SCHEMA)
+    assert forms(server)[-1] == "json_schema"
+
+
+@pytest.mark.parametrize("wording", TOO_LONG)
+def test_too_long_for_the_model(server: Loopback, wording: str) -> None:
+    """However a server words it, that a request is too long is told apart, and asked once."""
+    server.context, server.wording = 10, wording
+    with pytest.raises(ContextTooLong, match="too long for its model"):
+        client(server).chat("m", ASKED, max_tokens=50, schema=SCHEMA)
+    assert server.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "text", "finish", "cut"),
+    [
+        ("length", '{"text"', "length", True),
+        ("thought", "<think>Let me look at every line first. Line 1 says {", "length", True),
+        ("empty", "", "stop", False),
+        ("filtered", "", "content_filter", False),
+    ],
+)
+def test_why_an_answer_ended(
+    server: Loopback, fault: str, text: str, finish: str, cut: bool
+) -> None:
+    """An answer that was cut off says so, and one of nothing is an answer."""
+    server.answers({"text": "hi"})
+    server.script(fault)
+    reply = client(server).chat("m", ASKED, max_tokens=50)
+    assert (reply.text, reply.finish, reply.cut) == (text, finish, cut)
+
+
+@pytest.mark.parametrize("fault", ["slow", "truncated", "page"])
+def test_a_lost_answer_is_told_apart(server: Loopback, fault: str) -> None:
+    """What came too late or unreadably may be charged; what was refused or unreachable is not."""
+    server.slow = 1.0
+    server.script(fault, "500", "429", "close")
+    mine = client(server, timeout_s=0.3)
+    with pytest.raises(AnswerLost):
+        mine.chat("m", ASKED, max_tokens=50, attempts=1)
+    for _ in range(3):
+        with pytest.raises(EndpointError) as caught:
+            mine.chat("m", ASKED, max_tokens=50, attempts=1)
+        assert not isinstance(caught.value, AnswerLost)
+
+
+def test_named() -> None:
+    """A model's name in the settings is an endpoint's and its own, which may hold slashes."""
+    known = {"local": Endpoint(base_url="http://127.0.0.1:9/v1")}
+    assert named("endpoint:local/org/m:7b", known, "k") == ("local", known["local"], "org/m:7b")
+    for wrong in ("local/m", "endpoint:local", "endpoint:/m", "endpoint:local/", "gpt"):
+        with pytest.raises(SettingsError, match=r"k is .*; expected 'endpoint:NAME/MODEL'"):
+            named(wrong, known, "k")
 
 
 @pytest.mark.parametrize("fault", ["429", "500", "503", "truncated", "page", "close", "fewer"])

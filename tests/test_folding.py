@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.folding import State, fold, last_attempts, touched, update_weight
+from memtier_plugin.folding import (
+    State,
+    fold,
+    last_attempts,
+    state_told,
+    touched,
+    update_weight,
+)
 from memtier_plugin.records import JournalEvent
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -19,7 +26,9 @@ START = datetime(2026, 1, 5, tzinfo=UTC)
 
 def event(kind: str, second: int = 0, run: str | None = None, **data: Any) -> JournalEvent:
     """Return a journal event about the item `m`."""
-    about = {"item": "m"} if kind == "credit" else {"items": ["m"]}
+    about: dict[str, Any] = {"item": "m"} if kind == "credit" else {"items": ["m"]}
+    if kind in ("revert", "restore"):
+        about["run"] = run
     return JournalEvent(
         id=f"{second:03}-{kind}-{run}-{data}",
         timestamp=START + timedelta(seconds=second),
@@ -42,6 +51,21 @@ OTHERS = st.one_of(
     st.builds(event, st.sampled_from(["promote", "forget", "recall"]), st.integers(0, 9)),
     st.builds(event, st.just("supersede"), st.integers(0, 9), by=st.sampled_from(["x", "y"])),
 )
+SOME_RUN = st.sampled_from(["r1", "r2", None])
+UNDOING = st.one_of(
+    st.builds(event, st.sampled_from(["accept", "reject"]), st.integers(0, 9)),
+    st.builds(event, st.just("promote"), st.integers(0, 9), SOME_RUN),
+    st.builds(event, st.just("supersede"), st.integers(0, 9), SOME_RUN, by=st.sampled_from("xy")),
+    st.builds(event, st.just("revert"), st.integers(0, 9), st.sampled_from(["r1", "r2"])),
+    st.builds(
+        event,
+        st.just("restore"),
+        st.integers(0, 9),
+        st.sampled_from(["r1", "r2"]),
+        facts=st.sampled_from([[], ["x"], ["x", "y"]]),
+    ),
+)
+UNDONE = st.lists(st.one_of(OTHERS, UNDOING), unique_by=lambda e: e.id, max_size=12)
 EVENTS = st.lists(st.one_of(CREDITS, OTHERS), unique_by=lambda e: e.id, max_size=12)
 
 
@@ -83,6 +107,70 @@ def test_what_is_forgotten_stays_forgotten(events: list[JournalEvent]) -> None:
         default=None,
     )
     assert state.superseded_by == (newest.data["by"] if newest else None)
+
+
+@given(UNDONE, st.randoms(use_true_random=False))
+def test_undoing_does_not_depend_on_the_order_of_arrival(
+    events: list[JournalEvent], chance: random.Random
+) -> None:
+    """Reviews, and the undoing of runs, give the same state in whatever order they were read."""
+    shuffled = list(events)
+    chance.shuffle(shuffled)
+    assert fold(shuffled) == fold(events)
+
+
+@given(UNDONE, st.sampled_from(["r1", "r2"]))
+def test_restoring_leaves_what_the_run_did_not_do(events: list[JournalEvent], run: str) -> None:
+    """After a `restore` an item is as if the run had never promoted or superseded it."""
+    late = event("restore", 99, run, facts=["x"])
+    without = [
+        e
+        for e in events
+        if e.kind not in ("promote", "supersede") or (e.run_id != run and e.data.get("by") != "x")
+    ]
+    assert fold([*events, late]) == fold([*without, late])
+
+
+def test_restore_takes_back_what_came_before_it() -> None:
+    """A run's later doings stand, other runs' too, unless one of its facts took the place."""
+    done = [event("promote", 1, "r1"), event("supersede", 2, "r1", by="x", valid_to="t")]
+    assert fold(done) == State(promoted=True, superseded_by="x", valid_to="t")
+    assert fold([*done, event("restore", 3, "r1")]) == State()
+    assert fold([*done, event("restore", 3, "r2")]) == fold(done)
+    assert fold([*done, event("restore", 1, "r1")]).superseded_by == "x"
+    other = event("supersede", 2, "r2", by="x")
+    assert fold([other, event("restore", 3, "r1")]).superseded_by == "x"
+    assert fold([other, event("restore", 3, "r1", facts=["x"])]) == State()
+    assert fold([other, event("restore", 3, "r1", facts=["x"]), event("promote", 4, "r1")]).promoted
+
+
+def test_review_and_undoing() -> None:
+    """What is rejected or undone does not hold; accepting it later makes it hold."""
+    waits = State()
+    assert waits.holds(active=True) and not waits.holds(active=False)
+    accepted = fold([event("accept", 1)])
+    assert accepted.holds(active=False) and accepted.reviewed == "accepted"
+    assert not fold([event("accept", 1), event("reject", 2)]).holds(active=False)
+    assert not fold([event("reject", 1)]).holds(active=True)
+    undone = fold([event("revert", 1, "r1")])
+    assert undone.reverted and undone.withdrawn and not undone.holds(active=True)
+    back = fold([event("revert", 1, "r1"), event("accept", 2)])
+    assert not back.reverted and back.holds(active=True)
+    again = fold([event("accept", 1), event("revert", 2, "r1")])
+    assert again.reverted and not again.holds(active=True)
+    assert not fold([event("accept", 1), event("forget", 2)]).holds(active=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "active", "word"),
+    [([], True, "active"), ([], False, "proposed"), ([event("accept", 1)], False, "active"),
+     ([event("reject", 1)], False, "rejected"), ([event("revert", 1, "r1")], True, "reverted"),
+     ([event("supersede", 1, by="x")], True, "superseded"),
+     ([event("forget", 1), event("revert", 2, "r1")], True, "forgotten")],
+)  # fmt: skip
+def test_state_in_a_word(events: list[JournalEvent], active: bool, word: str) -> None:
+    """How a fact stands is told in one word, the strongest reason first."""
+    assert state_told(fold(events), active) == word
 
 
 def test_clip_at_each_step() -> None:
@@ -144,6 +232,10 @@ def test_touched() -> None:
         event("supersede", by=["x"]),
         event("supersede", by="x", valid_to=3),
         event("forget", items=None),
+        event("revert", 1, None),
+        event("restore", 1, None),
+        event("restore", 1, "r1", facts=[3]),
+        event("accept", items=None),
     ],
     ids=lambda e: e.id,
 )

@@ -45,7 +45,7 @@ def items(connection: Any, rows: Mapping[int, int]) -> Iterator[IndexVectors]:
     try:
         for scope in {*rows.values()}:
             connection.execute(
-                "INSERT INTO scopes VALUES(?, ?, '', ?, 0)",
+                "INSERT INTO scopes(id, agent, sender, entries) VALUES(?, ?, '', ?)",
                 (scope, f"agent {scope}", [*rows.values()].count(scope)),
             )
         connection.executemany(

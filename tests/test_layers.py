@@ -23,28 +23,47 @@ MOST_LINES = 450
 # Bottom up: a module imports from the lines above its own, and from its own family (`index_*`).
 # A new module needs a place here: the lowest line where everything it imports is above it.
 LAYERS = (
-    "errors records",
+    "errors faults routes",
+    "records",
     "home host_records",
     "hookspecs",
-    "lock settings_keys yaml_file",
-    "endpoint settings",
-    "bm25 conflicts embedding embedding_* ledger messages plugins redaction statements tokens"
+    "lock settings_keys wording yaml_file",
+    "clauses endpoint endpoint_* settings telling vocabulary",
+    "bm25 conflicts dangling embedding embedding_* ledger messages plugins redaction statements"
+    " statements_* tokens"
     " transcripts",
-    "asking attribution extraction folding importing packing passages ranking spending timing",
-    "paper",
+    "asking attribution chat_answers dating extraction folding grammar grammar_* importing"
+    " packing passages prompting ranking spending"
+    " timing",
+    "chat experiences paper phrasing phrasing_* quoting recall_events researching routing"
+    " summaries timelines",
+    "agreement agreement_* evolution gates",
+    "provenance",
+    "evolution_chat extraction_chat summaries_chat",
     "index_*",
     "paper_search store",
-    "browsing consolidation crediting forgetting recording reembedding retrieval",
+    "ahead backlog background",
+    "settling",
+    "accounting",
+    "drafting",
+    "browsing consolidation crediting forgetting recording reembedding retrieval reverting"
+    " summarising unread",
+    "paging",
+    "escalating",
+    "changes probing upkeep",
     "health recalling",
-    "explaining",
+    "answering answering_* explaining knowledge project",
     "memory",
     "opened",
     "__init__ __main__ bench.* cli cli_* config.* daemon.* demo hooks.* rpc rpc_*",
 )
 FAMILY = {"demo": "cli", "__main__": "cli"}  # what belongs to another edge than its name says
 PURE = (
-    "asking attribution bm25 conflicts extraction folding packing paper passages ranking spending"
-    " timing"
+    "agreement agreement_* asking attribution bm25 chat_answers clauses conflicts dangling dating"
+    " evolution experiences extraction folding gates"
+    " grammar grammar_* packing paper passages phrasing phrasing_* provenance quoting ranking"
+    " recall_events researching routes routing spending statements statements_* summaries"
+    " telling timelines timing vocabulary wording"
 )
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 
@@ -60,7 +79,10 @@ HOMES = {
     "pluggy": "__init__ hookspecs plugins",
     "rank_bm25": "paper bench.*",
     "parsedatetime": "timing",
-    "regex": "packing passages timing tokens",
+    "regex": "agreement agreement_* dating experiences gates packing passages"
+    " phrasing phrasing_* provenance quoting researching routing summaries summaries_*"
+    " summaries_chat timelines timing"
+    " tokens",
     "rich": "cli cli_* demo bench.*",
     "Stemmer": "tokens bench.baselines",
     "tokenizers": "embedding embedding_words",

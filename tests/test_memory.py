@@ -844,7 +844,7 @@ def test_two_consolidations_at_once(home: Path) -> None:
     with MemTier.open(home) as memory:
         say(memory, "My name is Ann.")
         with (
-            ledger.locked(memory.folder / ".consolidate.lock", 0.0),
+            ledger.locked(memory.folder / ".consolidate.rules.lock", 0.0),
             pytest.raises(LedgerError, match="locked by another process"),
         ):
             memory.consolidate()

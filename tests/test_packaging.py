@@ -151,6 +151,8 @@ def test_wheel_and_sdist(built: Path) -> None:
     questions = (ROOT / "memtier_plugin" / "bench" / "questions").glob("*.yaml")
     data |= {f"memtier_plugin/bench/questions/{path.name}" for path in questions}
     data |= {f"memtier_plugin/bench/words/{name}" for name in ("words.txt.gz", "LICENSE")}
+    prompts = (ROOT / "memtier_plugin" / "prompts").glob("*.md")
+    data |= {f"memtier_plugin/prompts/{path.name}" for path in prompts}
     shipped = {name for name in names if not name.startswith(info)}
     assert shipped >= expected | data
     (sdist,) = built.glob("*.tar.gz")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import paper
-from memtier_plugin.ranking import TIER_FACTOR, decay, rank, scaled, weight_signal
+from memtier_plugin.ranking import TIER_FACTOR, decay, overview, rank, scaled, weight_signal
 
 UNIT = st.floats(0, 1)
 EXACT = st.integers(0, 64).map(lambda n: n / 64)  # sums and products of these are not rounded
@@ -201,3 +201,12 @@ def test_normalisers_take_equal_scores(how: str) -> None:
 def test_tiers() -> None:
     """The tiers count as published: facts more than entries, how-tos more than facts."""
     assert TIER_FACTOR == {"episodic": 1.0, "semantic": 1.2, "procedural": 1.4}
+
+
+def test_overview_by_itself() -> None:
+    """A summary counts by the time asked about, or else by age; a timeline by what it is of."""
+    shelves = ["", "summary", "summary", "timeline", "timeline"]
+    said, words = [9.0, 1.0, 2.0, 3.0, 3.0], [4.0, 0.0, 0.0, 3.0, 1.0]
+    assert overview(shelves, (), said, words) == [0.0, 0.8, 1.0, 0.75, 0.0]
+    times = [1.0, 1.0, 0.5, 1.0, 1.0]
+    assert overview(shelves, times, said, words) == [0.0, 1.0, 0.125, 0.75, 0.0]

@@ -32,9 +32,9 @@ import time
 started = time.perf_counter()
 from memtier_plugin import MemTier
 imported = time.perf_counter() - started
-import json, sys
-from memtier_plugin.bench import probe
-done = getattr(probe, sys.argv[1])(json.load(sys.stdin))
+import importlib, json, sys
+module = importlib.import_module("memtier_plugin.bench." + sys.argv[2])
+done = getattr(module, sys.argv[1])(json.load(sys.stdin))
 json.dump({"import_ms": round(1000 * imported, 3), **done}, sys.stdout)
 """
 
@@ -53,8 +53,12 @@ def agent_name(number: int) -> str:
     return f"agent-{number}"
 
 
-def in_fresh_process(function: str, task: Mapping[str, Any]) -> dict[str, Any]:
+def in_fresh_process(
+    function: str, task: Mapping[str, Any], module: str = "probe"
+) -> dict[str, Any]:
     """Call `ask` or `find` in a process of its own; return what it does, and `import_ms`.
+
+    With ``module`` it is a function of that module of the benches.
 
     Raises:
         MemTierError: it failed there.
@@ -63,7 +67,7 @@ def in_fresh_process(function: str, task: Mapping[str, Any]) -> dict[str, Any]:
     package = str(Path(memtier_plugin.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        [sys.executable, "-c", _PROBE, function],
+        [sys.executable, "-c", _PROBE, function, module],
         check=False,
         input=json.dumps(task),
         capture_output=True,

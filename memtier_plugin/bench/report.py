@@ -6,27 +6,16 @@ The JSON is the report itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from memtier_plugin.bench.consolidation_report import consolidation_view
+from memtier_plugin.bench.router_report import router_view
+from memtier_plugin.bench.tables import Section, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Named columns, the first one of names; an empty row is a rule."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]] = field(default_factory=list)
-    title: str = ""
-
-    def add(self, *cells: str) -> None:
-        """Add a row, or a rule when there are no cells."""
-        self.rows.append(cells)
-
-
-Section = str | Table
 SCORES: Final = ("soft_em", "soft_em_tokens", "f1")
 
 
@@ -359,11 +348,64 @@ def _paper_table(report: Mapping[str, Any]) -> list[Section]:
     return shown
 
 
+def _facts(report: Mapping[str, Any]) -> list[Section]:
+    spent, sample = report["consolidation"], report["sample"]
+    rate = spent["entries"] / max(spent["seconds"], 1e-9)
+    head = (
+        f"facts · {report['dataset']} · no model · MemTier {report['version']}\n"
+        f"{report['facts']} facts of {report['turns']} turns: {report['per_100_turns']:.1f} per 100"
+        f"\n{spent['entries']} entries consolidated in {spent['seconds']:.1f} s ({rate:.0f}/s)"
+    )
+    counts = Table(("", "n"), title="By relation, and what was left out")
+    for part in ("relations", "rejected"):
+        counts.add()
+        for name, count in report[part].items():
+            counts.add(name, str(count))
+    found = Table(("facts given", "recall@1", "recall@10", "injected", "tokens"))
+    for name, row in report["recall"].items():
+        cells = [_share(row["recall"]["1"]), _share(row["recall"]["10"])]
+        for place, metric in enumerate(("recall@1", "recall@10")):
+            if change := row["than_none"].get(metric):
+                star = "*" if change["real"] and name != "none" else " "
+                cells[place] += f" {_signed(change['difference'])}{star}"
+        tokens = f"{row['injected_tokens']:.0f}"
+        found.add(name, *cells, _share(row["injected_recall"]), tokens)
+    questions = f"{report['questions']} questions; * differs from none beyond chance (95 %, paired)"
+    drawn = f"{sample['facts']} facts drawn to be judged, {sample['each']} of each conversation"
+    return [head, counts, found, questions, drawn, *_judged(report["judged"])]
+
+
+def _judged(judged: Mapping[str, Any] | None) -> Iterable[Section]:
+    if judged is None:
+        return
+    names = ("true", "self_contained", "useful", "all")
+    title = "Judged by the rubric, with intervals of 95 %"
+    table = Table(("", "n", "true", "self-contained", "useful", "all three"), title=title)
+    cells = (f"{_share(judged[n]['share'])} {_range(judged[n]['interval'])}" for n in names)
+    table.add("all", str(judged["facts"]), *cells)
+    for part in ("by_conversation", "by_relation"):
+        table.add()
+        for name, row in judged[part].items():
+            table.add(name, str(row["facts"]), *(_share(row[n]["share"]) for n in names))
+    yield table
+    yield (
+        f"{judged['missing']} of the sample without a judgement; {judged['stale']} judgements "
+        "of facts that are not in it as it reads now: neither counts"
+    )
+
+
+def _range(interval: Iterable[float]) -> str:
+    return "[{:.3f}, {:.3f}]".format(*interval)
+
+
 VIEWS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Section]]]] = {
     "ablation": _ablation,
     "compare": _compare,
+    "consolidation": consolidation_view,
+    "facts": _facts,
     "languages": _languages,
     "learning": _learning,
+    "router": router_view,
     "scale": _scale,
     "table": _paper_table,
 }

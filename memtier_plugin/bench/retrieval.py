@@ -182,7 +182,7 @@ class Bench:
                     ranked=ranked,
                     seconds=seconds,
                 )
-                self._tell_asked()
+                self.tell_asked()
 
     def record(self, memory: MemTier, conversation: Conversation) -> Recorded:
         """Record a conversation, and the facts if there are to be any."""
@@ -257,9 +257,10 @@ class Bench:
                 seconds=seconds,
                 answers=answers,
             )
-            self._tell_asked()
+            self.tell_asked()
 
-    def _tell_asked(self) -> None:
+    def tell_asked(self) -> None:
+        """Count a question, and say so to whoever watches."""
         self.asked += 1
         total = self.repeats * sum(len(c.questions) for c in self.loaded.conversations)
         self.progress("ask", self.asked, total)

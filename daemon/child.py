@@ -1,0 +1,140 @@
+"""Jobs in a process of their own: one that outlives a short-lived host, or a server's.
+
+A process that serves recalls does no job itself: what holds the interpreter would hold them up.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin import background, ledger
+from memtier_plugin.errors import MemTierError
+from memtier_plugin.home import (
+    OPEN_FLAGS,
+    file_name,
+    ledger_folders,
+    private_folder,
+    project_folder,
+)
+from memtier_plugin.records import from_iso
+
+from . import lock
+
+LOG_BYTES: Final = 1_000_000
+SLACK: Final = timedelta(hours=1)  # a project at rest is looked at this often all the same
+_LOOK: Final = 0.05  # seconds between two looks whether a child is to stop
+
+
+def start_detached(home: Path, project: str) -> bool:
+    """Start every job once in a process of its own that outlives this one.
+
+    Returns False, and starts nothing, where a daemon serves the project already.
+
+    Raises:
+        MemTierError: it cannot be started.
+    """
+    if lock.held(home, project):
+        return False
+    background.note_asked(project_folder(home, project), datetime.now(UTC))
+    child = _start(home, ["--project", project], start_new_session=True)
+    # Somebody has to wait for it, or a host that stays keeps a zombie.
+    threading.Thread(target=child.wait, name="memtier-daemon", daemon=True).start()
+    return True
+
+
+def run(
+    home: Path,
+    project: str,
+    jobs: Sequence[str],
+    fd: int,
+    stop: threading.Event,
+    *,
+    again: timedelta,
+    patience: float,
+) -> None:
+    """Do jobs of a project that is locked by us, and wait for them.
+
+    Once ``stop`` is set the child is asked to end, and is ended after ``patience`` seconds.
+
+    Raises:
+        MemTierError: it cannot be started, or ended otherwise than it should.
+    """
+    arguments = ["--project", project, "--held", str(fd)]
+    arguments += ["--again", str(again.total_seconds())]
+    arguments += [part for name in jobs for part in ("--job", name)]
+    child = _start(home, arguments, pass_fds=[fd])
+    try:
+        while not stop.is_set():
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_LOOK)
+                break
+        if child.poll() is None:
+            child.terminate()
+            child.wait(patience)
+    except subprocess.TimeoutExpired:
+        child.kill()  # what it was at is done again
+    finally:
+        if child.poll() is None:
+            child.kill()
+        code = child.wait()
+    if code < 0 and not stop.is_set():
+        raise MemTierError(f"the jobs {', '.join(jobs)} were ended by signal {-code}")
+
+
+def at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
+    """Tell whether nothing was written since these jobs last ended well, so that they may wait.
+
+    Looks at the times of files alone: it is asked where recalls are served.
+    """
+    folder = home / "projects" / file_name(project)
+    known = background.look(folder).jobs
+    states = [known.get(name, background.JobState()) for name in jobs]
+    if any(state.trouble or not state.ok for state in states):
+        return False
+    done = min(from_iso(str(state.started)) for state in states)
+    if not timedelta(0) <= datetime.now(UTC) - done < SLACK:
+        return False
+    try:
+        newest = [
+            day_files[-1].stat().st_mtime
+            for kind, _, path in ledger_folders(folder)
+            if kind != "journal" and (day_files := ledger.day_files(path))
+        ]
+    except (OSError, MemTierError):
+        return False
+    return max(newest, default=0.0) < done.timestamp()
+
+
+def _start(home: Path, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
+    path = private_folder(home, "logs") / "daemon.log"
+    if path.exists() and path.stat().st_size > LOG_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    # The child must find this package also where it is not installed.
+    package = str(Path(memtier_plugin.__file__).parent.parent)
+    paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), package)))
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_FLAGS, 0o600)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "memtier_plugin.daemon", "--once", "--home", str(home),
+                 *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": paths},
+                cwd=home,
+                **how,
+            )  # fmt: skip
+        finally:
+            os.close(log)
+    except OSError as error:
+        raise MemTierError(f"the daemon cannot be started ({sys.executable!r}): {error}") from error

@@ -1,0 +1,341 @@
+"""What a consolidation costs, and whether recalls notice it.
+
+A store of made-up entries, among which users say things that the rules find facts in, is
+consolidated once, without a model.  Meanwhile recalls are asked, as a host asks them, by three
+kinds of processes, each beside its own idle figures of the same minutes:
+
+- `aside`: a process of its own, while a `memtier daemon --once` consolidates;
+- `serve`: `memtier serve`, whose own background consolidates;
+- `within`: a process that calls `MemTier.consolidate` in a thread of its own, which no part of
+  MemTier does: it is what the others are spared.
+
+A consolidation is soon over: it is repeated on copies of the store until enough recalls fell into
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin.bench.metrics import latency
+from memtier_plugin.bench.planted import PEOPLE
+from memtier_plugin.bench.probe import PROJECT, agent_name, in_fresh_process, peak_rss_mb
+from memtier_plugin.bench.retrieval import Progress
+from memtier_plugin.bench.synthetic import Synthetic, WordList
+from memtier_plugin.errors import MemTierError
+from memtier_plugin.memory import MemTier
+from memtier_plugin.records import Message
+from memtier_plugin.settings import dotted
+from memtier_plugin.transcripts import Session
+
+WHERE: Final = ("aside", "serve", "within")
+GOAL: Final = 2.0  # times the idle p95
+
+_SESSION: Final = 20  # messages
+_AGENTS: Final = 4
+_SAYS: Final = 5  # one message of a user in so many says something that is a fact
+_IDLE: Final = 100  # recalls before a consolidation, and as many after it
+_ROUNDS: Final = 12  # consolidations for the recalls of one kind of process, at most
+_PATIENCE: Final = 300.0  # seconds for one consolidation
+_SAID: Final = (
+    "My {relative}'s name is {person}.", "I live in {Word}.", "I work at {Word} {Other}.",
+    "I am allergic to {word}.", "My favorite {word} is {other}.", "I prefer {word} to {other}.",
+    "I never eat {word}.", "{person} lives in {Word}.", "I moved to {Word} last year.",
+    "The {word} server runs on port {port}.",
+)  # fmt: skip
+_RELATIVES: Final = ("sister", "brother", "wife", "husband", "daughter", "son", "boss")
+
+
+def run_consolidation(
+    entries: int = 1_000, recalls: int = 200, seed: int = 1, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Consolidate a store of so many entries; return what it cost and what recalls took meanwhile.
+
+    Args:
+        entries: of how many messages the store is.
+        recalls: how many are to fall into a consolidation, for each kind of process.
+        seed: the same seed gives the same texts.
+        progress: told of each step.
+
+    Raises:
+        MemTierError: one of the processes failed.
+    """
+    tell = progress or (lambda what, done, total: None)
+    with tempfile.TemporaryDirectory(prefix="memtier-consolidation-") as folder:
+        top = Path(folder)
+        home = top / "home"
+        tell("recording", 0, 1)
+        with MemTier.open(home, PROJECT, agent_name(0)) as memory:
+            settings = dotted(memory.settings)
+        _fill(home, entries, seed)
+        tell("recording", 1, 1)
+        steps = 1 + len(WHERE)
+        tell("consolidating", 0, steps)
+        alone = _fresh("alone", home, top)
+        measured: dict[str, Any] = {}
+        for number, where in enumerate(WHERE, 1):
+            tell("consolidating", number, steps)
+            measured[where] = _asked(where, home, top, recalls, seed)
+        tell("consolidating", steps, steps)
+    return {
+        "dataset": "consolidation",
+        "entries": entries,
+        "agents": _AGENTS,
+        "seed": seed,
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "alone": alone,
+        "recalls": measured,
+        "goal": GOAL,
+        "version": memtier_plugin.__version__,
+        "settings": settings,
+    }
+
+
+def _asked(where: str, home: Path, top: Path, recalls: int, seed: int) -> dict[str, Any]:
+    """Measure recalls of one kind of process, in as many consolidations as it takes."""
+    idle: list[float] = []
+    busy: list[float] = []
+    rounds = 0
+    seconds: list[float] = []
+    rss: list[float] = []
+    while rounds < _ROUNDS and len(busy) < recalls:
+        done = _fresh("during", home, top, where=where, seed=seed + rounds)
+        idle += done["idle"]
+        busy += done["busy"]
+        seconds.append(done["seconds"])
+        rss.append(done["peak_rss_mb"])
+        rounds += 1
+    calm, under = latency(idle), latency(busy)
+    return {
+        "rounds": rounds,
+        "idle": {"recalls": len(idle), "latency_ms": calm},
+        "during": {"recalls": len(busy), "latency_ms": under, "worst_ms": _worst(busy)},
+        "ratio": {name: round(under[name] / max(calm[name], 1e-3), 2) for name in ("p50", "p95")},
+        "seconds": round(sum(seconds) / len(seconds), 3),
+        "peak_rss_mb": max(rss),
+    }
+
+
+def _worst(seconds: Sequence[float]) -> float:
+    return round(1000 * max(seconds), 3)
+
+
+def _fresh(function: str, home: Path, top: Path, **task: Any) -> dict[str, Any]:
+    """Call a function of this module in a fresh process, on a copy of the store."""
+    copy = top / "copy"
+    shutil.copytree(home, copy)
+    try:
+        given = {"home": str(copy), **task}
+        return in_fresh_process(function, given, "consolidation")
+    finally:
+        shutil.rmtree(copy)
+
+
+def _fill(home: Path, entries: int, seed: int) -> None:
+    """Record the entries, the agents in turn."""
+    for agent in range(_AGENTS):
+        with MemTier.open(home, PROJECT, agent_name(agent)) as memory:
+            for _ in memory.record_sessions(_sessions(entries, seed, agent)):
+                pass
+
+
+def _sessions(entries: int, seed: int, agent: int) -> Iterator[Session]:
+    source, chance, words = Synthetic(seed), random.Random(f"{seed}/said"), WordList().words
+    for number in range(-(-entries // _SESSION)):
+        session = source.session(number, min(_SESSION, entries - number * _SESSION))
+        turns = list(session.turns)
+        for place in range(0, len(turns), 2):
+            if chance.randrange(_SAYS) == 0:
+                said = f"{_statement(chance, words)} {turns[place].message.content}"
+                turns[place] = replace(turns[place], message=Message(role="user", content=said))
+        if number % _AGENTS == agent:
+            yield replace(session, turns=tuple(turns))
+
+
+def _statement(chance: random.Random, words: Sequence[str]) -> str:
+    word, other = (words[chance.randrange(300, 3_000)] for _ in range(2))
+    return chance.choice(_SAID).format(
+        relative=chance.choice(_RELATIVES), person=chance.choice(PEOPLE), word=word, other=other,
+        Word=word.capitalize(), Other=other.capitalize(), port=chance.randrange(3_000, 9_000),
+    )  # fmt: skip
+
+
+# -- in a fresh process ----------------------------------------------------------------------------
+
+
+def alone(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Consolidate everything and return what it took; nothing else is at work."""
+    with MemTier.open(task["home"], PROJECT, agent_name(0)) as memory:
+        before = peak_rss_mb()
+        started = time.perf_counter()
+        read, facts = _consolidate(memory)
+        seconds = time.perf_counter() - started
+    return {
+        "seconds": round(seconds, 3),
+        "entries_per_s": round(read / max(seconds, 1e-9), 1),
+        "read": read,
+        "facts": facts,
+        "peak_rss_mb": peak_rss_mb(),
+        "rss_before_mb": before,
+    }
+
+
+def during(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask recalls before, during and after a consolidation; return the seconds of each."""
+    home = Path(task["home"])
+    questions = Synthetic(task["seed"]).questions(200)
+    if task["where"] == "serve":
+        return _by_serve(home, questions)
+    with MemTier.open(home, PROJECT, agent_name(0)) as memory:
+
+        def ask(question: str) -> None:
+            memory.recall(question, session_id="bench", run_id="bench", purpose="inject")
+
+        work = {"aside": _daemon, "within": _thread}[task["where"]]
+        return _timed(ask, questions, lambda: work(home))
+
+
+def _timed(
+    ask: Callable[[str], None], questions: Sequence[str], work: Callable[[], None]
+) -> dict[str, Any]:
+    """Time recalls while idle, while some work is done in another thread, and while idle again."""
+    for question in questions[:10]:
+        ask(question)  # what the first ones load is not theirs
+    idle = [_seconds(ask, question) for question in questions[:_IDLE]]
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    busy: list[float] = []
+    started = time.perf_counter()
+    thread.start()
+    while thread.is_alive():
+        busy.append(_seconds(ask, questions[len(busy) % len(questions)]))
+    seconds = time.perf_counter() - started
+    thread.join()
+    if failures:
+        raise MemTierError(f"the consolidation failed: {failures[0]}")
+    idle += [_seconds(ask, question) for question in questions[-_IDLE:]]
+    return {
+        "idle": idle, "busy": busy, "seconds": round(seconds, 3), "peak_rss_mb": peak_rss_mb(),
+    }  # fmt: skip
+
+
+def _seconds(ask: Callable[[str], None], question: str) -> float:
+    started = time.perf_counter()
+    ask(question)
+    return time.perf_counter() - started
+
+
+def _consolidate(memory: MemTier) -> tuple[int, int]:
+    """Consolidate to the end; return how many entries were read and facts made."""
+    read = facts = 0
+    while True:
+        report = memory.consolidate()
+        read, facts = read + report.read, facts + report.facts
+        if report.read < memory.settings.consolidation.batch:
+            return read, facts
+
+
+def _thread(home: Path) -> None:
+    with MemTier.open(home, PROJECT, agent_name(0)) as memory:
+        _consolidate(memory)
+
+
+def _daemon(home: Path) -> None:
+    arguments = ["--once", "--home", str(home), "--project", PROJECT]
+    command = [sys.executable, "-m", "memtier_plugin.daemon", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise MemTierError(f"memtier daemon failed:\n{done.stderr.strip()}")
+
+
+_SERVE: Final = """\
+import sys
+from memtier_plugin.bench.probe import peak_rss_mb
+from memtier_plugin.rpc import serve
+serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer, socket=False, scheduler=sys.argv[2] == "1")
+print(peak_rss_mb(), file=sys.stderr)
+"""
+
+
+def _by_serve(home: Path, questions: Sequence[str]) -> dict[str, Any]:
+    """Ask a server without its background, then one that begins to consolidate at once."""
+    calm = _Served(home, background=False)
+    for question in questions[:10]:
+        calm.ask(question)
+    idle = [_seconds(calm.ask, question) for question in questions[:_IDLE]]
+    calm.end()
+    served = _Served(home, background=True)
+    for question in questions[:10]:
+        served.ask(question)
+    with MemTier.open(home, PROJECT, agent_name(0)) as memory:
+        started = time.perf_counter()
+        busy: list[float] = []
+        while not _over(memory):
+            busy.append(_seconds(served.ask, questions[len(busy) % len(questions)]))
+            if time.perf_counter() - started > _PATIENCE:
+                raise MemTierError("memtier serve did not consolidate")
+        seconds = time.perf_counter() - started
+    time.sleep(1.0)  # what follows the consolidation in the background ends
+    idle += [_seconds(served.ask, question) for question in questions[-_IDLE:]]
+    rss = served.end()
+    return {"idle": idle, "busy": busy, "seconds": round(seconds, 3), "peak_rss_mb": rss}
+
+
+def _over(memory: MemTier) -> bool:
+    """Tell whether everything has been consolidated."""
+    memory.catch_up(full=False)
+    status = memory.status()
+    return not status["backlog"]
+
+
+class _Served:
+    """A `memtier serve` in a process of its own, asked on its stdin."""
+
+    def __init__(self, home: Path, *, background: bool) -> None:
+        self._home = home
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE, str(home), "1" if background else "0"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def ask(self, question: str) -> None:
+        """Recall; return when the answer is there."""
+        params = {
+            "query": question, "project": PROJECT, "agent": agent_name(0), "session_id": "bench",
+            "run_id": "bench", "purpose": "inject",
+        }  # fmt: skip
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "recall", "params": params}
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        self._process.stdin.flush()
+        if "result" not in json.loads(self._process.stdout.readline() or "{}"):
+            self._process.kill()
+            raise MemTierError("memtier serve failed to answer a recall")
+
+    def end(self) -> float:
+        """End it and return its peak memory in megabytes."""
+        _, said = self._process.communicate(timeout=30)
+        return float(said.split()[-1])

@@ -1,0 +1,282 @@
+"""`memtier bench facts`: what a consolidation without a model makes of a data set, and its worth.
+
+Each conversation is recorded and consolidated through the public API.  A sample of the facts is
+written out with the lines they come from, for a person or a model to judge by `RUBRIC`; the
+judgements go back in and become shares.  A judgement names what it judged by a hash of it, so that
+one of another fact, or of one that has been reworded since, is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin.bench.compare import differences
+from memtier_plugin.bench.datasets import Conversation, Dataset
+from memtier_plugin.bench.intervals import wilson
+from memtier_plugin.bench.metrics import Outcome, measured, summarise
+from memtier_plugin.bench.retrieval import Bench, fingerprint, prepared
+from memtier_plugin.errors import ImportFileError
+from memtier_plugin.memory import MemTier
+from memtier_plugin.records import Fact
+from memtier_plugin.settings import dotted
+from memtier_plugin.transcripts import lines
+
+Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
+
+RUBRIC: Final = Path(__file__).with_name("rubric") / "facts.md"
+CRITERIA: Final = ("true", "self_contained", "useful")
+EACH: Final = 50  # facts drawn of each conversation
+SEED: Final = 42
+
+
+@dataclass(slots=True, kw_only=True)
+class _Made:
+    """What the consolidations made, all conversations together."""
+
+    each: int
+    seed: int
+    turns: int = 0
+    read: int = 0
+    seconds: float = 0.0
+    relations: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    sample: list[dict[str, Any]] = field(default_factory=list)
+    by_conversation: dict[str, dict[str, int]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def run_facts(
+    dataset: str,
+    data: Path,
+    sample: int = EACH,
+    seed: int = SEED,
+    sample_file: Path | None = None,
+    judgements: Path | None = None,
+    limit: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Consolidate a data set without a model and return what came of it, ready for JSON.
+
+    Args:
+        dataset: `locomo`, `beam` or `longmemeval`.
+        data: the file or folder of the data set.
+        sample: how many facts of each conversation are drawn to be judged; all if it has fewer.
+        seed: of the sample.
+        sample_file: write the sample there as JSON Lines.
+        judgements: count the judgements in this file of JSON Lines.
+        limit: ask only the first so many questions.
+        overrides: settings for the run, by dotted key.
+        progress: told of each step.
+
+    Raises:
+        ImportFileError: the data set or the judgements are not as they must be.
+        SettingsError: an override is not a setting.
+    """
+    given = load_judgements(judgements) if judgements else None
+    loaded = prepared(dataset, data, limit=limit)
+    made = _Made(each=sample, seed=seed)
+    told = progress or (lambda what, done, total: None)
+    outcomes = {"none": _asked(loaded, "none", None, overrides, told)}
+    outcomes["extracted"] = _asked(loaded, "none", made, overrides, told)
+    if any(conversation.facts for conversation in loaded.conversations):
+        outcomes["dataset"] = _asked(loaded, "dataset", None, overrides, told)
+    questions = {name: [*map(measured, found)] for name, found in outcomes.items()}
+    if sample_file:
+        rows = (json.dumps(row, ensure_ascii=False) + "\n" for row in made.sample)
+        sample_file.write_text("".join(rows), encoding="utf-8")
+    facts = made.relations.total()
+    return {
+        "kind": "facts",
+        "dataset": dataset,
+        "conversations": made.by_conversation,
+        "turns": made.turns,
+        "facts": facts,
+        "per_100_turns": round(100 * facts / max(1, made.turns), 2),
+        "relations": dict(made.relations.most_common()),
+        "rejected": dict(made.rejected.most_common()),
+        "consolidation": {"entries": made.read, "seconds": round(made.seconds, 3)},
+        "questions": len(questions["none"]),
+        "recall": {
+            name: {**summarise(found), "than_none": differences(questions[name], questions["none"])}
+            for name, found in outcomes.items()
+        },
+        "sample": {"each": sample, "seed": seed, "facts": len(made.sample)},
+        "judged": None if given is None else shares(made.sample, given),
+        "version": memtier_plugin.__version__,
+        "settings": made.settings,
+        "fingerprint": fingerprint(loaded),
+    }
+
+
+def _asked(
+    loaded: Dataset,
+    facts: str,
+    made: _Made | None,
+    overrides: Mapping[str, Any] | None,
+    progress: Progress,
+) -> list[Outcome]:
+    """Record each conversation, consolidate it if it is told what was ``made``, and ask."""
+    run = Bench(loaded=loaded, facts=facts, progress=progress)
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
+        home = Path(folder) / "home"
+        for conversation in loaded.conversations:
+            with MemTier.open(home, conversation.id, settings=overrides) as memory:
+                recorded = run.record(memory, conversation)
+                if made:
+                    _consolidate(memory, conversation, recorded.names, made)
+                    made.settings = dotted(memory.settings)
+                outcomes += run.ask(memory, conversation, recorded)
+    if made:
+        made.turns = run.turns
+    return outcomes
+
+
+def _consolidate(
+    memory: MemTier, conversation: Conversation, names: Mapping[str, str], made: _Made
+) -> None:
+    """Consolidate a conversation to the end and draw the sample of its facts."""
+    started = time.perf_counter()
+    while (report := memory.consolidate()).read:
+        made.read += report.read
+        made.rejected.update(report.rejected)
+    made.seconds += time.perf_counter() - started
+    facts = memory.facts(include_superseded=True)
+    made.relations.update(fact.relation for fact in facts)
+    turns = len(conversation.turns)
+    made.by_conversation[conversation.id] = {"turns": turns, "facts": len(facts)}
+    made.sample += drawn(facts, conversation, names, made.each, made.seed)
+
+
+def drawn(
+    facts: Sequence[Fact],
+    conversation: Conversation,
+    names: Mapping[str, str],
+    each: int = EACH,
+    seed: int = SEED,
+) -> list[dict[str, Any]]:
+    """Return a sample of a conversation's facts, each as a row to be judged.
+
+    The same facts give the same sample, whatever ids they have this time.
+
+    Args:
+        names: the turn that each entry came from.
+        each: how many at most.
+        seed: another seed draws others.
+    """
+    places = {turn.id: place for place, turn in enumerate(conversation.turns)}
+    rows = []
+    for fact in facts:
+        turns = [names[source.entry] for source in fact.sources if source.entry in names]
+        if turns:
+            rows.append((places[turns[0]], fact.text, fact, turns))
+    rows.sort(key=lambda row: row[:2])
+    chance = random.Random(f"{seed}/{conversation.id}")
+    chosen = chance.sample(range(len(rows)), min(each, len(rows)))
+    return [_row(*rows[number], conversation) for number in sorted(chosen)]
+
+
+def _row(
+    place: int, text: str, fact: Fact, turns: Sequence[str], conversation: Conversation
+) -> dict[str, Any]:
+    said = [*conversation.turns]
+    when = said[place].message.observed_at or next(
+        (s.observed_at for s in conversation.sessions if said[place] in s.turns), None
+    )
+    told = [f"{turn.message.speaker or turn.message.role}: {turn.message.content}" for turn in said]
+    return {
+        "fact": identity(conversation.id, turns[0], text, fact.quote),
+        "conversation": conversation.id,
+        "turns": list(turns),
+        "subject": fact.subject,
+        "relation": fact.relation,
+        "text": text,
+        "quote": fact.quote,
+        "said_on": when.date().isoformat() if when else None,
+        "before": told[place - 1] if place else "",
+        "source": told[place],
+        "after": told[place + 1] if place + 1 < len(told) else "",
+    }
+
+
+def identity(conversation: str, turn: str, text: str, quote: str) -> str:
+    """Return what a judgement names: a hash of the fact's words and of where they come from."""
+    return sha256(json.dumps([conversation, turn, text, quote]).encode()).hexdigest()[:16]
+
+
+def load_judgements(path: Path) -> dict[str, dict[str, bool]]:
+    """Read judgements, by the fact they judge; a later one of the same fact replaces the earlier.
+
+    Raises:
+        ImportFileError: a line is no judgement; names file and line.
+    """
+    found = {}
+    for number, line in lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            found[str(row["fact"])] = {name: row[name] for name in CRITERIA}
+        except (ValueError, KeyError, TypeError):
+            row = None
+        if row is None or not all(isinstance(row[name], bool) for name in CRITERIA):
+            raise ImportFileError(
+                f'{path}:{number}: expected {{"fact": "...", "true": true, "self_contained": true, '
+                f'"useful": false}}, found {line.strip():.60}'
+            )
+    return found
+
+
+def shares(
+    sample: Sequence[Mapping[str, Any]], judgements: Mapping[str, Mapping[str, bool]]
+) -> dict[str, Any]:
+    """Return the share of the judged facts that meet each criterion, with intervals of 95 %.
+
+    A fact of the sample without a judgement is ``missing``; a judgement of a fact that is not in
+    the sample as it reads now is ``stale``.  Neither counts.
+    """
+    known = {row["fact"]: row for row in sample}
+    judged = {name: given for name, given in judgements.items() if name in known}
+    groups: dict[str, dict[str, list[Mapping[str, bool]]]] = {"conversation": {}, "relation": {}}
+    for name, given in judged.items():
+        for kind, members in groups.items():
+            members.setdefault(known[name][kind], []).append(given)
+    return {
+        "facts": len(judged),
+        "missing": len(known) - len(judged),
+        "stale": len(judgements) - len(judged),
+        **dict(_criteria([*judged.values()])),
+        "by_conversation": _each(groups["conversation"]),
+        "by_relation": _each(groups["relation"]),
+    }
+
+
+def _each(groups: Mapping[str, Sequence[Mapping[str, bool]]]) -> dict[str, dict[str, Any]]:
+    return {name: {"facts": len(given), **dict(_criteria(given))} for name, given in groups.items()}
+
+
+def _criteria(given: Sequence[Mapping[str, bool]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield, for each criterion and for all of them together, how many meet it."""
+    for name in (*CRITERIA, "all"):
+        wanted = CRITERIA if name == "all" else (name,)
+        met = sum(all(one[criterion] for criterion in wanted) for one in given)
+        low, high = wilson(met, len(given))
+        yield (
+            name,
+            {
+                "met": met,
+                "share": round(met / len(given), 4) if given else None,
+                "interval": [round(low, 4), round(high, 4)],
+            },
+        )

@@ -1,0 +1,300 @@
+"""What a router saves, and what that costs: facts alone, the raw log, and routed, at equal k.
+
+Every question is recalled once at each depth, with the same k and token budget.  Always raw is
+what `depth="raw"` gives: entries only, ranked with all that ranks them otherwise, packed into the
+budget.  Beside it stand the same entries cut as a routed recall is cut, so that what the router
+adds is told from what cutting adds; and whole pages, the first five that the entries point at, as
+TierMem reads them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin.bench.datasets import Conversation, Question
+from memtier_plugin.bench.metrics import latency
+from memtier_plugin.bench.probe import peak_rss_mb
+from memtier_plugin.bench.retrieval import Bench, Progress, Recorded, fingerprint, prepared
+from memtier_plugin.errors import Unsupported
+from memtier_plugin.memory import MemTier
+from memtier_plugin.packing import line
+from memtier_plugin.recalling import Recaller
+from memtier_plugin.records import Hit, Recall, count_tokens
+from memtier_plugin.redaction import Redactor
+from memtier_plugin.retrieval import Asker
+from memtier_plugin.routes import Depth
+from memtier_plugin.routing import Found, escalated
+from memtier_plugin.settings import dotted
+
+ARMS: Final = ("facts", "raw", "routed", "mixed", "raw cut", "pages")
+_DEPTHS: Final[Mapping[str, Depth]] = {
+    "facts": "facts",
+    "raw": "raw",
+    "routed": "auto",
+    "mixed": "mixed",
+}
+PAGES: Final = 5  # that TierMem's raw path reads (seeds 2.3)
+GOAL: Final = {"injected_recall": 0.97, "tokens": 0.6}  # of always raw's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What one arm gave for a question: the share of its gold turns, and what that took."""
+
+    recall: float
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One question at every depth."""
+
+    id: str
+    category: str
+    gold: int
+    action: str
+    doubt: float
+    why: tuple[str, ...]
+    arms: Mapping[str, Served]
+    omitted: bool  # answered from facts that lack a gold turn which the raw arm shows
+
+    def right(self, arm: str) -> bool:
+        """Tell whether an arm shows every gold turn."""
+        return self.arms[arm].recall == 1
+
+
+def run_router(
+    dataset: str,
+    data: Path,
+    facts: str = "dataset",
+    k: int | None = None,
+    limit: int | None = None,
+    sample: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Ask every question of a data set at each depth, and return what came of it.
+
+    Args:
+        dataset: `locomo`, `beam` or `longmemeval`.
+        data: the file or folder of the data set.
+        facts: `dataset` or `extracted`, see `retrieval`.
+        k: how many lines a block may have; what is configured when None.
+        limit: ask only the first so many questions.
+        sample: ask only so many questions, of each category its share.
+        overrides: settings for the run, by dotted key.
+        progress: told of each step.
+
+    Raises:
+        as `run_retrieval`.
+    """
+    if facts == "none":
+        raise Unsupported("a router decides between facts and the log: it needs facts")
+    loaded = prepared(dataset, data, facts, limit, sample)
+    loaded = replace(
+        loaded,
+        conversations=tuple(
+            replace(c, questions=tuple(q for q in c.questions if q.gold))
+            for c in loaded.conversations
+        ),
+    )
+    run = Bench(loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None))
+    chosen = {**(overrides or {}), **({"retrieval.k": k} if k else {})}
+    cases: list[Case] = []
+    settings: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
+        home = Path(folder) / "home"
+        for conversation in loaded.conversations:
+            with MemTier.open(home, conversation.id, settings=chosen) as memory:
+                settings = dotted(memory.settings)
+                recorded = run.record(memory, conversation)
+                for case in _asked(memory, conversation, recorded):
+                    cases.append(case)
+                    run.tell_asked()
+    return {
+        "kind": "router",
+        "dataset": dataset,
+        "facts": facts,
+        "facts_stored": run.facts_stored,
+        "k": settings["retrieval.k"],
+        "token_budget": settings["retrieval.token_budget"],
+        **summary(cases),
+        "peak_rss_mb": peak_rss_mb(),
+        "version": memtier_plugin.__version__,
+        "settings": settings,
+        "fingerprint": fingerprint(loaded),
+        "per_question": [_row(case) for case in cases],
+    }
+
+
+def _asked(memory: MemTier, conversation: Conversation, recorded: Recorded) -> Iterator[Case]:
+    for question in conversation.questions:
+        recalls: dict[str, Recall] = {}
+        arms: dict[str, Served] = {}
+        for name, depth in _DEPTHS.items():
+            started = time.perf_counter()
+            recall = memory.recall(question.text, at=question.at, depth=depth)
+            seconds = time.perf_counter() - started
+            recalls[name] = recall
+            arms[name] = _served(question, recorded, recall.injected, recall.tokens, seconds)
+        arms["raw cut"] = _cut(memory, question, recorded)
+        arms["pages"] = _paged(memory, question, recorded, recalls["raw"], arms["raw"].seconds)
+        route = recalls["routed"].route
+        assert route is not None
+        shown = _turns(recorded, recalls["routed"].injected)
+        missed = question.gold - shown
+        yield Case(
+            id=question.id,
+            category=question.category,
+            gold=len(question.gold),
+            action=route.action,
+            doubt=route.doubt,
+            why=route.why,
+            arms=arms,
+            omitted=route.action == "S"
+            and bool(missed & _turns(recorded, recalls["raw"].injected)),
+        )
+
+
+def _turns(recorded: Recorded, hits: Sequence[Hit]) -> set[str]:
+    names = recorded.names
+    return {names[s.entry] for hit in hits for s in hit.sources if s.entry in names}
+
+
+def _served(
+    question: Question, recorded: Recorded, hits: Sequence[Hit], tokens: int, seconds: float
+) -> Served:
+    found = _turns(recorded, hits) & question.gold
+    return Served(recall=len(found) / len(question.gold), tokens=tokens, seconds=seconds)
+
+
+def _cut(memory: MemTier, question: Question, recorded: Recorded) -> Served:
+    """Return always raw with the lines that are worth one, by the measure of a routed recall."""
+    started = time.perf_counter()
+    recaller = Recaller(memory.store, memory.agent_id, Redactor(), lambda: datetime.now(UTC))
+    asker = Asker(memory.agent_id, None, False, question.at or datetime.now(UTC))
+    offer = recaller.ask(question.text, asker, depth="raw").offer
+    found = Found(question.text, offer.hits, {}, lambda text: (), {})
+    hits, block = replace(offer, hits=escalated(found).hits).filled("0" * 26)
+    seconds = time.perf_counter() - started
+    return _served(question, recorded, hits, count_tokens(block), seconds)
+
+
+def _paged(
+    memory: MemTier, question: Question, recorded: Recorded, recall: Recall, seconds: float
+) -> Served:
+    """Return the first pages that the entries found stand on, read whole."""
+    started = time.perf_counter()
+    with memory.store.reading() as reader:
+        scopes = reader.scopes(memory.agent_id, None)
+        rows = reader.rows_of(hit.id for hit in recall.hits)
+        order = [rows[hit.id] for hit in recall.hits if hit.id in rows]
+        on = reader.pages.page_of(order, scopes)
+        pages = list({on[row].id: on[row] for row in order if row in on}.values())[:PAGES]
+        stored = reader.stored([row for page in pages for row in page.rows])
+    shown = [
+        recorded.hits[recorded.names[one.item.id]]
+        for one in stored.values()
+        if one.item.id in recorded.names
+    ]
+    tokens = sum(count_tokens(f"{line(hit, hit.text)}\n") for hit in shown)
+    seconds += time.perf_counter() - started
+    return _served(question, recorded, shown, tokens, seconds)
+
+
+def summary(cases: Sequence[Case]) -> dict[str, Any]:
+    """Return what is told of the cases: each arm in all and by category, routes, and the table."""
+    by_category: dict[str, list[Case]] = {}
+    for case in cases:
+        by_category.setdefault(case.category, []).append(case)
+    arms = {arm: _arm(cases, arm) for arm in ARMS}
+    raw = arms["raw"]
+    return {
+        "questions": len(cases),
+        "arms": arms,
+        "routes": _routes(cases),
+        "against_raw": {
+            arm: {
+                "injected_recall": _ratio(row["injected_recall"], raw["injected_recall"]),
+                "tokens": _ratio(row["tokens"], raw["tokens"]),
+            }
+            for arm, row in arms.items()
+        },
+        "goal": GOAL,
+        "by_category": {
+            name: {
+                "questions": len(group),
+                "routes": _routes(group),
+                "arms": {arm: _arm(group, arm) for arm in ARMS},
+            }
+            for name, group in sorted(by_category.items())
+        },
+    }
+
+
+def _arm(cases: Sequence[Case], arm: str) -> dict[str, Any]:
+    served = [case.arms[arm] for case in cases]
+    return {
+        "injected_recall": _mean([one.recall for one in served]),
+        "tokens": _mean([one.tokens for one in served]),
+        "router_tokens": 0.0,  # the router by features reads nothing that is charged
+        "latency_ms": latency([one.seconds for one in served]),
+    }
+
+
+def _routes(cases: Sequence[Case]) -> dict[str, Any]:
+    """Return the share escalated, what the facts left out, and S right x R right x route.
+
+    An arm is right when it shows every gold turn.  Repaired are those of the escalated that the
+    facts alone would have got wrong and the log right; regressed the other way round.
+    """
+    table = {
+        route: {
+            f"{'S' if s else 's'}{'R' if r else 'r'}": sum(
+                case.action == route and case.right("facts") == s and case.right("raw") == r
+                for case in cases
+            )
+            for s in (True, False)
+            for r in (True, False)
+        }
+        for route in ("S", "R")
+    }
+    from_facts = [case for case in cases if case.action == "S"]
+    wrong = table["R"]["sR"] + table["R"]["sr"]
+    right = table["R"]["SR"] + table["R"]["Sr"]
+    return {
+        "escalated": _mean([case.action == "R" for case in cases]),
+        "unverifiable_omission": _mean([case.omitted for case in from_facts]),
+        "table": table,
+        "repair_rate": _ratio(table["R"]["sR"], wrong),
+        "regress_rate": _ratio(table["R"]["Sr"], right),
+    }
+
+
+def _row(case: Case) -> dict[str, Any]:
+    return {
+        "id": case.id,
+        "category": case.category,
+        "route": case.action,
+        "doubt": case.doubt,
+        "why": list(case.why),
+        "omitted": case.omitted,
+        "injected_recall": {arm: round(one.recall, 6) for arm, one in case.arms.items()},
+        "tokens": {arm: one.tokens for arm, one in case.arms.items()},
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 4) if values else 0.0
+
+
+def _ratio(part: float, whole: float) -> float:
+    return round(part / whole, 4) if whole else 0.0

@@ -1,0 +1,63 @@
+"""Showing what `memtier bench router` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from memtier_plugin.bench.tables import Section, Table
+
+_NAMES: Final = {
+    "facts": "facts only",
+    "raw": "always raw",
+    "routed": "routed",
+    "mixed": "mixed (the default)",
+    "raw cut": "always raw, cut as routed is",
+    "pages": "five whole pages, as TierMem",
+}
+_CELLS: Final = {"SR": "both", "Sr": "only facts", "sR": "only raw", "sr": "neither"}
+
+
+def router_view(report: Mapping[str, Any]) -> list[Section]:
+    """Return what is shown of a report on routing."""
+    routes, goal, against = report["routes"], report["goal"], report["against_raw"]["routed"]
+    met = all(
+        (against["injected_recall"] >= goal["injected_recall"], against["tokens"] <= goal["tokens"])
+    )
+    head = (
+        f"router · {report['dataset']} · facts {report['facts']} ({report['facts_stored']}) · "
+        f"k {report['k']}, {report['token_budget']} tokens · MemTier {report['version']}\n"
+        f"{report['questions']} questions; {routes['escalated']:.1%} escalated to the log, by "
+        "features of the question and the facts (no model, no tokens of its own)\n"
+        f"routed: {against['injected_recall']:.1%} of always raw's injected recall at "
+        f"{against['tokens']:.1%} of its tokens; the goal, {goal['injected_recall']:.0%} at "
+        f"{goal['tokens']:.0%}, is {'met' if met else 'not met'}\n"
+        f"answered from facts that lack a gold turn which the log would have shown: "
+        f"{routes['unverifiable_omission']:.1%} of the answers from facts"
+    )
+    table = Table(("", "injected", "of raw's", "tokens", "of raw's", "p50 ms", "p95 ms"))
+    for arm, row in report["arms"].items():
+        if arm == "mixed":
+            table.add()
+        ratio = report["against_raw"][arm]
+        table.add(
+            _NAMES[arm], f"{row['injected_recall']:.3f}", f"{ratio['injected_recall']:.1%}",
+            f"{row['tokens'] + row['router_tokens']:.0f}", f"{ratio['tokens']:.1%}",
+            f"{row['latency_ms']['p50']:.1f}", f"{row['latency_ms']['p95']:.1f}",
+        )  # fmt: skip
+    groups = Table(("", "n", "escalated", "facts", "raw", "routed", "tokens: raw", "routed"))
+    for name, group in report["by_category"].items():
+        arms = group["arms"]
+        shares = (f"{arms[arm]['injected_recall']:.3f}" for arm in ("facts", "raw", "routed"))
+        tokens = (f"{arms[arm]['tokens']:.0f}" for arm in ("raw", "routed"))
+        escalated = f"{group['routes']['escalated']:.1%}"
+        groups.add(name, str(group["questions"]), escalated, *shares, *tokens)
+    title = "Which arm shows every gold turn, by route"
+    counts = Table(("routed to", *_CELLS.values()), title=title)
+    for route, name in (("S", "facts"), ("R", "the log")):
+        counts.add(name, *(str(routes["table"][route][cell]) for cell in _CELLS))
+    rates = (
+        f"escalation repairs {routes['repair_rate']:.1%} of what facts alone get wrong, and spoils "
+        f"{routes['regress_rate']:.1%} of what they get right"
+    )
+    return [head, table, groups, counts, rates]

@@ -1,0 +1,21 @@
+"""What a report is shown as: paragraphs, and tables of named columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Named columns, the first one of names; an empty row is a rule."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    title: str = ""
+
+    def add(self, *cells: str) -> None:
+        """Add a row, or a rule when there are no cells."""
+        self.rows.append(cells)
+
+
+Section = str | Table

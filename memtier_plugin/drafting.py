@@ -1,0 +1,230 @@
+"""What a window of entries gives: drafts of facts by rules, plugins and a model, held to proof.
+
+Source: seeds 1.6; issue 4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+from memtier_plugin import experiences, gates, plugins
+from memtier_plugin.accounting import Account
+from memtier_plugin.backlog import RULES, Window, groups
+from memtier_plugin.chat import ChatModel
+from memtier_plugin.errors import CapReached, EndpointError
+from memtier_plugin.evolution import Decision
+from memtier_plugin.evolution_chat import ChatEvolution
+from memtier_plugin.extraction import extract
+from memtier_plugin.extraction_chat import ChatExtractor
+from memtier_plugin.provenance import Claim, Rejection, verified
+from memtier_plugin.records import Entry, FactDraft
+from memtier_plugin.settings_keys import AgentRights
+from memtier_plugin.settling import Settler
+from memtier_plugin.store import Store
+
+# What the rules find says exactly what its quote does: they are made so that it does.
+_OWN: Final = frozenset({"rules", experiences.EXTRACTOR})
+_AROUND: Final = 60  # characters before a quote that may tell that it corrects something
+_NO_RIGHTS: Final = AgentRights()
+
+
+@dataclass(slots=True)
+class Found:
+    """What a window gave: drafts, each with the words around its quote, and what was rejected.
+
+    ``problem`` is why the model did not say anything of all entries; ``unread`` are the entries of
+    which it gave no answer that can be used.
+    """
+
+    drafts: list[FactDraft] = field(default_factory=list)
+    contexts: dict[int, str] = field(default_factory=dict)
+    judged: dict[int, Decision] = field(default_factory=dict)
+    rejected: Counter[str] = field(default_factory=Counter)
+    tokens: int = 0
+    cost: float = 0.0
+    unread: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class Drafter:
+    """Finds the drafts of one project's facts."""
+
+    def __init__(
+        self, store: Store, agent: str, clock: Callable[[], datetime], settler: Settler
+    ) -> None:
+        self._store = store
+        self._agent = agent
+        self._clock = clock
+        self._settler = settler
+
+    def refusal(self, entry: Entry) -> str:
+        """Return why nothing is to be made of an entry, or nothing."""
+        rights = self._store.settings.agents.get(entry.agent_id, _NO_RIGHTS)
+        return "agents.*.promote: none" if rights.promote == "none" else ""
+
+    def found(self, extractor: str, window: Window) -> Found:
+        """Return what an extractor finds in a window, as far as the entries bear it out.
+
+        Raises:
+            CapReached, EndpointError, SettingsError: the model says nothing now.
+        """
+        return self._by_rules(window) if extractor == RULES else self._by_model(window)
+
+    def _by_rules(self, window: Window) -> Found:
+        found = Found()
+        for group in groups(window.entries):
+            by_id = {entry.id: entry for entry in group}
+            checked = (_checked(draft, by_id) for draft in self._drafts(group, found.rejected))
+            self._keep(checked, by_id, found)
+        return found
+
+    def _by_model(self, window: Window) -> Found:
+        found = Found()
+        model = Account(self._store, self._agent, self._clock).model()
+        if model is None:
+            return found
+        chat = ChatExtractor(model, self._store.settings.consolidation.batch_tokens)
+        answered: set[str] = set()
+        for group in chat.batches(window.entries):
+            by_id = {entry.id: entry for entry in group}
+            try:
+                said = chat.claims(group)
+            except (CapReached, EndpointError) as error:
+                found.problem = str(error)
+                if answered:  # what was paid for is kept, up to the first entry without an answer
+                    _cut(window, found, answered)
+                    break
+                raise
+            answered.update(by_id)
+            found.unread += said.unread
+            found.rejected.update(said.rejected)
+            found.tokens += said.prompt_tokens + said.completion_tokens
+            found.cost += said.cost
+            checked = (
+                verified(
+                    claim, group, extractor=chat.name, model=model.name,
+                    prompt_hash=chat.prompt.hash,
+                )
+                for claim in said.claims
+            )  # fmt: skip
+            self._keep(checked, by_id, found)
+        if not found.problem:
+            self._judge(found, model)
+        return found
+
+    def _keep(
+        self,
+        checked: Iterable[FactDraft | Rejection],
+        entries: Mapping[str, Entry],
+        found: Found,
+    ) -> None:
+        """Keep what stands of one session's drafts, as far as the gates let it pass."""
+        standing: list[FactDraft] = []
+        for draft in checked:
+            if isinstance(draft, Rejection):
+                found.rejected[draft.reason] += 1
+            else:
+                standing.append(self._allowed(draft))
+        settings = self._store.settings
+        kept, rejected = gates.passed(
+            standing,
+            cap=settings.consolidation.session_cap,
+            single_valued=settings.facts.single_valued,
+        )
+        found.rejected.update(rejected)
+        for draft in kept:
+            found.contexts[len(found.drafts)] = _around(draft, entries)
+            found.drafts.append(draft)
+
+    def _judge(self, found: Found, model: ChatModel) -> None:
+        """Ask the model what becomes of the facts of which the rules say too little."""
+        judge = ChatEvolution(model)
+        try:
+            for place, nearest in self._settler.doubts(found.drafts).items():
+                choice = judge.decide(found.drafts[place].text, [fact.text for fact in nearest])
+                if choice is not None:
+                    target = None if choice.target is None else nearest[choice.target]
+                    found.judged[place] = Decision(choice.action, target, "the model's choice")
+        except (CapReached, EndpointError):
+            return  # what was found is paid for: the rules decide on the rest
+
+    def _drafts(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
+        own = extract(group, self._store.settings.facts.single_valued)
+        done = experiences.found(group)
+        rejected.update(own.rejected)
+        rejected.update(done.rejected)
+        return [*own.drafts, *done.drafts, *plugins.extract(group)]
+
+    def _allowed(self, draft: FactDraft) -> FactDraft:
+        """Let a fact wait where its agent may only propose."""
+        agents = self._store.settings.agents
+        for source in draft.sources:
+            rights = agents.get(source.agent, _NO_RIGHTS)
+            if rights.promote == "propose" and draft.status == "active":
+                reason = f"agents.{source.agent}.promote is propose"
+                return replace(draft, status="proposed", reason=reason)
+        return draft
+
+
+def _cut(window: Window, found: Found, answered: Collection[str]) -> None:
+    """Keep of a window what stands before the first entry of which nothing was said."""
+    whole = next(i for i, entry in enumerate(window.entries) if entry.id not in answered)
+    window.cut(whole)
+    inside = {entry.id for entry in window.entries}
+    kept = [
+        (draft, found.contexts[place])
+        for place, draft in enumerate(found.drafts)
+        if all(source.entry in inside for source in draft.sources)
+    ]
+    found.drafts = [draft for draft, _ in kept]
+    found.contexts = {place: context for place, (_, context) in enumerate(kept)}
+
+
+def _checked(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
+    """Return a draft whose quote stands where it says, else what provenance makes of it."""
+    claim = Claim(
+        subject=draft.subject,
+        relation=draft.relation,
+        value=draft.value,
+        text=draft.text,
+        quote=draft.quote or draft.value,
+        entry=draft.sources[0].entry if draft.sources else None,
+        tier=draft.tier,
+        valid_from=draft.valid_from,
+        confidence=draft.confidence,
+    )
+    if not draft.sources or not draft.value.strip():
+        return Rejection("no source or value", claim)
+    if draft.extractor in _OWN:
+        return draft if _resting(draft, entries) else Rejection("quote not found", claim)
+    made = verified(
+        claim, [*entries.values()], extractor=draft.extractor, model=draft.model,
+        prompt_hash=draft.prompt_hash,
+    )  # fmt: skip
+    if isinstance(made, FactDraft) and draft.status == "proposed":
+        return replace(made, status="proposed", reason=draft.reason or made.reason)
+    return made
+
+
+def _resting(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
+    """Return the entry in which a draft's quote stands at its place."""
+    if draft.span is None or not draft.quote.strip():
+        return None
+    start, end = draft.span
+    for source in draft.sources:
+        entry = entries.get(source.entry)
+        if entry and entry.content[start:end] == draft.quote:
+            return entry
+    return None
+
+
+def _around(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
+    entry = _resting(draft, entries)
+    if entry is None or draft.span is None:
+        return ""
+    start, end = draft.span
+    return entry.content[max(0, start - _AROUND) : end]

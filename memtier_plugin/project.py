@@ -1,0 +1,123 @@
+"""One project, apart from what is remembered in it: its index, its switch, and how it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Self
+
+from memtier_plugin import health
+from memtier_plugin.embedding_endpoint import EndpointEmbedder
+from memtier_plugin.errors import LedgerError, Paused
+from memtier_plugin.home import write_private
+from memtier_plugin.records import JournalEvent, new_id, to_iso
+from memtier_plugin.reembedding import Reembedding
+from memtier_plugin.settings import Settings
+from memtier_plugin.store import Store
+
+Clock = Callable[[], datetime]
+
+_REFRESH_MS: Final = 50  # how long a bounded catching up waits for the index's write lock
+
+
+class Project:
+    """What keeps one project going, as one of its agents does it."""
+
+    def __init__(
+        self, home: Path, project: str, agent_id: str, settings: Settings, clock: Clock
+    ) -> None:
+        self.home = home
+        self.project = project
+        self.agent_id = agent_id
+        self.settings = settings
+        self.store = Store(home, project, settings)
+        self._clock = clock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the index; the ledgers need no closing."""
+        self.store.close()
+
+    @property
+    def folder(self) -> Path:
+        """The project's folder."""
+        return self.store.folder
+
+    def status(self) -> dict[str, Any]:
+        """Return how things stand: what was stored and recalled last, and what is degraded."""
+        return health.status(self.store, self._clock())
+
+    def doctor(self) -> list[health.Finding]:
+        """Check the home, the ledgers, the index and the settings, and name each remedy."""
+        return health.doctor(self.store, self._clock())
+
+    def note_hook(self, host_agent: str, hook: str, ok: bool, error: str | None = None) -> None:
+        """Keep, for `status`, that a hook ran for an agent, or why it failed.
+
+        Raises:
+            LedgerWriteError: the home cannot be written.
+        """
+        failure = None if ok else error or "it failed"
+        health.note_hook(self.store, host_agent, hook, failure, self._clock())
+        if failure:
+            told = {"host_agent": host_agent, "hook": hook, "error": failure[:500]}
+            self.store.journal([self._event("hook_failed", None, **told)], timeout=1.0)
+
+    def catch_up(self, full: bool = True) -> int:
+        """Bring the index up to date and return the lines read; without ``full`` within bounds."""
+        if full:
+            lines = self.store.sweep()
+            if not isinstance(self.store.embedder, EndpointEmbedder):  # that may cost money
+                with suppress(LedgerError):  # another process is at it
+                    self.reembedding.run()
+            return lines
+        self.store.refresh(self.agent_id, wait_ms=_REFRESH_MS)
+        return 0
+
+    @property
+    def reembedding(self) -> Reembedding:
+        """What makes the vectors that the current model has not made yet."""
+        return Reembedding(self.store, self.agent_id, self._clock)
+
+    def reindex(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """Build the index anew from the ledgers and swap it in.
+
+        Args:
+            progress: called with (bytes done, bytes in all).
+        """
+        lines = self.store.reindex(progress)
+        return {"lines": lines, **self.store.reader().counts()}
+
+    def expire_recalls(self) -> int:
+        """Drop journalled recalls older than `journal.retention_days`; return how many."""
+        return health.expire_recalls(self.store, self._clock())
+
+    @property
+    def paused(self) -> bool:
+        """Whether `memtier off` holds for this project."""
+        return self.store.paused
+
+    def pause(self) -> None:
+        """Stop recording and recalling in this project."""
+        write_private(self.folder / "OFF", f"switched off at {to_iso(self._clock())}\n")
+
+    def resume(self) -> None:
+        """Record and recall again."""
+        (self.folder / "OFF").unlink(missing_ok=True)
+
+    def _refuse_when_paused(self) -> None:
+        if self.paused:
+            raise Paused(f"project {self.project!r} is off; `memtier on` switches it on")
+
+    def _event(self, kind: str, run: str | None, **data: Any) -> JournalEvent:
+        return JournalEvent(
+            id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self.agent_id,
+            run_id=run, data=data,
+        )  # fmt: skip
