@@ -9,7 +9,7 @@ demo: .venv/.run
 	$(BIN)/memtier demo
 
 test: .venv/.dev
-	$(BIN)/pytest -m "not slow" --cov --cov-report=term
+	$(BIN)/pytest -m "not slow" -n auto --cov --cov-report=term
 
 test-slow: .venv/.dev
 	$(BIN)/pytest -m slow
