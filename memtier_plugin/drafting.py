@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 from memtier_plugin import experiences, gates, plugins
@@ -26,8 +27,6 @@ from memtier_plugin.settings_keys import AgentRights
 from memtier_plugin.settling import Settler
 from memtier_plugin.store import Store
 
-# What the rules find says exactly what its quote does: they are made so that it does.
-_OWN: Final = frozenset({"rules", experiences.EXTRACTOR})
 _AROUND: Final = 60  # characters before a quote that may tell that it corrects something
 _NO_RIGHTS: Final = AgentRights()
 
@@ -78,8 +77,9 @@ class Drafter:
         found = Found()
         for group in groups(window.entries):
             by_id = {entry.id: entry for entry in group}
-            checked = (_checked(draft, by_id) for draft in self._drafts(group, found.rejected))
-            self._keep(checked, by_id, found)
+            own = (_standing(draft, by_id) for draft in self._drafts(group, found.rejected))
+            theirs = (_checked(draft, by_id) for draft in plugins.extract(group))
+            self._keep(chain(own, theirs), by_id, found)
         return found
 
     def _by_model(self, window: Window) -> Found:
@@ -157,7 +157,7 @@ class Drafter:
         done = experiences.found(group)
         rejected.update(own.rejected)
         rejected.update(done.rejected)
-        return [*own.drafts, *done.drafts, *plugins.extract(group)]
+        return [*own.drafts, *done.drafts]
 
     def _allowed(self, draft: FactDraft) -> FactDraft:
         """Let a fact wait where its agent may only propose."""
@@ -184,9 +184,18 @@ def _cut(window: Window, found: Found, answered: Collection[str]) -> None:
     found.contexts = {place: context for place, (_, context) in enumerate(kept)}
 
 
-def _checked(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
-    """Return a draft whose quote stands where it says, else what provenance makes of it."""
-    claim = Claim(
+def _standing(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
+    """Return a draft of our own rules if its quote stands where it says.
+
+    More is not asked: they are made so that a fact says exactly what its quote does.
+    """
+    if not draft.sources or not draft.value.strip():
+        return Rejection("no source or value", _claim(draft))
+    return draft if _resting(draft, entries) else Rejection("quote not found", _claim(draft))
+
+
+def _claim(draft: FactDraft) -> Claim:
+    return Claim(
         subject=draft.subject,
         relation=draft.relation,
         value=draft.value,
@@ -197,12 +206,14 @@ def _checked(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Reje
         valid_from=draft.valid_from,
         confidence=draft.confidence,
     )
+
+
+def _checked(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
+    """Return what provenance makes of a draft that a plugin found, whatever it calls itself."""
     if not draft.sources or not draft.value.strip():
-        return Rejection("no source or value", claim)
-    if draft.extractor in _OWN:
-        return draft if _resting(draft, entries) else Rejection("quote not found", claim)
+        return Rejection("no source or value", _claim(draft))
     made = verified(
-        claim, [*entries.values()], extractor=draft.extractor, model=draft.model,
+        _claim(draft), [*entries.values()], extractor=draft.extractor, model=draft.model,
         prompt_hash=draft.prompt_hash,
     )  # fmt: skip
     if isinstance(made, FactDraft) and draft.status == "proposed":

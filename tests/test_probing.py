@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin import plugins, probing
-from memtier_plugin.hookspecs import hookimpl
+from memtier_plugin import drafting, probing
+from memtier_plugin.extraction import Extraction
 from memtier_plugin.memory import MemTier
 from memtier_plugin.records import Entry, FactDraft, Source
 
@@ -59,31 +59,22 @@ def memory(home: Path, day: Day) -> Iterator[MemTier]:
         yield made
 
 
-class Extractor:
-    """An extension that makes facts of entries, in a way that a test gives."""
-
-    def __init__(self, make: Callable[[Sequence[Entry]], list[FactDraft]]) -> None:
-        self._make = make
-
-    @hookimpl
-    def memtier_extract(self, entries: Sequence[Entry]) -> list[FactDraft]:
-        """Return the facts."""
-        return self._make(entries)
-
-
 @pytest.fixture
-def extracting() -> Iterator[Callable[[Callable[[Sequence[Entry]], list[FactDraft]]], None]]:
-    """Return a function that puts an extractor to work until the test is over."""
-    manager = plugins.manager()
-    put: list[Extractor] = []
+def extracting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Callable[[Sequence[Entry]], list[FactDraft]]], None]:
+    """Return a function that puts another extractor in the place of the rules.
+
+    What a plugin finds is held to proof, so it could not do the harm that is wanted here.
+    """
 
     def put_in(make: Callable[[Sequence[Entry]], list[FactDraft]]) -> None:
-        put.append(Extractor(make))
-        manager.register(put[-1])
+        def extract(entries: Sequence[Entry], *_: object) -> Extraction:
+            return Extraction(tuple(make(entries)), {})
 
-    yield put_in
-    for one in put:
-        manager.unregister(one)
+        monkeypatch.setattr(drafting, "extract", extract)
+
+    return put_in
 
 
 def fact(text: str, of: Entry, number: int) -> FactDraft:
