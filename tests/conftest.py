@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from memtier_plugin import plugins
+
 # The autouse fixture below is per test, not per example; nothing in it depends on the example.
 settings.register_profile(
     "memtier",
@@ -40,6 +42,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setattr(plugins, "_errors", {})  # what failed in another test is not told here
 
 
 @pytest.fixture

@@ -68,10 +68,12 @@ def clock() -> Clock:
 def account(server: Loopback, home: Path, clock: Clock) -> Callable[..., Account]:
     """Return ``account(price=..., key=value)``: the default project's, each time opened anew."""
 
-    def account(price: float = 0.0, output: float = 0.0, **consolidation: Any) -> Account:
+    def account(
+        price: float = 0.0, output: float = 0.0, seconds: float = 0.5, **consolidation: Any
+    ) -> Account:
         local = {
             "base_url": server.base_url,
-            "timeout_s": 0.5,
+            "timeout_s": seconds,
             "price_per_million_tokens": price,
             "price_per_million_output_tokens": output,
         }
@@ -260,7 +262,7 @@ def test_a_crash_counts_whole(account: Callable[..., Account], server: Loopback)
 
 def test_an_interrupt_counts_whole(account: Callable[..., Account], server: Loopback) -> None:
     """Ctrl-C while the answer is awaited settles for what the call may have cost."""
-    found = account(price=1e6, max_cost_per_day=1000.0)
+    found = account(price=1e6, max_cost_per_day=1000.0, seconds=60.0)
     server.always("slow")
 
     def interrupt() -> None:

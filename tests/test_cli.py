@@ -352,8 +352,9 @@ def test_import_refuses(run: Run) -> None:
     assert run("import", "missing", "--format", "text", code=2).stderr
 
 
-def test_config(run: Run, home: Path) -> None:
+def test_config(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`show` says where a value was set; `check` names the file and line of what is wrong."""
+    monkeypatch.setenv("COLUMNS", "300")  # no path is folded
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("retrieval:\n  k: 7\n")
     rows = {row["key"]: row for row in document(run("config", "show", "--json"))["settings"]}
