@@ -16,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from memtier_plugin import __version__
+from memtier_plugin import __version__, cli_views
 from memtier_plugin.cli import main
 from memtier_plugin.cli_views import plain
 
@@ -354,7 +354,7 @@ def test_import_refuses(run: Run) -> None:
 
 def test_config(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`show` says where a value was set; `check` names the file and line of what is wrong."""
-    monkeypatch.setenv("COLUMNS", "300")  # no path is folded
+    monkeypatch.setattr(cli_views, "WIDTH_OF_PIPES", 300)  # no path is folded
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("retrieval:\n  k: 7\n")
     rows = {row["key"]: row for row in document(run("config", "show", "--json"))["settings"]}
