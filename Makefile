@@ -2,17 +2,27 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint fmt clean
+.PHONY: demo test test-slow test-runtimes test-runtimes-all lint fmt clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
 	$(BIN)/memtier demo
 
 test: .venv/.dev
-	$(BIN)/pytest -m "not slow" -n auto --cov --cov-report=term
+	$(BIN)/pytest -m "not slow and not runtime" -n auto --cov --cov-report=term
 
 test-slow: .venv/.dev
 	$(BIN)/pytest -m slow
+
+# The real hosts, in a folder that is kept: MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
+test-runtimes: .venv/.dev
+	$(BIN)/python scripts/install_runtimes.py
+	$(BIN)/pytest -m runtime tests/runtimes/test_scenarios.py tests/runtimes/test_shim.py
+
+# Goes on where it was stopped; `make clean` forgets what is done.
+test-runtimes-all: .venv/.dev
+	$(BIN)/python scripts/install_runtimes.py
+	MEMTIER_TEST_DONE=.venv/runtimes-done $(BIN)/pytest -m runtime tests/runtimes
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

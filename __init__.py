@@ -1,4 +1,7 @@
-"""Entry point for hosts that load this folder in place."""
+"""Entry point for hosts that load this folder in place, as Hermes Agent does (MemoryProvider).
+
+Hermes looks for the word register_memory_provider in this file to know it for what it is.
+"""
 
 import importlib.util
 import sys

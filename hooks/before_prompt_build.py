@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from memtier_plugin.hookspecs import hookimpl
-from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext
+from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext, Shown
 from memtier_plugin.memory import MemTier
 from memtier_plugin.packing import clean
 
@@ -32,6 +32,7 @@ def _addition(
     query = clean(_newest(event))
     if not query.strip():
         return None
+    since = event.visible_since
     recall = memory.recall(
         query,
         session_id=context.session_id,
@@ -39,6 +40,7 @@ def _addition(
         purpose="inject",
         sender=context.sender,
         deadline_ms=max(1, int((until - time.monotonic()) * 1000 * _SHARE)),
+        shown=Shown(since=since, injected=event.keeps_injected) if since else None,
     )
     if not recall.injected:
         return None

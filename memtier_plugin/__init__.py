@@ -63,10 +63,13 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def register(ctx: object) -> pluggy.PluginManager:
-    """Return MemTier's hooks to a host that loads this folder in place.
+def register(ctx: object) -> pluggy.PluginManager | None:
+    """Make MemTier known to a host that loads this folder in place.
 
-    Nothing is registered with ``ctx``: no host with such a context is supported yet.
+    Hermes Agent gets its memory provider, any other host MemTier's hooks.
     """
+    if hasattr(ctx, "register_memory_provider"):
+        import_module(f"{__name__}.hooks.hermes").register(ctx)
+        return None
     manager: pluggy.PluginManager = import_module(f"{__name__}.plugins").manager()
     return manager

@@ -15,15 +15,17 @@ from typing import IO, Any, Final
 
 import click
 
-from memtier_plugin import __version__
+from memtier_plugin import __version__, doctor_hosts
 from memtier_plugin import cli_views as views
 from memtier_plugin.cli_ask import ask
 from memtier_plugin.cli_bench import bench
 from memtier_plugin.cli_consolidate import consolidate
 from memtier_plugin.cli_embed import embed
 from memtier_plugin.cli_facts import facts
+from memtier_plugin.cli_install import install
 from memtier_plugin.cli_scope import Group, Scope, common_options, progress, scope_of
-from memtier_plugin.errors import ImportFileError
+from memtier_plugin.errors import ImportFileError, NotFound
+from memtier_plugin.health import Finding
 from memtier_plugin.home import private_folder, write_private
 from memtier_plugin.records import from_iso, to_iso
 from memtier_plugin.routes import Depth
@@ -87,10 +89,17 @@ def status(scope: Scope) -> None:
 @main.command()
 @click.pass_context
 def doctor(ctx: click.Context) -> None:
-    """Check files, index and settings; exit 1 on an error."""
+    """Check files, index, settings and hosts; exit 1 on an error."""
     scope = scope_of(ctx)
-    with scope.open() as memory:
-        findings = [asdict(finding) for finding in memory.doctor()]
+    found = doctor_hosts.findings(scope.path)
+    try:
+        with scope.open() as memory:
+            found = [*memory.doctor(), *found]
+    except NotFound as error:
+        if not found:
+            raise
+        found.append(Finding("warn", str(error), str(scope.path), "a host's first turn makes it"))
+    findings = [asdict(finding) for finding in found]
     scope.show({"findings": findings}, views.doctor_view)
     if any(finding["level"] == "error" for finding in findings):
         ctx.exit(1)
@@ -386,3 +395,4 @@ main.add_command(bench)
 main.add_command(consolidate)
 main.add_command(facts)
 main.add_command(embed)
+main.add_command(install)

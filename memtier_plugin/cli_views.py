@@ -143,6 +143,10 @@ def status_view(document: Document) -> RenderableType:
                 text(one_line(mark.get("error") or "")),
             )
     parts += ["", hooks] if hooks.row_count else ["", text("No host has called a hook yet.", "dim")]
+    for agent, seen in document.get("agents", {}).items():
+        if told := seen.get("injected"):
+            line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"
+            parts.append(text(f"{agent}: {line.format(**told)} in {told['turns']} turns", "dim"))
     for name, style in (("degraded", "yellow"), ("warnings", "yellow")):
         parts += [text(f"{name}: {said(line)}", style) for line in document.get(name, ())]
     return Group(*parts)

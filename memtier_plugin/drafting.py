@@ -62,6 +62,8 @@ class Drafter:
 
     def refusal(self, entry: Entry) -> str:
         """Return why nothing is to be made of an entry, or nothing."""
+        if entry.parent:  # what it found is its parent's to say
+            return "said by a sub-agent"
         rights = self._store.settings.agents.get(entry.agent_id, _NO_RIGHTS)
         return "agents.*.promote: none" if rights.promote == "none" else ""
 

@@ -118,6 +118,9 @@ class Explainer:
         if then and then["injected"]:
             said = f"it was injected, on line {then['place']}, from rank {then['rank']}"
             return _verdict(identity, "injected", said, **known)
+        if identity in event.data.get("repeats", ()):
+            said = "the conversation showed it already, so that it was not injected again"
+            return _verdict(identity, "repeat", said, **known)
         if hidden:
             reason, said, since = hidden
             said = f"{said}, since the recall: what it lacked then is not known" if since else said

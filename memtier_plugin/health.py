@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ from memtier_plugin.home import (
     write_private,
 )
 from memtier_plugin.index_vectors import COVERED
-from memtier_plugin.records import to_iso
+from memtier_plugin.records import JournalEvent, to_iso
 from memtier_plugin.reembedding import EmbeddingState, embedding_state
 from memtier_plugin.settings import Endpoint
 from memtier_plugin.spending import money
@@ -42,6 +42,9 @@ from memtier_plugin.upkeep import NOTED, Finding, check_background, facts_status
 
 __all__ = ["Finding", "doctor", "expire_recalls", "note_hook", "status"]
 
+_RECALLS = 200  # of which `status` tells what they injected
+NOT_STORED = 3  # turns with a recall and no run stored, after which something is wrong
+NOT_RECALLED = 10  # runs stored without a recall before them; announcements are such
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -56,6 +59,7 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         "facts": 0,
         "backlog": 0,
         "hooks": _hooks(store),
+        "agents": {},
         "degraded": [],
         "warnings": [],
         "plugins": _plugin_errors(),
@@ -84,6 +88,14 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         for hook, seen in hooks.items():
             if seen.get("last_error") and seen["last_error"] > (seen.get("last_ok") or ""):
                 report["degraded"].append(f"{agent} {hook}: {seen['error']}")
+        if silent := _silent(agent, hooks):
+            report["degraded"].append(silent)
+    waits, refused = waiting(store.home)
+    report["queue"] = {"waiting": waits, "refused": refused}
+    if waits:
+        report["warnings"].append(f"{waits} runs of hosts wait to be stored")
+    if refused:
+        report["warnings"].append(f"{refused} runs of hosts were refused: `memtier doctor`")
     return report
 
 
@@ -101,7 +113,9 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
         if what == "stored":
             when = to_iso(datetime.fromtimestamp(float(when), UTC))
         report["hooks"].setdefault(agent, {})
-        report.setdefault("agents", {}).setdefault(agent, {})[name] = when
+        report["agents"].setdefault(agent, {})[name] = when
+    for agent, injected in _injected(reader.events_of_kind("recall", _RECALLS)).items():
+        report["agents"].setdefault(agent, {})["injected"] = injected
     report |= facts_status(store, now)
     if behind:
         reason = why or "new lines"
@@ -117,6 +131,23 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     for when, path, what in reader.notices():
         if when >= to_iso(now - NOTED):
             report["warnings"].append(f"{when} {path} was {what}")
+
+
+def _injected(recalls: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
+    """Return per agent what the newest turns had injected, and what they were spared."""
+    found: dict[str, list[JournalEvent]] = {}
+    for event in recalls:
+        if event.data.get("purpose") == "inject":
+            found.setdefault(event.agent_id, []).append(event)
+    return {
+        agent: {
+            "turns": len(events),
+            "tokens_a_turn": round(sum(e.data.get("tokens", 0) for e in events) / len(events), 1),
+            "lines": sum(len(e.data["injected"]) for e in events),
+            "repeats_avoided": sum(len(e.data.get("repeats", ())) for e in events),
+        }
+        for agent, events in found.items()
+    }
 
 
 def _embedding_status(store: Store, report: dict[str, Any]) -> None:
@@ -280,13 +311,10 @@ def _check_hooks(store: Store, now: datetime) -> Iterator[Finding]:
                     "error", f"{hook} of {agent} fails since {how['last_error']}: {how['error']}",
                     agent, "the message says what is wrong; the host's log has the trace",
                 )  # fmt: skip
-        recalled = seen.get("before_prompt_build", {}).get("last_ok")
-        stored = seen.get("agent_end", {}).get("last_ok")
-        if recalled and not stored:
+        if silent := _silent(agent, seen):
             yield Finding(
-                "warn", f"{agent} recalls but has never stored a run", agent,
-                "check that the host calls agent_end",
-            )  # fmt: skip
+                "error", silent, agent, "`memtier install` for its host sets what it needs again"
+            )
     for plugin in _plugin_errors():
         yield Finding(
             "warn", f"failed in {plugin['hook']}: {plugin['error']}", plugin["plugin"],
@@ -306,10 +334,46 @@ def note_hook(store: Store, agent: str, hook: str, error: str | None, now: datet
         mine = seen.setdefault(hook, new)
         mine["runs"] += 1
         if error is None:
-            mine["last_ok"] = to_iso(now)
+            mine |= {"last_ok": to_iso(now), "missed": 0}
+            if hook in _PAIRED:
+                other = seen.setdefault(_PAIRED[hook], dict(new))
+                other["missed"] = other.get("missed", 0) + 1
         else:
             mine |= {"last_error": to_iso(now), "error": error[:500]}
         write_private(path, json.dumps(seen, indent=1))
+
+
+_PAIRED = {"before_prompt_build": "agent_end", "agent_end": "before_prompt_build"}
+
+
+def silence(store: Store, agent: str) -> str | None:
+    """Return what goes wrong without an error for an agent of a host, or None."""
+    return _silent(agent, _load(store.folder / "hooks" / f"{file_name(agent)}.json"))
+
+
+def _silent(agent: str, hooks: Mapping[str, Any]) -> str | None:
+    def missed(hook: str) -> int:
+        return int(hooks.get(hook, {}).get("missed", 0))
+
+    if missed("agent_end") >= NOT_STORED:
+        number = missed("agent_end")
+        return f"{agent}: {number} turns passed and none was stored; `memtier doctor` looks why"
+    if missed("before_prompt_build") >= NOT_RECALLED:
+        number = missed("before_prompt_build")
+        return f"{agent}: {number} runs were stored without a recall; `memtier doctor` looks why"
+    return None
+
+
+def waiting(home: Path) -> tuple[int, int]:
+    """Return how many runs wait to be delivered by the hosts, and how many were refused."""
+    try:
+        names = os.listdir(home / "queue")
+    except OSError:
+        return 0, 0
+    return (
+        sum(name.endswith(".json") and not name.startswith(".") for name in names),
+        sum(name.endswith(".refused") for name in names),
+    )
 
 
 def expire_recalls(store: Store, now: datetime) -> int:

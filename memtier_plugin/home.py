@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from urllib.parse import unquote
 
 from memtier_plugin.errors import LedgerWriteError, UnsafePath
 
+_LONGEST_SOCKET: Final = 103  # of a path, in bytes, on macOS; Linux has four more
 LEDGERS: Final = ("episodic", "semantic", "procedural", "journal")
 PROJECT_JOURNAL: Final = "_project"
 _SAFE: Final = "abcdefghijklmnopqrstuvwxyz0123456789._-"
@@ -176,6 +178,19 @@ def index_path(folder: Path) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     return private_folder(cache, "memtier", name) / "index.sqlite3"
+
+
+def socket_path(home: Path) -> Path:
+    """Return where the server of a home listens: in the runtime folder, else in the home.
+
+    A path that is too long for a socket is replaced by one in the folder for temporary files.
+    """
+    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16] + ".sock"
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(runtime, "memtier", name) if runtime else home / "run" / name
+    if len(os.fsencode(path)) > _LONGEST_SOCKET:
+        path = Path(tempfile.gettempdir(), f"memtier-{os.geteuid()}", name)
+    return path
 
 
 def on_network(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from memtier_plugin.records import Message
 
@@ -26,10 +27,27 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptEvent:
-    """A prompt about to be built: the user's newest message, and what came before."""
+    """A prompt about to be built: the user's newest message, and what came before.
+
+    ``visible_since`` is from when on the prompt has the session in it: what was said since is not
+    injected again, and with ``keeps_injected`` what was injected since is not either.
+    """
 
     prompt: str
     messages: tuple[Message, ...] = ()
+    visible_since: datetime | None = None
+    keeps_injected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a conversation has in it already: all that was said in it since a moment.
+
+    With ``injected`` the lines of earlier recalls are still there too.
+    """
+
+    since: datetime
+    injected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +65,12 @@ class RunEvent:
     messages: tuple[Message, ...]
     success: bool = True
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of MemTier's hooks that a host's payload stands for."""
+
+    hook: str
+    context: RunContext
+    event: PromptEvent | RunEvent | None = None

@@ -18,6 +18,7 @@ from memtier_plugin.errors import NotFound
 from memtier_plugin.explaining import Explainer
 from memtier_plugin.forgetting import Forgotten
 from memtier_plugin.home import project_folder
+from memtier_plugin.host_records import Shown
 from memtier_plugin.knowledge import Knowledge
 from memtier_plugin.messages import parse_messages
 from memtier_plugin.project import Clock, Project
@@ -169,7 +170,7 @@ class MemTier(Project):
         )  # fmt: skip
         outcome = reward([m.tool for m in parsed if m.tool])
         outcome = min(outcome, 0.0) if error else outcome
-        recalls = self._recaller.injected_into(run_id, session_id, recall_ids)
+        recalls = self._recaller.journal.injected_into(run_id, session_id, recall_ids)
         with self.store.reading():
             credits = settle(self.store, self._event, run, outcome, recalls, parsed)
         self.store.journal(credits)
@@ -255,6 +256,7 @@ class MemTier(Project):
         sender: str | None = None,
         deadline_ms: float | None = None,
         depth: Depth | None = None,
+        shown: Shown | None = None,
     ) -> Recall:
         """Find what matters for a query and pack it into a block for a prompt.
 
@@ -265,6 +267,7 @@ class MemTier(Project):
             sender: on a shared channel, whose entries may be seen.
             deadline_ms: answer by then with what is ready, labelled.
             depth: mixed, facts, raw or auto, see `retrieval.depth`; that when None.
+            shown: what of the session the prompt has already; it is not injected again.
 
         Raises:
             IndexProblem: the index cannot be used; the message has the remedy.
@@ -272,6 +275,7 @@ class MemTier(Project):
         return self._recaller.recall(
             query, session_id=session_id, run_id=run_id, purpose=purpose, k=k,
             token_budget=token_budget, at=at, sender=sender, deadline_ms=deadline_ms, depth=depth,
+            shown=shown,
         )  # fmt: skip
 
     def ask(

@@ -13,7 +13,9 @@ import logging
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -47,6 +49,7 @@ class PluginError:
     count: int = 1
 
 
+_watching: ContextVar[list[BaseException]] = ContextVar("memtier_failures")
 _errors: dict[tuple[str, str], PluginError] = {}
 
 
@@ -62,8 +65,21 @@ def load_errors() -> list[PluginError]:
         return list(_errors.values())
 
 
+@contextmanager
+def failures() -> Iterator[list[BaseException]]:
+    """Give the list of what our own hooks fail with meanwhile, to who must know of it."""
+    seen: list[BaseException] = []
+    token = _watching.set(seen)
+    try:
+        yield seen
+    finally:
+        _watching.reset(token)
+
+
 def failed(plugin: str, hook: str, error: BaseException) -> None:
     """Count a failure of a plugin's hook; it is logged unless it is the same as the last one."""
+    if plugin == PROJECT:
+        _watching.get([]).append(error)
     text = f"{type(error).__name__}: {error}"
     with _lock:
         known = _errors.get((plugin, hook))

@@ -37,6 +37,7 @@ def recall_event(
             "ms": round(recall.ms, 3),
             "postings": recall.postings,
             "vectors": recall.vectors,
+            "tokens": recall.tokens,
             "injected": [_journalled(hit, recall.hits) for hit in recall.injected],
             "near_misses": [_journalled(hit, recall.hits) for hit in near],
         },

@@ -6,7 +6,6 @@ Where the index, the profiles, the extensions and the packing meet; `MemTier.rec
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -20,17 +19,18 @@ from memtier_plugin.browsing import shown
 from memtier_plugin.conflicts import Stated, newest_first, stated
 from memtier_plugin.embedding import NoEmbedder, quantise
 from memtier_plugin.embedding_endpoint import EndpointEmbedder, encode_query
-from memtier_plugin.errors import EmbeddingUnavailable, IndexProblem, LedgerError
+from memtier_plugin.errors import EmbeddingUnavailable
 from memtier_plugin.escalating import further
+from memtier_plugin.host_records import Shown
 from memtier_plugin.index_items import vectors_of
 from memtier_plugin.packing import Offer, clean, distinct, injectable
 from memtier_plugin.paging import PageReader
 from memtier_plugin.passages import best_passage
 from memtier_plugin.recall_events import label, recall_event
+from memtier_plugin.recall_journal import RecallJournal
 from memtier_plugin.records import (
     Entry,
     Hit,
-    JournalEvent,
     Purpose,
     Recall,
     Signal,
@@ -40,6 +40,7 @@ from memtier_plugin.records import (
     to_iso,
 )
 from memtier_plugin.redaction import Redactor
+from memtier_plugin.repeats import Repeats
 from memtier_plugin.researching import Command
 from memtier_plugin.retrieval import MAX_QUERY, Asker, QueryVector, Search
 from memtier_plugin.routes import Depth, Route, Step
@@ -51,7 +52,6 @@ from memtier_plugin.unread import with_unread
 DISTINCT: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTING: Final = 64  # hits among which facts that contradict each other are
 _TRIES: Final = 2  # hits that are tried for a line, for each line wanted
-_REMEMBER_RUNS: Final = 512  # recalls kept in mind for runs that have not ended
 _REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
 _EMBED: Final = 64  # texts embedded before a recall; the daemon does the rest
 _NEWEST: Final = 256  # items looked at for that
@@ -75,6 +75,7 @@ class Asked:
     route: Route | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+    repeats: tuple[str, ...] = ()  # what would have been offered but stands in the prompt already
 
 
 class Recaller:
@@ -93,8 +94,8 @@ class Recaller:
         self._redactor = redactor
         self._clock = clock
         self._settings = settings or store.settings
-        self._waiting: dict[tuple[str, str], list[JournalEvent]] = {}
-        self._mutex = threading.Lock()
+        self._repeats = Repeats(store, agent)
+        self.journal = RecallJournal(store, agent)
 
     @property
     def reads_all(self) -> bool:
@@ -116,6 +117,7 @@ class Recaller:
         deadline_ms: float | None = None,
         depth: Depth | None = None,
         meaning: bool = True,
+        shown: Shown | None = None,
     ) -> Recall:
         """Answer one query; see `MemTier.recall`.  Without ``meaning`` it goes by words alone."""
         started = time.monotonic()
@@ -123,7 +125,8 @@ class Recaller:
         recall_id, now = new_id(), self._clock()
         asker = Asker(self._agent, sender, self.reads_all, aware(at) or now)
         text = clean(query).strip()
-        asked = self.ask(text, asker, purpose, k, token_budget, until, depth, meaning)
+        repeated = partial(self._repeats.among, session_id, shown)
+        asked = self.ask(text, asker, purpose, k, token_budget, until, depth, meaning, repeated)
         packing = time.monotonic()
         injected, block = asked.offer.filled(recall_id)
         tokens = count_tokens(block)
@@ -146,7 +149,10 @@ class Recaller:
         )
         if not self._store.paused:
             size = {"sender": sender, "k": asked.offer.k, "token_budget": asked.offer.budget}
-            self._journal_recall(recall, now, asker, session_id, run_id, purpose, size)
+            known = {**size, "repeats": [*asked.repeats]}
+            self._journal_recall(recall, now, asker, session_id, run_id, purpose, known)
+            if purpose == "inject" and session_id:
+                self._repeats.note(session_id, [hit.id for hit in injected], now)
         return recall
 
     def ask(
@@ -159,6 +165,7 @@ class Recaller:
         until: float | None = None,
         depth: Depth | None = None,
         meaning: bool = True,
+        repeated: Callable[[Sequence[Hit]], set[str]] | None = None,
     ) -> Asked:
         """Rank and put in order what a block may hold; nothing is journalled."""
         started, why = time.monotonic(), list[str]()
@@ -178,6 +185,10 @@ class Recaller:
         paper = self._settings.retrieval.profile == "paper"
         size = self._settings.paper if paper else self._settings.retrieval
         offered = [hit for hit in hits if purpose == "search" or injectable(hit)]
+        k = size.k if k is None else k
+        repeats = repeated(offered) if repeated else set()
+        spared = tuple(hit.id for hit in offered[:k] if hit.id in repeats)
+        offered = [hit for hit in offered if hit.id not in repeats]
         values: dict[str, Stated] = {}
         if not paper:
             values = stated(offered[:CONTRADICTING], self._settings.facts.single_valued)
@@ -194,17 +205,27 @@ class Recaller:
         rounds: list[Step] = []
         if route and route.action == "R" and not paper:
             lines, rounds = self._further(found, lines, asker, purpose, until, why)
+            repeats = repeated(lines.hits) if repeated else set()
+            lines = replace(lines, hits=tuple(h for h in lines.hits if h.id not in repeats))
             hits += [hit for hit in lines.hits if hit.id not in {known.id for known in hits}]
         read = search.found.postings + search.found.vectors if search else 0
         steps = [Step(name="search", ms=(searched - started) * 1000, read=read)]
         if route:
             steps.append(Step(name="route", ms=(routed_at - searched) * 1000, read=len(offered)))
-        k = size.k if k is None else k
         budget = size.token_budget if token_budget is None else token_budget
         excerpt = str if paper else partial(self._excerpt, terms)
         offer = Offer(lines.hits, k, budget, excerpt, None if paper else _TRIES * k)
         return Asked(
-            why, search, hits, values, offer, depth, route, lines.left_out, (*steps, *rounds)
+            why,
+            search,
+            hits,
+            values,
+            offer,
+            depth,
+            route,
+            lines.left_out,
+            (*steps, *rounds),
+            spared,
         )
 
     def _further(
@@ -390,7 +411,7 @@ class Recaller:
         session_id: str | None,
         run_id: str | None,
         purpose: Purpose,
-        size: Mapping[str, Any],
+        known: Mapping[str, Any],
     ) -> None:
         asked = {
             "query": self.redacted(recall.query[:2000]),
@@ -399,40 +420,10 @@ class Recaller:
             "weights": self._weights(),
             "session_id": session_id,
             "at": to_iso(asker.at),
-            **size,
+            **known,
         }
         event = recall_event(recall, agent=self._agent, run_id=run_id, at=now, asked=asked)
-        try:
-            self._store.journal([event], timeout=0.2)
-        except LedgerError as error:
-            _log.warning("recall %s is not in the journal: %s", recall.id, error)
-        if purpose == "inject":
-            with self._mutex:
-                self._waiting.setdefault((run_id or "", session_id or ""), []).append(event)
-                while len(self._waiting) > _REMEMBER_RUNS:  # runs that never ended
-                    self._waiting.pop(next(iter(self._waiting)))
-
-    def injected_into(
-        self, run_id: str | None, session_id: str, recall_ids: Collection[str] | None
-    ) -> list[JournalEvent]:
-        """Return the recalls whose block a run had in its prompt, wherever they were made."""
-        with self._mutex:
-            mine = self._waiting.pop((run_id or "", session_id), [])
-        found = {event.id: event for event in mine}
-        try:
-            reader = self._store.reader()
-            written = self._store.unread_events(self._agent)
-            if run_id:
-                written += reader.events_of_run(self._agent, run_id, "recall")
-                written = [event for event in written if event.run_id == run_id]
-            else:
-                written = []
-            written += [event for i in recall_ids or () if (event := reader.event(i))]
-            found |= {event.id: event for event in written if event.kind == "recall"}
-        except IndexProblem as problem:
-            _log.warning("only this process's recalls are credited: %s", problem)
-        chosen = [e for i, e in found.items() if recall_ids is None or i in recall_ids]
-        return [event for event in chosen if event.data["purpose"] == "inject"]
+        self.journal.keep(event)
 
 
 def _since(moment: float) -> float:

@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from contextlib import suppress
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from memtier_plugin import __version__
+from memtier_plugin.errors import MemTierError
+from memtier_plugin.health import silence
 from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.messages import parse_messages
 from memtier_plugin.opened import open_memories
-from memtier_plugin.plugins import manager
+from memtier_plugin.plugins import failures, manager
 from memtier_plugin.records import Entry, Fact, Hit, Purpose, from_iso, to_iso
 from memtier_plugin.routes import Depth
 
 METHODS: Final = (
-    "hook", "recall", "explain", "record", "end_run", "remember", "forget", "facts", "fact",
-    "review", "status", "ping",
+    "hook", "tool", "recall", "explain", "record", "end_run", "remember", "forget", "facts",
+    "fact", "review", "status", "ping",
 )  # fmt: skip
 HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "before_prompt_build": PromptEvent,
@@ -32,6 +37,13 @@ HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "before_compaction": RunEvent,
     "session_start": None,
     "session_end": None,
+}
+
+
+STORING: Final = ("agent_end", "before_compaction")
+HOSTS: Final = {  # who knows their payloads
+    "openclaw": "memtier_plugin.hooks.openclaw_payloads",
+    "hermes": "memtier_plugin.hooks.hermes_payloads",
 }
 
 
@@ -49,6 +61,9 @@ class Methods:
     def __init__(self, home: Path, served: Callable[[RunContext], None]) -> None:
         self.socket: str | None = None
         self._home = str(home)
+        self._translators: dict[str, Any] = {}
+        self._told: dict[str, bool] = {}
+        self._lock = threading.Lock()
         self._served = served
 
     def ping(self) -> dict[str, Any]:
@@ -70,28 +85,84 @@ class Methods:
         project: str | None = None,
         agent: str | None = None,
     ) -> Any:
-        """Call a hook with its event and context in MemTier's own form; no host's is known yet.
+        """Call a hook with its event and context in MemTier's own form, or in that of a host.
 
         ``home``, ``project`` and ``agent`` fill in what the context does not say.
         """
         if host is not None:
-            raise BadParams(f"the payloads of host {host!r} are not known; leave host out")
+            base = RunContext(agent_id="", home=home or self._home, project=project)
+            found = self._translator(host).translate(name, event or {}, context, base)
+            if found is None:
+                return None
+            with failures() as seen:
+                answer = self._called(found.hook, found.context, found.event)
+            if seen and found.hook in STORING:
+                raise seen[0]  # the host's shim keeps it and gives it again
+            if found.hook == "before_prompt_build":
+                return {**(answer or {}), "warning": self._warning(found.context)}
+            return answer
         if name not in HOOKS:
             raise BadParams(f"no hook {name!r}; there are {', '.join(HOOKS)}")
-        given = {"home": home or self._home, "project": project, "agent_id": agent, **context}
+        whose = {"home": home or self._home, "project": project, "agent_id": agent, **context}
+        kind = HOOKS[name]
+        told: PromptEvent | RunEvent | None = None
         try:
-            run = RunContext(**given)
-            kind = HOOKS[name]
-            call: dict[str, Any] = {"context": run}
+            run = RunContext(**whose)
             if kind is not None:
                 messages = parse_messages((event or {}).get("messages", ()))
-                call["event"] = kind(**{**(event or {}), "messages": messages})
+                given = {**(event or {}), "messages": messages}
+                if "visible_since" in given:
+                    given["visible_since"] = _moment("visible_since", given["visible_since"])
+                told = kind(**given)
         except TypeError as error:
             raise BadParams(f"the event or context of {name} is wrong: {error}") from None
-        _check_fields(*call.values())
+        _check_fields(run, *([told] if told else []))
+        return self._called(name, run, told)
+
+    def _called(self, name: str, run: RunContext, event: PromptEvent | RunEvent | None) -> Any:
         self._served(run)
-        answer = getattr(manager().hook, name)(**call)
+        told = {} if event is None else {"event": event}
+        answer = getattr(manager().hook, name)(context=run, **told)
         return plain(answer) if isinstance(answer, PromptAddition) else None
+
+    def _warning(self, context: RunContext) -> str | None:
+        """Return what a host's own log has to say, once: that turns pass and nothing is stored."""
+        with suppress(MemTierError), open_memories.use(context) as memory:
+            told = silence(memory.store, context.agent_id)
+            before, self._told[context.agent_id] = self._told.get(context.agent_id), bool(told)
+            return None if before else told
+        return None
+
+    def _translator(self, host: str) -> Any:
+        """Return what knows a host's payloads; of each host one, as it keeps where sessions end."""
+        if host not in HOSTS:
+            known = ", ".join(HOSTS)
+            raise BadParams(f"the payloads of host {host!r} are not known; there is {known}")
+        with self._lock:
+            if host not in self._translators:
+                # By name: the hooks are another edge.
+                self._translators[host] = import_module(HOSTS[host]).Translator(Path(self._home))
+        return self._translators[host]
+
+    def tool(
+        self,
+        name: str,
+        context: dict[str, Any],
+        arguments: dict[str, Any] | None = None,
+        host: str | None = None,
+        home: str | None = None,
+        project: str | None = None,
+        agent: str | None = None,
+    ) -> Any:
+        """Call a memory tool as a model does; the answer has a text for it."""
+        base = RunContext(agent_id=agent or "main", home=home or self._home, project=project)
+        try:
+            run = self._translator(host).context(context, base) if host else None
+            run = run or replace(base, **context)
+        except TypeError as error:
+            raise BadParams(f"the context of {name} is wrong: {error}") from None
+        self._served(run)
+        return import_module("memtier_plugin.hooks.tools").call(name, arguments or {}, run)
 
     def recall(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import select
@@ -10,7 +9,6 @@ import socket
 import stat
 import struct
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,28 +17,14 @@ from typing import IO, Final
 
 from memtier_plugin import lock
 from memtier_plugin.errors import LedgerError
-from memtier_plugin.home import check_ours, private_folder
+from memtier_plugin.home import check_ours, private_folder, socket_path
 
 MOST_CONNECTIONS: Final = 64
 SEND_SECONDS: Final = 10  # a client that reads nothing for so long is given up
-_LONGEST_PATH: Final = 103  # sun_path on macOS; Linux has four more
 
 _log = logging.getLogger("memtier")
 
 Talk = Callable[[IO[bytes], Callable[[bytes], object]], None]
-
-
-def socket_path(home: Path) -> Path:
-    """Return where the server of a home listens: in the runtime folder, else in the home.
-
-    A path that is too long for a socket is replaced by one in the folder for temporary files.
-    """
-    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16] + ".sock"
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(runtime, "memtier", name) if runtime else home / "run" / name
-    if len(os.fsencode(path)) > _LONGEST_PATH:
-        path = Path(tempfile.gettempdir(), f"memtier-{os.geteuid()}", name)
-    return path
 
 
 def peer_uid(connection: socket.socket) -> int:
@@ -141,6 +125,9 @@ def _take(path: Path) -> int:
     fd = lock.take(path.with_suffix(".lock"))
     if fd is None:
         raise LedgerError(f"another `memtier serve` listens on {path} already")
+    with suppress(OSError):  # for a client that has to end a server that hangs
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
     return fd
 
 

@@ -230,6 +230,19 @@ def test_an_agent_that_may_not_promote(home: Path) -> None:
         assert waiting.sources[0].entry not in promoted
 
 
+def test_a_subagent_makes_no_facts(home: Path) -> None:
+    """What stands in a run that another run started becomes no fact, whatever its agent may."""
+    with MemTier.open(home, settings={"agents.main.promote": "all"}) as memory:
+        said = [{"role": "user", "content": "I like tea."}]
+        memory.record(said, session_id="child", parent="agent:main:main")
+        report = passes(memory)
+        assert (report.facts, report.proposed, dict(report.rejected)) == (
+            0, 0, {"said by a sub-agent": 1},
+        )  # fmt: skip
+        memory.record(said, session_id="own")
+        assert passes(memory).facts == 1
+
+
 def test_proposed_facts_change_nothing(home: Path) -> None:
     """A fact that waits supersedes nothing, and is not proposed again while it waits."""
     with MemTier.open(home, agent_id="open") as memory:

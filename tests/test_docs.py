@@ -16,8 +16,10 @@ import pytest
 
 from memtier_plugin import hookspecs
 from memtier_plugin.cli import main
+from memtier_plugin.packing import FENCE
 from memtier_plugin.rpc_methods import METHODS
 from memtier_plugin.settings_keys import Settings
+from tests.loopback import Loopback
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -102,10 +104,28 @@ def test_readme_makes_what_the_makefile_has() -> None:
 def test_readme_python_runs(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every Python block of the README runs, each on its own."""
+    """Every Python block of the README runs, each on its own, with a model where it asks one."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(blocks("python")[number], f"README.md, block {number}", "exec"), {})
+    with Loopback() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        exec(compile(blocks("python")[number], f"README.md, block {number}", "exec"), {})
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_readme_agent_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's own agent is told in a later session what was said in an earlier one."""
+    [agent] = [block for block in blocks("python") if "OpenAI" in block]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with Loopback() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        for _ in range(2):
+            exec(compile(agent, "README.md", "exec"), {})
+        prompts = [seen["body"]["messages"][-1]["content"] for seen in server.requests]
+    memory = [FENCE in prompt for prompt in prompts]
+    assert memory == [False, False, True, True]
+    assert "pelican" in prompts[3]
 
 
 def test_readme_configuration_is_valid(home: Path) -> None:

@@ -31,9 +31,9 @@ LAYERS = (
     "clauses endpoint endpoint_* settings telling vocabulary",
     "bm25 conflicts dangling embedding embedding_* ledger messages plugins redaction statements"
     " statements_* tokens"
-    " transcripts",
-    "asking attribution chat_answers dating extraction folding grammar grammar_* importing"
-    " packing passages prompting ranking spending"
+    " hermes_config transcripts",
+    "asking attribution chat_answers dating extraction folding grammar grammar_*"
+    " importing installing packing passages prompting ranking spending"
     " timing",
     "chat experiences paper phrasing phrasing_* quoting recall_events researching routing"
     " summaries timelines",
@@ -42,19 +42,21 @@ LAYERS = (
     "evolution_chat extraction_chat summaries_chat",
     "index_*",
     "paper_search store",
+    "recall_journal",
     "ahead backlog background",
     "settling",
     "accounting",
     "drafting",
     "browsing consolidation crediting forgetting recording reembedding retrieval reverting"
-    " summarising unread",
+    " repeats summarising unread",
     "paging",
     "escalating",
     "changes probing upkeep",
     "health recalling",
-    "answering answering_* explaining knowledge project",
+    "answering answering_* doctor_hosts explaining knowledge project",
     "memory",
-    "opened",
+    "canary_model opened",
+    "canary",
     "__init__ __main__ bench.* cli cli_* config.* daemon.* demo hooks.* rpc rpc_*",
 )
 FAMILY = {"demo": "cli", "__main__": "cli"}  # what belongs to another edge than its name says
@@ -87,7 +89,7 @@ HOMES = {
     "Stemmer": "tokens bench.baselines",
     "tokenizers": "embedding embedding_words",
     "ulid": "index_items records",
-    "yaml": "settings yaml_file bench.languages",
+    "yaml": "canary hermes_config settings yaml_file bench.languages",
 }
 
 FILES = {

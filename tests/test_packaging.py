@@ -153,6 +153,8 @@ def test_wheel_and_sdist(built: Path) -> None:
     data |= {f"memtier_plugin/bench/words/{name}" for name in ("words.txt.gz", "LICENSE")}
     prompts = (ROOT / "memtier_plugin" / "prompts").glob("*.md")
     data |= {f"memtier_plugin/prompts/{path.name}" for path in prompts}
+    shim = (ROOT / "hooks" / "openclaw").iterdir()
+    data |= {f"memtier_plugin/hooks/openclaw/{path.name}" for path in shim}
     shipped = {name for name in names if not name.startswith(info)}
     assert shipped >= expected | data
     (sdist,) = built.glob("*.tar.gz")

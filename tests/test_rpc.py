@@ -18,11 +18,11 @@ from typing import IO, Any
 
 import pytest
 
-from memtier_plugin.home import ledger_folder
+from memtier_plugin.home import ledger_folder, socket_path
 from memtier_plugin.ledger import day_file, locked
 from memtier_plugin.memory import MemTier
 from memtier_plugin.rpc import LINE_BYTES
-from memtier_plugin.rpc_socket import peer_uid, socket_path
+from memtier_plugin.rpc_socket import peer_uid
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 30.0

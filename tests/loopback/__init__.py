@@ -1,6 +1,7 @@
 """THE loopback server: a real HTTP server on this machine that speaks the OpenAI protocol.
 
-The only test double in this repository, for what cannot be had without a network or a key. It
+The only test double in this repository, for what cannot be had without a network or a key (what the
+real hosts talk to, streaming and calling tools, is in `hosts.py`). It
 answers `/v1/embeddings` with the shipped model's vectors, turned by a rotation that is the model
 name's own (so every name is a space of its own, with the same likenesses in it), and
 `/v1/chat/completions` with the sentence of the prompt that shares most words with its question, or

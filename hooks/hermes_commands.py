@@ -1,0 +1,32 @@
+"""`hermes memtier status|search|log|doctor`: MemTier's own command for Hermes' project."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from typing import Any, Final
+
+from .hermes import read_config
+
+COMMANDS: Final = {"status": "status", "search": "recall", "log": "log", "doctor": "doctor"}
+
+
+def register_cli(parser: argparse.ArgumentParser) -> None:
+    """Tell Hermes what `hermes memtier` takes."""
+    parser.add_argument("command", choices=[*COMMANDS], nargs="?", default="status")
+    parser.add_argument("words", nargs=argparse.REMAINDER, help="what to search for, or options")
+
+
+def memtier_command(args: Any) -> None:
+    """Run the command in MemTier's own environment, and end as it does."""
+    config = read_config()
+    words = list(args.words)
+    if args.command == "search":
+        words = [" ".join(words)]
+    scope = ["--home", config["home"], "--project", config["project"], "--agent", "hermes.default"]
+    command = [*config["command"], *scope, COMMANDS[args.command], *words]
+    try:
+        sys.exit(subprocess.run(command, check=False).returncode)
+    except OSError as error:
+        sys.exit(f"memtier: cannot start {command[0]}: {error}")

@@ -1,0 +1,340 @@
+// The pipe to MemTier's resident: its socket where one runs, else a child of ours on stdio.
+//
+// Nothing here knows what a payload means. A call keeps its own deadline; a resident that does not
+// answer is ended and started anew, with pauses; a run that could not be delivered waits on the disk.
+// The twin of hooks/resident.py.
+
+import { execFile, spawn } from "node:child_process";
+import { createHash, randomUUID } from "node:crypto";
+import { mkdir, readdir, readFile, rename, unlink, writeFile } from "node:fs/promises";
+import { createConnection } from "node:net";
+import { homedir } from "node:os";
+import { join, resolve } from "node:path";
+
+const LONGEST_SOCKET_PATH = 103; // bytes, as memtier_plugin/home.py has it
+const CONNECT_MS = 1000;
+const PING_MS = 2000;
+const END_MS = 3000; // that what was written may still take to reach a child
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 60_000;
+const MOST_QUEUED = 1000; // of what waits on the disk, that are tried at once
+const MOST_KEPT = 100; // that wait in memory where the disk takes nothing
+const MOST_BYTES = 15 * 1024 * 1024; // of a request; the resident takes a little more
+const TEXTS = [1_000_000, 100_000, 10_000, 1_000, 100]; // characters left of each text, if it must
+const FAILURES = 3; // of what waits, after which the rest is not tried now
+// What a child needs to run; a key of an endpoint only where it is named.
+const PLAIN = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)$/;
+
+/** Where the resident of a home listens; the twin of `home.socket_path`. */
+export function socketPath(home, environment = process.env) {
+  const name = createHash("sha256").update(home).digest("hex").slice(0, 16) + ".sock";
+  const runtime = environment.XDG_RUNTIME_DIR;
+  const path = runtime ? join(runtime, "memtier", name) : join(home, "run", name);
+  if (Buffer.byteLength(path) <= LONGEST_SOCKET_PATH) return path;
+  const temporary = environment.TMPDIR || environment.TEMP || environment.TMP || "/tmp";
+  return join(temporary, `memtier-${process.geteuid()}`, name);
+}
+
+export class Bridge {
+  constructor({ command, home, environment = [], log }) {
+    this.command = command?.length ? command : ["memtier"];
+    this.home = homeOf(home || process.env.MEMTIER_HOME || "~/.memtier");
+    this.environment = new Set(environment);
+    this.log = log;
+    this.waiting = new Map();
+    this.link = null; // once something is at the other end
+    this.linking = null;
+    this.failures = 0;
+    this.restsUntil = 0;
+    this.why = "";
+    this.number = 0;
+    this.replaying = null;
+    this.kept = [];
+  }
+
+  /** Ask the resident, once more if it went away; rejects at the deadline, or when there is none. */
+  async call(method, params, deadlineMs) {
+    const until = Date.now() + deadlineMs;
+    try {
+      return await this.asked(method, params, until);
+    } catch (error) {
+      if (!(error instanceof Broken)) throw error;
+      return await this.asked(method, params, until);
+    }
+  }
+
+  async asked(method, params, until) {
+    const link = await within(this.linked(until), until - Date.now(), "MemTier's resident is not ready");
+    try {
+      const found = await this.sent(link, method, params, until);
+      this.failures = 0;
+      return found;
+    } catch (error) {
+      if (error instanceof Late) this.suspect(link);
+      throw error;
+    }
+  }
+
+  async sent(link, method, params, until) {
+    const id = `${process.pid}-${++this.number}`;
+    const answer = new Promise((done, failed) => this.waiting.set(id, { link, done, failed }));
+    link.write(`{"jsonrpc":"2.0","id":"${id}","method":"${method}","params":${fitting(params)}}\n`);
+    try {
+      return await within(answer, until - Date.now(), `MemTier did not answer ${method}`);
+    } finally {
+      this.waiting.delete(id);
+    }
+  }
+
+  /** Deliver what must not be lost: what the resident does not take now waits on the disk. */
+  async deliver(params, deadlineMs) {
+    try {
+      await this.call("hook", params, deadlineMs);
+    } catch (error) {
+      // An answer that refuses it would be the same tomorrow.
+      if (!error.refused) await this.keep(params);
+      throw error;
+    }
+    void this.replay(deadlineMs);
+  }
+
+  async keep(params) {
+    const folder = join(this.home, "queue");
+    const name = join(folder, `${Date.now()}-${randomUUID()}.json`);
+    try {
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+      await writeFile(`${name}.part`, fitting(params), { mode: 0o600, flush: true });
+      await rename(`${name}.part`, name);
+    } catch (error) {
+      await unlink(`${name}.part`).catch(() => {});
+      if (this.kept.push(params) > MOST_KEPT) this.kept.shift();
+      this.log.warn(`memtier: a run waits in memory only: ${error.message}`);
+    }
+  }
+
+  /** Deliver what waits, oldest first; a run that is stored already is stored once. */
+  replay(deadlineMs) {
+    this.replaying ??= this.replayed(deadlineMs)
+      .catch(() => {}) // they wait on
+      .finally(() => (this.replaying = null));
+    return this.replaying;
+  }
+
+  async replayed(deadlineMs) {
+    while (this.kept.length) {
+      await this.call("hook", this.kept[0], deadlineMs);
+      this.kept.shift();
+    }
+    const folder = join(this.home, "queue");
+    const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".json"));
+    let failed = 0;
+    for (const name of names.sort().slice(0, MOST_QUEUED)) {
+      const path = join(folder, name);
+      try {
+        await this.call("hook", JSON.parse(await readFile(path, "utf8")), deadlineMs);
+      } catch (error) {
+        if (error.code === "ENOENT") continue; // another process delivered it
+        if (!error.refused && !(error instanceof SyntaxError)) {
+          if (!error.answered || ++failed === FAILURES) return;
+          continue;
+        }
+        this.log.warn(`memtier: ${path} cannot be delivered and is set aside: ${error.message}`);
+        await rename(path, `${path}.refused`).catch(() => {});
+        continue;
+      }
+      await unlink(path).catch(() => {});
+    }
+  }
+
+  /** Let go of the resident; a child of ours finishes what it is at and ends. */
+  close() {
+    if (this.link?.suspected) void this.link.kill().catch(() => {});
+    else this.link?.end();
+    this.link = null;
+  }
+
+  linked(until = Date.now() + CONNECT_MS) {
+    if (this.link) return Promise.resolve(this.link);
+    this.linking ??= this.connect(until).finally(() => (this.linking = null));
+    return this.linking;
+  }
+
+  async connect(until) {
+    const found = await this.socket().catch(() => null);
+    if (found) return (this.link = found);
+    const rest = this.restsUntil - Date.now();
+    if (rest > Math.max(0, until - Date.now())) throw new Error(`${this.why}; it is started again in ${rest} ms`);
+    if (rest > 0) await new Promise((done) => setTimeout(done, rest));
+    return (this.link = await this.child());
+  }
+
+  socket() {
+    const path = socketPath(this.home);
+    return new Promise((done, failed) => {
+      const socket = createConnection(path);
+      const timer = setTimeout(() => socket.destroy(new Error("no connection")), CONNECT_MS);
+      socket.once("error", (error) => {
+        clearTimeout(timer);
+        failed(error);
+      });
+      socket.once("connect", () => {
+        clearTimeout(timer);
+        const link = {
+          write: (line) => socket.write(line),
+          end: () => socket.end(),
+          kill: async () => {
+            const pid = Number(await readFile(path.replace(/\.sock$/, ".lock"), "utf8").catch(() => ""));
+            if (pid && (await isResident(pid))) process.kill(pid, "SIGKILL");
+            socket.destroy();
+          },
+        };
+        this.attend(socket, link);
+        socket.on("error", () => this.lost(link, "the connection to MemTier broke"));
+        socket.on("close", () => this.lost(link, "MemTier's resident ended"));
+        socket.unref();
+        done(link);
+      });
+    });
+  }
+
+  child() {
+    return new Promise((done, failed) => {
+      const [program, ...first] = this.command;
+      const child = spawn(program, [...first, "--home", this.home, "serve"], {
+        stdio: ["pipe", "pipe", "pipe"],
+        detached: true, // Ctrl-C in a terminal is the host's, not ours
+        env: Object.fromEntries(
+          Object.entries(process.env).filter(([name]) => PLAIN.test(name) || this.environment.has(name)),
+        ),
+      });
+      let said = "";
+      const link = {
+        write: (line) => child.stdin.write(line),
+        end: () => {
+          child.stdin.end();
+          // What waits in a pipe that nobody reads would keep the host from ending.
+          setTimeout(() => child.stdin.destroy(), END_MS).unref();
+        },
+        kill: async () => child.kill("SIGKILL"),
+      };
+      child.on("error", (error) => {
+        this.failed(`cannot start ${program}: ${error.message}`);
+        this.lost(link, error.message);
+        failed(new Error(this.why));
+      });
+      child.stderr?.on("data", (data) => (said = (said + data).slice(-2000)));
+      child.stdin?.on("error", () => {});
+      child.on("exit", (code, signal) => {
+        if (!link.suspected && (this.link === link || code)) {
+          this.failed(`MemTier's resident ended (${signal ?? code}) ${said.trim()}`);
+        }
+        this.lost(link, "MemTier's resident ended");
+      });
+      child.once("spawn", () => {
+        this.attend(child.stdout, link);
+        for (const part of [child, child.stdin, child.stdout, child.stderr]) part.unref?.();
+        done(link);
+      });
+    });
+  }
+
+  attend(stream, link) {
+    let parts = []; // of a line that has not ended; joined once, or a long line takes for ever
+    stream.setEncoding("utf8");
+    stream.on("data", (data) => {
+      const lines = data.split("\n");
+      if (lines.length > 1) {
+        this.answered(parts.join("") + lines[0]);
+        for (const line of lines.slice(1, -1)) this.answered(line);
+        parts = [];
+      }
+      parts.push(lines.at(-1));
+    });
+    stream.on("error", () => this.lost(link, "the pipe to MemTier broke"));
+  }
+
+  answered(line) {
+    let answer;
+    try {
+      answer = JSON.parse(line);
+    } catch {
+      return; // not of the protocol
+    }
+    const waiting = this.waiting.get(answer.id);
+    if (!waiting) return;
+    if (!answer.error) return waiting.done(answer.result);
+    const error = new Error(answer.error.message);
+    error.answered = true;
+    error.refused = answer.error.code === -32602 || answer.error.data?.error === "MessageError";
+    waiting.failed(error);
+  }
+
+  /** A late answer may be a slow one: only who does not even answer a ping is ended. */
+  suspect(link) {
+    if (link.gone || link.suspected) return;
+    link.suspected = true;
+    this.sent(link, "ping", {}, Date.now() + PING_MS).then(
+      () => (link.suspected = false),
+      async () => {
+        if (link.gone) return;
+        this.failed("MemTier's resident hangs and is ended");
+        await link.kill().catch(() => {}); // before its socket is tried again
+        this.lost(link, "MemTier's resident hangs");
+      },
+    );
+  }
+
+  failed(why) {
+    const pause = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.failures++);
+    this.restsUntil = Date.now() + pause;
+    this.why = why;
+    this.log.warn(`memtier: ${why}`);
+  }
+
+  lost(link, why) {
+    link.gone = true;
+    if (this.link === link) this.link = null;
+    for (const waiting of this.waiting.values()) {
+      if (waiting.link === link) waiting.failed(new Broken(why));
+    }
+  }
+}
+
+class Broken extends Error {}
+
+class Late extends Error {}
+
+function homeOf(home) {
+  return resolve(home.replace(/^~(?=\/|$)/, homedir()));
+}
+
+function within(promise, ms, what) {
+  let timer;
+  const late = new Promise((_, failed) => {
+    timer = setTimeout(() => failed(new Late(`${what} within ${Math.max(0, ms)} ms`)), Math.max(0, ms));
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+/** Parameters as JSON that the resident takes: long texts are cut if it must be. */
+function fitting(params) {
+  let text = JSON.stringify(params);
+  for (const most of TEXTS) {
+    if (Buffer.byteLength(text) <= MOST_BYTES) break;
+    text = JSON.stringify(params, (_, part) =>
+      typeof part === "string" && part.length > most
+        ? `${part.slice(0, most)}\n[... ${part.length - most} characters left out]`
+        : part,
+    );
+  }
+  return text;
+}
+
+/** Whether a process is a `memtier serve`: a number may be of another one by now. */
+function isResident(pid) {
+  return new Promise((done) => {
+    execFile("ps", ["-ww", "-o", "args=", "-p", String(pid)], { timeout: 2000 }, (error, told) =>
+      done(!error && told.includes("memtier") && told.includes("serve")),
+    );
+  });
+}

@@ -1,0 +1,403 @@
+"""The pipe to MemTier's resident for a host in Python that has none of our dependencies.
+
+The twin of `openclaw/bridge.js`, of the standard library alone: the socket of the resident where
+one runs, else a child on stdio.  A call keeps its own deadline, a resident that hangs is ended and
+started anew with pauses, and a run that could not be delivered waits on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Any, Final
+
+from memtier_plugin.errors import MemTierError
+from memtier_plugin.home import private_folder, socket_path, write_private
+
+CONNECT_SECONDS: Final = 1.0
+PING_SECONDS: Final = 2.0
+FIRST_PAUSE: Final = 0.5  # seconds before a resident that failed is started again
+LONGEST_PAUSE: Final = 60.0
+MOST_QUEUED: Final = 1000  # of what waits on the disk, that are tried at once
+MOST_KEPT: Final = 100  # that wait in memory where the disk takes nothing
+MOST_BYTES: Final = 15 * 1024 * 1024  # of a request; the resident takes a little more
+_TEXTS: Final = (1_000_000, 100_000, 10_000, 1_000, 100)  # characters left of each text, if it must
+_FAILURES: Final = 3  # of what waits, after which the rest is not tried now
+_END_SECONDS: Final = 10.0  # that a child gets to finish what it is at
+# What a child needs to run; a key of an endpoint only where it is named.
+_PLAIN: Final = re.compile(
+    r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)\Z"
+)
+
+_log = logging.getLogger("memtier")
+
+
+class Unreachable(MemTierError):
+    """There is no resident that answers, for now."""
+
+
+class Broken(Unreachable):
+    """The resident went away before it answered."""
+
+
+class Failed(Unreachable):
+    """The resident answers that it cannot do this now."""
+
+
+class Refused(MemTierError):
+    """The resident does not take this request, however often it is asked."""
+
+
+class _Link:
+    """One connection: a thread writes what is asked, another one hands on the answers."""
+
+    def __init__(
+        self,
+        reader: IO[bytes],
+        writer: IO[bytes],
+        close: Callable[[], object],
+        kill: Callable[[], object],
+    ) -> None:
+        self.alive = True
+        self.suspected = False
+        self._close = close
+        self._kill = kill
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._waiting: dict[str, _Answer] = {}
+        for name, work, stream in (("read", self._read, reader), ("write", self._write, writer)):
+            threading.Thread(
+                target=work, args=(stream,), name=f"memtier-{name}", daemon=True
+            ).start()
+
+    def ask(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
+        """Send a request and return its answer.
+
+        Raises:
+            Refused, Failed, Broken, TimeoutError.
+        """
+        key, answer = uuid.uuid4().hex, _Answer()
+        head = json.dumps({"jsonrpc": "2.0", "id": key, "method": method})
+        line = f'{head[:-1]}, "params": {_fitting(params)}}}\n'.encode("ascii")
+        self._waiting[key] = answer
+        try:
+            if not self.alive:
+                raise Broken("the resident ended")
+            self._lines.put(line)
+            return answer.wait(seconds)
+        finally:
+            self._waiting.pop(key, None)
+
+    def end(self) -> None:
+        """Let go of the resident when all that was asked is sent."""
+        self._lines.put(None)
+
+    def kill(self) -> None:
+        """End the resident, whoever started it."""
+        self._kill()
+        self._broke()
+
+    def _write(self, writer: IO[bytes]) -> None:
+        with suppress(OSError, ValueError):
+            while (line := self._lines.get()) is not None:
+                writer.write(line)
+                writer.flush()
+        self._close()
+        with suppress(OSError, ValueError):
+            writer.close()
+
+    def _read(self, reader: IO[bytes]) -> None:
+        with suppress(OSError, ValueError), reader:
+            for line in reader:
+                with suppress(ValueError, KeyError, TypeError):
+                    told = json.loads(line)
+                    self._waiting[str(told["id"])].give(told)
+        self._broke()
+
+    def _broke(self) -> None:
+        self.alive = False
+        self._lines.put(None)
+        for answer in list(self._waiting.values()):
+            answer.give(None)
+
+
+class _Answer:
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._told: Mapping[str, Any] | None = None
+
+    def give(self, told: Mapping[str, Any] | None) -> None:
+        self._told = told
+        self._event.set()
+
+    def wait(self, seconds: float) -> Any:
+        if not self._event.wait(max(0.0, seconds)):
+            raise TimeoutError(f"no answer within {seconds:.1f} s")
+        if self._told is None:
+            raise Broken("the resident ended before it answered")
+        error = self._told.get("error")
+        if error is None:
+            return self._told.get("result")
+        what = error.get("data", {}).get("error") if isinstance(error.get("data"), dict) else None
+        if error.get("code") == -32602 or what == "MessageError":
+            raise Refused(str(error.get("message")))
+        raise Failed(str(error.get("message")))
+
+
+class Resident:
+    """Talks to the resident of one home, whoever started it; safe to share between threads."""
+
+    def __init__(
+        self, command: Sequence[str], home: str | Path, environment: Sequence[str] = ()
+    ) -> None:
+        self.home = Path(os.path.abspath(Path(home).expanduser()))
+        self._command = [*command]
+        self._environment = frozenset(environment)
+        self._lock = threading.Lock()
+        self._replay = threading.Lock()
+        self._link: _Link | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._failures = 0
+        self._rests_until = 0.0
+        self._why = ""
+        self._kept: deque[Mapping[str, Any]] = deque(maxlen=MOST_KEPT)
+
+    def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
+        """Ask the resident, which is started if there is none; once more if it went away.
+
+        Raises:
+            Refused: it will never take this.
+            Unreachable: no answer in time, or no resident; the message says why.
+        """
+        until = time.monotonic() + seconds
+        try:
+            return self._asked(method, params, until)
+        except Broken:
+            return self._asked(method, params, until)
+
+    def _asked(self, method: str, params: Mapping[str, Any], until: float) -> Any:
+        link = self._linked(until)
+        try:
+            found = link.ask(method, params, until - time.monotonic())
+        except TimeoutError as error:
+            if not link.suspected:
+                link.suspected = True
+                threading.Thread(target=self._suspect, args=(link,), daemon=True).start()
+            raise Unreachable(f"{method}: {error}") from error
+        self._failures = 0
+        return found
+
+    def deliver(self, params: Mapping[str, Any], seconds: float) -> bool:
+        """Hand a hook's payload over; what cannot be now is kept on the disk for later.
+
+        Returns whether it was delivered.
+        """
+        try:
+            self.call("hook", params, seconds)
+        except Refused as error:
+            _log.warning("memtier: %s was refused: %s", params.get("name"), error)
+            return True
+        except MemTierError as error:
+            self._keep(params)
+            _log.warning("memtier: %s is not stored yet: %s", params.get("name"), error)
+            return False
+        self.replay(seconds)
+        return True
+
+    def replay(self, seconds: float) -> int:
+        """Deliver what waits, oldest first; return how many were taken."""
+        if not self._replay.acquire(blocking=False):
+            return 0
+        taken = failed = 0
+        try:
+            while self._kept:
+                self.call("hook", self._kept[0], seconds)
+                self._kept.popleft()
+                taken += 1
+            for path in self._queued():
+                try:
+                    taken += self._delivered(path, seconds)
+                except Failed:
+                    failed += 1
+                    if failed == _FAILURES:
+                        break
+        except (Unreachable, Refused):
+            pass  # they wait on
+        finally:
+            self._replay.release()
+        return taken
+
+    def close(self) -> None:
+        """Let go of the resident; a child of ours finishes what it is at and ends."""
+        with self._lock:
+            link, self._link = self._link, None
+            child, self._child = self._child, None
+        if link:
+            link.end()
+        if child:
+            try:
+                child.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                if link and link.suspected:
+                    link.kill()
+
+    # -- what waits on the disk ------------------------------------------------------------------
+
+    def _keep(self, params: Mapping[str, Any]) -> None:
+        try:
+            folder = private_folder(self.home, "queue")
+            name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.json"
+            write_private(folder / name, _fitting(params))
+        except (OSError, MemTierError) as error:  # a full disk, above all
+            self._kept.append(params)
+            _log.warning("memtier: it waits in memory only: %s", error)
+
+    def _queued(self) -> Iterator[Path]:
+        with suppress(OSError):
+            yield from sorted((self.home / "queue").glob("*.json"))[:MOST_QUEUED]
+
+    def _delivered(self, path: Path, seconds: float) -> bool:
+        try:
+            self.call("hook", json.loads(path.read_text("utf-8")), seconds)
+        except FileNotFoundError:
+            return False  # another process delivered it
+        except (Refused, ValueError) as error:
+            _log.warning("memtier: %s cannot be delivered and is set aside: %s", path, error)
+            with suppress(OSError):
+                path.rename(path.with_suffix(".json.refused"))
+            return False
+        except OSError as error:
+            raise Failed(f"{path} cannot be read: {error}") from error
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        return True
+
+    # -- the connection --------------------------------------------------------------------------
+
+    def _linked(self, until: float) -> _Link:
+        if not self._lock.acquire(timeout=max(0.0, until - time.monotonic())):
+            raise Unreachable("the resident is still being started")
+        try:
+            if self._link is None or not self._link.alive:
+                self._link = self._by_socket() or self._by_child(until)
+            return self._link
+        finally:
+            self._lock.release()
+
+    def _by_socket(self) -> _Link | None:
+        path = socket_path(self.home)
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(CONNECT_SECONDS)
+            connection.connect(str(path))
+            connection.settimeout(None)
+        except OSError:
+            connection.close()
+            return None
+
+        def kill() -> None:
+            with suppress(OSError, ValueError):
+                pid = int(path.with_suffix(".lock").read_text("ascii"))
+                if _is_resident(pid):
+                    os.kill(pid, signal.SIGKILL)
+            close()
+
+        def close() -> None:
+            with suppress(OSError):  # not close(): a thread may be reading
+                connection.shutdown(socket.SHUT_RDWR)
+
+        reader, writer = connection.makefile("rb"), connection.makefile("wb")
+        connection.close()  # when both of them are closed
+        return _Link(reader, writer, close, kill)
+
+    def _by_child(self, until: float) -> _Link:
+        rest = self._rests_until - time.monotonic()
+        if rest > max(0.0, until - time.monotonic()):
+            raise Unreachable(f"{self._why}; it is started again in {rest:.1f} s")
+        time.sleep(max(0.0, rest))
+        keep = {n: v for n, v in os.environ.items() if _PLAIN.match(n) or n in self._environment}
+        try:
+            child = subprocess.Popen(
+                [*self._command, "--home", str(self.home), "serve"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=keep,
+                start_new_session=True,  # Ctrl-C in a terminal is the host's, not ours
+            )
+        except OSError as error:
+            self._failed(f"cannot start {self._command[0]}: {error}")
+            raise Unreachable(self._why) from error
+        assert child.stdin is not None
+        assert child.stdout is not None
+        self._child = child
+
+        def close() -> None:
+            with suppress(OSError):
+                child.stdin.close()  # type: ignore[union-attr]
+
+        def watch() -> None:
+            if (code := child.wait()) and self._child is child:
+                self._failed(f"the resident ended with {code}")
+
+        threading.Thread(target=watch, name="memtier-child", daemon=True).start()
+        return _Link(child.stdout, child.stdin, close, child.kill)
+
+    def _suspect(self, link: _Link) -> None:
+        """End a resident that does not even answer a ping; a slow one may go on."""
+        try:
+            link.ask("ping", {}, PING_SECONDS)
+            link.suspected = False
+        except (MemTierError, TimeoutError):
+            if link.alive:
+                self._child = None
+                self._failed("the resident hangs")
+                link.kill()
+
+    def _failed(self, why: str) -> None:
+        self._why = why
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**self._failures)
+        self._failures += 1
+        self._rests_until = time.monotonic() + pause
+
+
+def _is_resident(pid: int) -> bool:
+    """Tell whether a process is a `memtier serve`: a number may be of another one by now."""
+    with suppress(OSError, subprocess.SubprocessError):
+        told = subprocess.run(
+            ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, check=True, timeout=2
+        ).stdout
+        return b"memtier" in told and b"serve" in told
+    return False
+
+
+def _fitting(params: Mapping[str, Any]) -> str:
+    """Return parameters as JSON that the resident takes: long texts are cut if it must be."""
+    text = json.dumps(params, default=str)
+    for most in _TEXTS:
+        if len(text) <= MOST_BYTES:
+            break
+        text = json.dumps(_cut(params, most), default=str)
+    return text
+
+
+def _cut(value: Any, most: int) -> Any:
+    if isinstance(value, str) and len(value) > most:
+        return f"{value[:most]}\n[... {len(value) - most} characters left out]"
+    if isinstance(value, Mapping):
+        return {key: _cut(part, most) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut(part, most) for part in value]
+    return value

@@ -1,0 +1,145 @@
+"""The memory tools that a model can call, the same in every host: each answers with a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from memtier_plugin.errors import MemTierError, NotFound
+from memtier_plugin.host_records import RunContext
+from memtier_plugin.memory import REMEMBERED, MemTier
+from memtier_plugin.opened import open_memories
+from memtier_plugin.records import Entry, Fact, to_iso
+
+MOST_LINES: Final = 50
+_BUDGET: Final = 2000  # tokens of what a search returns
+_SHOWN: Final = 1000  # recalls whose lines a model may still mean by the end of an id
+
+
+def call(name: str, arguments: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+    """Call a memory tool for the agent of a context; what goes wrong is told in the text.
+
+    Returns ``text`` for the model, ``ok``, and ``ids`` of what the text shows.
+    """
+    tool = TOOLS.get(name)
+    if tool is None:
+        return _told(f"There is no tool {name!r}; there are {', '.join(TOOLS)}.", ok=False)
+    try:
+        with open_memories.use(context) as memory:
+            return tool(memory, arguments, context)
+    except MemTierError as error:
+        return _told(f"{name} failed: {error}", ok=False)
+    except (KeyError, TypeError, ValueError) as error:
+        return _told(f"{name}: wrong or missing argument ({error})", ok=False)
+
+
+def _told(text: str, *, ok: bool = True, ids: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"text": text, "ok": ok, "ids": list(ids)}
+
+
+def _search(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+    limit = max(1, min(MOST_LINES, int(given.get("limit") or 10)))
+    found = memory.recall(
+        str(given["query"]),
+        session_id=context.session_id,
+        sender=context.sender,
+        k=limit,
+        token_budget=_BUDGET,
+    )
+    if not found.injected:
+        why = f" ({found.label})" if found.label != "empty" else ""
+        return _told(f"Nothing in memory matches{why}.")
+    return _told(found.text, ids=tuple(hit.id for hit in found.injected))
+
+
+def _get(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+    """Show an entry or a fact whole; an id may be its last characters, as a block shows them."""
+    wanted = str(given["id"]).strip()
+    item = _item(memory, wanted, context.sender)
+    if isinstance(item, Fact):
+        sources = ", ".join(f"{s.agent}/{s.session}" for s in item.sources)
+        since = f" since {to_iso(item.valid_from)[:10]}" if item.valid_from else ""
+        return _told(f"fact{since}: {item.text}\nfrom {sources}", ids=(item.id,))
+    who = item.speaker or item.role
+    return _told(f"{to_iso(item.observed_at)} {who}: {item.content}", ids=(item.id,))
+
+
+def _store(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+    session = context.session_id or REMEMBERED
+    if context.parent:  # a sub-agent's findings are its own: it makes no facts for the project
+        said = [{"role": "assistant", "content": str(given["text"])}]
+        kept = memory.record(
+            said, session_id=session, sender=context.sender, parent=context.parent
+        )  # fmt: skip
+        ids = tuple(entry.id for entry in kept)
+        return _told("Kept among this sub-agent's own lines; the project's facts are for"
+                     " the agent that called it.", ids=ids)  # fmt: skip
+    fact = memory.remember(str(given["text"]), session_id=session, sender=context.sender)
+    return _told(f"Kept as {fact.id}: {fact.text}", ids=(fact.id,))
+
+
+def _forget(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+    ids = given["ids"]
+    if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids) or not ids:
+        raise ValueError("ids is a list of ids")
+    whole = [_item(memory, one, context.sender).id for one in ids]
+    gone = memory.forget(ids=whole)
+    return _told(f"Forgotten: {len(gone.ids)} lines, {len(gone.facts)} facts.", ids=gone.ids)
+
+
+def _status(memory: MemTier, _given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+    """Return a line for a person in a chat: when it last stored and recalled, what is degraded."""
+    report = memory.status()
+    hooks = report["hooks"].get(context.agent_id, {})
+
+    def last(hook: str) -> str:
+        when = hooks.get(hook, {}).get("last_ok")
+        return str(when)[:16].replace("T", " ") if when else "never"
+
+    parts = [
+        f"MemTier, project {report['project']}: {report['entries']} lines, {report['facts']} facts",
+        f"stored {last('agent_end')}, recalled {last('before_prompt_build')} (UTC)",
+        *report["degraded"],
+        *report["warnings"],
+    ]
+    return _told("; ".join(parts) + ".")
+
+
+def _item(memory: MemTier, wanted: str, sender: str | None) -> Entry | Fact:
+    """Return what an id means, whole or its last characters as a block shows them.
+
+    Raises:
+        NotFound: no entry or fact that this agent and sender may see.
+    """
+    memory.catch_up(full=False)  # the recall that showed it may be of this very moment
+    store = memory.store
+    with store.reading() as reader:
+        recalls = (
+            e for e in reader.events_of_kind("recall", _SHOWN) if e.agent_id == memory.agent_id
+        )
+        shown = {hit["item"] for e in recalls for hit in e.data["injected"]}
+        found = [item for item in shown if item.endswith(wanted)] if wanted else []
+        rows = reader.rows_of([*found, wanted]).values()
+        items = [one.item for one in reader.stored([*rows]).values() if not one.state.forgotten]
+    read_all = memory.settings.agents.get(memory.agent_id)
+    if read_all is None or not read_all.read_all:
+        items = [item for item in items if _visible(item, memory.agent_id, sender)]
+    if len(items) != 1:
+        many = f"{len(items)} lines have an id that ends in" if items else "there is no line"
+        raise NotFound(f"{many} {wanted!r}; memory_search shows the ids")
+    return items[0]
+
+
+def _visible(item: Entry | Fact, agent: str, sender: str | None) -> bool:
+    if isinstance(item, Fact):
+        return item.private_to in (None, (agent, sender or ""))
+    return item.agent_id == agent and (item.sender or "") == (sender or "") and item.retrievable
+
+
+TOOLS: Final[Mapping[str, Callable[[MemTier, Mapping[str, Any], RunContext], dict[str, Any]]]] = {
+    "memory_search": _search,
+    "memory_get": _get,
+    "memory_store": _store,
+    "memory_forget": _forget,
+    "memory_status": _status,  # of the command in a chat; no model is told of it
+}

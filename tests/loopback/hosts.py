@@ -1,0 +1,84 @@
+"""The loopback model that the real hosts talk to: what it answers stands in the user's own words.
+
+A message may say RUN-OK or RUN-FAIL (a shell command that ends with 0 or 3), RUN: and a command,
+STORE: and a text (by the host's memory tool), DELEGATE. What is said in the end is scripted.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from memtier_plugin.canary_model import CanaryModel, Reply
+from memtier_plugin.packing import clean
+
+SHELLS = ("exec", "terminal")
+INTERNAL = "BEGIN_OPENCLAW_INTERNAL"  # OpenClaw's own message after the user's
+
+
+class LoopbackModel(CanaryModel):
+    """A model with a script: one tool round a message, then the answer."""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(self._answer, port)
+        self.says = "Noted."
+        self._faults: deque[int] = deque()
+        self._mutex = threading.Lock()
+
+    def fail(self, times: int, status: int = 500) -> None:
+        """Answer the next requests with an error."""
+        with self._mutex:
+            self._faults.extend([status] * times)
+
+    def asked(self) -> list[str]:
+        """Return the user's side of each request: their messages, injected lines and all."""
+        return [
+            "\n".join(text(m) for m in request["messages"] if m["role"] == "user")
+            for request in self.requests
+        ]
+
+    def instructed(self) -> list[str]:
+        """Return the system's side of each request."""
+        return [
+            "\n".join(text(m) for m in request["messages"] if m["role"] in ("system", "developer"))
+            for request in self.requests
+        ]
+
+    def _answer(self, request: Mapping[str, Any]) -> Reply:
+        with self._mutex:
+            if self._faults:
+                return Reply(status=self._faults.popleft())
+        messages = request["messages"]
+        tools = [tool["function"]["name"] for tool in request.get("tools", ())]
+        users = [
+            place
+            for place, message in enumerate(messages)
+            if message["role"] == "user" and INTERNAL not in text(message)
+        ]
+        said = clean(text(messages[users[-1]])) if users else ""  # not what was recalled
+        rounds = sum(message["role"] == "tool" for message in messages[users[-1] :]) if users else 0
+        call = _call(said, tools) if not rounds else None
+        return Reply(tool=call) if call else Reply(text=self.says)
+
+
+def text(message: Mapping[str, Any]) -> str:
+    """Return what a message says, in parts or whole."""
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(p.get("text", "") for p in content)
+
+
+def _call(said: str, tools: list[str]) -> tuple[str, dict[str, Any]] | None:
+    shell = next((name for name in SHELLS if name in tools), None)
+    command = {"RUN-OK": "echo fine", "RUN-FAIL": "sh -c 'exit 3'"}
+    for word, line in command.items():
+        if word in said and shell:
+            return shell, {"command": line}
+    if (found := re.search(r"RUN: (.+?) :END", said)) and shell:
+        return shell, {"command": found[1]}
+    store = next((name for name in tools if name in ("memory_store", "memtier_store")), None)
+    if (found := re.search(r"STORE: (.+?) :END", said)) and store:
+        return store, {"text": found[1]}
+    return None

@@ -1,0 +1,90 @@
+"""The real hosts for the tests of this folder, and what is needed to go on after a stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loopback.hosts import LoopbackModel
+from tests.runtimes.hosts import RUNTIMES, Ground, Hermes, OpenClaw
+
+DONE = os.environ.get("MEMTIER_TEST_DONE")  # a file of what passed, to go on after a stop
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything here, and leave out what a run before this one has done."""
+    done = set(Path(DONE).read_text().splitlines()) if DONE and Path(DONE).exists() else set()
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.runtime)
+            if item.nodeid in done:
+                item.add_marker(pytest.mark.skip(reason="done before"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Keep what passed."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if DONE and report.when == "call" and report.passed:
+        with Path(DONE).open("a") as file:
+            file.write(f"{item.nodeid}\n")
+
+
+_days: list[tuple[str, str, int, int, int | None]] = []
+
+
+@pytest.fixture
+def told(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Return what notes a bad day's outcome for the table at the end."""
+    name = request.node.name.removeprefix("test_")
+
+    def note(host: str, *, expected: int, found: int, ms: int | None) -> None:
+        _days.append((name.replace("_", " "), host, expected, found, ms))
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the table: its turn completed, or the test would have ended before."""
+    for name, host, expected, found, ms in _days:
+        hook = "" if ms is None else f", slowest recall {ms} ms"
+        terminalreporter.write_line(
+            f"{name} ({host}): turn completed, {found} of {expected} runs found{hook}"
+        )
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Iterator[Ground]:
+    """Return a folder with a home and a model; no resident of it outlives the test."""
+    with LoopbackModel() as model:
+        made = Ground(tmp_path, model)
+        yield made
+    if pid := made.resident():
+        told = subprocess.run(
+            ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, check=False
+        )
+        if str(tmp_path).encode() in told.stdout:
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def openclaw(ground: Ground) -> OpenClaw:
+    """Return OpenClaw, set up as `memtier install` does."""
+    if not (RUNTIMES / "openclaw" / "node_modules" / ".bin" / "openclaw").exists():
+        pytest.skip(f"OpenClaw is not in {RUNTIMES}; `make test-runtimes` puts it there")
+    return OpenClaw(ground)
+
+
+@pytest.fixture
+def hermes(ground: Ground) -> Hermes:
+    """Return Hermes, set up as `memtier install` does."""
+    if not (RUNTIMES / "hermes" / "venv" / "bin" / "hermes").exists():
+        pytest.skip(f"Hermes is not in {RUNTIMES}; `make test-runtimes` puts it there")
+    return Hermes(ground)

@@ -1,0 +1,286 @@
+"""The real hosts, each in a throw-away folder, with a model on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtier_plugin import installing
+from memtier_plugin.home import socket_path
+from memtier_plugin.memory import MemTier
+from memtier_plugin.records import Entry
+from tests.loopback.hosts import LoopbackModel
+
+# Where `make test-runtimes` puts the hosts; read now, as tests see none of MemTier's variables.
+RUNTIMES = Path(os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes").expanduser()
+PROJECT = "shared"
+TURN = 240.0  # seconds that a turn may take
+READY_LINE = re.compile(r"\[gateway\](?!.*broker).*\bready\b")
+READY = 180.0  # seconds that a Gateway may take to start
+
+
+def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait for something that a host brings about."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.1)
+
+
+@dataclass
+class Ground:
+    """One test's folder, home and model; the hosts on it share them."""
+
+    top: Path
+    model: LoopbackModel
+    command: list[str] = field(
+        default_factory=lambda: [str(Path(sys.executable).parent / "memtier")]
+    )
+
+    runtime_folder: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        (self.top / "user").mkdir()
+        self.runtime_folder = self.top
+
+    @property
+    def home(self) -> Path:
+        """MemTier's home."""
+        return self.top / "memtier"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What every process gets: no folder of the user's, no key."""
+        known = ("PATH", "LANG", "TERM", "TMPDIR")
+        kept = {name: os.environ[name] for name in known if name in os.environ}
+        user = str(self.top / "user")
+        return {**kept, "HOME": user, "XDG_RUNTIME_DIR": str(self.runtime_folder), "NO_COLOR": "1"}
+
+    def memory(self, agent: str) -> MemTier:
+        """Open the memory of an agent."""
+        return MemTier.open(self.home, PROJECT, agent)
+
+    def plant(self, agent: str, text: str) -> Entry:
+        """Record what a user said to an agent in an earlier session."""
+        with self.memory(agent) as memory:
+            [entry] = memory.record([{"role": "user", "content": text}], session_id="earlier")
+        return entry
+
+    def entries(self, agent: str, session: str = "earlier") -> list[Entry]:
+        """Return what an agent's ledger holds but for the planted session."""
+        with self.memory(agent) as memory:
+            return [e for e in memory.entries(agent=agent) if e.session_id != session]
+
+    def said(self, agent: str) -> list[str]:
+        """Return what users said to an agent."""
+        return [entry.content for entry in self.entries(agent) if entry.role == "user"]
+
+    def weight(self, agent: str, entry: Entry) -> float:
+        """Return the present weight of an entry."""
+        with self.memory(agent) as memory:
+            [found] = [e for e in memory.entries(agent=agent) if e.id == entry.id]
+        return found.cognitive_weight
+
+    def status(self, agent: str = "openclaw.main") -> dict[str, Any]:
+        """Return what `memtier status` says."""
+        with self.memory(agent) as memory:
+            return memory.status()
+
+    def resident(self) -> int | None:
+        """Return the process of the resident, if one listens."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_RUNTIME_DIR", str(self.runtime_folder))
+            lock = socket_path(self.home).with_suffix(".lock")
+        with suppress(OSError, ValueError):
+            pid = int(lock.read_text())
+            os.kill(pid, 0)
+            return pid
+        return None
+
+    def queued(self) -> list[Path]:
+        """Return what waits to be delivered."""
+        return sorted((self.home / "queue").glob("*.json"))
+
+
+@contextmanager
+def environment(ground: Ground, more: Mapping[str, str]) -> Iterator[None]:
+    """Let `installing` see a host's environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in more.items():
+            patch.setenv(name, value)
+        patch.setenv("XDG_RUNTIME_DIR", str(ground.top))
+        patch.setattr(installing, "command", lambda: ground.command)
+        yield
+
+
+class OpenClaw:
+    """The real OpenClaw."""
+
+    agent = "openclaw.main"
+
+    def __init__(self, ground: Ground, name: str = "openclaw") -> None:
+        self.ground = ground
+        self.top = ground.top / name
+        (self.top / "work").mkdir(parents=True)
+        self.log = self.top / "openclaw.log"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.config = self.top / "openclaw.json"
+        self.config.write_text(json.dumps(self._configuration(port)))
+        self.install()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes get."""
+        bins = RUNTIMES / "openclaw" / "node_modules" / ".bin"
+        base = self.ground.environment
+        return {
+            **base,
+            "PATH": f"{bins}:{base['PATH']}",
+            "OPENCLAW_STATE_DIR": str(self.top / "state"),
+            "OPENCLAW_CONFIG_PATH": str(self.config),
+        }
+
+    def install(self) -> None:
+        """Do what `memtier install openclaw` does."""
+        with environment(self.ground, self.environment):
+            installing.install("openclaw", self.ground.home, PROJECT)
+
+    def configure(self, **config: Any) -> None:
+        """Change MemTier's own part of the configuration."""
+        known = json.loads(self.config.read_text())
+        known["plugins"]["entries"]["memtier"]["config"].update(config)
+        self.config.write_text(json.dumps(known))
+
+    def say(
+        self, text: str, *, key: str | None = None, gateway: bool = False, fails: bool = False
+    ) -> str:
+        """Have one turn and return what the host printed; one that fails is to be expected."""
+        arguments = [] if gateway else ["--local"]
+        arguments += ["--session-key", key] if key else []
+        done = subprocess.run(
+            ["openclaw", "agent", *arguments, "--agent", "main", "--message", text, "--json"],
+            env=self.environment, cwd=self.top / "work", stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TURN, check=False,
+        )  # fmt: skip
+        assert bool(done.returncode) == fails, done.stdout[-3000:]
+        return done.stdout
+
+    @contextmanager
+    def gateway(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run the Gateway for a while."""
+        out = (self.top / "gateway.out").open("ab")
+        process = subprocess.Popen(
+            ["openclaw", "gateway", "run"], env=self.environment, cwd=self.top / "work",
+            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            said = self.top / "gateway.out"
+            until(lambda: READY_LINE.search(said.read_text("utf-8")), READY)
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            out.close()
+
+    def hook_ms(self) -> list[int]:
+        """Return what the recalls added to their turns, as the host's log has it."""
+        text = self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+        return [int(ms) for ms in re.findall(r"before_prompt_build took (\d+) ms", text)]
+
+    def _configuration(self, port: int) -> dict[str, Any]:
+        free = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
+        model = {
+            "id": "m", "name": "m", "reasoning": False, "input": ["text"], "cost": free,
+            "contextWindow": 128_000, "maxTokens": 4096,
+        }  # fmt: skip
+        provider = {
+            "baseUrl": self.ground.model.base_url, "apiKey": "none", "api": "openai-completions",
+            "models": [model],
+        }  # fmt: skip
+        return {
+            "gateway": {
+                "mode": "local", "bind": "loopback", "port": port,
+                "auth": {"mode": "token", "token": "test"},
+            },
+            "logging": {"file": str(self.log), "level": "debug"},
+            "models": {"mode": "replace", "providers": {"loopback": provider}},
+            "agents": {
+                "defaults": {
+                    "workspace": str(self.top / "work"),
+                    "skipBootstrap": True,
+                    "model": {"primary": "loopback/m"},
+                }
+            },
+            "tools": {"toolSearch": False},
+            "plugins": {"allow": []},
+        }  # fmt: skip
+
+
+class Hermes:
+    """The real Hermes Agent."""
+
+    agent = "hermes.default"
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.top = ground.top / "hermes"
+        (self.top / "work").mkdir(parents=True)
+        model = {
+            "default": "m", "provider": "custom", "base_url": ground.model.base_url,
+            "api_key": "none", "context_length": 131_072,
+        }  # fmt: skip
+        config = {"model": model, "memory": {"nudge_interval": 0}}
+        (self.top / "config.yaml").write_text(json.dumps(config))
+        self.install()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes get."""
+        return {**self.ground.environment, "HERMES_HOME": str(self.top)}
+
+    def install(self) -> None:
+        """Do what `memtier install hermes` does."""
+        with environment(self.ground, self.environment):
+            installing.install("hermes", self.ground.home, PROJECT)
+
+    def configure(self, **config: Any) -> None:
+        """Change the provider's configuration."""
+        path = self.top / "memtier.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+
+    def hook_ms(self) -> list[int]:
+        """Return what the recalls added to their turns, as the host's log has it."""
+        log = self.top / "logs" / "agent.log"
+        text = log.read_text("utf-8", "replace") if log.exists() else ""
+        return [int(ms) for ms in re.findall(r"prefetch took (\d+) ms", text)]
+
+    def say(self, text: str, *, chat: bool = False, resume: str | None = None) -> str:
+        """Have one turn and return what the host printed; a turn that fails fails the test."""
+        arguments = ["chat", "-q", text, "-Q", "--yolo"] if chat else ["-z", text]
+        arguments += ["--resume", resume] if resume else []
+        done = subprocess.run(
+            [RUNTIMES / "hermes" / "venv" / "bin" / "hermes", *arguments],
+            env=self.environment, cwd=self.top / "work", stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TURN, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-3000:]
+        return done.stdout

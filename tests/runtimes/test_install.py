@@ -1,0 +1,144 @@
+"""`memtier install` against the real hosts: it proves itself, and taking it back leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtier_plugin.memory import MemTier
+from tests.runtimes.hosts import RUNTIMES, Ground, Hermes, OpenClaw
+
+Host = OpenClaw | Hermes
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=["openclaw", "hermes"])
+def host(request: pytest.FixtureRequest) -> Host:
+    """Return each of the hosts."""
+    found: Host = request.getfixturevalue(request.param)
+    return found
+
+
+def memtier(ground: Ground, host: Host, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Run `memtier` as the user of a host does; return its exit code and document."""
+    path = f"{RUNTIMES}/openclaw/node_modules/.bin:{RUNTIMES}/hermes/venv/bin"
+    environment = host.environment
+    environment["PATH"] = f"{path}:{environment['PATH']}"
+    done = subprocess.run(
+        [*ground.command, "--home", str(ground.home), *arguments, "--json"],
+        env=environment, capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def files(top: Path) -> dict[str, bytes]:
+    """Return every file of a host's folder, with the folders there are."""
+    return {str(p.relative_to(top)): p.read_bytes() if p.is_file() else b"" for p in top.rglob("*")}
+
+
+def test_install_proves_itself_and_leaves_nothing(ground: Ground, host: Host) -> None:
+    """The canary's line goes through the host's own hooks; after --uninstall all is as it was.
+
+    Nothing is left out of the comparison: the host that proves it runs on a throw-away state.
+    """
+    name = type(host).__name__.lower()
+    memtier(ground, host, "install", name, "--uninstall")
+    before = files(host.top)
+    code, document = memtier(ground, host, "install", name)
+    assert (code, document["canary"]["ok"]) == (0, True), document["canary"]
+    assert files(host.top) != before
+    assert memtier(ground, host, "doctor")[0] == 0
+    memtier(ground, host, "install", name, "--uninstall")
+    assert files(host.top) == before
+
+
+def test_a_blocked_hook_is_found_out(ground: Ground, openclaw: OpenClaw) -> None:
+    """Without the permission OpenClaw drops the hooks without a word; doctor has one."""
+    text = openclaw.config.read_text()
+    openclaw.config.write_text(text.replace('"allowConversationAccess": true', '"timeoutMs": 9000'))
+    ground.plant(openclaw.agent, "My bag is in the blue locker.")
+    openclaw.say("Where is my bag?")
+    assert not any("blue locker" in asked for asked in ground.model.asked())
+    code, document = memtier(ground, openclaw, "doctor")
+    assert code == 1
+    assert any("allowConversationAccess" in one["what"] for one in document["findings"])
+    memtier(ground, openclaw, "install", "openclaw", "--no-canary", "--project", "shared")
+    openclaw.say("Where is my bag?")
+    assert any("blue locker" in asked for asked in ground.model.asked())
+
+
+def test_hermes_commands(ground: Ground, hermes: Hermes) -> None:
+    """`hermes memtier status` and `search` are MemTier's own, for the project of the host."""
+    ground.plant(hermes.agent, "My bag is in the blue locker.")
+    for words, expected in (
+        (["status"], "shared"),
+        (["search", "where", "is", "my", "bag"], "blue locker"),
+    ):
+        done = subprocess.run(
+            [RUNTIMES / "hermes" / "venv" / "bin" / "hermes", "memtier", *words],
+            env=hermes.environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert expected in done.stdout, done.stdout + done.stderr
+
+
+CHAT = """
+from hermes_cli.plugins import get_plugin_command_handler
+from plugins.memory import load_memory_provider
+
+provider = load_memory_provider("memtier")
+provider.initialize("chat", platform="cli")
+print(get_plugin_command_handler("memtier")(""))
+provider.shutdown()
+"""
+
+
+def test_hermes_line_in_the_chat(ground: Ground, hermes: Hermes) -> None:
+    """`/memtier` in a chat of Hermes is answered with one line on how the memory does."""
+    ground.plant(hermes.agent, "My bag is in the blue locker.")
+    done = subprocess.run(
+        [RUNTIMES / "hermes" / "venv" / "bin" / "python", "-c", CHAT], env=hermes.environment,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert "MemTier, project shared: 1 lines, 0 facts" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_repository_as_a_drop_in(ground: Ground, hermes: Hermes) -> None:
+    """This folder itself, put among Hermes' plugins, is its memory: one command selects it."""
+    memtier(ground, hermes, "install", "hermes", "--uninstall")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        copy = hermes.top / "plugins" / "memtier" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / name).read_bytes())
+    environment = {**hermes.environment, "MEMTIER_HOME": str(ground.home)}
+    environment["PATH"] = f"{Path(ground.command[0]).parent}:{environment['PATH']}"
+    line = "My bag is in the blue locker."
+    with MemTier.open(ground.home, "default", hermes.agent) as memory:
+        memory.record([{"role": "user", "content": line}], session_id="earlier")
+    for words in (["memory", "setup", "memtier"], ["-z", "Where is my bag?"]):
+        done = subprocess.run(
+            [RUNTIMES / "hermes" / "venv" / "bin" / "hermes", *words], cwd=hermes.top / "work",
+            env=environment, capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert any(line in asked for asked in ground.model.asked())
+    with MemTier.open(ground.home, "default", hermes.agent) as memory:
+        said = [entry.content for entry in memory.entries() if entry.role == "user"]
+    assert said == [line, "Where is my bag?"]
+
+
+def test_openclaw_commands(ground: Ground, openclaw: OpenClaw) -> None:
+    """`openclaw memtier search` is MemTier's own, for the agent of the host."""
+    ground.plant(openclaw.agent, "My bag is in the blue locker.")
+    done = subprocess.run(
+        ["openclaw", "memtier", "search", "where", "is", "my", "bag"],
+        env=openclaw.environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert "blue locker" in done.stdout, done.stdout + done.stderr

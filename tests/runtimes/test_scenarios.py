@@ -1,0 +1,123 @@
+"""Five headless scenarios of the real hosts: a turn recalls, stores, and learns from its tools."""
+
+from __future__ import annotations
+
+from memtier_plugin.packing import FENCE
+from memtier_plugin.records import Entry
+from tests.runtimes.hosts import Ground, Hermes, OpenClaw, until
+
+BAG = "My bag is in the blue locker at the station."
+ANSWER = "Your bag is in the blue locker at the station."
+
+
+def recalled(ground: Ground) -> None:
+    """Check that the last turn's requests have the line by the user's message, and only there."""
+    assert all(BAG in asked and FENCE in asked for asked in ground.model.asked())
+    assert not any(BAG in told for told in ground.model.instructed())
+
+
+def tools(entries: list[Entry]) -> list[tuple[bool | None, int | None]]:
+    """Return how the tools of a ledger's runs fared."""
+    return [(entry.tool.ok, entry.tool.exit_code) for entry in entries if entry.tool]
+
+
+def runs(entries: list[Entry]) -> set[str]:
+    """Return the runs of entries."""
+    return {entry.run_id for entry in entries}
+
+
+def test_openclaw_local(ground: Ground, openclaw: OpenClaw) -> None:
+    """`openclaw agent --local`: recall in the request, run in the log, weight after 0 and 3."""
+    line = ground.plant(openclaw.agent, BAG)
+    ground.model.says = ANSWER
+    openclaw.say("Where is my bag? RUN-OK")
+    recalled(ground)
+    entries = ground.entries(openclaw.agent)
+    assert [e.role for e in entries] == ["user", "assistant", "tool", "assistant"]
+    assert entries[0].content == "Where is my bag? RUN-OK"
+    assert tools(entries) == [(True, 0)]
+    up = ground.weight(openclaw.agent, line)
+    assert up > 0
+    openclaw.say("Where is my bag? RUN-FAIL")
+    entries = ground.entries(openclaw.agent)
+    assert tools(entries) == [(True, 0), (False, 3)]
+    assert len(runs(entries)) == 2
+    assert ground.weight(openclaw.agent, line) < up
+    assert ground.queued() == []
+
+
+def test_openclaw_gateway(ground: Ground, openclaw: OpenClaw) -> None:
+    """A Gateway: two conversations, recall across them, one resident that ends with it."""
+    line = ground.plant(openclaw.agent, BAG)
+    ground.model.says = ANSWER
+    with openclaw.gateway():
+        openclaw.say("Where is my bag? RUN-FAIL", key="agent:main:one", gateway=True)
+        until(lambda: len(ground.entries(openclaw.agent)) >= 4)
+        recalled(ground)
+        openclaw.say("My hat is on the red hook.", key="agent:main:one", gateway=True)
+        until(lambda: len(runs(ground.entries(openclaw.agent))) == 2)
+        ground.model.requests.clear()
+        openclaw.say("Where is my hat?", key="agent:main:two", gateway=True)
+        assert "red hook" in ground.model.asked()[0]
+        until(lambda: len(runs(ground.entries(openclaw.agent))) == 3)
+        resident = ground.resident()
+        assert resident is not None
+    until(lambda: ground.resident() is None)
+    entries = ground.entries(openclaw.agent)
+    assert tools(entries) == [(False, 3)]
+    assert len({entry.session_id for entry in entries}) == 2
+    assert ground.weight(openclaw.agent, line) < 0
+    assert ground.status()["degraded"] == []
+
+
+def test_hermes(ground: Ground, hermes: Hermes) -> None:
+    """`hermes -z` and `chat -q`: recall in the request, run in the log, weight moved both ways."""
+    line = ground.plant(hermes.agent, BAG)
+    ground.model.says = ANSWER
+    hermes.say("Where is my bag? RUN-OK")
+    recalled(ground)
+    assert tools(ground.entries(hermes.agent)) == [(True, 0)]
+    up = ground.weight(hermes.agent, line)
+    assert up > 0
+    ground.model.requests.clear()
+    hermes.say("Where is my bag? RUN-FAIL", chat=True)
+    recalled(ground)
+    entries = ground.entries(hermes.agent)
+    assert [e.content for e in entries if e.role == "user"] == [
+        "Where is my bag? RUN-OK",
+        "Where is my bag? RUN-FAIL",
+    ]
+    assert tools(entries) == [(True, 0), (False, 3)]
+    assert ground.weight(hermes.agent, line) < up
+    assert ground.queued() == []
+
+
+def test_both_on_one_project(ground: Ground, openclaw: OpenClaw, hermes: Hermes) -> None:
+    """A fact learned in one host is recalled in the other's next turn; a private line is not."""
+    ground.plant(openclaw.agent, "My secret nickname for the boss is Moose.")
+    openclaw.say("STORE: The deploy key of the shop is in vault seven. :END")
+    ground.model.requests.clear()
+    hermes.say("Where is the deploy key of the shop? And what is my nickname for the boss?")
+    asked = "\n".join(ground.model.asked())
+    assert "vault seven" in asked
+    assert "Moose" not in asked
+    hermes.say("STORE: The staging server is named Otter. :END")
+    ground.model.requests.clear()
+    openclaw.say("What is the staging server named? And my nickname for the boss?")
+    asked = "\n".join(ground.model.asked())
+    assert "Otter" in asked
+    assert "Moose" in asked
+
+
+def test_the_child_killed_in_the_middle_of_a_turn(ground: Ground, openclaw: OpenClaw) -> None:
+    """The resident is killed by the turn's own tool call: the run is stored, exactly once."""
+    ground.plant(openclaw.agent, BAG)
+    ground.model.says = ANSWER
+    text = f"Where is my bag? RUN: kill -9 $(cat {ground.top}/memtier/*.lock) :END"
+    openclaw.say(text)
+    recalled(ground)
+    entries = ground.entries(openclaw.agent)
+    assert [entry.content for entry in entries if entry.role == "user"] == [text]
+    assert [e.role for e in entries] == ["user", "assistant", "tool", "assistant"]
+    assert tools(entries) == [(True, 0)], "the kill itself went well"
+    assert ground.queued() == []
