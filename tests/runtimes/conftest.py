@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.loopback.hosts import LoopbackModel
-from tests.runtimes.hosts import RUNTIMES, Ground, Hermes, OpenClaw
+from tests.runtimes.hosts import HUNG, RUNTIMES, Ground, Hermes, OpenClaw
 
 DONE = os.environ.get("MEMTIER_TEST_DONE")  # a file of what passed, to go on after a stop
 
@@ -58,6 +58,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             f"{name} ({host}): turn completed, {found} of {expected} runs found{hook}"
         )
+    if HUNG:
+        terminalreporter.write_line(f"node hung at its exit {len(HUNG)} times (nodejs/node#54918)")
 
 
 @pytest.fixture

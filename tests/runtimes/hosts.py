@@ -29,6 +29,7 @@ RUNTIMES = Path(os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes
 PROJECT = "shared"
 TURN = 240.0  # seconds that a turn may take
 READY_LINE = re.compile(r"\[gateway\](?!.*broker).*\bready\b")
+HUNG: list[str] = []  # turns after which OpenClaw's node did not end by itself
 READY = 180.0  # seconds that a Gateway may take to start
 
 
@@ -172,13 +173,23 @@ class OpenClaw:
         """Have one turn and return what the host printed; one that fails is to be expected."""
         arguments = [] if gateway else ["--local"]
         arguments += ["--session-key", key] if key else []
-        done = subprocess.run(
+        process = subprocess.Popen(
             ["openclaw", "agent", *arguments, "--agent", "main", "--message", text, "--json"],
             env=self.environment, cwd=self.top / "work", stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TURN, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
-        assert bool(done.returncode) == fails, done.stdout[-3000:]
-        return done.stdout
+        try:
+            said, _ = process.communicate(timeout=TURN)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, _ = process.communicate()
+            # Its turn is over when its JSON is whole.  node may hang in process.exit after that,
+            # whatever plugins there are: https://github.com/nodejs/node/issues/54918
+            assert said.rstrip().endswith("}") and not fails, said[-3000:]
+            HUNG.append(text)
+            return said
+        assert bool(process.returncode) == fails, said[-3000:]
+        return said
 
     @contextmanager
     def gateway(self) -> Iterator[subprocess.Popen[bytes]]:

@@ -60,13 +60,17 @@ def test_openclaw_gateway(ground: Ground, openclaw: OpenClaw) -> None:
         openclaw.say("Where is my hat?", key="agent:main:two", gateway=True)
         assert "red hook" in ground.model.asked()[0]
         until(lambda: len(runs(ground.entries(openclaw.agent))) == 3)
+        down = ground.weight(openclaw.agent, line)
+        openclaw.say("Where is my bag? RUN-OK", key="agent:main:three", gateway=True)
+        until(lambda: len(runs(ground.entries(openclaw.agent))) == 4)
+        until(lambda: ground.weight(openclaw.agent, line) > down)
         resident = ground.resident()
         assert resident is not None
     until(lambda: ground.resident() is None)
     entries = ground.entries(openclaw.agent)
-    assert tools(entries) == [(False, 3)]
-    assert len({entry.session_id for entry in entries}) == 2
-    assert ground.weight(openclaw.agent, line) < 0
+    assert tools(entries) == [(False, 3), (True, 0)]
+    assert len({entry.session_id for entry in entries}) == 3
+    assert down < 0
     assert ground.status()["degraded"] == []
 
 
