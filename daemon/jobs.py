@@ -95,9 +95,17 @@ def embed(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
 
 
 def tidy(memory: MemTier) -> None:
-    """Compare the index with every ledger, and drop recall events past their retention."""
+    """Compare the index with every ledger, and let go of what is past its retention."""
     memory.catch_up(full=True)
     memory.expire_recalls()
+    gone = memory.retain()
+    if gone.entries:
+        _log.info(
+            "project %r: retention: %d entries and %d facts were forgotten",
+            memory.project,
+            len(gone.entries),
+            len(gone.facts),
+        )
 
 
 def summarise(memory: MemTier, stop: threading.Event) -> int:

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import click
 
@@ -24,15 +24,13 @@ from memtier_plugin.cli_embed import embed
 from memtier_plugin.cli_facts import facts
 from memtier_plugin.cli_install import install
 from memtier_plugin.cli_scope import Group, Scope, common_options, progress, scope_of
+from memtier_plugin.cli_transfer import backup, export, import_, restore
 from memtier_plugin.errors import ImportFileError, NotFound
 from memtier_plugin.health import Finding
 from memtier_plugin.home import private_folder, write_private
 from memtier_plugin.records import from_iso, to_iso
 from memtier_plugin.routes import Depth
 from memtier_plugin.settings import bind_workspace, load_settings, project_for, provenance
-from memtier_plugin.transcripts import Session
-
-FORMATS: Final = ("locomo", "longmemeval", "openai", "openclaw", "text")
 
 
 @click.group(
@@ -87,20 +85,26 @@ def status(scope: Scope) -> None:
 
 
 @main.command()
+@click.option("--fix", is_flag=True, help="First put right what loses nothing.")
 @click.pass_context
-def doctor(ctx: click.Context) -> None:
+def doctor(ctx: click.Context, fix: bool) -> None:
     """Check files, index, settings and hosts; exit 1 on an error."""
     scope = scope_of(ctx)
-    found = doctor_hosts.findings(scope.path)
+    found, fixed = doctor_hosts.findings(scope.path), []
     try:
         with scope.open() as memory:
+            if fix:
+                with progress() as report:
+                    for repair in memory.repair(partial(report, "reading the ledgers")):
+                        fixed.append(asdict(repair))
+                        click.echo(f"fixed: {repair.what}: {views.plain(repair.where)}", err=True)
             found = [*memory.doctor(), *found]
     except NotFound as error:
         if not found:
             raise
         found.append(Finding("warn", str(error), str(scope.path), "a host's first turn makes it"))
     findings = [asdict(finding) for finding in found]
-    scope.show({"findings": findings}, views.doctor_view)
+    scope.show({"findings": findings, **({"fixed": fixed} if fix else {})}, views.doctor_view)
     if any(finding["level"] == "error" for finding in findings):
         ctx.exit(1)
 
@@ -279,29 +283,6 @@ def forget(
     scope.show(document, views.forget_view)
 
 
-@main.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--format", "form", required=True, type=click.Choice(FORMATS), help="What it is.")
-@click.pass_obj
-def import_(scope: Scope, file: Path, form: str) -> None:
-    """Read the conversations of FILE into the log."""
-    from memtier_plugin.importing import read_transcript
-
-    sessions = list(read_transcript(file, form))
-    total = sum(len(session.turns) for session in sessions)
-    with scope.open(create=True) as memory, progress() as report:
-
-        def reported() -> Iterator[Session]:
-            done = 0
-            for session in sessions:
-                yield session
-                done += len(session.turns)
-                report("importing", done, total)
-
-        recorded = sum(map(len, memory.record_sessions(reported())))
-    scope.show({"sessions": len(sessions), "messages": total, "recorded": recorded})
-
-
 @main.command()
 @click.option("--once", is_flag=True, help="Do every job once and end.")
 @click.option("--interval", type=float, metavar="SECONDS", help="Instead of what is configured.")
@@ -396,3 +377,7 @@ main.add_command(consolidate)
 main.add_command(facts)
 main.add_command(embed)
 main.add_command(install)
+main.add_command(backup)
+main.add_command(restore)
+main.add_command(export)
+main.add_command(import_)

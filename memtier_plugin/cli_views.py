@@ -19,6 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from memtier_plugin.limits import disk_line
 from memtier_plugin.packing import SHORT
 from memtier_plugin.records import Entry, Hit, Recall, to_iso
 from memtier_plugin.spending import money
@@ -122,6 +123,7 @@ def status_view(document: Document) -> RenderableType:
                 *((name, said(document[name])) for name in first if name in document),
                 *_facts_lines(document),
                 ("embedding", embedding_line(document.get("embedding", {}))),
+                ("disk", disk_line(document.get("disk", {}))),
             ]
         )
     ]

@@ -4,6 +4,7 @@ MemTierError
 ├── SettingsError          a configuration file or key is wrong; names file and line
 ├── LedgerError            a ledger or its folder cannot be used
 │   ├── UnsafePath         a symlink or a file of another owner where MemTier keeps its data
+│   ├── LimitReached       more would be recorded than `limits` allows; nothing was
 │   └── LedgerWriteError   an append failed (full disk, read-only home); nothing was acknowledged
 ├── IndexProblem           the derived index cannot be used; the ledgers are untouched
 │   ├── SchemaTooNew       the index was made by a newer MemTier
@@ -16,6 +17,7 @@ MemTierError
 ├── BadAnswer              what a model answered is not what it was asked for
 ├── EmbeddingUnavailable   no vector can be had now; a recall goes on by words
 ├── CapReached             more would be spent on an endpoint than the user allows
+├── BackupError            an archive cannot be made, or is not whole; nothing was overwritten
 ├── ImportFileError        a file to import does not have the format named; names file and place
 ├── NotFound               no item, recall or project of that id
 ├── Paused                 the project is switched off (`memtier off`)
@@ -41,6 +43,10 @@ class LedgerError(MemTierError):
 
 class UnsafePath(LedgerError):
     """A symlink, or a file of another owner, stands where MemTier keeps its data."""
+
+
+class LimitReached(LedgerError):
+    """More would be recorded than `limits` allows; nothing of it was."""
 
 
 class LedgerWriteError(LedgerError):
@@ -108,6 +114,10 @@ class CapReached(MemTierError):
     def __init__(self, message: str, until: datetime | None = None) -> None:
         super().__init__(message)
         self.until = until
+
+
+class BackupError(MemTierError):
+    """An archive cannot be made, is not whole, or would overwrite something."""
 
 
 class ImportFileError(MemTierError):

@@ -38,7 +38,15 @@ from memtier_plugin.reembedding import EmbeddingState, embedding_state
 from memtier_plugin.settings import Endpoint
 from memtier_plugin.spending import money
 from memtier_plugin.store import LOCK_SECONDS, Store
-from memtier_plugin.upkeep import NOTED, Finding, check_background, facts_status, troubles
+from memtier_plugin.upkeep import (
+    NOTED,
+    Finding,
+    check_background,
+    check_limits,
+    facts_status,
+    limits_status,
+    troubles,
+)
 
 __all__ = ["Finding", "doctor", "expire_recalls", "note_hook", "status"]
 
@@ -70,6 +78,7 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         "spending": {},
         "background": background.look(store.folder).to_json(),
         "embedding": EmbeddingState().to_json(),
+        "disk": {},
     }
     try:
         with store.reading():
@@ -80,6 +89,7 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
     except (MemTierError, OSError) as error:
         report["degraded"].append(f"index: {error}")
     report["degraded"] += troubles(store, now)
+    limits_status(store, now, report)
     for plugin in report["plugins"]:
         report["warnings"].append(
             f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
@@ -167,7 +177,7 @@ def _missing(state: EmbeddingState) -> str:
 def doctor(store: Store, now: datetime) -> list[Finding]:
     """Look at everything that fails silently elsewhere; one finding each, with its remedy."""
     return [
-        *_check_home(store),
+        *_check_home(store, now),
         *_check_ledgers(store),
         *_check_index(store, now),
         *_check_embedding(store),
@@ -176,7 +186,7 @@ def doctor(store: Store, now: datetime) -> list[Finding]:
     ]
 
 
-def _check_home(store: Store) -> Iterator[Finding]:
+def _check_home(store: Store, now: datetime) -> Iterator[Finding]:
     try:
         private_folder(store.home, "projects", store.folder.name)
     except LedgerError as error:
@@ -198,6 +208,7 @@ def _check_home(store: Store) -> Iterator[Finding]:
             "warn", "the home is on a network file system; the index is kept locally",
             str(store.index.path), "a local MEMTIER_HOME is faster",
         )  # fmt: skip
+    yield from check_limits(store, now)
     if store.paused:
         yield Finding("warn", "the project is switched off", str(store.folder), "memtier on")
     yield Finding("ok", "the home is private and writable", str(store.home))
@@ -252,9 +263,11 @@ def _check_index(store: Store, now: datetime) -> Iterator[Finding]:
         )  # fmt: skip
     for when, name, what in notices:
         if when >= to_iso(now - NOTED):
+            ours = name == store.index.path.name
             yield Finding(
                 "warn", f"{when}: the file was {what}", str(store.folder / name),
-                "ledgers are append-only: use `memtier forget` to hide a line",
+                "nothing to do: it is derived, the ledgers are untouched" if ours
+                else "ledgers are append-only: use `memtier forget` to hide a line",
             )  # fmt: skip
     if store.stale_words:
         yield Finding(

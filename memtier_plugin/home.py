@@ -15,6 +15,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -104,6 +105,15 @@ def private_folder(home: Path, *parts: str) -> Path:
     return folder
 
 
+def mend_mode(path: Path | int, mode: int) -> bool:
+    """Take away what others may do with a file or folder of ours; tell whether they could."""
+    loose = stat.S_IMODE(mode) & 0o077
+    if loose:
+        with suppress(OSError):  # a disk that nobody may write
+            os.chmod(path, stat.S_IMODE(mode) & ~0o077)
+    return bool(loose)
+
+
 def check_ours(path: Path, status: os.stat_result, kind: int) -> None:
     """Refuse what is not of this kind or not this user's.
 
@@ -148,7 +158,10 @@ def project_folder(home: Path, project: str) -> Path:
     """
     top = private_folder(home, "projects")
     keep_name(top, file_name(project), project)
-    return private_folder(top, file_name(project))
+    folder = private_folder(top, file_name(project))
+    for path in (home, top, folder):
+        mend_mode(path, path.lstat().st_mode)
+    return folder
 
 
 def ledger_folders(folder: Path) -> Iterator[tuple[str, str | None, Path]]:

@@ -5,9 +5,12 @@ locomo       a LoCoMo file: samples with numbered, dated sessions between two pe
              appended as ``[image: caption]``.
 longmemeval  a LongMemEval file: items, each with a haystack of dated chat sessions.
 openai       JSON, or JSON Lines with a conversation a line: a list of chat messages, an object
-             with `messages` (and optionally `id`, `created_at`), or a ChatGPT data export.
+             with `messages` (and optionally `id`, `created_at`), or a conversation of ChatGPT's.
 openclaw     a session transcript (JSON Lines), or a captured `agent_end` payload.  Summaries made
              by compaction are skipped: they are not what anybody said.
+chatgpt, claude, openclaw-memory, hermes-memory, mem0
+             see `importing_chats`, `importing_notes` and `importing_mem0`; what of such a file is
+             no conversation or memory is left out and named.
 text         lines ``Speaker: words``.  A line that is indented, or has no speaker, continues the
              message before it.  A heading ``# 2026-03-14 09:30`` (ISO, UTC unless it says
              otherwise) starts a session of that date; up to the first heading an empty line does.
@@ -28,6 +31,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.errors import ImportFileError, MessageError
+from memtier_plugin.importing_chats import chatgpt_branch, read_chatgpt, read_claude
+from memtier_plugin.importing_files import Skip
+from memtier_plugin.importing_mem0 import read_mem0
+from memtier_plugin.importing_notes import read_hermes_memory, read_openclaw_memory
 from memtier_plugin.messages import parse_message, parse_messages
 from memtier_plugin.records import Message, Role
 from memtier_plugin.transcripts import (
@@ -44,12 +51,17 @@ from memtier_plugin.transcripts import (
 _NO_MESSAGE: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
 
 
-def read_transcript(path: Path, format: str) -> Iterator[Session]:
+def _unheard(place: str, why: str) -> None:
+    """Leave something out, where nobody asked to be told."""
+
+
+def read_transcript(path: Path, format: str, skip: Skip = _unheard) -> Iterator[Session]:
     """Yield the sessions of a file.
 
     Args:
-        path: the file.
+        path: the file, or where the format has several the folder or ZIP.
         format: one of `FORMATS`, see the head of this module.
+        skip: called with the place of what is left out, and why.
 
     Raises:
         ImportFileError: no such format; the file cannot be read or is not of that format.
@@ -60,7 +72,7 @@ def read_transcript(path: Path, format: str) -> Iterator[Session]:
         known = ", ".join(FORMATS)
         raise ImportFileError(f"unknown format {format!r}; one of: {known}") from None
     empty = True
-    for session in read(path):
+    for session in read(path, skip):
         empty = False
         yield session
     if empty:
@@ -139,17 +151,17 @@ def openclaw_message(record: Mapping[str, Any]) -> Message | None:
     return message if said else None
 
 
-def _read_locomo(path: Path) -> Iterator[Session]:
+def _read_locomo(path: Path, skip: Skip) -> Iterator[Session]:
     for index, sample in enumerate(_list(load_json(path), "samples", str(path))):
         yield from locomo_sessions(sample, f"{path}: sample {index}")
 
 
-def _read_longmemeval(path: Path) -> Iterator[Session]:
+def _read_longmemeval(path: Path, skip: Skip) -> Iterator[Session]:
     for index, item in enumerate(_list(load_json(path), "items", str(path))):
         yield from longmemeval_sessions(item, f"{path}: item {index}")
 
 
-def _read_openai(path: Path) -> Iterator[Session]:
+def _read_openai(path: Path, skip: Skip) -> Iterator[Session]:
     number = 0
     for place, document in documents(path):
         several = isinstance(document, list) and not all(
@@ -158,16 +170,19 @@ def _read_openai(path: Path) -> Iterator[Session]:
         for index, chat in enumerate(document if several else [document]):
             number += 1
             spot = f"{place}[{index}]" if several else place
-            session = _openai_session(chat, f"{path.stem}-{number}", spot)
+            session = _openai_session(chat, f"{path.stem}-{number}", spot, skip)
             if session.turns:
                 yield session
 
 
-def _openai_session(chat: Any, name: str, place: str) -> Session:
+def _openai_session(chat: Any, name: str, place: str, skip: Skip) -> Session:
     if isinstance(chat, list):
         chat = {"messages": chat}
     elif isinstance(chat, dict) and "mapping" in chat:
-        chat = {**chat, "messages": _chatgpt_messages(chat, place)}
+        branch = chatgpt_branch(
+            {**chat, "mapping": field(chat, "mapping", dict, place)}, place, skip
+        )
+        chat = {**chat, "messages": [node.message for node in branch]}
     messages = field(chat, "messages", list, place)
     started = chat.get("created_at", chat.get("create_time"))
     return Session(
@@ -177,29 +192,7 @@ def _openai_session(chat: Any, name: str, place: str) -> Session:
     )
 
 
-def _chatgpt_messages(chat: Mapping[str, Any], place: str) -> list[dict[str, Any]]:
-    """Walk up from the branch the user last saw; what was edited away is not part of it."""
-    mapping = field(chat, "mapping", dict, place)
-    messages: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    key = chat.get("current_node")
-    while isinstance(key, str) and key in mapping and key not in seen:
-        seen.add(key)
-        node = _object(mapping[key])
-        message = _object(node.get("message"))
-        role = _object(message.get("author")).get("role")
-        parts = _object(message.get("content")).get("parts")
-        parts = parts if isinstance(parts, list) else []
-        text = "\n".join(part for part in parts if isinstance(part, str))
-        if role in ("user", "assistant") and text.strip():
-            messages.append(
-                {"role": role, "content": text, "timestamp": message.get("create_time")}
-            )
-        key = node.get("parent")
-    return messages[::-1]
-
-
-def _read_openclaw(path: Path) -> Iterator[Session]:
+def _read_openclaw(path: Path, skip: Skip) -> Iterator[Session]:
     name, records = path.stem, []
     for place, document in documents(path):
         several = isinstance(document, list)
@@ -266,7 +259,7 @@ _ROLES: Final[Mapping[str, Role]] = {
 }
 
 
-def _read_text(path: Path) -> Iterator[Session]:
+def _read_text(path: Path, skip: Skip) -> Iterator[Session]:
     number, when, dated = 1, None, False
     messages: list[Message] = []
 
@@ -304,11 +297,16 @@ def _spoken_message(name: str, words: str) -> Message:
     return Message(role=role, content=words)
 
 
-FORMATS: Final[Mapping[str, Callable[[Path], Iterator[Session]]]] = {
+FORMATS: Final[Mapping[str, Callable[[Path, Skip], Iterator[Session]]]] = {
+    "chatgpt": read_chatgpt,
+    "claude": read_claude,
+    "hermes-memory": read_hermes_memory,
     "locomo": _read_locomo,
     "longmemeval": _read_longmemeval,
+    "mem0": read_mem0,
     "openai": _read_openai,
     "openclaw": _read_openclaw,
+    "openclaw-memory": read_openclaw_memory,
     "text": _read_text,
 }
 

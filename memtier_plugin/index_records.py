@@ -227,13 +227,13 @@ class IndexRecords:
             (utf8(agent), utf8(session)),
         )
 
-    def known_keys(self, keys: Collection[str]) -> set[str]:
-        """Return those of these entry keys that are stored."""
+    def known_keys(self, keys: Collection[str]) -> dict[str, str]:
+        """Return those of these entry keys that are stored, with the entries' ids."""
         rows = self._db.execute(
-            "SELECT key FROM items WHERE key IN (SELECT value FROM json_each(?))",
+            "SELECT key, id FROM items WHERE key IN (SELECT value FROM json_each(?))",
             (json.dumps(list(keys)),),
         )
-        return {str(row[0]) for row in rows}
+        return {str(key): str(identity) for key, identity in rows}
 
     def cursors(self, extractor: str = "rules") -> dict[str, int]:
         """Return how far each episodic ledger file was consolidated, in bytes.

@@ -10,20 +10,30 @@ import stat
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from memtier_plugin.errors import ForeignFile, IndexProblem, SchemaTooNew, UnsafePath
-from memtier_plugin.home import OPEN_FLAGS, check_ours
+from memtier_plugin import ledger
+from memtier_plugin.errors import (
+    ForeignFile,
+    IndexProblem,
+    LedgerError,
+    SchemaTooNew,
+    UnsafePath,
+)
+from memtier_plugin.home import OPEN_FLAGS, check_ours, mend_mode
+from memtier_plugin.records import to_iso
 
 if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID: Final = 0x4D54_4952  # "MTIR", so that a foreign database is known as such
 BUSY_MS: Final = 2000
+_RENEW_SECONDS: Final = 1.0
 _PUNCTUATION: Final = "".join(
     chr(c) for c in range(33, 127) if not chr(c).isalnum() and chr(c) not in "'\""
 )
@@ -128,11 +138,15 @@ MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (m001_first,)
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A connection with whose it is: this thread's of this process, and no other's."""
+    """A connection with whose it is: this thread's of this process, and no other's.
+
+    ``inode`` is of the file that it reads, which may have been set aside since.
+    """
 
     process: int
     thread: threading.Thread
     connection: apsw.Connection
+    inode: int | None
 
 
 class Index:
@@ -147,16 +161,68 @@ class Index:
     def connection(self) -> apsw.Connection:
         """Return this thread's connection to an index of the current schema.
 
+        What is none, or damaged, is set aside for a new one; see `renew`.
+
         Raises:
             ForeignFile, SchemaTooNew, IndexProblem: with the remedy.
         """
         held: _Held | None = getattr(self._local, "held", None)
+        if held is not None and held.process == os.getpid() and held.inode != _inode(self.path):
+            self._let_go(held)
+            held = None
         if held is None or held.process != os.getpid():
             self._let_go_of_the_dead()
-            held = _Held(os.getpid(), threading.current_thread(), connect(self.path))
+            try:
+                connection = connect(self.path)
+            except IndexProblem as problem:
+                if not self.renew(problem):
+                    raise
+                connection = connect(self.path)
+            here = threading.current_thread()
+            held = _Held(os.getpid(), here, connection, _inode(self.path))
             self._local.held = held
             self._held.append(held)
         return held.connection
+
+    def renew(self, problem: Exception) -> bool:
+        """Set aside an index that cannot be used, for a new one; tell whether that was done.
+
+        Links, folders and files of others are refused as ever, and so is what another process
+        keeps locked or nobody may write: only what is no index of ours, or a damaged one, goes.
+        """
+        import apsw
+
+        cause = problem.__cause__ or problem
+        damaged = isinstance(cause, apsw.CorruptError | apsw.NotADBError)
+        other = isinstance(problem, ForeignFile | SchemaTooNew)
+        if not (damaged or other) or isinstance(cause, UnsafePath):
+            return False
+        held: _Held | None = getattr(self._local, "held", None)
+        mine = held.inode if held is not None and held.process == os.getpid() else None
+        try:
+            with ledger.locked(self.path.with_name(".index.lock"), _RENEW_SECONDS):
+                if held is not None and mine is not None:
+                    self._let_go(held)
+                    if _inode(self.path) != mine:
+                        return True  # somebody else has done it
+                elif _opens(self.path):
+                    return True
+                aside = _set_aside(self.path)
+                with closing(connect(self.path)) as connection:
+                    now = to_iso(datetime.now(UTC))
+                    told = f"set aside as {aside.name} and made anew: {cause}"
+                    connection.execute(
+                        "INSERT INTO notices VALUES(?, ?, ?)", (now, self.path.name, told)
+                    )
+        except (apsw.Error, OSError, LedgerError, IndexProblem):
+            return False
+        return True
+
+    def _let_go(self, held: _Held) -> None:
+        self._local.held = None
+        if held in self._held:
+            self._held.remove(held)
+            held.connection.close()
 
     def _let_go_of_the_dead(self) -> None:
         for held in [*self._held]:
@@ -276,7 +342,9 @@ def _open(path: Path) -> apsw.Connection:
     import apsw
 
     try:
-        check_ours(path, path.lstat(), stat.S_IFREG)
+        status = path.lstat()
+        check_ours(path, status, stat.S_IFREG)
+        mend_mode(path, status.st_mode)
     except UnsafePath as error:
         raise ForeignFile(f"{error}; move it away and run `memtier reindex`") from error
     except FileNotFoundError:
@@ -307,11 +375,47 @@ def _open_to_read(path: Path) -> apsw.Connection:
         return apsw.Connection(f"{name}&immutable=1", flags=flags)
 
 
-def _set_aside(path: Path) -> None:
-    stamp = f"{time.time_ns() // 1_000_000}"
+def broken(path: Path) -> list[Path]:
+    """Return what was set aside of an index at a path, oldest first, without the logs."""
+    found = path.parent.glob(f"{path.name}.broken-*")
+    return sorted(one for one in found if one.name.rpartition("-")[2].isdigit())
+
+
+def was_index(path: Path) -> bool:
+    """Tell by its head whether a file once was an index of ours, and no other program's."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(72)
+    except OSError:
+        return False
+    return not path.is_symlink() and head[68:] == APPLICATION_ID.to_bytes(4, "big")
+
+
+def _set_aside(path: Path) -> Path:
+    """Move a file and its logs out of the way; of indexes moved earlier only the last stays."""
+    for old in [one for one in broken(path) if was_index(one)][:-1]:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{old}{suffix}").unlink(missing_ok=True)
+    aside = path.with_name(f"{path.name}.broken-{time.time_ns() // 1_000_000}")
     for suffix in ("", "-wal", "-shm"):
         if os.path.lexists(f"{path}{suffix}"):
-            os.rename(f"{path}{suffix}", path.with_name(f"set-aside-{stamp}-{path.name}{suffix}"))
+            os.rename(f"{path}{suffix}", f"{aside}{suffix}")
+    return aside
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
+def _opens(path: Path) -> bool:
+    try:
+        connect(path).close()
+    except IndexProblem:
+        return False
+    return True
 
 
 def _pragma(connection: apsw.Connection, name: str) -> int:

@@ -411,6 +411,9 @@ def metadata(connection: apsw.Connection) -> dict[str, Any]:
     return {str(key): value for key, value in connection.execute("SELECT key, value FROM meta")}
 
 
-def set_metadata(connection: apsw.Connection, key: str, value: str) -> None:
-    """Keep one thing that the index says of itself."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))
+def set_metadata(connection: apsw.Connection, key: str, value: str | None) -> None:
+    """Keep one thing that the index says of itself, or with None no more."""
+    if value is None:
+        connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+    else:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from memtier_plugin import faults
 from memtier_plugin.errors import LedgerError, LedgerWriteError, Unsupported
-from memtier_plugin.home import OPEN_FLAGS, check_ours
+from memtier_plugin.home import OPEN_FLAGS, check_ours, mend_mode
 
 try:
     import fcntl
@@ -194,6 +194,46 @@ def read(path: Path, mark: Mark | None = None, limit: int | None = None) -> tupl
         os.close(fd)
 
 
+def whole(path: Path, timeout: float = 10.0) -> Mark:
+    """Return a mark just after the last complete line, while nobody is in the middle of a write.
+
+    Raises:
+        UnsafePath: a symlink or somebody else's file stands there.
+        LedgerError: it cannot be read, or stayed locked for the whole timeout.
+    """
+    deadline = time.monotonic() + timeout
+    fd = _open(path, os.O_RDONLY)
+    try:
+        _flock(fd, path, deadline, fcntl.LOCK_SH)
+        status = os.fstat(fd)
+        end = whole_of(fd)
+        return Mark(
+            device=status.st_dev,
+            inode=status.st_ino,
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            offset=end,
+            lines=0,
+            tail=_tail(fd, end),
+        )
+    except OSError as error:
+        raise LedgerError(f"cannot read {path}: {error}") from error
+    finally:
+        os.close(fd)
+
+
+def whole_of(fd: int) -> int:
+    """Return where the last complete line of an open, locked file ends."""
+    end = os.fstat(fd).st_size
+    while end:
+        start = max(0, end - TAIL)
+        data = _pread(fd, end - start, start)
+        if b"\n" in data:
+            return start + data.rfind(b"\n") + 1
+        end = start
+    return 0
+
+
 def stream(path: Path, start: int) -> Iterator[list[Line]]:
     """Yield the complete lines after an offset, some at a time; their numbers count from there.
 
@@ -277,17 +317,19 @@ def _open(path: Path, flags: int) -> int:
         kind = LedgerWriteError if flags & os.O_CREAT else LedgerError
         raise kind(f"cannot open {path}: {error}") from error
     try:
-        check_ours(path, os.fstat(fd), stat.S_IFREG)
+        status = os.fstat(fd)
+        check_ours(path, status, stat.S_IFREG)
     except LedgerError:
         os.close(fd)
         raise
+    mend_mode(fd, status.st_mode)
     return fd
 
 
-def _flock(fd: int, path: Path, deadline: float) -> None:
+def _flock(fd: int, path: Path, deadline: float, kind: int = fcntl.LOCK_EX) -> None:
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             if time.monotonic() >= deadline:

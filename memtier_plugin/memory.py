@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
@@ -36,6 +36,7 @@ from memtier_plugin.records import (
     new_id,
 )
 from memtier_plugin.redaction import Redactor
+from memtier_plugin.retaining import Retained, retain
 from memtier_plugin.routes import Depth
 from memtier_plugin.settings import Settings, home_path, load_settings
 from memtier_plugin.transcripts import Session
@@ -140,6 +141,18 @@ class MemTier(Project):
         self._refuse_when_paused()
         return self._recorder.record_sessions(sessions)
 
+    def record_again(
+        self, agent: str, entries: Sequence[Entry], *, dry_run: bool = False
+    ) -> tuple[int, dict[str, str]]:
+        """Write entries that were exported; see `reimporting`."""
+        self._refuse_when_paused()
+        recorder = Recorder(self.store, agent, self._redactor, self._clock)
+        return recorder.again(entries, dry_run=dry_run)
+
+    def count_new(self, sessions: Iterable[Session]) -> int:
+        """Return how many messages `record_sessions` would write; nothing is written."""
+        return self._recorder.count_new(sessions)
+
     def end_run(
         self,
         messages: Iterable[Message | Mapping[str, Any]],
@@ -240,6 +253,14 @@ class MemTier(Project):
             LedgerError, IndexProblem: nothing was hidden.
         """
         return self.knowledge.forget(ids=ids, session=session, dry_run=dry_run)
+
+    def retain(self) -> Retained:
+        """Forget, as `retention` says, what is kept no longer; returns what is hidden now.
+
+        Raises:
+            LedgerError, IndexProblem: not all was hidden; the rest goes the next time.
+        """
+        return retain(self.store, self.knowledge, self.agent_id, self._clock)
 
     # -- recall --------------------------------------------------------------------------------
 

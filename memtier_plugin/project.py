@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from memtier_plugin import health
+from memtier_plugin import health, repairing
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
 from memtier_plugin.errors import LedgerError, Paused
 from memtier_plugin.home import write_private
@@ -56,7 +56,15 @@ class Project:
 
     def doctor(self) -> list[health.Finding]:
         """Check the home, the ledgers, the index and the settings, and name each remedy."""
-        return health.doctor(self.store, self._clock())
+        return [*health.doctor(self.store, self._clock()), *repairing.leftovers(self.store)]
+
+    def repair(self, progress: Callable[[int, int], None]) -> Iterator[repairing.Repair]:
+        """Put right what can be without losing anything; yields each repair when it is made.
+
+        Raises:
+            LedgerError, IndexProblem: the rest is still to be done.
+        """
+        return repairing.repair(self.store, self.agent_id, self._clock, progress)
 
     def note_hook(self, host_agent: str, hook: str, ok: bool, error: str | None = None) -> None:
         """Keep, for `status`, that a hook ran for an agent, or why it failed.

@@ -125,6 +125,26 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is recorded at most; 0 stands for no limit where it is allowed."""
+
+    entry_chars: int = _within(20_000_000, 1_000, 1_000_000_000)
+    run_messages: int = _within(10_000, 10, 1_000_000)
+    day_mb: float = _within(1_000.0, 0, 1_000_000)
+    project_mb: float = _within(20_000.0, 0, 10_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What entries are kept, at most; 0 stands for all, as by default."""
+
+    days: int = _within(0, 0, 36_500)
+    entries: int = _within(0, 0, 1_000_000_000)
+    mb: float = _within(0.0, 0, 10_000_000)
+    keep_sources: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
     """Whether secrets are masked before they are written, and what is a false alarm."""
 
@@ -222,6 +242,8 @@ class Settings:
     attribution: Attribution = Attribution()
     ledger: Ledger = Ledger()
     journal: Journal = Journal()
+    limits: Limits = Limits()
+    retention: Retention = Retention()
     redaction: Redaction = Redaction()
     hooks: Hooks = Hooks()
     consolidation: Consolidation = Consolidation()

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin import ledger, plugins
 from memtier_plugin.embedding import embedder_of
@@ -29,6 +29,7 @@ from memtier_plugin.home import (
 )
 from memtier_plugin.index_coverage import carry_vectors
 from memtier_plugin.index_read import IndexReader
+from memtier_plugin.index_renewal import UNREAD, begin, unread
 from memtier_plugin.index_schema import Index, index_problem
 from memtier_plugin.index_write import (
     IndexWriter,
@@ -42,7 +43,8 @@ from memtier_plugin.index_write import (
     rebuild,
     set_metadata,
 )
-from memtier_plugin.records import Entry, Fact, JournalEvent, Message, Run, count_tokens, new_id
+from memtier_plugin.new_runs import NewRun
+from memtier_plugin.records import Entry, Fact, JournalEvent
 from memtier_plugin.settings import Settings
 from memtier_plugin.tokens import Tokenizer
 
@@ -62,17 +64,6 @@ class Late(Exception):
     """The deadline of a read has passed; the caller answers with what it has."""
 
 
-class NewRun(NamedTuple):
-    """A run to be written: its messages as they are to stand there, each with its key.
-
-    Beside each stands whether it was cut.
-    """
-
-    run: Run
-    messages: Sequence[tuple[str, Message, bool]]
-    tainted: bool
-
-
 class Store:
     """The ledgers and the index of one project."""
 
@@ -86,6 +77,7 @@ class Store:
         self._wanted = self.tokenizer.fingerprint  # asked at every read of the index
         self._told = ""
         self.stale_words: str | None = None  # what the index was made with, if not the settings'
+        self.stale_files = False  # the index was begun anew, and may lack older files
 
     @cached_property
     def embedder(self) -> Embedder | None:
@@ -109,6 +101,13 @@ class Store:
         self._check_words(connection)
         return IndexReader(connection)
 
+    def _problem(self, error: apsw.Error) -> IndexProblem:
+        """Return what to tell of an error; a damaged index is set aside, for the next to be new."""
+        problem = index_problem(self.index.path, error)
+        if self.index.renew(error):
+            return IndexProblem(f"{problem}; it was set aside and is being rebuilt: try again")
+        return problem
+
     def writer(self) -> IndexWriter:
         """Return a writer on this thread's connection (raises as `reader`)."""
         self.reader()
@@ -116,10 +115,12 @@ class Store:
 
     def _check_words(self, connection: apsw.Connection) -> None:
         """Keep to the language that the index was made in; another one needs a reindex."""
-        made = metadata(connection).get("tokenizer")
+        known = metadata(connection)
+        made, self.stale_files = known.get("tokenizer"), UNREAD in known
         if made is None and not connection.readonly("main"):
             set_metadata(connection, "tokenizer", self._wanted)
             made = self._wanted
+            self.stale_files = begin(connection, self.folder, REFRESH_BYTES)
         self.stale_words = None if made in (None, self._wanted) else str(made)
         if made and made != self.tokenizer.fingerprint:
             self.tokenizer = Tokenizer(str(made).partition(":")[2])
@@ -144,10 +145,11 @@ class Store:
         except (apsw.InterruptError, apsw.BusyError) as error:
             raise Late(str(error)) from error
         except apsw.Error as error:
-            raise index_problem(self.index.path, error) from error
+            raise self._problem(error) from error
         finally:
             if until is not None:
-                connection.set_progress_handler(None)
+                with suppress(apsw.Error):  # closed, with the index that was set aside
+                    connection.set_progress_handler(None)
 
     @contextmanager
     def snapshot(self) -> Iterator[IndexReader]:
@@ -177,7 +179,7 @@ class Store:
         try:
             yield self.reader()
         except apsw.Error as error:
-            raise index_problem(self.index.path, error) from error
+            raise self._problem(error) from error
 
     def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
         """Read what is new before a recall, within bounds; return why something is behind.
@@ -189,7 +191,10 @@ class Store:
             files = ledger_files(self.folder, newest=2, agent=None if read_all else agent)
         except LedgerError as error:
             return f"index: {error}"
-        return self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES)
+        why = self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES)
+        if why is None and self.stale_files and unread(self.index, self.folder):
+            return "index is being rebuilt"
+        return why
 
     def catch_up(
         self,
@@ -235,9 +240,14 @@ class Store:
         writer = self.writer()
         self.index.connection().set_busy_timeout(int(LOCK_SECONDS * 1000))
         try:
-            return writer.sweep(progress=progress)
-        except apsw.Error as error:
+            lines = writer.sweep(progress=progress)
+            if self.stale_files:
+                set_metadata(self.index.connection(), UNREAD, None)
+        except apsw.ReadOnlyError as error:
             raise index_problem(self.index.path, error) from error
+        except apsw.Error as error:
+            raise self._problem(error) from error
+        return lines
 
     def behind(self) -> list[LedgerFile]:
         """Return the ledger files that hold something the index has not read."""
@@ -289,39 +299,25 @@ class Store:
             path = ledger.day_file(folder, now)
             known, turns = self._known(agent, runs)
             entries = []
-            for run, messages, tainted in runs:
-                for key, message, truncated in messages:
+            for new in runs:
+                run = new.run
+                for key, message, truncated in new.messages:
                     if key in known:
                         continue
                     known.add(key)
                     turns[run.session] += 1
                     entries.append(
-                        Entry(
-                            id=new_id(),
-                            timestamp=now,
-                            session_id=run.session,
-                            project=self.project,
-                            content=message.content,
-                            tokens=count_tokens(message.content),
-                            agent_id=agent,
-                            run_id=run.run,
-                            turn=turns[run.session],
-                            role=message.role,
-                            origin=message.origin or message.role,
-                            observed_at=message.observed_at or run.observed_at or now,
-                            sender=run.sender,
-                            speaker=message.speaker,
-                            parent=run.parent,
-                            tool=message.tool,
-                            tainted=tainted and message.role == "assistant",
-                            truncated=truncated,
-                            key=key,
-                        )
+                        new.entry(key, message, truncated, turns[run.session], self.project, now)
                     )
             self._append(path, (entry.to_json() for entry in entries), timeout)
         if entries:
             self.follow(path)
         return entries
+
+    def new_keys(self, agent: str, runs: Sequence[NewRun]) -> set[str]:
+        """Return the keys of the messages that `add_entries` would append now."""
+        known, _ = self._known(agent, runs)
+        return {key for run in runs for key, _, _ in run.messages if key not in known}
 
     def _known(self, agent: str, runs: Sequence[NewRun]) -> tuple[set[str], dict[str, int]]:
         """Return which keys are stored and the sessions' last turns: index plus what it lacks."""
@@ -336,7 +332,7 @@ class Store:
             # never.
             unread = [e for file in files for e in entries_in(file, self._unread(file))]
             reader = self.reader()
-            known |= reader.known_keys([key for new in runs for key, _, _ in new.messages])
+            known.update(reader.known_keys([key for new in runs for key, _, _ in new.messages]))
             turns = {session: reader.last_turn(agent, session) for session in turns}
         except (IndexProblem, apsw.Error):
             whole = [(file, ledger.read(file.path)[0]) for file in files]

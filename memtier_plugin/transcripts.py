@@ -49,11 +49,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One session of a file; `observed_at` is None where the file does not say when it was."""
+    """One session of a file; `observed_at` is None where the file does not say when it was.
+
+    ``sender`` is for whom alone it is recalled, where the file has several people's.
+    """
 
     session_id: str
     observed_at: datetime | None
     turns: tuple[Turn, ...]
+    sender: str | None = None
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from memtier_plugin import background
+from memtier_plugin import background, limits
 from memtier_plugin.accounting import Account
 from memtier_plugin.backlog import MODEL, RULES, waiting, waiting_since
 from memtier_plugin.consolidation import extractors
 from memtier_plugin.errors import MemTierError
 from memtier_plugin.home import PROJECT_JOURNAL
+from memtier_plugin.recording import LIMIT
 from memtier_plugin.records import from_iso, to_iso
 from memtier_plugin.store import Store
 
@@ -22,6 +23,7 @@ NOTED: Final = timedelta(days=7)  # how long what was surprising stays in `statu
 ROOM: Final = 64 * 1024  # bytes; a disk that has less is full
 OVERDUE: Final = 6  # intervals without a consolidation, after which `doctor` asks for a daemon
 FAILING: Final = 3  # runs in a row
+_TOLD: Final = 5  # events of limits that `status` tells
 PATIENT: Final = timedelta(days=7)  # how long a proposal may wait
 JOB_OF: Final = {RULES: "consolidation", MODEL: "model"}  # which job makes an extractor's pass
 
@@ -47,13 +49,13 @@ def facts_status(store: Store, now: datetime) -> dict[str, Any]:
     ran = max(filter(None, (state.ok, to_iso(last.timestamp) if last else None)), default=None)
     proposed = [one.item for one in reader.waiting_facts()]
     day = Account(store, PROJECT_JOURNAL, lambda: now).today()
-    limits = store.settings.consolidation
+    wanted = store.settings.consolidation
     return {
         "backlog": sum(left.values()),
         "consolidation": {
             "last": ran,
             "next": state.next if known.served else None,
-            "due": limits.enabled and _is_due(store, left, known, ran, now),
+            "due": wanted.enabled and _is_due(store, left, known, ran, now),
             "backlog": left,
             "report": {k: v for k, v in last.data.items() if k != "cursors"} if last else None,
         },
@@ -67,7 +69,7 @@ def facts_status(store: Store, now: datetime) -> dict[str, Any]:
             if event.timestamp >= now - NOTED
         ],
         "spending": {
-            "model": limits.model,
+            "model": wanted.model,
             "calls": day.background.calls,
             "most_calls": day.most_calls,
             "asked": day.asked.calls,
@@ -156,13 +158,13 @@ def check_background(store: Store, now: datetime) -> Iterator[Finding]:
 def _check_facts(
     store: Store, facts: Mapping[str, Any], known: background.Background, now: datetime
 ) -> Iterator[Finding]:
-    limits = store.settings.consolidation
+    wanted = store.settings.consolidation
     ran = facts["consolidation"]["last"]
-    late = OVERDUE * timedelta(minutes=limits.interval_minutes)
+    late = OVERDUE * timedelta(minutes=wanted.interval_minutes)
     waits = facts["consolidation"]["backlog"].get(RULES, 0)
     since = waiting_since(store) if waits else None
     overdue = since is not None and now - max(since, from_iso(ran) if ran else since) > late
-    if limits.enabled and overdue and not known.served:
+    if wanted.enabled and overdue and not known.served:
         yield Finding(
             "warn", f"{waits} entries wait to be consolidated, and no daemon is there"
             f" (the last consolidation: {ran or 'never'})",
@@ -182,3 +184,37 @@ def _check_facts(
         )  # fmt: skip
     if not waits:
         yield Finding("ok", f"everything is consolidated (last: {ran or 'never'})", store.project)
+
+
+def limits_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
+    """Tell what is on the disk, and of limits that are near, reached, or have cut something."""
+    usage = limits.measure(store.folder, store.index.path, now)
+    report["disk"] = usage.to_json()
+    reached, near = limits.troubles(usage, store.settings.limits)
+    report["degraded"] += reached
+    report["warnings"] += near
+    try:
+        with store.reading() as reader:
+            events = reader.events_of_kind(LIMIT, _TOLD)
+    except MemTierError:
+        return  # told above
+    for event in events:
+        if event.timestamp >= now - NOTED:
+            report["warnings"].append(f"{to_iso(event.timestamp)} {_cut(event.data)}")
+
+
+def _cut(data: Mapping[str, Any]) -> str:
+    named = f"limits.{data.get('limit')} ({data.get('most')})"
+    if near := data.get("near"):
+        return f"{near} is near {named}, from where on it is cut off"
+    if runs := data.get("runs"):
+        return f"messages of {len(runs)} runs were left out: {named}"
+    return f"{len(data.get('entries', ()))} entries were cut off: {named}"
+
+
+def check_limits(store: Store, now: datetime) -> Iterator[Finding]:
+    usage = limits.measure(store.folder, store.index.path, now)
+    reached, near = limits.troubles(usage, store.settings.limits)
+    remedy = "raise the limit, or let `retention` forget what is old"
+    yield from (Finding("error", what, str(store.folder), remedy) for what in reached)
+    yield from (Finding("warn", what, str(store.folder), remedy) for what in near)

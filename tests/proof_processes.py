@@ -92,6 +92,20 @@ def read(home: str, until: str) -> None:
     tell({"slowest_ms": round(slowest), "labels": labels})
 
 
+def acknowledge(home: str, name: str, until: str) -> None:
+    """Record runs of an agent until a file appears; tell each with the moment of its return."""
+    number = 0
+    with MemTier.open(home, PROJECT, f"agent-{name}") as memory:
+        while not Path(until).exists():
+            messages = exchange(f"{name}x{number} bread", number)
+            entries = memory.record(messages, session_id=name, run_id=f"{name}-{number}")
+            tell({"at": time.monotonic(), "ids": [entry.id for entry in entries]})
+            if number % 20 == 0:
+                memory.remember(f"The oven of {name} number {number} is hot.")
+                memory.recall(f"{name}x{number}", purpose="inject", session_id=name)
+            number += 1
+
+
 # -- a change of the embedding model -----------------------------------------------------------
 
 
@@ -407,7 +421,7 @@ FAULTS = {
 if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
     roles = {
-        "ask": ask, "compete": compete, "consolidate": consolidate, "crash": crash,
-        "embed": embed, "live": live, "read": read, "write": write,
+        "acknowledge": acknowledge, "ask": ask, "compete": compete, "consolidate": consolidate,
+        "crash": crash, "embed": embed, "live": live, "read": read, "write": write,
     }  # fmt: skip
     roles[role](*arguments)

@@ -328,7 +328,7 @@ def test_a_link_is_no_speaker(tmp_path: Path) -> None:
         ("openclaw", {"hook": "agent_end", "event": {}}, "expected 'messages' to be a list"),
         ("text", "\n  hello there", "chat.json:2: expected 'Speaker: words'"),
         ("text", "# a title\nAda: hi", "chat.json:1: expected an ISO time"),
-        ("html", "", "unknown format 'html'; one of: locomo"),
+        ("html", "", "unknown format 'html'; one of: chatgpt"),
     ],
 )
 def test_a_wrong_file_is_named_with_the_place_and_what_was_expected(

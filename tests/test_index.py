@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtier_plugin import ledger
-from memtier_plugin.errors import ForeignFile, IndexProblem, SchemaTooNew
 from memtier_plugin.index_schema import APPLICATION_ID, MIGRATIONS, Index, connect
 from memtier_plugin.index_write import CHUNK, IndexWriter, ledger_files, rebuild
 from memtier_plugin.memory import MemTier
@@ -125,84 +123,6 @@ def test_opened_by_many_at_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code % str(tmp_path / "index.sqlite3")]
     processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
-
-
-def test_newer_schema_is_refused(home: Path) -> None:
-    """An index of a newer MemTier is not touched; the error says what to do, reindex does it."""
-    with MemTier.open(home) as memory:
-        say(memory, "the fox sleeps")
-        index = memory.store.index.path
-    with closing(apsw.Connection(str(index))) as connection:
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    before = index.read_bytes()
-    with MemTier.open(home) as memory:
-        with pytest.raises(SchemaTooNew, match=f"schema {len(MIGRATIONS) + 1}.*upgrade"):
-            memory.recall("fox")
-        say(memory, "the fox wakes")  # the ledger needs no index
-        assert index.read_bytes() == before
-        assert memory.reindex()["entries"] == 2
-        assert len(memory.recall("fox").hits) == 2
-    [aside] = memory.folder.glob("set-aside-*.sqlite3")
-    assert aside.read_bytes() == before
-
-
-def foreign_database(path: Path) -> None:
-    """Make another program's database."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 7")
-        connection.execute("CREATE TABLE mine(x)")
-        connection.commit()
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (foreign_database, "another program's database"),
-        (lambda path: path.write_text("notes of mine\n" * 100), "not a SQLite file"),
-        (lambda path: path.mkdir(), "not a plain file"),
-        (lambda path: path.symlink_to(path.with_name("elsewhere")), "is a symlink"),
-    ],
-    ids=["database", "text", "folder", "symlink"],
-)
-def test_foreign_file_is_left_alone(home: Path, make: Any, says: str) -> None:
-    """What is no index of ours is refused with the remedy; `reindex` sets it aside unchanged."""
-    with MemTier.open(home) as memory:
-        index = memory.store.index.path
-        make(index)
-        before = index.lstat(), index.read_bytes() if index.is_file() else None
-        with pytest.raises(ForeignFile, match=f"{says}.*memtier reindex"):
-            memory.recall("fox")
-        assert [entry.content for entry in say(memory, "the fox sleeps")] == ["the fox sleeps"]
-        assert any(says in reason for reason in memory.status()["degraded"])
-        assert any(says in found.what for found in memory.doctor())
-        after = index.lstat(), index.read_bytes() if index.is_file() else None
-        assert (after[0].st_mtime_ns, after[1]) == (before[0].st_mtime_ns, before[1])
-        assert memory.reindex()["entries"] == 1
-        assert memory.recall("fox").hits
-    [aside] = memory.folder.glob("set-aside-*.sqlite3")
-    assert aside.lstat().st_ino == before[0].st_ino
-    assert before[1] is None or aside.read_bytes() == before[1]
-
-
-def test_damaged_index_is_told_and_rebuilt(home: Path) -> None:
-    """Damage inside the file is an error with its remedy, never a raw one; reindex repairs it."""
-    with MemTier.open(home) as memory:
-        for number in range(30):
-            say(memory, f"the fox number {number}", run_id=f"r{number}")
-        index = memory.store.index.path
-    with index.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xa5" * (index.stat().st_size - 4096))
-    with MemTier.open(home) as memory:
-        with pytest.raises(IndexProblem, match="memtier reindex"):
-            memory.recall("fox")
-        with pytest.raises(IndexProblem, match="memtier reindex"):
-            memory.facts()
-        assert memory.status()["degraded"]
-        assert any(found.remedy == "memtier reindex" for found in memory.doctor())
-        assert say(memory, "the last fox")
-        assert memory.reindex()["entries"] == 31
-        assert memory.recall("fox").hits
 
 
 # -- following the ledgers ------------------------------------------------------------------------

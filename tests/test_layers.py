@@ -25,15 +25,15 @@ MOST_LINES = 450
 LAYERS = (
     "errors faults routes",
     "records",
-    "home host_records",
+    "home host_records new_runs",
     "hookspecs",
     "lock settings_keys wording yaml_file",
     "clauses endpoint endpoint_* settings telling vocabulary",
     "bm25 conflicts dangling embedding embedding_* ledger messages plugins redaction statements"
     " statements_* tokens"
     " hermes_config transcripts",
-    "asking attribution chat_answers dating extraction folding grammar grammar_*"
-    " importing installing packing passages prompting ranking spending"
+    "asking attribution backup chat_answers dating exports extraction folding grammar grammar_*"
+    " importing importing_* installing limits packing passages prompting ranking spending"
     " timing",
     "chat experiences paper phrasing phrasing_* quoting recall_events researching routing"
     " summaries timelines",
@@ -52,10 +52,11 @@ LAYERS = (
     "paging",
     "escalating",
     "changes probing upkeep",
-    "health recalling",
+    "health recalling repairing",
     "answering answering_* doctor_hosts explaining knowledge project",
+    "retaining",
     "memory",
-    "canary_model opened",
+    "canary_model exporting note_facts opened reimporting",
     "canary",
     "__init__ __main__ bench.* cli cli_* config.* daemon.* demo hooks.* rpc rpc_*",
 )

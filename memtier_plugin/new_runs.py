@@ -1,0 +1,46 @@
+"""A run to be written, and the entry that each of its messages becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from memtier_plugin.records import Entry, Message, Run, count_tokens, new_id
+
+
+class NewRun(NamedTuple):
+    """A run to be written: its messages as they are to stand there, each with its key.
+
+    Beside each stands whether it was cut.
+    """
+
+    run: Run
+    messages: Sequence[tuple[str, Message, bool]]
+    tainted: bool
+
+    def entry(
+        self, key: str, message: Message, truncated: bool, turn: int, project: str, now: datetime
+    ) -> Entry:
+        """Return the entry of one of the messages, as the session's turn of that number."""
+        return Entry(
+            id=new_id(),
+            timestamp=now,
+            session_id=self.run.session,
+            project=project,
+            content=message.content,
+            tokens=count_tokens(message.content),
+            agent_id=self.run.agent,
+            run_id=self.run.run,
+            turn=turn,
+            role=message.role,
+            origin=message.origin or message.role,
+            observed_at=message.observed_at or self.run.observed_at or now,
+            sender=self.run.sender,
+            speaker=message.speaker,
+            parent=self.run.parent,
+            tool=message.tool,
+            tainted=self.tainted and message.role == "assistant",
+            truncated=truncated,
+            key=key,
+        )
