@@ -1,8 +1,9 @@
 # Every goal does all it needs: a virtual environment in .venv, the install, the run.
 PYTHON ?= python3
 BIN := .venv/bin
+MINUTES ?= 10
 
-.PHONY: demo test test-slow test-runtimes test-runtimes-all lint fmt clean
+.PHONY: demo test test-slow test-runtimes test-runtimes-all attacks faults soak lint fmt clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -23,6 +24,15 @@ test-runtimes: .venv/.dev
 test-runtimes-all: .venv/.dev
 	$(BIN)/python scripts/install_runtimes.py
 	MEMTIER_TEST_DONE=.venv/runtimes-done $(BIN)/pytest -m runtime tests/runtimes
+
+faults: .venv/.dev # every write that can fail, in every way; goes on where it was left
+	$(BIN)/python -m tests.faults
+
+soak: .venv/.dev # writers, readers and the background, killed at random
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)
+
+attacks: .venv/.dev # hostile texts, with the defence and without
+	$(BIN)/python -m tests.attacks
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin import background
+from memtier_plugin import background, leftovers
 from memtier_plugin.backlog import MODEL, RULES
 from memtier_plugin.chat import NONE
 from memtier_plugin.consolidation import ConsolidationReport
@@ -24,6 +24,7 @@ from memtier_plugin.errors import MemTierError
 from memtier_plugin.home import outside_name
 from memtier_plugin.memory import MemTier
 from memtier_plugin.reembedding import EmbeddingReport, embedding_state
+from memtier_plugin.selecting import Selection
 from memtier_plugin.settings import Settings
 from memtier_plugin.summarising import Summariser
 
@@ -95,10 +96,14 @@ def embed(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
 
 
 def tidy(memory: MemTier) -> None:
-    """Compare the index with every ledger, and let go of what is past its retention."""
+    """Complete what was cut off, look at every ledger, and let go of what is past its retention."""
+    memory.purger.complete()
+    leftovers.clear(memory.store)
     memory.catch_up(full=True)
     memory.expire_recalls()
     gone = memory.retain()
+    if gone.entries and memory.settings.retention.purge:
+        memory.purge(Selection(ids=(*gone.entries, *gone.facts)))
     if gone.entries:
         _log.info(
             "project %r: retention: %d entries and %d facts were forgotten",

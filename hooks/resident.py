@@ -24,6 +24,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, Final
 
+from memtier_plugin import faults
 from memtier_plugin.errors import MemTierError
 from memtier_plugin.home import private_folder, socket_path, write_private
 
@@ -276,12 +277,12 @@ class Resident:
         except (Refused, ValueError) as error:
             _log.warning("memtier: %s cannot be delivered and is set aside: %s", path, error)
             with suppress(OSError):
-                path.rename(path.with_suffix(".json.refused"))
+                faults.step("rename", path, path.rename, path.with_suffix(".json.refused"))
             return False
         except OSError as error:
             raise Failed(f"{path} cannot be read: {error}") from error
         with suppress(OSError):
-            path.unlink(missing_ok=True)
+            faults.step("unlink", path, path.unlink, missing_ok=True)
         return True
 
     # -- the connection --------------------------------------------------------------------------

@@ -41,18 +41,19 @@ def write(store: Store, facts: Sequence[Fact], events: Sequence[JournalEvent]) -
             "events": [event.to_json() for event in events],
         }
         faults.point("before plan")
-        write_private(path, ledger.to_line(plan).decode("utf-8"))
+        durable = store.settings.ledger.durability == "fsync"
+        write_private(path, ledger.to_line(plan).decode("utf-8"), durable=durable)
         faults.point("after plan")
     begun = [False]
     try:
         _apply(store, facts, events, begun)
     except LedgerError:
         if not begun[0]:
-            path.unlink(missing_ok=True)  # nothing was written, and nothing is to be
+            _done(path)  # nothing was written, and nothing is to be
         raise
     if parts > 1:
         faults.point("before done")
-        path.unlink(missing_ok=True)
+        _done(path)
 
 
 def complete(store: Store) -> None:
@@ -78,7 +79,7 @@ def complete(store: Store) -> None:
         [False],
     )
     faults.point("before done")
-    path.unlink(missing_ok=True)
+    _done(path)
 
 
 def _apply(
@@ -100,6 +101,14 @@ def _apply(
         faults.point(f"after {kind}")
 
 
+def _done(path: Path) -> None:
+    """Remove the file written ahead; one that stays is found done by whoever comes next."""
+    try:
+        faults.step("unlink", path, path.unlink, missing_ok=True)
+    except OSError as error:
+        _log.warning("%s stays until the next writing of facts: %s", path, error)
+
+
 def _place(kind: str) -> tuple[int, str]:
     return (_KINDS.index(kind) if kind in _KINDS else -1), kind
 
@@ -118,6 +127,6 @@ def _plan(path: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
         return facts, [JournalEvent.from_json(record) for record in plan["events"]]
     except (ValueError, TypeError, KeyError) as error:
         aside = path.with_suffix(".unreadable")
-        path.replace(aside)
+        faults.step("rename", path, path.replace, aside)
         _log.warning("%s is not what was written (%s); moved to %s", path, error, aside)
         return None

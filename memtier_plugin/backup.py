@@ -48,7 +48,7 @@ _TOP: Final = "project"
 _MANIFEST: Final = "manifest.json"
 _MOST_MANIFEST: Final = 256 * 1024 * 1024
 # Of this machine and moment, or derived from the rest.
-_LEFT_OUT: Final = ("background.json", "hooks", "index.", "set-aside-")
+_LEFT_OUT: Final = ("background.json", "hooks", "index.")
 _HIDDEN: Final = (".names", ".settling.json", ".settling.unreadable")  # the others are ours alone
 _LOCK_SECONDS: Final = 30.0
 _SMALL: Final = 16 * 1024 * 1024

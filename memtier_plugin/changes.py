@@ -20,6 +20,8 @@ TOLD: Final = {
     "revert": "reverted",
     "restore": "restored",
     "forget": "forgotten",
+    "withdraw": "withdrawn",
+    "reinstate": "reinstated",
 }
 
 

@@ -22,8 +22,10 @@ from memtier_plugin.cli_bench import bench
 from memtier_plugin.cli_consolidate import consolidate
 from memtier_plugin.cli_embed import embed
 from memtier_plugin.cli_facts import facts
+from memtier_plugin.cli_forget import forget, purge
 from memtier_plugin.cli_install import install
 from memtier_plugin.cli_scope import Group, Scope, common_options, progress, scope_of
+from memtier_plugin.cli_time import diff, revert
 from memtier_plugin.cli_transfer import backup, export, import_, restore
 from memtier_plugin.errors import ImportFileError, NotFound
 from memtier_plugin.health import Finding
@@ -159,6 +161,7 @@ def _chain(first: Iterable[Any], then: Iterable[Any]) -> Iterator[Any]:
     "--budget", type=click.IntRange(1), metavar="TOKENS", help="How many tokens, at most."
 )
 @click.option("--at", metavar="TIME", help="What now is, as 2026-03-14T09:00 (UTC).")
+@click.option("--as-of", metavar="TIME", help="As if asked then: by what was written by then.")
 @click.option(
     "--depth",
     type=click.Choice(["mixed", "facts", "raw", "auto"]),
@@ -174,14 +177,21 @@ def recall(
     k: int | None,
     budget: int | None,
     at: str | None,
+    as_of: str | None,
     depth: Depth | None,
     limit: int,
     signals: bool,
     inject_preview: bool,
 ) -> None:
     """Find what matters for QUERY, each line with its source."""
+    sized: dict[str, Any] = {"k": k, "token_budget": budget, "depth": depth}
     with scope.open() as memory:
-        found = memory.recall(query, k=k, token_budget=budget, at=_moment(at), depth=depth)
+        if then := _moment(as_of):
+            with progress() as report:
+                step = partial(report, "reading the ledgers")
+                found = memory.history.recall(query, then, progress=step, **sized)
+        else:
+            found = memory.recall(query, at=_moment(at), **sized)
     document = views.recall_document(found, limit)
     document |= {"signals": signals, "text": found.text if inject_preview else ""}
     scope.show(document, views.recall_view)
@@ -251,36 +261,6 @@ def remember(scope: Scope, text: str) -> None:
     with scope.open(create=True) as memory:
         fact = memory.remember(text)
     scope.show({"fact": fact.id, "text": fact.text})
-
-
-@main.command()
-@click.argument("ids", nargs=-1)
-@click.option("--session", metavar="ID", help="Everything of this session.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
-def forget(
-    scope: Scope, ids: tuple[str, ...], session: str | None, dry_run: bool, yes: bool
-) -> None:
-    """Hide lines for good, by id or a whole session."""
-    if not ids and not session:
-        raise click.UsageError("name the ids to forget, or --session ID")
-    with scope.open() as memory:
-        person = memory.knowledge.person
-        full = tuple(person.full_id(item) for item in ids)
-        plan = person.forget(ids=full, session=session, dry_run=True)
-        gone = {*plan.ids, *plan.facts}
-        document = {
-            "forgotten": not dry_run,
-            "entries": [e.to_json() for e in memory.entries() if e.id in gone],
-            "facts": [one.fact.to_json() for one in person.known(plan.facts)],
-        }
-        if not dry_run:
-            if not yes and not scope.as_json and sys.stdin.isatty():
-                views.console(stderr=True).print(views.forget_view(document))
-                click.confirm(f"Forget these {len(gone)}?", abort=True, err=True)
-            person.forget(ids=full, session=session)
-    scope.show(document, views.forget_view)
 
 
 @main.command()
@@ -375,6 +355,10 @@ main.add_command(ask)
 main.add_command(bench)
 main.add_command(consolidate)
 main.add_command(facts)
+main.add_command(forget)
+main.add_command(purge)
+main.add_command(diff)
+main.add_command(revert)
 main.add_command(embed)
 main.add_command(install)
 main.add_command(backup)

@@ -18,13 +18,12 @@ from memtier_plugin import cli_views as views
 from memtier_plugin.browsing import Known
 from memtier_plugin.cli_scope import Group, Scope
 from memtier_plugin.cli_views import Document, one_line, pairs, said, short, stamp, text
-from memtier_plugin.knowledge import Knowledge
 from memtier_plugin.records import Fact, from_iso, to_iso
 
 _AGO: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
 _UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AROUND: Final = 160  # characters of a source line shown on either side of the quote
-_SIGNS: Final = {
+SIGNS: Final = {
     "added": ("+", "green"),
     "proposed": ("?", "yellow"),
     "updated": ("~", "cyan"),
@@ -34,6 +33,8 @@ _SIGNS: Final = {
     "reverted": ("<", "red"),
     "restored": (">", "green"),
     "forgotten": ("x", "red"),
+    "withdrawn": ("x", "red"),
+    "reinstated": (">", "green"),
 }
 _STATES: Final = {"active": "", "proposed": "yellow", "held back": "yellow"}
 
@@ -159,7 +160,7 @@ def _asked(waiting: Sequence[Known]) -> tuple[list[str], list[str]]:
 def facts_diff(scope: Scope, since: str, until: str | None) -> None:
     """Show what happened to the facts since a moment."""
     now = datetime.now(UTC)
-    start, end = _moment(since, now), _moment(until, now) if until else None
+    start, end = moment(since, now), moment(until, now) if until else None
     with scope.open() as memory:
         changes = memory.knowledge.person.diff(start, end)
     document = {
@@ -170,7 +171,8 @@ def facts_diff(scope: Scope, since: str, until: str | None) -> None:
     scope.show(document, diff_view)
 
 
-def _moment(said: str, now: datetime) -> datetime:
+def moment(said: str, now: datetime) -> datetime:
+    """Return the moment that a person means, also as long ago as "2d"."""
     if ago := _AGO.fullmatch(said.strip()):
         try:
             return now - timedelta(**{_UNITS[ago[2].lower()]: int(ago[1])})
@@ -193,49 +195,6 @@ def facts_runs(scope: Scope, limit: int) -> None:
     with scope.open() as memory:
         found = memory.knowledge.person.runs(limit)
     scope.show({"runs": [run.to_json() for run in reversed(found)]}, runs_view)
-
-
-@facts.command("revert")
-@click.option("--run", required=True, metavar="ID", help="The consolidation to undo.")
-@click.option("--dry-run", is_flag=True, help="Only show what it takes.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
-def facts_revert(scope: Scope, run: str, dry_run: bool, yes: bool) -> None:
-    """Undo one consolidation, and no later one."""
-    with scope.open() as memory:
-        person = memory.knowledge.person
-        document = _reverted(person, run, done=False)
-        ask = not dry_run and not yes and not scope.as_json and sys.stdin.isatty()
-        if ask:
-            views.console(stderr=True).print(revert_view(document))
-            click.confirm(f"Undo {run}?", abort=True, err=True)
-        if not dry_run:
-            document = _reverted(person, run, done=True)
-    scope.show(document, revert_view)
-
-
-def _reverted(person: Knowledge, run: str, *, done: bool) -> dict[str, Any]:
-    plan = person.revert(run, dry_run=not done, why="asked for" if done else "")
-    pairs_ = (*plan.superseded, *plan.lives_on)
-    ids = {*plan.facts, *plan.kept, *plan.restored, *(one for pair in pairs_ for one in pair)}
-    told = {one.fact.id: one.fact.text for one in person.known(ids)}
-
-    def texts(wanted: Iterable[str]) -> list[dict[str, Any]]:
-        return [{"id": one, "text": told[one]} for one in wanted if one in told]
-
-    return {
-        "run": run,
-        "reverted": done,
-        "facts": texts(plan.facts),
-        "kept": texts(plan.kept),
-        "restored": texts(plan.restored),
-        "entries": sum(one not in told for one in plan.restored),
-        "superseded": [
-            {"id": old, "text": told.get(old), "by": new, "by_text": told.get(new)}
-            for old, new in plan.superseded
-        ],
-        "lives_on": [{"id": old, "as": new, "text": told.get(old)} for old, new in plan.lives_on],
-    }
 
 
 @facts.command("timeline")
@@ -353,7 +312,7 @@ def diff_view(document: Document) -> RenderableType:
     for change in document["changes"]:
         what = change["what"]
         counts[what] = counts.get(what, 0) + 1
-        sign, style = _SIGNS[what]
+        sign, style = SIGNS[what]
         fact = text(one_line(change["fact"]["text"], 300) if change["fact"] else "-")
         if change["by"]:
             fact.append_text(text(f"  → {one_line(change['by']['text'], 200)}", "dim"))
@@ -377,27 +336,6 @@ def runs_view(document: Document) -> RenderableType:
         rejected = text(said(run.get("rejected", {})))
         table.add_row(stamp(run["at"]), text(run["run"] or "-"), *figures, rejected, text(undone))
     return table if table.row_count else text("No consolidation yet.", "dim")
-
-
-def revert_view(document: Document) -> RenderableType:
-    """Show what undoing a consolidation did, or would do."""
-    parts: list[RenderableType] = []
-    for name, sign, style in (
-        ("facts", "-", "red"),
-        ("kept", "= accepted, stays:", "green"),
-        ("restored", "+ holds again:", "green"),
-        ("superseded", "+ gives way to a later one:", "dim"),
-        ("lives_on", "= found by a later one too, lives on:", "green"),
-    ):
-        for one in document[name]:
-            line = f"{sign} {one_line(one['text'] or '-', 200)}  {short(one['id'])}"
-            parts.append(text(line, style))
-    count = len(document["facts"])
-    verb = "undone" if document["reverted"] else "would be undone"
-    entries = document["entries"]
-    tail = f", {entries} entries no longer marked as promoted" if entries else ""
-    parts.append(text(f"{document['run']}: {count} facts {verb}{tail}", "dim"))
-    return Lines(*parts)
 
 
 def timeline_view(document: Document) -> RenderableType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,16 @@ class Scope:
 
     def open(self, *, create: bool = False) -> MemTier:
         """Open the memory; only commands that write to it make one."""
-        return MemTier.open(
+        memory = MemTier.open(
             self.path,
             self.project_name,
             self.agent or "main",
             workspace=Path.cwd(),
             create=create,
         )
+        with suppress(MemTierError):  # another process is at it; `status` tells
+            memory.purger.complete(wait=0)
+        return memory
 
     def show(
         self,

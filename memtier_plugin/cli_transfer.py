@@ -161,13 +161,12 @@ def export(scope: Scope, form: str, session: str | None, output: Path | None) ->
     with scope.open() as memory:
         chunks = write(memory, scope.agent, session)
         if output is None:
-            exports.note(memory.folder, "-", f"export {form}")
             for chunk in chunks:
                 click.echo(chunk, nl=False)
             return
         with progress() as report:
             written = _write_new(output, chunks, partial(report, "exporting"))
-        exports.note(memory.folder, output.resolve(), f"export {form}")
+        exports.note(memory.folder, output.resolve(), form)
     scope.show({"file": str(output), "format": form, "bytes": written})
 
 

@@ -19,6 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from memtier_plugin.escaping import visible
 from memtier_plugin.limits import disk_line
 from memtier_plugin.packing import SHORT
 from memtier_plugin.records import Entry, Hit, Recall, to_iso
@@ -40,7 +41,7 @@ _UNSAFE: Final = re.compile(
 
 def plain(text: object) -> str:
     """Return the text with everything that could drive a terminal made visible."""
-    return _UNSAFE.sub(_visible, str(text))
+    return visible(_UNSAFE.sub(_visible, str(text)))
 
 
 def _visible(match: re.Match[str]) -> str:

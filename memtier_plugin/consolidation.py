@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from memtier_plugin import lock
+from memtier_plugin import echoes, lock, trust
 from memtier_plugin.backlog import MODEL, RULES, Window, backlog, read_window, waiting
 from memtier_plugin.chat import NONE
 from memtier_plugin.drafting import Drafter, Found
@@ -29,6 +29,7 @@ from memtier_plugin.store import Store
 
 __all__ = ["Added", "ConsolidationReport", "Consolidator", "backlog", "extractors", "waiting"]
 
+_PROMPTS: Final = 200  # of the journal, among which the session's are looked for
 _RECENT: Final = 50  # consolidations among which an extractor's last one is looked for
 
 Progress = Callable[[int, int], None]
@@ -108,7 +109,12 @@ class Consolidator:
         return self._settler.add(given)
 
     def remember(self, entry: Entry) -> Fact:
-        """Make a fact of an entry that somebody asked to be kept."""
+        """Make a fact of an entry that somebody asked to be kept.
+
+        What a model keeps waits for review unless the user's own words of the session say it: what
+        the model read in the same run may have told it to, and nobody knows before the run ends.
+        """
+        doubted = entry.role == "assistant" and not self._is_the_users(entry)
         source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
         draft = FactDraft(
             subject="user",
@@ -120,7 +126,10 @@ class Consolidator:
             span=(0, len(entry.content)),
             extractor="remember",
             confidence=1.0,
+            origin=entry.origin,
             valid_from=entry.observed_at,
+            status="proposed" if doubted else "active",
+            reason=trust.REASONS["unsaid"] if doubted else "",
         )
         reader = self._store.reader()
 
@@ -136,6 +145,21 @@ class Consolidator:
             if isinstance(one.item, Fact) and not one.state.forgotten:
                 return one.item
         raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
+
+    def _is_the_users(self, entry: Entry) -> bool:
+        """Tell whether an entry says no more than a prompt of its session did."""
+        if not self._store.settings.trust.defence:
+            return True
+        written = self._store.reader().events_of_kind("recall", _PROMPTS)
+        prompts = [
+            event.data["query"]
+            for event in [*written, *self._store.unread_events(entry.agent_id)]
+            if event.kind == "recall"
+            and event.agent_id == entry.agent_id
+            and event.data.get("session_id") == entry.session_id
+            and event.data["purpose"] == "inject"
+        ]
+        return echoes.repeats(entry.content, prompts, self._store.tokenizer.words)
 
     def run(
         self,

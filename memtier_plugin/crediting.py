@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
+from memtier_plugin import trust
 from memtier_plugin.attribution import affinity, answer_side, shares
+from memtier_plugin.folding import last_attempts
+from memtier_plugin.index_read import IndexReader
 from memtier_plugin.records import Entry, Fact, JournalEvent, Message
 from memtier_plugin.store import Store
 from memtier_plugin.tokens import plain_words
@@ -44,7 +48,7 @@ def settle(
         return []
     agent = recalls[0].agent_id
     reader, settings = store.reader(), store.settings.attribution
-    stored = reader.stored([*reader.rows_of(items).values()]).values()
+    stored = [*reader.stored([*reader.rows_of(items).values()]).values()]
     words = {
         one.item.id: plain_words(one.item.text if isinstance(one.item, Fact) else one.item.content)
         for one in stored
@@ -54,6 +58,11 @@ def settle(
     share = dict(zip(items, given, strict=True))
     deltas = {i: settings.alpha * outcome * s for i, s in share.items() if outcome and s}
     earlier = reader.events_of_run(agent, run, "credit")
+    if store.settings.trust.defence:
+        # A run that is given again is bounded as it was the first time.
+        now = earlier[0].timestamp if earlier else new_event("credit", run).timestamp
+        doubted = {one.item.id for one in stored if trust.doubtful(one.item)}
+        deltas = _bounded(reader, agent, now, deltas, doubted)
     attempt = max((int(e.data["attempt"]) for e in earlier), default=0)
     last = {e.data["item"]: e.data["delta"] for e in earlier if e.data["attempt"] == attempt}
     last = {item: delta for item, delta in last.items() if delta}
@@ -72,3 +81,21 @@ def settle(
         )
         for item in dict.fromkeys([*deltas, *last])
     ]
+
+
+def _bounded(
+    reader: IndexReader,
+    agent: str,
+    now: datetime,
+    deltas: Mapping[str, float],
+    doubted: Collection[str],
+) -> dict[str, float]:
+    """Return the credits that count: none for doubtful text, and so much for an item in a day."""
+    day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    found = {}
+    for item, delta in deltas.items():
+        others = last_attempts(reader.credits(item, agent, day, now))
+        bounded = trust.bounded(delta, [float(one.data["delta"]) for one in others])
+        if bounded and (bounded < 0 or item not in doubted):
+            found[item] = bounded
+    return found

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Final
 
-from memtier_plugin import experiences, gates, plugins
+from memtier_plugin import echoes, experiences, gates, plugins, trust
 from memtier_plugin.accounting import Account
 from memtier_plugin.backlog import RULES, Window, groups
 from memtier_plugin.chat import ChatModel
@@ -22,7 +22,7 @@ from memtier_plugin.evolution_chat import ChatEvolution
 from memtier_plugin.extraction import extract
 from memtier_plugin.extraction_chat import ChatExtractor
 from memtier_plugin.provenance import Claim, Rejection, verified
-from memtier_plugin.records import Entry, FactDraft
+from memtier_plugin.records import Entry, Fact, FactDraft
 from memtier_plugin.settings_keys import AgentRights
 from memtier_plugin.settling import Settler
 from memtier_plugin.store import Store
@@ -73,6 +73,8 @@ class Drafter:
         Raises:
             CapReached, EndpointError, SettingsError: the model says nothing now.
         """
+        if not self._store.settings.trust.defence:
+            window.entries[:] = [trust.taken_at_its_word(entry) for entry in window.entries]
         return self._by_rules(window) if extractor == RULES else self._by_model(window)
 
     def _by_rules(self, window: Window) -> Found:
@@ -129,8 +131,10 @@ class Drafter:
         for draft in checked:
             if isinstance(draft, Rejection):
                 found.rejected[draft.reason] += 1
+            elif reason := self._heard(draft, entries):
+                found.rejected[reason] += 1
             else:
-                standing.append(self._allowed(draft))
+                standing.append(self._allowed(self._resting_on_tools(draft, entries)))
         settings = self._store.settings
         kept, rejected = gates.passed(
             standing,
@@ -160,6 +164,37 @@ class Drafter:
         rejected.update(own.rejected)
         rejected.update(done.rejected)
         return [*own.drafts, *done.drafts]
+
+    def _heard(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
+        """Return that a draft is only what its agent was shown in that run, or nothing."""
+        spoken = self._spoken(draft, entries)
+        if spoken is None:
+            return ""
+        reader = self._store.reader()
+        recalls = reader.events_of_run(spoken.agent_id, spoken.run_id, "recall")
+        rows = reader.rows_of({hit["item"] for e in recalls for hit in e.data["injected"]})
+        shown = [_text(one.item) for one in reader.stored([*rows.values()]).values()]
+        said = echoes.repeats(draft.text, shown, self._store.tokenizer.words)
+        return "repeats its own recall" if said else ""
+
+    def _resting_on_tools(self, draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft:
+        """Let wait what the assistant only passed on from a tool, or from outside."""
+        spoken = self._spoken(draft, entries)
+        if spoken is None or draft.status != "active":
+            return draft
+        read = [one.content for one in entries.values() if trust.foreign(trust.origin_of(one))]
+        if not echoes.repeats(draft.text, read, self._store.tokenizer.words):
+            return draft
+        return replace(draft, status="proposed", origin="tool", reason=trust.REASONS["outside"])
+
+    def _spoken(self, draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
+        """Return the agent's own words that a draft rests on alone, if they are to be doubted."""
+        if draft.tier == "procedural" or not self._store.settings.trust.defence:
+            return None
+        found = [entries[one.entry] for one in draft.sources if one.entry in entries]
+        if not found or any(one.role == "user" and not one.parent for one in found):
+            return None
+        return found[0]
 
     def _allowed(self, draft: FactDraft) -> FactDraft:
         """Let a fact wait where its agent may only propose."""
@@ -233,6 +268,10 @@ def _resting(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
         if entry and entry.content[start:end] == draft.quote:
             return entry
     return None
+
+
+def _text(item: Entry | Fact) -> str:
+    return item.text if isinstance(item, Fact) else item.content
 
 
 def _around(draft: FactDraft, entries: Mapping[str, Entry]) -> str:

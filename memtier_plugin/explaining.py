@@ -30,13 +30,15 @@ _SAME: Final = 1e-6  # what rounding in the journal leaves of a sum
 _LACKS: Final = 3  # signals named as what it lacked most
 _SHOWN: Final = 40  # words of an entry that are listed
 _REASONS: Final = {
+    "unknown": "nothing that this recall could see has this id",
     "k": "the block had its k lines before it",
     "tries": "it stands behind the hits that are tried for a line",
     "depth": "the recall was asked for the other tier alone",
     "entry": "the router answered from the facts alone",
     "said": "another line stands for all that it rests on",
     "far": "its score is too far below the best one's to be worth a line of a routed recall",
-    "origin": "tool output, external text and the system's own is not injected by itself",
+    "origin": "what a tool, somebody outside or the system said, and what rests on that, is not"
+    " injected by itself",
 }
 
 
@@ -56,27 +58,33 @@ class Explainer:
         self._store.refresh(self._agent, wait_ms=2000)
         with self._store.reading() as reader:
             event = reader.event(recall_id)
-            if event is None or event.kind != "recall":
+            reads_all = self._recaller(self._agent).reads_all
+            if (
+                event is None
+                or event.kind != "recall"
+                or not (reads_all or event.agent_id == self._agent)
+            ):
+                # Whether there is one of another agent is that agent's.
                 raise NotFound(
-                    f"the journal of {self._store.project!r} has no recall {recall_id!r}"
+                    f"the journal of {self._store.project!r} has no recall {recall_id!r} of"
+                    f" {self._agent}"
                 )
             listed = [*event.data["injected"], *event.data["near_misses"]]
             rows = reader.rows_of(hit["item"] for hit in listed)
             stored = {one.item.id: one for one in reader.stored([*rows.values()]).values()}
             run = event.run_id
             credits = reader.events_of_run(event.agent_id, run, "credit") if run else []
-            visible = self._recaller(self._agent).reads_all or event.agent_id == self._agent
             counted = event.data.get("weights", {})
             told = {
                 **event.to_json(),
                 **{
-                    name: [_explained(hit, stored, counted, visible) for hit in event.data[name]]
+                    name: [_explained(hit, stored, counted) for hit in event.data[name]]
                     for name in ("injected", "near_misses")
                 },
                 "credits": [credit.to_json() for credit in credits],
             }
             if why is not None:
-                told["why"] = self._why(event, why, visible)
+                told["why"] = self._why(event, why)
         return told
 
     def _recaller(self, agent: str, settings: Settings | None = None) -> Recaller:
@@ -84,27 +92,25 @@ class Explainer:
 
     # -- one item ------------------------------------------------------------------------------
 
-    def _why(self, event: JournalEvent, identity: str, visible: bool) -> dict[str, Any]:
+    def _why(self, event: JournalEvent, identity: str) -> dict[str, Any]:
         """Return what became of one entry or fact in a recall: ``reason``, and ``said`` in words.
 
         Texts and numbers are there only for who may see the item.
         """
-        if not visible:
-            return _verdict(identity, "private", "the recall was another agent's, and so is why")
         reader = self._store.reader()
         rows = reader.rows_of([identity])
         if not rows:
             unread = {entry.id for entry in self._store.unread_entries(event.agent_id)}
             if identity in unread:
                 return _verdict(identity, "unindexed", "the index has not read it yet")
-            return _verdict(identity, "unknown", "nothing in this project has this id")
+            return _verdict(identity, "unknown", _REASONS["unknown"])
         [stored] = reader.stored([*rows.values()]).values()
         reads_all = self._recaller(event.agent_id).reads_all
         at = from_iso(event.data["at"])
         asker = Asker(event.agent_id, event.data.get("sender"), reads_all, at)
         if not _may_see(asker, stored.item):
-            said = "it is another agent's, or another sender's: this recall could not see it"
-            return _verdict(identity, "invisible", said)
+            # As for what is not there: that it is would tell something of others.
+            return _verdict(identity, "unknown", _REASONS["unknown"])
         then = _journalled(event, identity)
         changes = self._changes(event, stored, then, asker)
         hidden = self._hidden(event, stored)
@@ -332,7 +338,7 @@ def _place(hits: Sequence[Hit], identity: str) -> int | None:
 def _left_out(asked: Asked, identity: str, event: JournalEvent) -> tuple[str, str, dict[str, Any]]:
     """Return why packing passed over a ranked hit: reason, words, and the numbers behind."""
     ranked = next(hit for hit in asked.hits if hit.id == identity)
-    if event.data["purpose"] == "inject" and not injectable(ranked):
+    if event.data["purpose"] == "inject" and not injectable(ranked, guarded=asked.offer.guarded):
         return "origin", _REASONS["origin"], {}
     place = _place(asked.offer.hits, identity)
     if place is None and identity in asked.left_out:
@@ -351,7 +357,8 @@ def _left_out(asked: Asked, identity: str, event: JournalEvent) -> tuple[str, st
 
 
 def _stand_in(asked: Asked, identity: str, purpose: str) -> str:
-    offered = [hit for hit in asked.hits if purpose == "search" or injectable(hit)]
+    guarded = asked.offer.guarded
+    offered = [h for h in asked.hits if purpose == "search" or injectable(h, guarded=guarded)]
     for group in alike(offered[:DISTINCT], asked.values):
         if any(hit.id == identity for hit in group):
             return one_for_all(group).id
@@ -414,11 +421,10 @@ def _explained(
     hit: Mapping[str, Any],
     stored: Mapping[str, Stored],
     counted: Mapping[str, float],
-    visible: bool,
 ) -> dict[str, Any]:
     one = stored.get(hit["item"])
     told = {**hit, **_summed(hit["signals"], hit["score"], counted), "id": hit["item"]}
-    if one is None or one.state.forgotten or not (visible or isinstance(one.item, Fact)):
+    if one is None or one.state.forgotten:
         return {**told, "text": None, "file": None, "line": None}
     text = one.item.text if isinstance(one.item, Fact) else one.item.content
     return {

@@ -1,41 +1,103 @@
-"""Which copies MemTier made of a project outside of it, so that a person can find them again."""
+"""What MemTier wrote outside of its home: a register, so that a purge knows where copies went.
+
+`exports.jsonl` in the project's folder has a line for each file: when, where, what kind, and a hash
+by which it is known again.  It holds nothing of what was written.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from memtier_plugin import ledger
-from memtier_plugin.home import is_ours
-from memtier_plugin.records import to_iso
+from memtier_plugin.records import from_iso, to_iso
 
-_FILE: Final = "exports.jsonl"
+REGISTER: Final = "exports.jsonl"
+_PIECE: Final = 1024 * 1024
 
 
-def note(folder: Path, path: Path | str, kind: str) -> None:
-    """Keep that a copy of the project in a folder was written to a path; kind says what it is.
+@dataclass(frozen=True, slots=True)
+class Export:
+    """One file (or folder) that was written: ``digest`` is "" for what was no plain file."""
+
+    at: datetime
+    path: Path
+    kind: str
+    digest: str = ""
+
+    @property
+    def there(self) -> bool:
+        """Whether something stands at the path now."""
+        return os.path.lexists(self.path)
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether it is still what was written."""
+        return bool(self.digest) and self.digest == digest_of(self.path)
+
+
+def note(folder: Path, path: Path, kind: str) -> Export:
+    """Keep that a file of this kind ("jsonl", "markdown", "backup") was written for a project.
+
+    Args:
+        folder: the project's.
 
     Raises:
         LedgerError: it cannot be kept.
     """
-    record = {"at": to_iso(datetime.now(UTC)), "path": str(path), "kind": kind}
-    ledger.append(folder / _FILE, [record])
+    whole = Path(os.path.abspath(path))
+    made = Export(datetime.now(UTC), whole, kind, digest_of(whole))
+    record = {
+        "at": to_iso(made.at),
+        "path": str(whole),
+        "kind": kind,
+        "digest": made.digest,
+    }
+    ledger.append(folder / REGISTER, [record], durability="fsync")
+    return made
 
 
-def known(folder: Path) -> list[dict[str, Any]]:
-    """Return what was noted, oldest first.
+def known(folder: Path) -> list[Export]:
+    """Return what was written for a project, oldest first; of one path only the newest.
 
     Raises:
-        LedgerError: it cannot be read.
+        LedgerError: the register cannot be read.
     """
-    path = folder / _FILE
-    if not is_ours(folder) or not path.exists():
-        return []
-    found = []
+    found: dict[Path, Export] = {}
+    for one in _noted(folder):
+        found.pop(one.path, None)
+        found[one.path] = one
+    return [*found.values()]
+
+
+def digest_of(path: Path) -> str:
+    """Return a hash of a plain file, or "" where there is none."""
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def _noted(folder: Path) -> Iterator[Export]:
+    path = folder / REGISTER
+    if not path.exists():
+        return
     for line in ledger.read(path)[0]:
-        try:
-            found.append(ledger.parse(line))
-        except ValueError:
-            continue  # torn
-    return found
+        with suppress(ValueError, TypeError, KeyError):  # torn, or somebody else's
+            record = ledger.parse(line)
+            yield Export(
+                from_iso(record["at"]),
+                Path(record["path"]),
+                str(record["kind"]),
+                str(record["digest"]),
+            )

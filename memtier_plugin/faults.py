@@ -1,39 +1,212 @@
-"""Dying on purpose, for the proofs: a process ends by SIGKILL at the point that it is told.
+"""Failing on purpose, for `make faults`: what is written fails where, how and when it is told.
 
-``MEMTIER_FAULT`` names the point, and which time it is passed (``append semantic:2``); without it
-nothing here does anything.  A point is reached before and after each write that must survive a
-crash; one that begins with ``part of`` lets half of the bytes out first.
+Every write, fsync, rename, truncation and removal that the promises rest on is an operation with a
+name, such as ``append episodic``, and passes up to three points: ``before`` it, ``part of`` it
+(half of the bytes are out), ``after`` it.  Points beside no operation (`point`) are where a process
+may die between two of them.  ``MEMTIER_FAULT`` is ``POINT[:TIME][=KIND]``, or several with ``;``:
+
+    after append episodic                  die after the first append to an episodic ledger
+    append episodic:2=enospc               the second one finds the disk full (``before`` it)
+    part of write project.yaml:3+=eio      from the third time on, after half of the bytes
+
+KIND is one of `KINDS`, ``kill`` by default.  With ``MEMTIER_FAULT_LOG`` every point passed is
+written to that file, with the kinds that it takes: how `make faults` finds out what there is.
+Where neither is set an operation costs one look at a name of this module, and no point anything.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import threading
+import time
 from collections import Counter
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
 
 VARIABLE: Final = "MEMTIER_FAULT"
+LOG_VARIABLE: Final = "MEMTIER_FAULT_LOG"
+VARIABLES: Final = (VARIABLE, LOG_VARIABLE)
+KINDS: Final = ("kill", "short", "enospc", "eio", "delay")
+DELAY: Final = 0.3  # seconds
+FIRED: Final = "!"  # what a line of the log begins with when the fault happened
 
-_passed: Counter[str] = Counter()
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_ERRORS: Final = {"enospc": errno.ENOSPC, "eio": errno.EIO}
+_BETWEEN: Final = ("kill", "delay")
+# Which kinds a moment of an operation takes. A full disk is told before anything is done; an error
+# after all was done is what a failing disk gives.
+_MOMENTS: Final = {
+    "before": ("kill", "enospc", "eio", "delay"),
+    "part of": ("kill", "short", "enospc", "eio"),
+    "after": ("kill", "eio", "delay"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is to fail."""
+
+    point: str
+    time: int = 1
+    on: bool = False  # from that time on, not only then
+    kind: str = "kill"
+
+    @classmethod
+    def of(cls, told: str) -> Fault:
+        """Read one of those that ``MEMTIER_FAULT`` names.
+
+        Raises:
+            ValueError: it has no time or kind that there is.
+        """
+        where, _, kind = told.strip().partition("=")
+        name, _, when = where.partition(":")
+        kind = kind or "kill"
+        if kind not in KINDS:
+            raise ValueError(f"{VARIABLE}={told!r}: the kind is one of {', '.join(KINDS)}")
+        if when and not when.removesuffix("+").isdecimal():
+            raise ValueError(f"{VARIABLE}={told!r}: the time is a number, or a number and +")
+        moment, name = _parted(name)
+        if moment == "part of" and " " not in name:
+            name = f"append {name}"  # a ledger alone
+        if not moment:
+            moment = "part of" if kind == "short" else "before"
+        number = int(when.removesuffix("+") or 1)
+        return cls(f"{moment} {name}", number, when.endswith("+"), kind)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a process was told: what is to fail, and where to write what it passes."""
+
+    faults: Sequence[Fault] = ()
+    log: str = ""
+    passed: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def meets(self, point: str, kinds: tuple[str, ...]) -> str | None:
+        """Note that a point is passed, and return what is to happen there, if anything is."""
+        with self.lock:
+            self.passed[point] += 1
+            number = self.passed[point]
+        if self.log:
+            self._write(f"{point}\t{' '.join(kinds)}")
+        for one in self.faults:
+            now = number == one.time or (one.on and number > one.time)
+            if one.point == point and one.kind in kinds and now:
+                if self.log:
+                    self._write(f"{FIRED}{point}:{number}={one.kind}")
+                return one.kind
+        return None
+
+    def _write(self, line: str) -> None:
+        fd = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, line.encode() + b"\n")
+        finally:
+            os.close(fd)
+
+
+_plan: Plan | None = None
+
+
+def arm(told: str = "", log: str = "") -> None:
+    """Tell this process, and those that it forks, what is to fail; nothing by default.
+
+    Raises:
+        ValueError: as `Fault.of`.
+    """
+    global _plan
+    faults = [Fault.of(one) for one in told.split(";") if one.strip()]
+    _plan = Plan(faults, log) if faults or log else None
+
+
+def armed() -> bool:
+    """Tell whether something is to fail, or to be listed."""
+    return _plan is not None
 
 
 def point(name: str) -> None:
-    """End this process here if that is what it is told."""
-    if VARIABLE in os.environ and _is_here(name):
+    """A place between two operations, where a process may die or be slow."""
+    if _plan is not None:
+        _happen(name, _BETWEEN)
+
+
+def write(name: str, fd: int, data: bytes, path: Path | None = None) -> int:
+    """Write as `os.write` does.
+
+    Args:
+        path: the file that is written, which then names the operation too.
+    """
+    if _plan is None:
+        return os.write(fd, data)
+    return passing(name, path, lambda part: os.write(fd, part), data)
+
+
+def passing(name: str, path: Path | None, put: Callable[[bytes], int], data: bytes) -> int:
+    """Let bytes out by ``put`` as a write that may fail; returns what it did, or a half."""
+    name = _named(name, path)
+    _happen(f"before {name}", _MOMENTS["before"])
+    half = data[: len(data) // 2]
+    if _happen(f"part of {name}", _MOMENTS["part of"], lambda: put(half)) == "short":
+        return len(half)
+    written = put(data)
+    _happen(f"after {name}", _MOMENTS["after"])
+    return written
+
+
+def step(
+    name: str, path: Path | None, do: Callable[_P, _T], *given: _P.args, **more: _P.kwargs
+) -> _T:
+    """Do one operation on files that happens whole or not at all: an fsync, a rename, a removal."""
+    if _plan is None:
+        return do(*given, **more)
+    name = _named(name, path)
+    _happen(f"before {name}", _MOMENTS["before"])
+    done = do(*given, **more)
+    _happen(f"after {name}", _MOMENTS["after"])
+    return done
+
+
+def _happen(
+    point: str, kinds: tuple[str, ...], first: Callable[[], object] = lambda: None
+) -> str | None:
+    """Let happen what is told for a point, after ``first`` if anything is; return its kind."""
+    kind = _plan.meets(point, kinds) if _plan else None
+    if kind is None:
+        return None
+    first()
+    if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "delay":
+        time.sleep(DELAY)
+    if kind in _ERRORS:
+        raise OSError(_ERRORS[kind], f"{os.strerror(_ERRORS[kind])} ({VARIABLE})")
+    return kind
 
 
-def write(name: str, fd: int, data: bytes) -> int:
-    """Write as `os.write` does; if told so, only a half, and end."""
-    if VARIABLE in os.environ and _is_here(f"part of {name}"):
-        os.write(fd, data[: len(data) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-    return os.write(fd, data)
+def _parted(name: str) -> tuple[str, str]:
+    for moment in _MOMENTS:
+        if name.startswith(f"{moment} "):
+            return moment, name.removeprefix(f"{moment} ")
+    return "", name
 
 
-def _is_here(name: str) -> bool:
-    told, _, time = os.environ[VARIABLE].partition(":")
-    if told != name:
-        return False
-    _passed[name] += 1
-    return _passed[name] == int(time or 1)
+def _named(name: str, path: Path | None) -> str:
+    """Return an operation's name with what the file is: the same for every agent and day."""
+    if path is None:
+        return name
+    parent, above = path.parent.name, path.parent.parent.name
+    what = path.name.strip(".")
+    if path.suffix == ".jsonl":
+        what = above if above in ("episodic", "journal") and parent != "_project" else parent
+    elif parent in ("hooks", "queue"):  # a file for each agent, or for each run that waits
+        what = "hook notes" if parent == "hooks" else "queue"
+    return f"{name} {what}"
+
+
+arm(os.environ.get(VARIABLE, ""), os.environ.get(LOG_VARIABLE, ""))

@@ -14,9 +14,10 @@ from typing import Final, Literal
 
 from memtier_plugin.records import JournalEvent
 
+RETRACTING: Final = ("withdraw", "uncredit", "reinstate")  # of a recorded run (`retracting`)
 TOUCHING: Final = frozenset(
     {"credit", "promote", "supersede", "forget", "accept", "reject", "revert", "restore"}
-)
+) | {*RETRACTING}
 DONE: Final = ("supersede", "promote")  # what a consolidation does to items that are there
 
 
@@ -82,6 +83,10 @@ def touched(event: JournalEvent) -> list[str]:
             raise TypeError("a consolidation is undone by its id")
         if not all(isinstance(fact, str) for fact in event.data.get("facts", ())):
             raise TypeError("what no longer supersedes anything is named by its id")
+    if event.kind in RETRACTING and not all(
+        isinstance(event.data[name], str) for name in ("run", "agent")
+    ):
+        raise TypeError("a recorded run is taken back by its agent and its id")
     return [str(item) for item in event.data["items"]]
 
 
@@ -102,8 +107,11 @@ def last_attempts(credits: Iterable[JournalEvent]) -> list[JournalEvent]:
 
 def fold(events: Sequence[JournalEvent]) -> State:
     """Fold one item's events, given in any order, into its current state."""
-    state = State()
+    withdrawn, uncredited = _taken_back(events)
+    state = State(forgotten=withdrawn)
     for event in last_attempts(e for e in events if e.kind == "credit"):
+        if (event.agent_id, event.run_id) in uncredited:
+            continue
         state = replace(state, weight=update_weight(state.weight, float(event.data["delta"])))
     for event in _standing(events):
         if event.kind == "promote":
@@ -121,6 +129,24 @@ def fold(events: Sequence[JournalEvent]) -> State:
         elif event.kind == "revert":
             state = replace(state, reverted=True)
     return state
+
+
+def _taken_back(events: Iterable[JournalEvent]) -> tuple[bool, set[tuple[str, str | None]]]:
+    """Return whether the item's own run was taken back, and whose credits count no more.
+
+    Whenever they came: a run that is delivered again earns nothing either.
+    """
+    hidden, uncredited = set[tuple[str, str | None]](), set[tuple[str, str | None]]()
+    for event in sorted((e for e in events if e.kind in RETRACTING), key=_order):
+        run = event.data["agent"], event.data["run"]
+        if event.kind == "withdraw":
+            hidden.add(run)
+        elif event.kind == "uncredit":
+            uncredited.add(run)
+        else:
+            hidden.discard(run)
+            uncredited.discard(run)
+    return bool(hidden), uncredited
 
 
 def _standing(events: Iterable[JournalEvent]) -> list[JournalEvent]:

@@ -31,7 +31,7 @@ def find(
     """Return what forgetting these ids, and this session of the agent, takes with it.
 
     Args:
-        viewer: whose facts may be named; None is the person at the machine.
+        viewer: whose lines and facts may be named; None is the person at the machine.
 
     Raises:
         NotFound: an id, or the session, is not known.
@@ -45,9 +45,7 @@ def find(
             hidden = {
                 one.item.id
                 for one in reader.stored([*rows.values()]).values()
-                if isinstance(one.item, Fact)
-                and one.item.private_to
-                and one.item.private_to[0] != viewer
+                if _owner(one.item) not in (None, viewer)
             }
             rows = {identity: row for identity, row in rows.items() if identity not in hidden}
         if missing := [identity for identity in wanted if identity not in rows]:
@@ -62,3 +60,10 @@ def find(
         facts = {one.item.id for one in stored if isinstance(one.item, Fact)}
         facts.update(reader.facts_resting_on(entries))
     return Forgotten(tuple(sorted(entries)), tuple(sorted(facts)))
+
+
+def _owner(item: Entry | Fact) -> str | None:
+    """Return the agent that alone may name an item, or None where all may."""
+    if isinstance(item, Entry):
+        return item.agent_id
+    return item.private_to[0] if item.private_to else None

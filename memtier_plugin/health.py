@@ -407,7 +407,7 @@ def _without_recalls(path: Path) -> int:
         kept = [line.data for line in lines if not _is_recall(line)]
         if len(kept) < len(lines):
             # A new file in its place, not an edit: the index sees that it was replaced.
-            write_private(path, b"".join(kept).decode("utf-8", "surrogateescape"))
+            write_private(path, b"".join(kept).decode("utf-8", "surrogateescape"), durable=True)
     return len(lines) - len(kept)
 
 

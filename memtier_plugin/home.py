@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from memtier_plugin import faults
 from memtier_plugin.errors import LedgerWriteError, UnsafePath
 
 _LONGEST_SOCKET: Final = 103  # of a path, in bytes, on macOS; Linux has four more
@@ -72,7 +73,7 @@ def keep_name(parent: Path, encoded: str, name: str) -> None:
     try:
         fd = os.open(parent / ".names", os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600)
         try:
-            written = os.write(fd, line)
+            written = faults.write("write", fd, line, parent / ".names")
         finally:
             os.close(fd)
         if written != len(line):
@@ -222,8 +223,11 @@ def on_network(folder: Path) -> bool:
     return kind in _NETWORK
 
 
-def write_private(path: Path, text: str) -> None:
-    """Replace a small file whole (0600): readers see the old text or the new, never a part.
+def write_private(path: Path, text: str, *, durable: bool = False) -> None:
+    """Replace a file whole (0600): readers see the old text or the new, never a part.
+
+    Args:
+        durable: after a power cut, too; costs two fsyncs.
 
     Raises:
         LedgerWriteError: it cannot be written.
@@ -231,12 +235,33 @@ def write_private(path: Path, text: str) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.new")
     try:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-        os.replace(fresh, path)
+        try:
+            data = text.encode("utf-8", "surrogateescape")
+            while data:
+                written = faults.write("write", fd, data, path)
+                if not written:
+                    raise OSError(errno.ENOSPC, f"{len(data)} bytes did not fit")
+                data = data[written:]
+            if durable:
+                faults.step("fsync", path, os.fsync, fd)
+        finally:
+            os.close(fd)
+        faults.step("rename", path, os.replace, fresh, path)
+        if durable:
+            _sync_folder(path)
     except OSError as error:
-        fresh.unlink(missing_ok=True) if error.errno != errno.EROFS else None
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
         raise LedgerWriteError(f"cannot write {path}: {error}") from error
+
+
+def _sync_folder(path: Path) -> None:
+    """See to it that a name stays what it is now."""
+    fd = os.open(path.parent, os.O_RDONLY)
+    try:
+        faults.step("fsync folder of", path, os.fsync, fd)
+    finally:
+        os.close(fd)
 
 
 def _long_names(folder: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from memtier_plugin import faults
 from memtier_plugin.embedding import StaticEmbedder
 from memtier_plugin.errors import IndexProblem
 from memtier_plugin.index_items import MOST_PIECES, PIECE, meaning_of
@@ -185,7 +186,9 @@ class IndexCoverage(IndexRecords):
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
+        faults.point("before commit vectors")
         self._db.execute("COMMIT")
+        faults.point("after commit vectors")
 
 
 def carry_vectors(old: Index, fresh: apsw.Connection, embedder: Embedder | None) -> int:

@@ -182,6 +182,18 @@ class IndexRecords:
         )
         return [event_of(data) for (data,) in rows]
 
+    def credits(
+        self, identity: str, agent: str, since: datetime, before: datetime
+    ) -> list[JournalEvent]:
+        """Return what an agent's runs credited an item with between two moments, in order."""
+        rows = self._db.execute(
+            """SELECT data FROM touches JOIN events ON events.id = event
+               WHERE item = ? AND agent = ? AND kind = 'credit' AND stamp >= ? AND stamp < ?
+               ORDER BY stamp, id""",
+            (utf8(identity), utf8(agent), to_iso(since), to_iso(before)),
+        )
+        return [event_of(data) for (data,) in rows]
+
     def count_since(self, row: int, scopes: Collection[int]) -> int:
         """Return how many items of these scopes were written after a row and can be found."""
         return self._count(
@@ -218,6 +230,12 @@ class IndexRecords:
     def state(self, identity: str) -> State:
         """Return an item's current state."""
         return state_of(self._db, identity)
+
+    def built(self) -> str:
+        """Return by what a build of the index is known from others; "" for the first one."""
+        for (value,) in self._db.execute("SELECT value FROM meta WHERE key = 'built'"):
+            return str(value)
+        return ""
 
     def last_turn(self, agent: str, session: str) -> int:
         """Return the highest turn of a session; 0 when it has none."""

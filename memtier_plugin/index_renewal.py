@@ -26,8 +26,11 @@ def begin(connection: apsw.Connection, folder: Path, at_once: int) -> bool:
     Args:
         at_once: how many bytes that are.
     """
-    files, newest = ledger_files(folder), ledger_files(folder, newest=2)
-    more = len(files) > len(newest) or sum(f.path.stat().st_size for f in newest) > at_once
+    try:
+        files, newest = ledger_files(folder), ledger_files(folder, newest=2)
+        more = len(files) > len(newest) or sum(f.path.stat().st_size for f in newest) > at_once
+    except (LedgerError, OSError):
+        more = True  # who reads them says what is wrong with them
     if more:
         set_metadata(connection, UNREAD, "yes")
     return more

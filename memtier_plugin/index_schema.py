@@ -5,10 +5,10 @@ Everything in it can be rebuilt from the ledgers.  A released migration is never
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from memtier_plugin import ledger
+from memtier_plugin import faults, ledger
 from memtier_plugin.errors import (
     ForeignFile,
     IndexProblem,
@@ -26,14 +26,16 @@ from memtier_plugin.errors import (
     UnsafePath,
 )
 from memtier_plugin.home import OPEN_FLAGS, check_ours, mend_mode
+from memtier_plugin.index_faults import failing_vfs
+from memtier_plugin.index_files import APPLICATION_ID, inode, set_aside
 from memtier_plugin.records import to_iso
 
 if TYPE_CHECKING:
     import apsw
 
-APPLICATION_ID: Final = 0x4D54_4952  # "MTIR", so that a foreign database is known as such
 BUSY_MS: Final = 2000
 _RENEW_SECONDS: Final = 1.0
+_log = logging.getLogger("memtier")
 _PUNCTUATION: Final = "".join(
     chr(c) for c in range(33, 127) if not chr(c).isalnum() and chr(c) not in "'\""
 )
@@ -167,7 +169,7 @@ class Index:
             ForeignFile, SchemaTooNew, IndexProblem: with the remedy.
         """
         held: _Held | None = getattr(self._local, "held", None)
-        if held is not None and held.process == os.getpid() and held.inode != _inode(self.path):
+        if held is not None and held.process == os.getpid() and held.inode != inode(self.path):
             self._let_go(held)
             held = None
         if held is None or held.process != os.getpid():
@@ -179,7 +181,7 @@ class Index:
                     raise
                 connection = connect(self.path)
             here = threading.current_thread()
-            held = _Held(os.getpid(), here, connection, _inode(self.path))
+            held = _Held(os.getpid(), here, connection, inode(self.path))
             self._local.held = held
             self._held.append(held)
         return held.connection
@@ -203,11 +205,11 @@ class Index:
             with ledger.locked(self.path.with_name(".index.lock"), _RENEW_SECONDS):
                 if held is not None and mine is not None:
                     self._let_go(held)
-                    if _inode(self.path) != mine:
+                    if inode(self.path) != mine:
                         return True  # somebody else has done it
                 elif _opens(self.path):
                     return True
-                aside = _set_aside(self.path)
+                aside = set_aside(self.path)
                 with closing(connect(self.path)) as connection:
                     now = to_iso(datetime.now(UTC))
                     told = f"set aside as {aside.name} and made anew: {cause}"
@@ -228,7 +230,7 @@ class Index:
         for held in [*self._held]:
             if held.process == os.getpid() and not held.thread.is_alive():
                 self._held.remove(held)
-                held.connection.close()
+                close(held.connection)
 
     def replace_with(self, fresh: apsw.Connection) -> None:
         """Put a freshly built index in the place of this one, in one transaction.
@@ -245,12 +247,14 @@ class Index:
             except IndexProblem as problem:
                 if isinstance(problem.__cause__, apsw.BusyError | apsw.ReadOnlyError):
                     raise
-                _set_aside(self.path)
+                set_aside(self.path)
                 connection = self.connection()
             connection.set_busy_timeout(30_000)
+            faults.point("before swap index")
             with connection.backup("main", fresh, "main") as copy:
                 while not copy.done:
                     copy.step(-1)
+            faults.point("after swap index")
         except (apsw.Error, OSError) as error:
             raise IndexProblem(f"cannot replace the index {self.path}: {error}") from error
 
@@ -263,7 +267,7 @@ class Index:
         for held in [*self._held]:
             if held.process == os.getpid():
                 self._held.remove(held)
-                held.connection.close()
+                close(held.connection)
         self._local = threading.local()
 
 
@@ -284,11 +288,22 @@ def connect(path: Path) -> apsw.Connection:
                 connection.execute("PRAGMA synchronous = NORMAL")
             migrate(connection)
         except BaseException:
-            connection.close()
+            close(connection)
             raise
     except (apsw.Error, OSError) as error:
         raise index_problem(path, error) from error
     return connection
+
+
+def close(connection: apsw.Connection) -> None:
+    """Close a connection; what fails there costs nothing, as all that counts is committed."""
+    import apsw
+
+    path = connection.filename
+    try:
+        connection.close()
+    except apsw.Error as error:
+        _log.warning("closing the index %s: %s", path, error)
 
 
 def index_problem(path: Path, error: Exception) -> IndexProblem:
@@ -355,7 +370,7 @@ def _open(path: Path) -> apsw.Connection:
             os.close(os.open(path, flags, 0o600))
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return _open_to_read(path)
-    connection = apsw.Connection(str(path))
+    connection = apsw.Connection(str(path), vfs=failing_vfs() if faults.armed() else None)
     connection.set_busy_timeout(BUSY_MS)
     return connection
 
@@ -373,41 +388,6 @@ def _open_to_read(path: Path) -> apsw.Connection:
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # Its log cannot be made here, so nobody writes one: what the file holds is all there is.
         return apsw.Connection(f"{name}&immutable=1", flags=flags)
-
-
-def broken(path: Path) -> list[Path]:
-    """Return what was set aside of an index at a path, oldest first, without the logs."""
-    found = path.parent.glob(f"{path.name}.broken-*")
-    return sorted(one for one in found if one.name.rpartition("-")[2].isdigit())
-
-
-def was_index(path: Path) -> bool:
-    """Tell by its head whether a file once was an index of ours, and no other program's."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(72)
-    except OSError:
-        return False
-    return not path.is_symlink() and head[68:] == APPLICATION_ID.to_bytes(4, "big")
-
-
-def _set_aside(path: Path) -> Path:
-    """Move a file and its logs out of the way; of indexes moved earlier only the last stays."""
-    for old in [one for one in broken(path) if was_index(one)][:-1]:
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{old}{suffix}").unlink(missing_ok=True)
-    aside = path.with_name(f"{path.name}.broken-{time.time_ns() // 1_000_000}")
-    for suffix in ("", "-wal", "-shm"):
-        if os.path.lexists(f"{path}{suffix}"):
-            os.rename(f"{path}{suffix}", f"{aside}{suffix}")
-    return aside
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
 
 
 def _opens(path: Path) -> bool:

@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from memtier_plugin import ledger
+from memtier_plugin import faults, ledger
 from memtier_plugin.errors import LedgerError
 from memtier_plugin.home import ledger_folders
 from memtier_plugin.index_items import Batch, IndexItems, Prepared, Record
 from memtier_plugin.index_postings import Postings, Text
 from memtier_plugin.index_records import event_of, utf8
-from memtier_plugin.index_schema import connect, index_problem
+from memtier_plugin.index_schema import close, connect, index_problem
 from memtier_plugin.index_vectors import Vectors
 from memtier_plugin.ledger import Line, Mark
-from memtier_plugin.records import Entry, Fact, JournalEvent, to_iso
+from memtier_plugin.records import Entry, Fact, JournalEvent, new_id, to_iso
 from memtier_plugin.tokens import Tokenizer
 
 if TYPE_CHECKING:
@@ -126,9 +126,11 @@ class IndexWriter(IndexItems):
         folder: Path,
         tokenizer: Tokenizer,
         embedder: Embedder | None = None,
+        until: datetime | None = None,
     ) -> None:
         super().__init__(connection, tokenizer, embedder)
         self._folder = folder
+        self._until = until
 
     def catch_up(
         self,
@@ -236,7 +238,9 @@ class IndexWriter(IndexItems):
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
+        faults.point("before commit index")
         self._db.execute("COMMIT")
+        faults.point("after commit index")
 
     def _save_mark(self, file: LedgerFile, mark: Mark) -> int:
         rows = self._db.execute(
@@ -269,7 +273,9 @@ class IndexWriter(IndexItems):
         for line in lines:
             try:
                 if line.data.strip():
-                    good.append((_parsed(file, line), line))
+                    record = _parsed(file, line)
+                    if self._until is None or _is_of(record, self._until):
+                        good.append((record, line))
             except _MALFORMED as error:
                 bad.append((line, error))
         return bad, self.prepare(good)
@@ -356,6 +362,12 @@ class IndexWriter(IndexItems):
             self.vectors.put(model, vectors)
 
 
+def _is_of(record: Record, until: datetime) -> bool:
+    """Tell whether a line was written by then; what is forgotten now was never there."""
+    forgets = isinstance(record, JournalEvent) and record.kind == "forget"
+    return forgets or record.timestamp <= until
+
+
 def _parsed(file: LedgerFile, line: Line) -> Record:
     """Return what stands on a line (raises one of `_MALFORMED`)."""
     record = ledger.parse(line)
@@ -376,8 +388,12 @@ def rebuild(
     tokenizer: Tokenizer,
     embedder: Embedder | None = None,
     progress: Callable[[int, int], None] | None = None,
+    until: datetime | None = None,
 ) -> Iterator[tuple[apsw.Connection, int]]:
     """Read every ledger of a project into a new index; yield it and the number of lines.
+
+    Args:
+        until: only what was written by then.
 
     Raises:
         IndexProblem, LedgerError: it cannot be made.
@@ -387,6 +403,7 @@ def rebuild(
     connection = connect(path)
     try:
         set_metadata(connection, "tokenizer", tokenizer.fingerprint)
+        set_metadata(connection, "built", new_id())
         files = ledger_files(folder)
         total = sum(file.path.stat().st_size for file in files) or 1
         done = 0
@@ -397,13 +414,14 @@ def rebuild(
             if progress:
                 progress(min(done, total), total)
 
-        lines = IndexWriter(connection, folder, tokenizer, embedder).catch_up(files, progress=step)
+        writer = IndexWriter(connection, folder, tokenizer, embedder, until)
+        lines = writer.catch_up(files, progress=step)
         connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
         yield connection, lines
     except apsw.Error as error:
         raise index_problem(path, error) from error
     finally:
-        connection.close()
+        close(connection)
 
 
 def metadata(connection: apsw.Connection) -> dict[str, Any]:

@@ -348,9 +348,11 @@ class Knowledge:
         """Add facts and return those that are new; see `MemTier.add_facts`."""
         return self._consolidator.add(facts).added
 
-    def remember(self, recorder: Recorder, text: str, session: str, sender: str | None) -> Fact:
+    def remember(
+        self, recorder: Recorder, text: str, session: str, sender: str | None, by: str = "user"
+    ) -> Fact:
         """Keep what somebody asked to be kept; see `MemTier.remember`."""
-        [message] = parse_messages([{"role": "user", "content": text.strip() or None}])
+        [message] = parse_messages([{"role": by, "content": text.strip() or None}])
         if not message.content:
             raise MessageError("there is no text to remember")
         # The run is the text's own: remembering the same words again adds nothing.

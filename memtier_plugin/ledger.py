@@ -143,15 +143,21 @@ def append(
         if size and os.pread(fd, 1, size - 1) != b"\n":
             data = b"\n" + data  # after a crash: the torn line stays alone, ours begins anew
         try:
-            written = faults.write(path.parent.name, fd, data)
+            written = faults.write("append", fd, data, path)
             if written != len(data):
                 raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
             if durability == "fsync":
-                os.fsync(fd)
+                faults.step("fsync", path, os.fsync, fd)
         except OSError as error:
-            os.ftruncate(fd, size)
-            # The time too: a file of the same size and another time counts as edited.
-            os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+            try:
+                faults.step("truncate", path, os.ftruncate, fd, size)
+                # The time too: a file of the same size and another time counts as edited.
+                os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+            except OSError as worse:
+                raise LedgerWriteError(
+                    f"cannot append to {path}: {error}; nor take back what was written of it "
+                    f"({worse}): a line that is torn is skipped, and `memtier doctor` names it"
+                ) from error
             raise LedgerWriteError(f"cannot append to {path}: {error}") from error
 
 

@@ -7,21 +7,24 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from memtier_plugin import browsing, plugins
 from memtier_plugin.answering import Answer, Answerer
 from memtier_plugin.attribution import reward
 from memtier_plugin.consolidation import ConsolidationReport
 from memtier_plugin.crediting import RunResult, settle
+from memtier_plugin.erasing import Progress
 from memtier_plugin.errors import NotFound
 from memtier_plugin.explaining import Explainer
 from memtier_plugin.forgetting import Forgotten
+from memtier_plugin.history import History
 from memtier_plugin.home import project_folder
 from memtier_plugin.host_records import Shown
 from memtier_plugin.knowledge import Knowledge
 from memtier_plugin.messages import parse_messages
 from memtier_plugin.project import Clock, Project
+from memtier_plugin.purging import Purger, Receipt
 from memtier_plugin.recalling import Recaller, aware
 from memtier_plugin.recording import Recorder
 from memtier_plugin.records import (
@@ -38,6 +41,7 @@ from memtier_plugin.records import (
 from memtier_plugin.redaction import Redactor
 from memtier_plugin.retaining import Retained, retain
 from memtier_plugin.routes import Depth
+from memtier_plugin.selecting import Selection
 from memtier_plugin.settings import Settings, home_path, load_settings
 from memtier_plugin.transcripts import Session
 
@@ -95,6 +99,18 @@ class MemTier(Project):
     def knowledge(self) -> Knowledge:
         """What can be done with the project's facts: search, review, undo, see what changed."""
         return Knowledge(self.store, self._recaller, self.agent_id, self._clock)
+
+    @cached_property
+    def history(self) -> History:
+        """The project at other moments: recall as of then, differences, and undoing runs."""
+        return History(
+            self.store, self.knowledge.person, self.agent_id, self._redactor, self._clock
+        )
+
+    @cached_property
+    def purger(self) -> Purger:
+        """What purges, and completes a purge that was cut off."""
+        return Purger(self.store, self.agent_id, self._redactor, self._clock)
 
     @cached_property
     def _recorder(self) -> Recorder:
@@ -203,16 +219,25 @@ class MemTier(Project):
         return self.knowledge.add(facts)
 
     def remember(
-        self, text: str, *, session_id: str = REMEMBERED, sender: str | None = None
+        self,
+        text: str,
+        *,
+        session_id: str = REMEMBERED,
+        sender: str | None = None,
+        by: Literal["user", "assistant"] = "user",
     ) -> Fact:
         """Keep what somebody asked to be kept, as an entry and a fact that rests on it.
+
+        Args:
+            by: whose words they are; what an assistant keeps on its own and reads like an order
+                waits for review.
 
         Raises:
             MessageError: there is no text.
             as `record` and `add_facts`.
         """
         self._refuse_when_paused()
-        return self.knowledge.remember(self._recorder, text, session_id, sender)
+        return self.knowledge.remember(self._recorder, text, session_id, sender, by)
 
     def consolidate(
         self,
@@ -253,6 +278,19 @@ class MemTier(Project):
             LedgerError, IndexProblem: nothing was hidden.
         """
         return self.knowledge.forget(ids=ids, session=session, dry_run=dry_run)
+
+    def purge(
+        self,
+        wanted: Selection | str,
+        *,
+        dry_run: bool = False,
+        delete_exports: bool = False,
+        progress: Progress | None = None,
+    ) -> Receipt:
+        """Take items, or a text wherever it stands, out of every file; see `Purger.purge`."""
+        return self.purger.purge(
+            wanted, dry_run=dry_run, delete_exports=delete_exports, progress=progress
+        )
 
     def retain(self) -> Retained:
         """Forget, as `retention` says, what is kept no longer; returns what is hidden now.

@@ -12,11 +12,13 @@ from memtier_plugin.records import Entry, Message, Run, count_tokens, new_id
 class NewRun(NamedTuple):
     """A run to be written: its messages as they are to stand there, each with its key.
 
-    Beside each stands whether it was cut.
+    Beside each stands whether it was cut.  ``places`` are the keys by which a purged message is
+    known at its place.
     """
 
     run: Run
     messages: Sequence[tuple[str, Message, bool]]
+    places: Sequence[str]
     tainted: bool
 
     def entry(

@@ -184,7 +184,7 @@ class Recaller:
         hits = routing.of_depth(depth, hits)
         paper = self._settings.retrieval.profile == "paper"
         size = self._settings.paper if paper else self._settings.retrieval
-        offered = [hit for hit in hits if purpose == "search" or injectable(hit)]
+        offered = self._offered(hits, purpose)
         k = size.k if k is None else k
         repeats = repeated(offered) if repeated else set()
         spared = tuple(hit.id for hit in offered[:k] if hit.id in repeats)
@@ -214,7 +214,8 @@ class Recaller:
             steps.append(Step(name="route", ms=(routed_at - searched) * 1000, read=len(offered)))
         budget = size.token_budget if token_budget is None else token_budget
         excerpt = str if paper else partial(self._excerpt, terms)
-        offer = Offer(lines.hits, k, budget, excerpt, None if paper else _TRIES * k)
+        tries = None if paper else _TRIES * k
+        offer = Offer(lines.hits, k, budget, excerpt, tries, self._settings.trust.defence)
         return Asked(
             why,
             search,
@@ -244,13 +245,17 @@ class Recaller:
             _, hits = self._search(command.text, asker, until, why, near=near)
             # Another question's scores cannot be compared with this one's.
             hits = [replace(hit, score=0.0, signals={}) for hit in hits]
-            return [hit for hit in hits if purpose == "search" or injectable(hit)]
+            return self._offered(hits, purpose)
 
         with suppress(Late), self._store.deadline(until):
             pages = PageReader(self._store.reader(), asker)
             chosen, steps = further(found, lines.hits, pages, search)
             return routing.Lines(tuple(chosen), lines.left_out), steps
         return lines, []
+
+    def _offered(self, hits: Sequence[Hit], purpose: Purpose) -> list[Hit]:
+        guarded = self._settings.trust.defence
+        return [hit for hit in hits if purpose == "search" or injectable(hit, guarded=guarded)]
 
     def _replacing(self, values: Mapping[str, Stated], until: float | None) -> Collection[str]:
         if values:
@@ -261,6 +266,7 @@ class Recaller:
     def _search(
         self, query: str, asker: Asker, until: float | None, why: list[str], *, near: bool = True
     ) -> tuple[Search, list[Hit]]:
+        built = self._store.reader().built()
         behind = self._store.refresh(self._agent, wait_ms=_REFRESH_MS, read_all=asker.read_all)
         unread: list[Entry] = []
         forgotten: set[str] = set()
@@ -279,6 +285,11 @@ class Recaller:
                 self._embed_newest()
         vector = self.query_vector(query, asker, until, why) if near else None
         with self._store.snapshot() as reader:
+            if not behind and reader.built() != built:  # a new index, made before the last lines
+                why.append(behind := "index replaced")
+                unread, forgotten = unread_by(
+                    self._store, self._agent, asker.sender, read_all=asker.read_all
+                )
             search = Search(reader, self._store.tokenizer, self._settings, asker, until, vector)
             # What is ready when the deadline comes is served: only the search is interrupted.
             with suppress(Late), self._store.deadline(until):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from memtier_plugin.erasure import key_after, place_key
 from memtier_plugin.errors import LimitReached
 from memtier_plugin.limits import NEAR, Room
 from memtier_plugin.new_runs import NewRun
@@ -137,7 +138,8 @@ class Recorder:
             prepared = replace(message, content=self._redactor.redact(message.content).text), True
         else:
             prepared = self._prepared(message)
-        return NewRun(run, [(entry.key, *prepared)], tainted=entry.tainted)
+        place = key_after(entry, lambda place: key_at(entry, place))
+        return NewRun(run, [(entry.key, *prepared)], [place], tainted=entry.tainted)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
         """Return how many messages of these sessions are not stored yet; nothing is written."""
@@ -186,6 +188,7 @@ class Recorder:
         return NewRun(
             run,
             [(_key(identity, place, message), message, cut) for place, message, cut in prepared],
+            [place_key(run.agent, run.run, place, message.role) for place, message, _ in prepared],
             tainted=any(message.origin == "external" for message in messages),
         )
 
@@ -203,6 +206,12 @@ class Recorder:
             content = f"{content[:cap]}\n[... {len(content) - cap} characters left out]"
         same = content == message.content
         return message if same else replace(message, content=content), truncated
+
+
+def key_at(entry: Entry, place: int) -> str:
+    """Return the key that an entry has if it stood at this place of its run."""
+    message = Message(role=entry.role, content=entry.content)
+    return _key(json.dumps([entry.agent_id, entry.run_id]), place, message)
 
 
 def _left_out(most: int) -> str:

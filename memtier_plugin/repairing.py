@@ -20,7 +20,7 @@ from typing import Final
 from memtier_plugin import ahead, ledger, lock
 from memtier_plugin.errors import IndexProblem, LedgerError, MemTierError
 from memtier_plugin.home import ledger_folders, mend_mode, socket_path
-from memtier_plugin.index_schema import broken, was_index
+from memtier_plugin.index_files import broken, was_index
 from memtier_plugin.limits import said
 from memtier_plugin.settling import Settler
 from memtier_plugin.store import LOCK_SECONDS, Store

@@ -1,7 +1,8 @@
 """Retention: which entries a project's settings keep no longer (`retention`, off by default).
 
 They are forgotten as a person forgets them: hidden everywhere, with the facts that rest on them
-alone, and never back by re-delivery.  The ledger keeps their lines until they are purged.
+alone, and never back by re-delivery.  The ledger keeps their lines until they are purged, which
+`retention.purge` has done at once.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Sourced(NamedTuple):
 _Layer = dict[KeyPath, Sourced]
 
 _DEFAULT_HOME: Final = "~/.memtier"
-_NOT_KEYS: Final = frozenset({"MEMTIER_HOME", "MEMTIER_PROJECT", faults.VARIABLE})
+_NOT_KEYS: Final = frozenset({"MEMTIER_HOME", "MEMTIER_PROJECT", *faults.VARIABLES})
 _WORKSPACE_KEYS: Final = (
     ("project",),
     ("language",),

@@ -110,6 +110,13 @@ class Attribution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Whether what was said is taken at its word."""
+
+    defence: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """How the ledgers are written."""
 
@@ -142,6 +149,7 @@ class Retention:
     entries: int = _within(0, 0, 1_000_000_000)
     mb: float = _within(0.0, 0, 10_000_000)
     keep_sources: bool = True
+    purge: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +248,7 @@ class Settings:
     embedding: Embedding = Embedding()
     paper: Paper = Paper()
     attribution: Attribution = Attribution()
+    trust: Trust = Trust()
     ledger: Ledger = Ledger()
     journal: Journal = Journal()
     limits: Limits = Limits()

@@ -12,18 +12,17 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final
 
-from memtier_plugin import ahead, evolution, ledger
+from memtier_plugin import ahead, evolution, ledger, trust
 from memtier_plugin.conflicts import normal, since
 from memtier_plugin.embedding import StaticEmbedder
 from memtier_plugin.evolution import Decision
 from memtier_plugin.index_items import vectors_of
 from memtier_plugin.index_read import IndexReader
 from memtier_plugin.index_records import Stored
-from memtier_plugin.records import Fact, FactDraft, JournalEvent, Source, new_id, to_iso
+from memtier_plugin.records import Entry, Fact, FactDraft, JournalEvent, Source, new_id, to_iso
 from memtier_plugin.store import LOCK_SECONDS, Store
 
 _NEAREST: Final = 3
-_ORIGINS: Final = ("user", "assistant", "tool", "external", "system")  # from strong to weak
 
 Events = Sequence[JournalEvent]
 
@@ -133,7 +132,7 @@ class Settler:
     def doubts(self, given: Sequence[FactDraft]) -> dict[int, list[Fact]]:
         """Return, by place, the facts that one which the rules would add may have to do with."""
         now = self._clock()
-        facts = [self._fact(one, now, None) for one in given]
+        facts = [self._fact(one, now, None) for one in self._weighed(given)]
         known, found = _Known(self._store), {}
         known.embed(facts)
         for place, fact in enumerate(facts):
@@ -158,7 +157,7 @@ class Settler:
         """Decide, fact by fact, what is new and what it replaces; nothing is written yet."""
         facts = [
             (self._fact(one, now, run), contexts.get(place, ""), judged.get(place))
-            for place, one in enumerate(given)
+            for place, one in enumerate(self._weighed(given))
         ]
         facts.sort(key=lambda one: since(one[0])[0])  # of the same moment in the order given
         result, known = Added(), _Known(self._store)
@@ -197,6 +196,20 @@ class Settler:
         if judgement and evolution.allowed(judgement, fact, nearest):
             return judgement
         return evolution.decide(fact, nearest, single, now, context)
+
+    def _weighed(self, given: Iterable[Fact | FactDraft]) -> list[Fact | FactDraft]:
+        """Return facts with the origin and the status that the entries they rest on leave them."""
+        given = [*given]
+        if not self._store.settings.trust.defence:
+            return given
+        reader = self._store.reader()
+        rows = reader.rows_of({source.entry for one in given for source in one.sources})
+        stored = reader.stored([*rows.values()]).values()
+        entries = {one.item.id: one.item for one in stored if isinstance(one.item, Entry)}
+        return [
+            trust.weighed(one, [entries[s.entry] for s in one.sources if s.entry in entries])
+            for one in given
+        ]
 
     def _fact(self, given: Fact | FactDraft, now: datetime, run: str | None) -> Fact:
         if isinstance(given, Fact):
@@ -354,7 +367,7 @@ def _united(fact: Fact, other: Fact, sources: Sequence[Source]) -> Fact:
     """Return a fact that rests also on what another does, and is as good as the weaker of them."""
     own = {source.entry for source in fact.sources}
     more = tuple(source for source in sources if source.entry not in own)
-    origin = max(fact.origin, other.origin, key=_ORIGINS.index)
+    origin = trust.weakest([fact.origin, other.origin])
     return replace(fact, sources=(*fact.sources, *more), origin=origin)
 
 

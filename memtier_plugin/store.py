@@ -28,6 +28,7 @@ from memtier_plugin.home import (
     owner_name,
 )
 from memtier_plugin.index_coverage import carry_vectors
+from memtier_plugin.index_files import FRESH, remove_index
 from memtier_plugin.index_read import IndexReader
 from memtier_plugin.index_renewal import UNREAD, begin, unread
 from memtier_plugin.index_schema import Index, index_problem
@@ -264,8 +265,8 @@ class Store:
             IndexProblem, LedgerError: the old index stays as it was.
         """
         with ledger.locked(self.folder / ".reindex.lock", LOCK_SECONDS):
-            fresh = self.index.path.with_name("index.new.sqlite3")
-            _remove(fresh)
+            fresh = self.index.path.with_name(FRESH)
+            remove_index(fresh)
             try:
                 tokenizer = Tokenizer(self.settings.language)
                 made = rebuild(fresh, self.folder, tokenizer, self.embedder, progress)
@@ -273,7 +274,7 @@ class Store:
                     carry_vectors(self.index, connection, self.embedder)
                     self.index.replace_with(connection)
             finally:
-                _remove(fresh)
+                remove_index(fresh)
             return lines
 
     # -- writing -------------------------------------------------------------------------------
@@ -301,8 +302,8 @@ class Store:
             entries = []
             for new in runs:
                 run = new.run
-                for key, message, truncated in new.messages:
-                    if key in known:
+                for place, (key, message, truncated) in zip(new.places, new.messages, strict=True):
+                    if key in known or place in known:
                         continue
                     known.add(key)
                     turns[run.session] += 1
@@ -317,7 +318,12 @@ class Store:
     def new_keys(self, agent: str, runs: Sequence[NewRun]) -> set[str]:
         """Return the keys of the messages that `add_entries` would append now."""
         known, _ = self._known(agent, runs)
-        return {key for run in runs for key, _, _ in run.messages if key not in known}
+        return {
+            key
+            for new in runs
+            for place, (key, _, _) in zip(new.places, new.messages, strict=True)
+            if key not in known and place not in known
+        }
 
     def _known(self, agent: str, runs: Sequence[NewRun]) -> tuple[set[str], dict[str, int]]:
         """Return which keys are stored and the sessions' last turns: index plus what it lacks."""
@@ -332,7 +338,9 @@ class Store:
             # never.
             unread = [e for file in files for e in entries_in(file, self._unread(file))]
             reader = self.reader()
-            known.update(reader.known_keys([key for new in runs for key, _, _ in new.messages]))
+            wanted = [key for new in runs for key, _, _ in new.messages]
+            wanted += [place for new in runs for place in new.places]
+            known.update(reader.known_keys(wanted))
             turns = {session: reader.last_turn(agent, session) for session in turns}
         except (IndexProblem, apsw.Error):
             whole = [(file, ledger.read(file.path)[0]) for file in files]
@@ -433,8 +441,3 @@ class Store:
     def close(self) -> None:
         """Close the index; the ledgers need no closing."""
         self.index.close()
-
-
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)

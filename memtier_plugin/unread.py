@@ -29,7 +29,10 @@ def unread(
         if entry.retrievable and (read_all or (entry.sender or "") == (sender or ""))
     ]
     return visible, {
-        item for event in events if event.kind == "forget" for item in event.data["items"]
+        item
+        for event in events
+        if event.kind in ("forget", "withdraw")
+        for item in event.data["items"]
     }
 
 

@@ -13,6 +13,7 @@ from memtier_plugin import background, limits
 from memtier_plugin.accounting import Account
 from memtier_plugin.backlog import MODEL, RULES, waiting, waiting_since
 from memtier_plugin.consolidation import extractors
+from memtier_plugin.erasing import is_begun
 from memtier_plugin.errors import MemTierError
 from memtier_plugin.home import PROJECT_JOURNAL
 from memtier_plugin.recording import LIMIT
@@ -110,6 +111,8 @@ def troubles(store: Store, now: datetime) -> list[str]:
         found.append(f"the daemon that a host started at {known.asked} did nothing: {_log(store)}")
     if room := _no_room(store.folder):
         found.append(room)
+    if is_begun(store.folder):
+        found.append("a purge is at work or was cut off: `memtier purge --resume` completes it")
     return found
 
 

@@ -294,7 +294,7 @@ def consolidate(home: str, limit: str, kills: str, seed: str) -> None:
     while True:
         point = next(points) if died.total() < int(kills) else ""
         if (pid := os.fork()) == 0:
-            os.environ.update({faults.VARIABLE: point} if point else {})
+            faults.arm(point)
             try:
                 with MemTier.open(home, PROJECT) as memory:
                     read = memory.consolidate(int(limit)).read
@@ -324,6 +324,17 @@ def compete(home: str, limit: str, go: str) -> None:
                 refused[str(error)] += 1
                 time.sleep(0.002)
     tell(refused)
+
+
+# -- a purge that dies -------------------------------------------------------------------------
+
+
+def purge(home: str, *parts: str) -> None:
+    """Purge a text (given in parts) and tell what the receipt says; it may die on the way."""
+    with MemTier.open(home, PROJECT) as memory:
+        memory.purger.complete()
+        receipt = memory.purge("-".join(parts))
+        tell({"gone": receipt.gone, "after": receipt.found_after, "where": receipt.where_after})
 
 
 def _kill() -> None:
@@ -422,6 +433,6 @@ if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
     roles = {
         "acknowledge": acknowledge, "ask": ask, "compete": compete, "consolidate": consolidate,
-        "crash": crash, "embed": embed, "live": live, "read": read, "write": write,
+        "crash": crash, "embed": embed, "live": live, "purge": purge, "read": read, "write": write,
     }  # fmt: skip
     roles[role](*arguments)

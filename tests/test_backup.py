@@ -127,7 +127,7 @@ def test_the_command_refuses_to_overwrite(tmp_path: Path, home: Path) -> None:
     back = run("restore", archive, "--project", "copy")
     assert back["project"] == "copy" and back["facts"] == 1
     assert run("restore", archive, "--home", str(tmp_path / "new"))["project"] == "harbor"
-    assert [one["kind"] for one in exports.known(home / "projects/harbor")] == ["backup"]
+    assert [one.kind for one in exports.known(home / "projects/harbor")] == ["backup"]
     inside = home / "projects/harbor/a.tar.gz"
     assert "inside" in run("backup", str(inside), "--project", "harbor", code=1)["error"]
     assert "cannot write" in run("backup", "no/such/a.gz", "--project", "harbor", code=1)["error"]

@@ -194,6 +194,7 @@ def test_the_papers_weights_are_renormalised() -> None:
             assert sum(weights.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_an_ablation_measures_every_variant_on_the_same_questions(tmp_path: Path) -> None:
     """A row has figures of its own and the difference to the profile as it is."""
     report = run_ablation("locomo", locomo(tmp_path), facts="dataset")
@@ -258,6 +259,7 @@ def test_what_a_profile_does_not_have_cannot_be_varied(tmp_path: Path) -> None:
 # -- the paper's tables ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", TABLES)
 def test_every_table_of_the_paper_runs(tmp_path: Path, number: str) -> None:
     """Each is a command, with the paper's sizes, and has accuracy where a reader answers."""
@@ -327,6 +329,7 @@ def test_every_bench_writes_json_markdown_and_a_plot(tmp_path: Path) -> None:
     assert {"multi-hop", "all", "recall@k"} <= set(texts(tmp_path / "ours.svg"))
 
 
+@pytest.mark.slow
 def test_scale_and_languages_are_plotted(tmp_path: Path) -> None:
     """Latency stands beside the scans of the same run, and each language has its bars."""
     path = tmp_path / "plot.svg"

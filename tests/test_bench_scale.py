@@ -247,6 +247,7 @@ def test_lines_are_all_there_at_the_smallest_size() -> None:
 # -- the report --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_report_has_what_the_issue_names(report: dict[str, Any]) -> None:
     """Each size has the named keys first; ratios are of the figures that stand beside them."""
     sizes = json.loads(json.dumps(report))["sizes"]
@@ -267,6 +268,7 @@ def test_the_report_has_what_the_issue_names(report: dict[str, Any]) -> None:
     assert (report["agents"], report["planted"], report["queries"]) == (3, 12, 200)
 
 
+@pytest.mark.slow
 def test_planted_lines_are_found(report: dict[str, Any]) -> None:
     """In a small store the lines are found by their own words and by paraphrase."""
     for size in report["sizes"]:
@@ -276,6 +278,7 @@ def test_planted_lines_are_found(report: dict[str, Any]) -> None:
         assert size["planted_recall10"] == pytest.approx(sum(by.values()) / 2)
 
 
+@pytest.mark.slow
 def test_progress_is_told(report: dict[str, Any]) -> None:
     """Ingest and every later step are told, each up to its end."""
     ends = {what: (done, total) for what, done, total in report["heard"]}
@@ -283,6 +286,7 @@ def test_progress_is_told(report: dict[str, Any]) -> None:
     assert ends["scans of 150"] == (3, 3)
 
 
+@pytest.mark.slow
 def test_the_report_is_shown_as_a_table(report: dict[str, Any]) -> None:
     """A person sees the figures of every size, and how p95 grew."""
     from rich.console import Console
@@ -294,6 +298,7 @@ def test_the_report_is_shown_as_a_table(report: dict[str, Any]) -> None:
         assert words in markdown(report)
 
 
+@pytest.mark.slow
 def test_above_a_hundred_thousand_there_is_no_full_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where rank-bm25 scans no longer, its ratio is null; the asking agent's scan goes on."""
     monkeypatch.setattr(scale, "_MOST_SCANNED", 40)

@@ -34,7 +34,8 @@ def run(world: World) -> Run:
     """Return ``run(*args, input=None, code=0)``: call `memtier facts` and check its exit code."""
 
     def call(*args: str, input: str | None = None, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, ["facts", *args], input=input)
+        group = [] if args[0] == "revert" else ["facts"]  # which undoes recorded runs too
+        result = CliRunner().invoke(main, [*group, *args], input=input)
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, result.output
@@ -156,7 +157,7 @@ def test_revert_asks_a_person(world: World) -> None:
     world.consolidate("r1", LISBON)
     world.close()
     master, slave = os.openpty()
-    process = memtier("facts", "revert", "--run", "r1", stdin=slave)
+    process = memtier("revert", "--run", "r1", stdin=slave)
     os.write(master, b"n\n")
     _, errors = process.communicate(timeout=60)
     os.close(master)

@@ -116,6 +116,8 @@ def test_a_deleted_project_stays_deleted(home: Path) -> None:
     thread.start()
     try:
         until(lambda: facts(home, "house"))
+        with MemTier.open(home, "house", "test.main") as memory:  # what it is at may end
+            until(lambda: memory.status()["background"]["jobs"].get("sweep", {}).get("next"))
         (home / "projects" / "house").rename(home / "gone")
         time.sleep(1.0)
         assert not (home / "projects" / "house").exists()

@@ -165,7 +165,4 @@ def test_the_command(world: MemTier, tmp_path: Path) -> None:
     assert again.exit_code == 1 and "exists" in again.stderr
     assert CliRunner().invoke(main, args).stdout == path.read_text()
     noted = exports.known(world.folder)
-    assert [(n["path"], n["kind"]) for n in noted] == [
-        (str(path), "export markdown"),
-        ("-", "export markdown"),
-    ]
+    assert [(one.path, one.kind, one.unchanged) for one in noted] == [(path, "markdown", True)]

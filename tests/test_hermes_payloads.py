@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def told(name: str, event: Mapping[str, Any], **context: Any) -> Call | None:
     """Translate one call of a session."""
     given = {"session_id": "s1", "run_id": "r1", "platform": "cli", "agent_identity": "default"}
     base = RunContext(agent_id="", project="p")
-    return Translator(Path()).translate(name, event, given | context, base)
+    translator = Translator(Path(os.environ["MEMTIER_HOME"]))
+    return translator.translate(name, event, given | context, base)
 
 
 def run_of(call: Call | None) -> RunEvent:

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtier_plugin import ledger
-from memtier_plugin.index_schema import APPLICATION_ID, MIGRATIONS, Index, connect
+from memtier_plugin.index_files import APPLICATION_ID
+from memtier_plugin.index_schema import MIGRATIONS, Index, connect
 from memtier_plugin.index_write import CHUNK, IndexWriter, ledger_files, rebuild
 from memtier_plugin.memory import MemTier
 from memtier_plugin.records import Entry, Fact, JournalEvent, Source

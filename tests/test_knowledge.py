@@ -471,7 +471,7 @@ def test_a_private_fact_is_its_agents_alone(world: World) -> None:
     assert other.knowledge.person.fact(secret.id).fact.id == secret.id
     assert other.recall("green tea").hits == ()
     recall = other.recall("anything")
-    assert other.explain(recall.id, secret.id)["why"]["reason"] == "invisible"
+    assert other.explain(recall.id, secret.id)["why"]["reason"] == "unknown"
 
 
 def test_sources_are_shown_to_their_agent(world: World) -> None:

@@ -28,12 +28,12 @@ LAYERS = (
     "home host_records new_runs",
     "hookspecs",
     "lock settings_keys wording yaml_file",
-    "clauses endpoint endpoint_* settings telling vocabulary",
-    "bm25 conflicts dangling embedding embedding_* ledger messages plugins redaction statements"
-    " statements_* tokens"
+    "clauses endpoint endpoint_* settings telling trust vocabulary",
+    "bm25 conflicts dangling echoes escaping embedding embedding_* ledger messages plugins"
+    " redaction statements statements_* tokens"
     " hermes_config transcripts",
-    "asking attribution backup chat_answers dating exports extraction folding grammar grammar_*"
-    " importing importing_* installing limits packing passages prompting ranking spending"
+    "asking attribution backup chat_answers dating erasure exports extraction folding grammar"
+    " grammar_* importing importing_* installing limits packing passages prompting ranking spending"
     " timing",
     "chat experiences paper phrasing phrasing_* quoting recall_events researching routing"
     " summaries timelines",
@@ -43,18 +43,19 @@ LAYERS = (
     "index_*",
     "paper_search store",
     "recall_journal",
-    "ahead backlog background",
+    "ahead backlog background leftovers",
     "settling",
     "accounting",
     "drafting",
-    "browsing consolidation crediting forgetting recording reembedding retrieval reverting"
-    " repeats summarising unread",
+    "browsing consolidation crediting erasing forgetting past recording reembedding retrieval"
+    " repeats retracting reverting selecting summarising unread",
+    "footprints",
     "paging",
     "escalating",
     "changes probing upkeep",
-    "health recalling repairing",
-    "answering answering_* doctor_hosts explaining knowledge project",
-    "retaining",
+    "differences health recalling repairing",
+    "answering answering_* doctor_hosts explaining knowledge project purging",
+    "history retaining",
     "memory",
     "canary_model exporting note_facts opened reimporting",
     "canary",
@@ -63,10 +64,10 @@ LAYERS = (
 FAMILY = {"demo": "cli", "__main__": "cli"}  # what belongs to another edge than its name says
 PURE = (
     "agreement agreement_* asking attribution bm25 chat_answers clauses conflicts dangling dating"
-    " evolution experiences extraction folding gates"
+    " echoes erasure escaping evolution experiences extraction folding gates"
     " grammar grammar_* packing paper passages phrasing phrasing_* provenance quoting ranking"
     " recall_events researching routes routing spending statements statements_* summaries"
-    " telling timelines timing vocabulary wording"
+    " telling timelines timing trust vocabulary wording"
 )
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
 
@@ -82,10 +83,10 @@ HOMES = {
     "pluggy": "__init__ hookspecs plugins",
     "rank_bm25": "paper bench.*",
     "parsedatetime": "timing",
-    "regex": "agreement agreement_* dating experiences gates packing passages"
+    "regex": "agreement agreement_* dating echoes escaping experiences gates packing passages"
     " phrasing phrasing_* provenance quoting researching routing summaries summaries_*"
     " summaries_chat timelines timing"
-    " tokens",
+    " tokens trust",
     "rich": "cli cli_* demo bench.*",
     "Stemmer": "tokens bench.baselines",
     "tokenizers": "embedding embedding_words",

@@ -175,3 +175,16 @@ def test_the_background_keeps_to_it(home: Path, day: Day) -> None:
     with world(home, day, days=1) as memory:
         tidy(memory)
         assert left(memory) == {"line 9", "The fo"}
+
+
+def test_retention_may_purge(home: Path, day: Day) -> None:
+    """With `retention.purge` what goes stands in no file any more."""
+    from memtier_plugin.daemon.jobs import tidy
+
+    with world(home, day, days=1, purge=True) as memory:
+        tidy(memory)
+        assert left(memory) == {"line 9", "The fo"}
+    folder = home / "projects" / "p"
+    texts = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert any(b"line 9" in text for text in texts)
+    assert not any(b"line 3" in text for text in texts)

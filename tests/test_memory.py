@@ -313,8 +313,7 @@ def test_tool_and_external_text(home: Path) -> None:
         assert {"fox: 1 found", "a page on the fox"} < set(texts(searched.injected))
         injected = memory.recall("fox", purpose="inject")
         assert set(texts(injected.hits)) == set(texts(searched.hits))
-        assert "the fox is in" in texts(injected.injected)
-        assert {hit.item.role for hit in injected.injected} == {"user", "assistant"}
+        assert texts(injected.injected) == ["please"]  # what it said beside the page rests on it
         assert "found" not in injected.text and "page" not in injected.text
 
 
@@ -581,12 +580,13 @@ def test_explain(home: Path) -> None:
 
 
 def test_explain_to_another_agent(home: Path) -> None:
-    """Another agent may see that there was a recall, not the private lines in it."""
+    """Another agent cannot tell that there was a recall, still less what was asked."""
     with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
         say(one, "the fox sleeps")
         recall = one.recall("fox", purpose="inject")
-        [hit] = other.explain(recall.id)["injected"]
-        assert (hit["text"], hit["file"]) == (None, None)
+        assert one.explain(recall.id)["injected"]
+        with pytest.raises(NotFound, match="has no recall"):
+            other.explain(recall.id)
 
 
 def test_newest_of_conflicting_facts_is_first(home: Path, day: Day) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.errors import MessageError
-from memtier_plugin.hooks.openclaw_payloads import IDLE, MOST_KEPT, Conversations, Translator
+from memtier_plugin.hooks import openclaw_payloads
+from memtier_plugin.hooks.openclaw_payloads import IDLE, Conversations, Translator
 from memtier_plugin.host_records import Call, PromptEvent, RunContext, RunEvent
 
 PAYLOADS = Path(__file__).parent / "payloads" / "openclaw"
@@ -302,13 +303,14 @@ def test_messages_that_are_none(translator: Translator) -> None:
         told(translator, "agent_end", {"messages": [{"role": "user", "content": 3}]})
 
 
-def test_what_is_kept_in_mind_is_bounded(home: Path) -> None:
+def test_what_is_kept_in_mind_is_bounded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host with ever new session keys does not grow the resident without end."""
+    monkeypatch.setattr(openclaw_payloads, "MOST_KEPT", 50)
     known = Conversations(home / "none" / "openclaw.json")
-    for number in range(MOST_KEPT + 10):
+    for number in range(60):
         known.asked(f"run {number}", "?")
         known.session(f"key {number}", NOON)
-    assert len(known._asked) == len(known._known) == MOST_KEPT
+    assert len(known._asked) == len(known._known) == 50
     assert known.asked("run 0", "another") == "another"
 
 

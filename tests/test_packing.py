@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.conflicts import OF_THEN, REPLACES, moment, newest_first, stated
+from memtier_plugin.escaping import harmless
 from memtier_plugin.packing import (
     CUT,
     FENCE,
@@ -20,7 +21,6 @@ from memtier_plugin.packing import (
     cut,
     distinct,
     fill,
-    harmless,
     pack,
 )
 from memtier_plugin.records import Entry, Fact, Hit, Source, count_tokens

@@ -91,6 +91,10 @@ def fact(text: str, of: Entry, number: int) -> FactDraft:
     )
 
 
+# So many probes that chance does not decide which of them get lost.
+FLOODED = {"consolidation.session_cap": 1000, "consolidation.probes": 60}
+
+
 def flood(entries: Sequence[Entry]) -> list[FactDraft]:
     """Make near-copies of every entry, and say that they rest on another one."""
     return [
@@ -155,7 +159,7 @@ def test_chance_is_tolerated(before: int, after: int, probes: int, fallen: bool)
 def test_a_flood_is_held_back(home: Path, day: Day, extracting: Callable[..., None]) -> None:
     """A consolidation that buries the past under junk is undone, reported, and can be accepted."""
     extracting(flood)
-    with recorded(home, day, **{"consolidation.session_cap": 1000}) as memory:
+    with recorded(home, day, **FLOODED) as memory:
         before = [hit.id for hit in memory.recall("Who painted the violin?").hits]
         report = memory.consolidate()
         assert report.facts > 300

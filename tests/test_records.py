@@ -209,7 +209,7 @@ def test_iso_forms(text: str) -> None:
 @given(st.integers(-14, 14), MOMENT)
 def test_times_of_other_zones_are_written_in_utc(hours: int, moment: datetime) -> None:
     """A time of any zone is the same moment on disk."""
-    moment = moment.replace(year=2026)
+    moment = moment.replace(year=2024)  # a leap year, as any day may be drawn
     assert to_iso(moment.astimezone(timezone(timedelta(hours=hours)))) == to_iso(moment)
 
 

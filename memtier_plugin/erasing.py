@@ -1,0 +1,207 @@
+"""Carrying out a purge: the ledgers first written anew, then the index, each step once more if cut.
+
+What is to be done lies in `.purging.json` from before the first change until after the last one.
+Whoever comes next completes what a process that was killed has left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from memtier_plugin import faults, ledger
+from memtier_plugin.erasure import Plain, Plan, replaced
+from memtier_plugin.errors import LedgerError, LedgerWriteError
+from memtier_plugin.home import OPEN_FLAGS
+from memtier_plugin.index_cleaning import emptied
+from memtier_plugin.index_write import LedgerFile, ledger_files
+from memtier_plugin.store import LOCK_SECONDS, Store
+
+INTENT: Final = ".purging.json"
+LOCK: Final = ".purging.lock"
+_ORDER: Final = ("journal", "semantic", "procedural", "episodic")  # the source of all goes last
+_STALE: Final = 60.0  # seconds after which nobody is still writing a file
+_INDEX_SECONDS: Final = 10.0  # how long others may go on reading the old index
+
+Progress = Callable[[str, int, int], None]
+
+
+def is_begun(folder: Path) -> bool:
+    """Tell whether a purge of a project is at work, or was cut off."""
+    return (folder / INTENT).exists()
+
+
+def begin(store: Store, plan: Plan) -> None:
+    """Keep what is to be done, before anything is.
+
+    Raises:
+        LedgerWriteError: it cannot be kept; nothing is to be done.
+    """
+    faults.point("before purge plan")
+    _replace(store.folder / INTENT, json.dumps(plan.to_json()).encode("ascii"))
+    faults.point("after purge plan")
+
+
+def begun(folder: Path) -> Plan | None:
+    """Return what was begun and not ended.
+
+    Raises:
+        LedgerError: it cannot be read.
+    """
+    path = folder / INTENT
+    try:
+        return Plan.from_json(json.loads(path.read_text("ascii")))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LedgerError(f"cannot read {path}: {error}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise LedgerError(
+            f"{path} is not what was written ({error}); delete it and purge again"
+        ) from error
+
+
+def carry_out(store: Store, plan: Plan, progress: Progress | None = None) -> bool:
+    """Do all of a plan that is not done yet; tell whether the index is clean, too.
+
+    Raises:
+        LedgerError, IndexProblem: do it again; what is done stays done.
+    """
+    files = sorted(ledger_files(store.folder), key=lambda file: _ORDER.index(file.ledger))
+    for number, file in enumerate(files, 1):
+        rewrite(file.path, plan)
+        if progress:
+            progress("rewriting the ledgers", number, len(files))
+    for one in plan.plain:
+        _change(one)
+    for path in plan.files:
+        faults.point("before purge file")
+        Path(path).unlink(missing_ok=True)
+        faults.point("after purge file")
+    faults.point("before purge index")
+    store.reindex(
+        lambda done, all_: progress("building the index", done, all_) if progress else None
+    )
+    faults.point("between purge index")
+    clean = emptied(store.index, _INDEX_SECONDS)
+    faults.point("after purge index")
+    return clean
+
+
+def end(store: Store) -> None:
+    """Let go of the plan: all of it is done."""
+    faults.point("before purge end")
+    (store.folder / INTENT).unlink(missing_ok=True)
+    faults.point("after purge end")
+
+
+def lines_of(file: LedgerFile) -> Iterator[bytes]:
+    """Yield every line of a ledger file with its newline, and what a crash left without one.
+
+    Raises:
+        LedgerError: it cannot be read.
+    """
+    try:
+        yield from _lines(file.path.read_bytes())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LedgerError(f"cannot read {file.path}: {error}") from error
+
+
+def _lines(data: bytes) -> list[bytes]:
+    # Not splitlines: it also breaks at a carriage return, which is no end of a line here.
+    parts = data.split(b"\n")
+    return [part + b"\n" for part in parts[:-1]] + ([parts[-1] + b"\n"] if parts[-1] else [])
+
+
+def rewrite(path: Path, plan: Plan) -> bool:
+    """Write a ledger file anew as a plan has it, if that changes it.
+
+    Under the lock of its writers; who waits for that goes on in the new file.
+
+    Raises:
+        LedgerError: it stays as it was.
+    """
+    if not path.exists():
+        return False
+    with ledger.locked(path, LOCK_SECONDS):
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise LedgerError(f"cannot read {path}: {error}") from error
+        lines = _lines(data)
+        fresh = [plan.line(line) for line in lines]
+        if fresh == lines:
+            return False
+        _replace(path, b"".join(fresh))
+    return True
+
+
+def _change(one: Plain) -> None:
+    path = Path(one.path)
+    try:
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return
+    if text_digest(text, one.spans[-1][1]) == one.digest:
+        _replace(path, replaced(text, one.spans).encode("utf-8", "surrogateescape"))
+
+
+def text_digest(text: str, end: int) -> str:
+    """Return by what the beginning of a file's text is known again."""
+    data = text[:end].encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put a file in the place of another, safe from a crash of the machine too."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[faults.write("purge", fd, bytes(view)) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        faults.point("before purge rename")
+        os.replace(fresh, path)
+        faults.point("after purge rename")
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise LedgerWriteError(f"cannot write {path}: {error}") from error
+
+
+def half_written(folder: Path) -> list[Path]:
+    """Return what processes that ended left beside files that they wrote anew."""
+    found = []
+    for path in folder.rglob(".*.new"):
+        owner = next((int(part) for part in path.name.split(".")[-3:-1] if part.isdigit()), 0)
+        with suppress(OSError):
+            if not _is_alive(owner) or time.time() - path.stat().st_mtime > _STALE:
+                found.append(path)
+    return sorted(found)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return process > 0

@@ -1,0 +1,235 @@
+"""`make faults`: let everything fail that can, and look whether the promises hold.
+
+python -m tests.faults                          every point and kind; goes on where it was left
+python -m tests.faults --only "append episodic"     a part of it, each case with what it found
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from memtier_plugin import faults
+from tests.faults import walk
+
+DOUBLE = "twice"  # the column of cases where the way back fails too
+MOMENTS = ("before ", "part of ", "after ")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Walk, show the table; returns 1 if a promise was broken or a point never reached."""
+    options = _parser().parse_args(arguments)
+    faults.arm()
+    places = Path(tempfile.mkdtemp(prefix="memtier-faults-"))
+    os.environ.pop("MEMTIER_HOME", None)
+    console = Console(stderr=True)
+    started = time.monotonic()
+    try:
+        console.print("[dim]the workload, undisturbed[/dim]")
+        walk.warm(places)
+        points, calm = walk.discover(places)
+        wanted = [one for one in walk.cases(points, options.times) if _is_wanted(one, options)]
+        random.Random(1).shuffle(wanted)  # where time is short, a bit of everything
+        known = {} if options.afresh or options.only else _known(options.results)
+        todo = [case for case in wanted if str(case) not in known]
+        until = started + options.minutes * 60
+        with _bar(console, len(wanted), len(wanted) - len(todo)) as advance:
+            for result in _walked(todo, calm, places, options.jobs, until):
+                known[str(result.case)] = result
+                if not options.only:
+                    _keep(options.results, result)
+                for what in result.broken:
+                    console.print(f"[red]{result.case}[/red]: {what}", highlight=False)
+                if options.only:
+                    console.print(f"{result.case}: {result.how or 'not reached'}", highlight=False)
+                advance()
+    finally:
+        shutil.rmtree(places, ignore_errors=True)
+    done = [known[str(case)] for case in wanted if str(case) in known]
+    report = _report(points, wanted, done, time.monotonic() - started)
+    if options.json:
+        print(json.dumps(report, indent=1))  # noqa: T201
+    else:
+        _show(Console(width=110), done, report)
+    return int(bool(report["broken"] or report["never_reached"]))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        help="cases whose text has this, such as 'fsync journal'",
+    )
+    parser.add_argument("--kind", choices=faults.KINDS, help="this kind alone")
+    parser.add_argument("--times", type=int, default=2, help="of how often a point is passed")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--minutes", type=float, default=30.0, help="at most; the rest next time")
+    parser.add_argument("--afresh", action="store_true", help="forget what was found before")
+    parser.add_argument("--results", type=Path, default=Path("build/faults.jsonl"))
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    return parser
+
+
+def _is_wanted(case: walk.Case, options: argparse.Namespace) -> bool:
+    kind = options.kind in (None, case.kind)
+    return kind and (not options.only or any(part in str(case) for part in options.only))
+
+
+# -- going through them ------------------------------------------------------------------------
+
+
+def _walked(
+    todo: Sequence[walk.Case], calm: dict[str, Any], places: Path, jobs: int, until: float
+) -> Iterator[walk.Result]:
+    """Yield the result of each case; so many at a time, each in a process of its own."""
+    left, running = [*reversed(todo)], {}
+    while left or running:
+        while left and len(running) < jobs and time.monotonic() < until:
+            case = left.pop()
+            told = places / f"result-{len(left)}"
+            running[_begin(case, calm, places, told)] = case, told
+        if not running:
+            return
+        pid, status = os.wait()
+        case, told = running.pop(pid)
+        if status:
+            yield walk.Result(case, True, broken=[f"the look at it ended with {status}"])
+        else:
+            yield walk.Result.from_json(json.loads(told.read_text()))
+            told.unlink()
+
+
+def _begin(case: walk.Case, calm: dict[str, Any], places: Path, told: Path) -> int:
+    if pid := os.fork():
+        return pid
+    status = 1
+    try:
+        result = walk.run(case, calm, places)
+        if not result.fired:
+            result = walk.run(case, calm, places)  # what threads do is not the same every time
+        told.write_text(json.dumps(result.to_json()))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+@contextmanager
+def _bar(console: Console, total: int, done: int) -> Iterator[Callable[[], None]]:
+    columns = (TextColumn("faults"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    # Without a thread of its own: this process forks.
+    with Progress(*columns, console=console, auto_refresh=False) as progress:
+        task = progress.add_task("faults", total=total, completed=done)
+
+        def advance() -> None:
+            progress.advance(task)
+            if console.is_terminal:
+                progress.refresh()
+            elif not (at := progress.tasks[0].completed) % 100:
+                console.print(f"{at:.0f} of {total}")
+
+        yield advance
+
+
+# -- what was found ----------------------------------------------------------------------------
+
+
+def _known(path: Path) -> dict[str, walk.Result]:
+    """Return what was found before by the same code."""
+    if not path.exists():
+        return {}
+    first, *lines = path.read_text().splitlines() or [""]
+    if first != json.dumps({"code": walk.code()}):
+        path.unlink()
+        return {}
+    found = [walk.Result.from_json(json.loads(line)) for line in lines]
+    return {str(one.case): one for one in found if not one.broken}
+
+
+def _keep(path: Path, result: walk.Result) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("a") as file:
+        if new:
+            file.write(json.dumps({"code": walk.code()}) + "\n")
+        file.write(json.dumps(result.to_json()) + "\n")
+
+
+def _report(
+    points: Sequence[walk.Point],
+    wanted: Sequence[walk.Case],
+    done: Sequence[walk.Result],
+    seconds: float,
+) -> dict[str, Any]:
+    reached = {(one.case.point, one.case.kind) for one in done if one.fired}
+    tried = {(one.case.point, one.case.kind) for one in done}
+    return {
+        "points": len(points),
+        "operations": len({_operation(point.name) for point in points}),
+        "cases": len(wanted),
+        "done": len(done),
+        "reached": sum(one.fired for one in done),
+        "never_reached": sorted(f"{point}={kind}" for point, kind in tried - reached),
+        "killed": sum(one.case.kind == "kill" and one.fired for one in done),
+        "told": sum(one.how == "told" for one in done),
+        "made_good": sum(one.how == "made good" for one in done),
+        "broken": {str(one.case): one.broken for one in done if one.broken},
+        "seconds": round(seconds, 1),
+    }
+
+
+def _show(console: Console, done: Sequence[walk.Result], report: dict[str, Any]) -> None:
+    columns = (*faults.KINDS, DOUBLE)
+    cells: Counter[tuple[str, str]] = Counter()
+    bad: Counter[tuple[str, str]] = Counter()
+    for one in done:
+        place = _operation(one.case.point), DOUBLE if ";" in one.case.point else one.case.kind
+        cells[place] += one.fired
+        bad[place] += bool(one.broken)
+    table = Table("operation", *columns, box=None)
+    for row in sorted({row for row, _ in cells}):
+        shown = [
+            "" if (row, c) not in cells
+            else f"[red]{cells[row, c]} ({bad[row, c]} broken)[/red]" if bad[row, c]
+            else str(cells[row, c])
+            for c in columns
+        ]  # fmt: skip
+        table.add_row(row, *shown)
+    totals = [str(sum(cells[row, c] for row, _ in {*cells} if _ == c)) for c in columns]
+    table.add_row("in all", *totals, style="bold")
+    console.print(table)
+    names = ("points", "operations", "cases", "done", "reached", "killed", "told", "made_good")
+    console.print(", ".join(f"{name.replace('_', ' ')} {report[name]}" for name in names))
+    for case, found in report["broken"].items():
+        console.print(f"[red]{case}[/red]", *found, sep="\n    ", highlight=False)
+    if report["never_reached"]:
+        console.print("never reached:", ", ".join(report["never_reached"]), highlight=False)
+    console.print(f"promises broken: {len(report['broken'])}; {report['seconds']} seconds")
+
+
+def _operation(point: str) -> str:
+    name = point.partition("=")[0]
+    for moment in MOMENTS:
+        name = name.removeprefix(moment)
+    return name
+
+
+if __name__ == "__main__":
+    sys.exit(main())

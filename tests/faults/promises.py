@@ -1,0 +1,188 @@
+"""What must hold after a fault: each promise is looked at, and what is broken is named."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from memtier_plugin import ledger
+from memtier_plugin.home import ledger_folders
+from memtier_plugin.memory import MemTier
+from memtier_plugin.records import Fact
+from memtier_plugin.upkeep import Finding
+from tests.faults.workload import AGENT, BESIDE, LONG, PROJECT, REMEMBERED, SETTINGS, START
+from tests.proofs import assert_equal_to_rebuild, bad_lines
+
+QUERIES = ("how is the bread?", "where does the user live?", "the oven")
+
+
+@dataclass
+class Told:
+    """What the processes of a case acknowledged, raised and logged."""
+
+    entries: dict[str, str] = field(default_factory=dict)
+    credits: set[tuple[str, str]] = field(default_factory=set)
+    facts: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
+    expired: bool = False
+    done: set[str] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)  # raised or logged, as they should be
+    broken: list[str] = field(default_factory=list)  # what the process itself found wrong
+
+    @classmethod
+    def read(cls, path: Path) -> Told:
+        """Read what was told into a file; a last line may be cut off by a death."""
+        told = cls()
+        for line in path.read_bytes().split(b"\n") if path.exists() else ():
+            try:
+                one = json.loads(line)
+            except ValueError:
+                continue
+            told.entries |= one.get("entries", {})
+            told.credits |= {(run, item) for run, item in one.get("credits", ())}
+            told.facts |= set(one.get("facts", ()))
+            told.forgotten |= set(one.get("forgotten", ()))
+            told.expired |= "expired" in one
+            told.done |= {one["done"]} if "done" in one else set()
+            told.errors += [one["error"]] if "error" in one else []
+            told.broken += [one["broken"]] if "broken" in one else []
+        return told
+
+
+def state_of(home: Path) -> dict[str, Any]:
+    """Return what a home remembers, without the ids and times that every run makes anew."""
+    with MemTier.open(home, PROJECT, AGENT, settings=SETTINGS) as memory:
+        memory.catch_up()
+        reader = memory.store.reader()
+        stored = list(reader.all_facts(include_superseded=True))
+        text = {one.item.id: one.item.text for one in stored if isinstance(one.item, Fact)}
+        entries = Counter(
+            (entry.agent_id, entry.session_id, entry.run_id, entry.role, entry.content)
+            for entry in memory.entries()
+            # What is remembered has no run's id: again is not the same.
+            if entry.content != REMEMBERED and entry.session_id != BESIDE
+        )
+        facts = sorted(
+            (
+                one.item.text, one.item.status, one.state.forgotten,
+                text.get(one.state.superseded_by or "", ""),
+            )
+            for one in stored if isinstance(one.item, Fact)
+        )  # fmt: skip
+        promoted = sorted(entry.content for entry in memory.entries() if entry.promoted)
+        return {"entries": entries, "facts": facts, "promoted": sorted(set(promoted))}
+
+
+def broken(home: Path, told: Told, calm: Mapping[str, Any]) -> list[str]:
+    """Return which promises do not hold; the work was done to its end by a process of its own."""
+    found = [*told.broken]
+    folder = home / "projects" / PROJECT
+    found += _leftovers(folder)
+    with MemTier.open(home, PROJECT, AGENT, settings=SETTINGS) as memory:
+        memory.catch_up()
+        facts = {fact.id for fact in memory.facts(include_superseded=True)}
+        reported = [(n, line) for n, line, _ in memory.store.reader().bad_lines(limit=1000)]
+        findings = memory.doctor()
+        hits = memory.recall("green safe", at=START + timedelta(days=300)).hits
+    found += [f"doctor: {one.what}" for one in findings if one.level == "error"]
+    found += unreported(folder, reported, findings)
+    # From the ledgers, where also what is forgotten stays.
+    entries = [*lines(folder, "episodic")]
+    found += lost(folder, told, {one["id"]: one["content"] for one in entries}, facts)
+    if shown := told.forgotten & {hit.id for hit in hits}:
+        found.append(f"forgotten, but found: {sorted(shown)}")
+    found += doubled(folder, entries)
+    now = state_of(home)
+    for name, expected in calm.items():
+        if now[name] != expected:
+            found.append(f"{name} {_difference(now[name], expected)}")
+    try:
+        assert_equal_to_rebuild(home, PROJECT, [AGENT, LONG], QUERIES, START + timedelta(days=300))
+    except AssertionError as error:
+        found.append(f"not as a rebuild: {str(error).splitlines()[0][:300]}")
+    return found
+
+
+def unreported(
+    folder: Path, read: Iterable[tuple[str, int]], findings: Iterable[Finding]
+) -> Iterator[str]:
+    """Tell whether the lines that are torn are those that MemTier names.
+
+    Args:
+        read: those that the index has read and refused.
+        findings: `doctor`'s, which alone names the last line of a file while nothing follows it.
+    """
+    reported = [*read]
+    for one in findings:
+        if one.what.startswith("the last line is torn"):
+            name, _, line = one.where.rpartition(":")
+            reported.append((str(Path(name).relative_to(folder)), int(line)))
+    if sorted(reported) != (torn := bad_lines(folder)):
+        yield f"torn lines {torn}, reported {sorted(reported)}"
+
+
+def lost(folder: Path, told: Told, entries: Mapping[str, str], facts: set[str]) -> Iterator[str]:
+    """Name what was acknowledged and is not there."""
+    missing = [text for i, text in told.entries.items() if entries.get(i) != text]
+    if missing:
+        yield f"lost entries: {missing}"
+    events = [*lines(folder, "journal")]
+    credited = {(e["run_id"], e["item"]) for e in events if e["kind"] == "credit"}
+    if told.credits - credited:
+        yield f"lost credits: {sorted(told.credits - credited)}"
+    if told.facts - facts:
+        yield f"lost facts: {sorted(told.facts - facts)}"
+    old = [e["id"] for e in events if e["kind"] == "recall" and e["timestamp"] < "2026-04"]
+    if told.expired and old:
+        yield f"recalls that were dropped are there: {old}"
+
+
+def lines(folder: Path, wanted: str) -> Iterator[dict[str, Any]]:
+    """Yield what stands in the ledgers of a kind, as anybody may read it."""
+    for kind, _, where in ledger_folders(folder):
+        for path in ledger.day_files(where) if kind == wanted else ():
+            for line in ledger.read(path)[0]:
+                try:
+                    yield ledger.parse(line)
+                except ValueError:
+                    continue
+
+
+def doubled(folder: Path, entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Name what stands there twice: entries, events, turns."""
+    events = Counter(event["id"] for event in lines(folder, "journal"))
+    if twice := [one for one, number in events.items() if number > 1]:
+        yield f"events written twice: {twice}"
+    keys = Counter(entry["key"] for entry in entries)
+    if twice := [key for key, number in keys.items() if number > 1]:
+        yield f"entries stored twice: {twice}"
+    sessions: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for entry in entries:
+        days = sessions.setdefault((entry["agent_id"], entry["session_id"]), {})
+        days.setdefault(entry["timestamp"][:10], []).append(entry["turn"])
+    for (agent, session), days in sessions.items():
+        turns = sorted(turn for day in days.values() for turn in day)
+        in_order = all(day == sorted(day) for day in days.values())
+        if turns != list(range(1, len(turns) + 1)) or not in_order:
+            yield f"turns of {agent} {session}: {days}"
+
+
+def _leftovers(folder: Path) -> Iterator[str]:
+    """Name what nobody will read again: a plan not done, half an index, a file not renamed."""
+    for path in sorted(folder.rglob("*")):
+        name = path.name
+        if name == ".settling.json" or name.startswith("index.new") or name.endswith(".new"):
+            yield f"left behind: {path.relative_to(folder)}"
+
+
+def _difference(now: Any, expected: Any) -> str:
+    missing = [one for one in expected if one not in now]
+    more = [one for one in now if one not in expected]
+    if isinstance(now, Counter):
+        more += [one for one, number in now.items() if number > expected.get(one, number)]
+    return f"differ from an undisturbed run: missing {missing}, more {more}"

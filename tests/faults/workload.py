@@ -1,0 +1,174 @@
+"""What the walk lets fail: a little of everything that MemTier writes, as steps.
+
+A step is one function: it does its work, tells what was acknowledged to it, and may be done again
+after it failed, or after the process died in it.  A new one is written below and gets `@step`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from memtier_plugin.daemon import jobs, scheduler
+from memtier_plugin.hooks import agent_end, before_prompt_build, guard
+from memtier_plugin.host_records import PromptEvent, RunContext, RunEvent
+from memtier_plugin.memory import MemTier
+from memtier_plugin.messages import parse_messages
+from memtier_plugin.records import Entry
+
+PROJECT = "faults"
+START = datetime(2026, 1, 5, 9, tzinfo=UTC)  # long ago: recalls of then are to be dropped now
+AGENT = "test.main"
+LONG = "test." + "x" * 130  # a name that stands in a file of names
+SETTINGS = {"ledger.durability": "fsync", "consolidation.probes": 0}
+BESIDE = "beside"  # the session of who works while another is slow
+REMEMBERED = "The oven is called Vesuvio."
+
+Tell = Callable[[Mapping[str, Any]], None]
+STEPS: dict[str, Callable[[World], None]] = {}
+
+
+@dataclass
+class World:
+    """Where the work is done, and whom to tell what was acknowledged."""
+
+    home: Path
+    tell: Tell
+    done: set[str] = field(default_factory=set)  # the steps that an earlier process finished
+
+    def open(self, agent: str = AGENT, day: int = 0) -> MemTier:
+        """Open the memory of an agent as of a day; each step is a process of its own so far."""
+        moment = START + timedelta(days=day)
+        clock = lambda: moment  # noqa: E731
+        return MemTier.open(self.home, PROJECT, agent, settings=SETTINGS, clock=clock)
+
+    def stored(self, entries: list[Entry]) -> None:
+        """Tell of entries that were acknowledged."""
+        self.tell({"entries": {entry.id: entry.content for entry in entries}})
+
+
+def step(work: Callable[[World], None]) -> Callable[[World], None]:
+    """Make a function a step, in the order in which they stand."""
+    STEPS[work.__name__] = work
+    return work
+
+
+def talk(words: str, ok: bool = True) -> list[dict[str, Any]]:
+    """Return a run's messages."""
+    return [
+        {"role": "user", "content": f"{words}, and how is the bread?"},
+        {"role": "tool", "name": "oven", "content": "220 degrees", "ok": ok},
+        {"role": "assistant", "content": f"The bread is done; noted: {words}."},
+    ]
+
+
+@step
+def record(world: World) -> None:
+    """Record runs of two agents, one of them with a long name."""
+    with world.open(LONG) as memory:
+        world.stored(memory.record(talk("I work at Bolt"), session_id="yard", run_id="y1"))
+    with world.open() as memory:
+        world.stored(memory.record(talk("I live in Rome."), session_id="home", run_id="h1"))
+
+
+@step
+def credit(world: World) -> None:
+    """Recall for a run, and credit what was injected into it."""
+    with world.open(day=1) as memory:
+        memory.recall("bread", purpose="inject", session_id="home", run_id="h2")
+        result = memory.end_run(talk("The bread is rye"), session_id="home", run_id="h2")
+        world.stored(result.entries)
+        world.tell({"credits": [["h2", item] for item in sorted(result.credits)]})
+
+
+@step
+def hooks(world: World) -> None:
+    """Do a run as a host does; a hook returns whatever happens, and tells the log."""
+    context = RunContext(
+        agent_id=AGENT, session_id="host", run_id="k1", project=PROJECT, home=str(world.home)
+    )
+    before_prompt_build.before_prompt_build(PromptEvent(prompt="how is the bread?"), context)
+    messages = tuple(parse_messages(talk("The yeast is fresh")))
+    agent_end.agent_end(RunEvent(messages=messages), context)
+    guard.workers.drain(10)
+
+
+@step
+def remember(world: World) -> None:
+    """Keep a sentence as a fact."""
+    with world.open(day=2) as memory:
+        world.tell({"facts": [memory.remember(REMEMBERED).id]})
+
+
+@step
+def consolidate(world: World) -> None:
+    """Make facts of what was said, some of which supersede others."""
+    with world.open(day=3) as memory:
+        memory.consolidate()
+        world.stored(memory.record(talk("I live in Oslo."), session_id="home", run_id="h3"))
+        memory.consolidate()
+        texts = {fact.text: fact.id for fact in memory.facts()}
+        world.tell({"facts": sorted(texts.values())})
+
+
+@step
+def forget(world: World) -> None:
+    """Record a run and forget a line of it."""
+    with world.open(day=4) as memory:
+        world.stored(memory.record(talk("The safe is green"), session_id="home", run_id="h4"))
+        lines = memory.entries(session="home")
+        gone = [one.id for one in lines if one.run_id == "h4" and one.role == "user"]
+        world.tell({"forgotten": list(memory.forget(ids=gone).ids)})
+
+
+@step
+def background(world: World) -> None:
+    """Do the jobs of the daemon."""
+    run = jobs.Run(threading.Event())
+    names = ("consolidation", "summaries", "embedding", "sweep")
+    if not scheduler.do_jobs(world.home, PROJECT, names, run):
+        raise JobFailed("a job failed, as the log tells")
+
+
+@step
+def expire(world: World) -> None:
+    """Drop the recalls that are older than they are kept; the credits beside them stay."""
+    with world.open(day=200) as memory:
+        memory.expire_recalls()
+        world.tell({"expired": True})
+
+
+@step
+def reindex(world: World) -> None:
+    """Build the index anew and swap it in."""
+    with world.open(day=201) as memory:
+        memory.reindex()
+
+
+@step
+def pause(world: World) -> None:
+    """Switch the project off and on."""
+    with world.open(day=202) as memory:
+        memory.pause()
+        memory.resume()
+
+
+class JobFailed(Exception):
+    """A job of the background failed, which is told there and not raised."""
+
+
+def writer(path: Path) -> Tell:
+    """Return what acknowledges to a file, one line each, before anything else is done."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    return partial(_tell, fd)
+
+
+def _tell(fd: int, what: Mapping[str, Any]) -> None:
+    os.write(fd, json.dumps(what).encode() + b"\n")
