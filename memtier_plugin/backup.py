@@ -27,7 +27,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
-from memtier_plugin import __version__, ledger
+from memtier_plugin import __version__, faults, ledger
 from memtier_plugin.errors import BackupError
 from memtier_plugin.home import (
     LEDGERS,
@@ -52,6 +52,7 @@ _LEFT_OUT: Final = ("background.json", "hooks", "index.")
 _HIDDEN: Final = (".names", ".settling.json", ".settling.unreadable")  # the others are ours alone
 _LOCK_SECONDS: Final = 30.0
 _SMALL: Final = 16 * 1024 * 1024
+RESTORING: Final = ".restoring-"  # begins the name of a folder that is being unpacked
 _TRIES: Final = 3
 _PIECE: Final = 1024 * 1024
 _BROKEN: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
@@ -109,7 +110,8 @@ def backup(folder: Path, project: str, dest: Path, now: datetime, progress: Prog
 
 def _put(part: Path, dest: Path) -> None:
     try:
-        os.link(part, dest)  # unlike a rename, never over a file that came meanwhile
+        # Unlike a rename, never over a file that came meanwhile.
+        faults.step("link backup", None, os.link, part, dest)
     except FileExistsError:
         raise
     except OSError:  # the file system has no links
@@ -124,7 +126,7 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
     with os.fdopen(fd, "wb") as file:
         yield file
         file.flush()
-        os.fsync(fd)
+        faults.step("fsync backup", None, os.fsync, fd)
 
 
 def frozen(folder: Path) -> list[_Part]:
@@ -267,7 +269,7 @@ def restore(
         LedgerError: the home cannot be written, or is not ours.
     """
     private_folder(home, "projects")
-    fresh = private_folder(home, f".restoring-{new_id()}")
+    fresh = private_folder(home, f"{RESTORING}{os.getpid()}-{new_id()}")
     try:
         manifest = _read(archive, fresh, progress)
         name = project or str(manifest["project"])
@@ -278,7 +280,7 @@ def restore(
                 "name another with --project, or another --home"
             )
         keep_name(folder.parent, folder.name, name)
-        os.rename(fresh, folder)
+        faults.step("rename restored", None, os.rename, fresh, folder)
     except OSError as error:
         raise BackupError(f"cannot restore {archive}: {error}") from error
     finally:

@@ -17,8 +17,8 @@ from typing import Final
 
 from memtier_plugin import faults, ledger
 from memtier_plugin.erasure import Plain, Plan, replaced
-from memtier_plugin.errors import LedgerError, LedgerWriteError
-from memtier_plugin.home import OPEN_FLAGS
+from memtier_plugin.errors import LedgerError
+from memtier_plugin.home import write_private
 from memtier_plugin.index_cleaning import emptied
 from memtier_plugin.index_write import LedgerFile, ledger_files
 from memtier_plugin.store import LOCK_SECONDS, Store
@@ -44,7 +44,7 @@ def begin(store: Store, plan: Plan) -> None:
         LedgerWriteError: it cannot be kept; nothing is to be done.
     """
     faults.point("before purge plan")
-    _replace(store.folder / INTENT, json.dumps(plan.to_json()).encode("ascii"))
+    write_private(store.folder / INTENT, json.dumps(plan.to_json()), durable=True)
     faults.point("after purge plan")
 
 
@@ -88,9 +88,9 @@ def carry_out(store: Store, plan: Plan, progress: Progress | None = None) -> boo
     store.reindex(
         lambda done, all_: progress("building the index", done, all_) if progress else None
     )
-    faults.point("between purge index")
+    faults.point("before purge cleaning")
     clean = emptied(store.index, _INDEX_SECONDS)
-    faults.point("after purge index")
+    faults.point("after purge cleaning")
     return clean
 
 
@@ -140,7 +140,7 @@ def rewrite(path: Path, plan: Plan) -> bool:
         fresh = [plan.line(line) for line in lines]
         if fresh == lines:
             return False
-        _replace(path, b"".join(fresh))
+        write_private(path, b"".join(fresh).decode("utf-8", "surrogateescape"), durable=True)
     return True
 
 
@@ -151,39 +151,13 @@ def _change(one: Plain) -> None:
     except OSError:
         return
     if text_digest(text, one.spans[-1][1]) == one.digest:
-        _replace(path, replaced(text, one.spans).encode("utf-8", "surrogateescape"))
+        write_private(path, replaced(text, one.spans), durable=True)
 
 
 def text_digest(text: str, end: int) -> str:
     """Return by what the beginning of a file's text is known again."""
     data = text[:end].encode("utf-8", "surrogateescape")
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Put a file in the place of another, safe from a crash of the machine too."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS, 0o600)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[faults.write("purge", fd, bytes(view)) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        faults.point("before purge rename")
-        os.replace(fresh, path)
-        faults.point("after purge rename")
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise LedgerWriteError(f"cannot write {path}: {error}") from error
 
 
 def half_written(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What a process that died has left half made: files not yet renamed, an index being built.
+"""What a process that died has left half made: files not yet renamed, a restored project, an index.
 
 Nobody reads them again, but they hold what was remembered.
 """
@@ -6,15 +6,17 @@ Nobody reads them again, but they hold what was remembered.
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 
 from memtier_plugin import lock
+from memtier_plugin.backup import RESTORING
 from memtier_plugin.index_files import FRESH, remove_index
 from memtier_plugin.store import Store
 
 
 def clear(store: Store) -> int:
-    """Remove them from a project and the home's queue; returns how many files there were.
+    """Remove them from a project and its home; returns how many files and folders there were.
 
     Raises:
         LedgerError: the lock on the building of an index cannot be looked at.
@@ -29,6 +31,11 @@ def clear(store: Store) -> int:
             with suppress(OSError):
                 path.unlink()
                 cleared += 1
+    for folder in store.home.glob(f"{RESTORING}*"):
+        process = folder.name.removeprefix(RESTORING).partition("-")[0]
+        if process.isdecimal() and not _lives(int(process)):
+            shutil.rmtree(folder, ignore_errors=True)
+            cleared += 1
     held = lock.take(store.folder / ".reindex.lock")
     if held is not None:  # nobody builds one now
         try:

@@ -15,7 +15,7 @@ from memtier_plugin.home import ledger_folders
 from memtier_plugin.memory import MemTier
 from memtier_plugin.records import Fact
 from memtier_plugin.upkeep import Finding
-from tests.faults.workload import AGENT, BESIDE, LONG, PROJECT, REMEMBERED, SETTINGS, START
+from tests.faults.workload import AGENT, BESIDE, COPY, LONG, PROJECT, REMEMBERED, SETTINGS, START
 from tests.proofs import assert_equal_to_rebuild, bad_lines
 
 QUERIES = ("how is the bread?", "where does the user live?", "the oven")
@@ -30,6 +30,8 @@ class Told:
     facts: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
     expired: bool = False
+    purged: str = ""
+    restored: bool = False
     done: set[str] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)  # raised or logged, as they should be
     broken: list[str] = field(default_factory=list)  # what the process itself found wrong
@@ -48,6 +50,8 @@ class Told:
             told.facts |= set(one.get("facts", ()))
             told.forgotten |= set(one.get("forgotten", ()))
             told.expired |= "expired" in one
+            told.purged = one.get("purged", told.purged)
+            told.restored |= "restored" in one
             told.done |= {one["done"]} if "done" in one else set()
             told.errors += [one["error"]] if "error" in one else []
             told.broken += [one["broken"]] if "broken" in one else []
@@ -97,6 +101,14 @@ def broken(home: Path, told: Told, calm: Mapping[str, Any]) -> list[str]:
     if shown := told.forgotten & {hit.id for hit in hits}:
         found.append(f"forgotten, but found: {sorted(shown)}")
     found += doubled(folder, entries)
+    found += purged(home, told) if told.purged else []
+    if told.restored:
+        copy = {one["id"]: one["content"] for one in lines(folder.with_name(COPY), "episodic")}
+        later = {one["id"] for one in entries if one["session_id"] == BESIDE}
+        found += [
+            f"not restored: {i}" for i, text in told.entries.items()
+            if i not in later and copy.get(i) != text
+        ]  # fmt: skip
     now = state_of(home)
     for name, expected in calm.items():
         if now[name] != expected:
@@ -140,6 +152,13 @@ def lost(folder: Path, told: Told, entries: Mapping[str, str], facts: set[str]) 
     old = [e["id"] for e in events if e["kind"] == "recall" and e["timestamp"] < "2026-04"]
     if told.expired and old:
         yield f"recalls that were dropped are there: {old}"
+
+
+def purged(home: Path, told: Told) -> Iterator[str]:
+    """Name the files in which something stands that was purged."""
+    for path in home.rglob("*"):
+        if path.is_file() and told.purged.encode() in path.read_bytes():
+            yield f"purged, but in {path.relative_to(home)}"
 
 
 def lines(folder: Path, wanted: str) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from memtier_plugin import backup, exports
 from memtier_plugin.daemon import jobs, scheduler
 from memtier_plugin.hooks import agent_end, before_prompt_build, guard
 from memtier_plugin.host_records import PromptEvent, RunContext, RunEvent
@@ -30,6 +31,8 @@ LONG = "test." + "x" * 130  # a name that stands in a file of names
 SETTINGS = {"ledger.durability": "fsync", "consolidation.probes": 0}
 BESIDE = "beside"  # the session of who works while another is slow
 REMEMBERED = "The oven is called Vesuvio."
+SECRET = "quokka-7731"
+COPY = "copy"  # the project that is restored
 
 Tell = Callable[[Mapping[str, Any]], None]
 STEPS: dict[str, Callable[[World], None]] = {}
@@ -158,6 +161,30 @@ def pause(world: World) -> None:
     with world.open(day=202) as memory:
         memory.pause()
         memory.resume()
+
+
+@step
+def transfer(world: World) -> None:
+    """Back the project up, and restore it under another name."""
+    archive = world.home.with_suffix(".tar.gz")
+    archive.unlink(missing_ok=True)
+    with world.open(day=203) as memory:
+        backup.backup(memory.folder, PROJECT, archive, START, lambda *_: None)
+        exports.note(memory.folder, archive, "backup")
+    if not (world.home / "projects" / COPY).exists():  # else by the process that died after it
+        backup.restore(archive, world.home, COPY)
+    world.tell({"restored": True})
+
+
+@step
+def purge(world: World) -> None:
+    """Record a secret, and erase it from every file."""
+    with world.open(day=204) as memory:
+        memory.record(talk(f"The vault's word is {SECRET}"), session_id="vault", run_id="p1")
+        receipt = memory.purge(SECRET)
+        if not receipt.gone:
+            raise JobFailed(f"the purge left something: {receipt.to_json()}")
+        world.tell({"purged": SECRET})
 
 
 class JobFailed(Exception):
