@@ -476,6 +476,8 @@ def test_configuration(hermes_home: Path) -> None:
 
 def test_hermes_environment_needs_nothing_of_ours(tmp_path: Path) -> None:
     """The folder loads, and its provider works, with the standard library alone."""
+    config = {"command": ["/nowhere/memtier"], "home": str(tmp_path / "h")}
+    (tmp_path / "memtier.json").write_text(json.dumps(config))
     code = (
         "import importlib.util, sys\n"
         f"spec = importlib.util.spec_from_file_location('m', {str(ROOT / '__init__.py')!r})\n"
@@ -483,7 +485,7 @@ def test_hermes_environment_needs_nothing_of_ours(tmp_path: Path) -> None:
         "class Ctx:\n"
         "    def register_memory_provider(self, provider): self.provider = provider\n"
         "ctx = Ctx(); module.register(ctx)\n"
-        "ctx.provider.initialize('s', hermes_home='/nowhere')\n"
+        f"ctx.provider.initialize('s', hermes_home={str(tmp_path)!r})\n"
         "print(ctx.provider.name, ctx.provider.prefetch('?') == '')\n"
         "ctx.provider.sync_turn('a', 'b'); ctx.provider.shutdown()\n"
     )
