@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin import faults, ledger
+from memtier_plugin import faults, ledger, lock
 from memtier_plugin.erasure import Plain, Plan, replaced
 from memtier_plugin.errors import LedgerError
 from memtier_plugin.home import write_private
@@ -166,16 +165,6 @@ def half_written(folder: Path) -> list[Path]:
     for path in folder.rglob(".*.new"):
         owner = next((int(part) for part in path.name.split(".")[-3:-1] if part.isdigit()), 0)
         with suppress(OSError):
-            if not _is_alive(owner) or time.time() - path.stat().st_mtime > _STALE:
+            if not lock.is_alive(owner) or time.time() - path.stat().st_mtime > _STALE:
                 found.append(path)
     return sorted(found)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return process > 0

@@ -5,7 +5,6 @@ Nobody reads them again, but they hold what was remembered.
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 
@@ -27,13 +26,13 @@ def clear(store: Store) -> int:
     for path in (*store.folder.rglob(".*.new"), *waiting.glob(".*.new")):  # `write_private`'s
         parts = path.name.split(".")
         process = parts[-3] if len(parts) > 4 else ""
-        if process.isdecimal() and not _lives(int(process)):
+        if process.isdecimal() and not lock.is_alive(int(process)):
             with suppress(OSError):
                 path.unlink()
                 cleared += 1
     for folder in store.home.glob(f"{RESTORING}*"):
         process = folder.name.removeprefix(RESTORING).partition("-")[0]
-        if process.isdecimal() and not _lives(int(process)):
+        if process.isdecimal() and not lock.is_alive(int(process)):
             shutil.rmtree(folder, ignore_errors=True)
             cleared += 1
     held = lock.take(store.folder / ".reindex.lock")
@@ -43,13 +42,3 @@ def clear(store: Store) -> int:
         finally:
             lock.release(held)
     return cleared
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # it is somebody else's
-    return True

@@ -40,3 +40,14 @@ def take(path: Path) -> int | None:
 def release(fd: int) -> None:
     """Let go of a lock; the file stays, as removing it would let two holders in."""
     os.close(fd)
+
+
+def is_alive(process: int) -> bool:
+    """Tell whether there is a process of this number, be it somebody else's."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return process > 0

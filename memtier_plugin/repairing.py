@@ -149,7 +149,7 @@ def _temporary(store: Store) -> list[Path]:
     for place in places:
         for path in place.glob(".*.new"):
             made = _TEMPORARY.fullmatch(path.name)
-            if made and (not _is_alive(int(made[1])) or _is_old(path)):
+            if made and (not lock.is_alive(int(made[1])) or _is_old(path)):
                 found.append(path)
     return found + _half_built(store)
 
@@ -168,16 +168,6 @@ def _half_built(store: Store) -> list[Path]:
 
 def _is_old(path: Path) -> bool:
     return time.time() - path.lstat().st_mtime > _OLD
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
 
 
 def _socket(home: Path) -> Iterator[Repair]:
