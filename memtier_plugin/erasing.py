@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin import faults, ledger, lock
+from memtier_plugin import faults, ledger
 from memtier_plugin.erasure import Plain, Plan, replaced
-from memtier_plugin.errors import LedgerError
+from memtier_plugin.errors import LedgerError, LedgerWriteError
 from memtier_plugin.home import write_private
 from memtier_plugin.index_cleaning import emptied
 from memtier_plugin.index_write import LedgerFile, ledger_files
@@ -25,7 +23,6 @@ from memtier_plugin.store import LOCK_SECONDS, Store
 INTENT: Final = ".purging.json"
 LOCK: Final = ".purging.lock"
 _ORDER: Final = ("journal", "semantic", "procedural", "episodic")  # the source of all goes last
-_STALE: Final = 60.0  # seconds after which nobody is still writing a file
 _INDEX_SECONDS: Final = 10.0  # how long others may go on reading the old index
 
 Progress = Callable[[str, int, int], None]
@@ -80,9 +77,7 @@ def carry_out(store: Store, plan: Plan, progress: Progress | None = None) -> boo
     for one in plan.plain:
         _change(one)
     for path in plan.files:
-        faults.point("before purge file")
-        Path(path).unlink(missing_ok=True)
-        faults.point("after purge file")
+        _remove("purged file", Path(path))
     faults.point("before purge index")
     store.reindex(
         lambda done, all_: progress("building the index", done, all_) if progress else None
@@ -94,10 +89,12 @@ def carry_out(store: Store, plan: Plan, progress: Progress | None = None) -> boo
 
 
 def end(store: Store) -> None:
-    """Let go of the plan: all of it is done."""
-    faults.point("before purge end")
-    (store.folder / INTENT).unlink(missing_ok=True)
-    faults.point("after purge end")
+    """Let go of the plan: all of it is done.
+
+    Raises:
+        LedgerWriteError: it stays, and is done once more, which changes nothing.
+    """
+    _remove("purge plan", store.folder / INTENT)
 
 
 def lines_of(file: LedgerFile) -> Iterator[bytes]:
@@ -159,12 +156,8 @@ def text_digest(text: str, end: int) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def half_written(folder: Path) -> list[Path]:
-    """Return what processes that ended left beside files that they wrote anew."""
-    found = []
-    for path in folder.rglob(".*.new"):
-        owner = next((int(part) for part in path.name.split(".")[-3:-1] if part.isdigit()), 0)
-        with suppress(OSError):
-            if not lock.is_alive(owner) or time.time() - path.stat().st_mtime > _STALE:
-                found.append(path)
-    return sorted(found)
+def _remove(what: str, path: Path) -> None:
+    try:
+        faults.step(f"unlink {what}", None, path.unlink, missing_ok=True)
+    except OSError as error:
+        raise LedgerWriteError(f"cannot remove {path}: {error}") from error

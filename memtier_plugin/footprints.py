@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin import exports
-from memtier_plugin.erasing import half_written, lines_of, text_digest
+from memtier_plugin import exports, leftovers
+from memtier_plugin.erasing import lines_of, text_digest
 from memtier_plugin.erasure import (
     ItemFinder,
     Plain,
@@ -284,8 +284,8 @@ class Tracker:
     ) -> tuple[list[Plain], list[str]]:
         """Return what is to be done about files that are no ledgers."""
         plain: list[Plain] = []
-        gone = [str(path) for path in (*left_over(self._store.index),
-                                       *half_written(self._store.folder))]  # fmt: skip
+        half = [path for path in leftovers.half_made(self._store) if path.is_file()]
+        gone = sorted({str(path) for path in (*left_over(self._store.index), *half)})
         copies.files += gone
         spans_in = in_text(finder, needles)
         for path in self._others():

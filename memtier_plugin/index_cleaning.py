@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from memtier_plugin.index_files import FRESH
-from memtier_plugin.index_schema import Index
+from memtier_plugin.index_files import AS_OF, FRESH
+from memtier_plugin.index_schema import Index, index_problem
 
 if TYPE_CHECKING:
     import apsw
@@ -24,7 +24,7 @@ def emptied(index: Index, seconds: float) -> bool:
     many seconds.
 
     Raises:
-        apsw.Error: the index cannot be used.
+        IndexProblem: the index cannot be used.
     """
     import apsw
 
@@ -37,6 +37,8 @@ def emptied(index: Index, seconds: float) -> bool:
                 return True
         except apsw.BusyError:
             pass
+        except apsw.Error as error:
+            raise index_problem(index.path, error) from error
         if time.monotonic() > until:
             return False
         time.sleep(_POLL)
@@ -52,7 +54,7 @@ def files_of(index: Index) -> list[Path]:
     """Return the files that an index consists of, and those that were set aside."""
     names = (f"{index.path.name}*", f"{FRESH}*")
     found = {path for name in names for path in index.path.parent.glob(name)}
-    return sorted({*found, *index.path.parent.glob("as-of-*.sqlite3*")})
+    return sorted({*found, *index.path.parent.glob(f"{AS_OF}*.sqlite3*")})
 
 
 def left_over(index: Index) -> list[Path]:

@@ -12,6 +12,8 @@ from memtier_plugin.errors import IndexProblem
 
 APPLICATION_ID: Final = 0x4D54_4952  # "MTIR", so that a foreign database is known as such
 FRESH: Final = "index.new.sqlite3"  # beside the index, while another is built
+BUILDING: Final = ".reindex.lock"  # held meanwhile
+AS_OF: Final = "as-of-"  # begins the name of one of the past, which is asked once
 
 
 def remove_index(path: Path) -> int:

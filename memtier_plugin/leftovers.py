@@ -5,40 +5,88 @@ Nobody reads them again, but they hold what was remembered.
 
 from __future__ import annotations
 
+import re
 import shutil
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
 from memtier_plugin import lock
 from memtier_plugin.backup import RESTORING
-from memtier_plugin.index_files import FRESH, remove_index
+from memtier_plugin.errors import LedgerError
+from memtier_plugin.index_files import AS_OF, BUILDING, FRESH
 from memtier_plugin.store import Store
 
+# Seconds after which nobody is still at it, should another process have got the number since.
+_WRITING: Final = 60.0
+_MAKING: Final = 3600.0
+_NEW: Final = re.compile(r"\..+\.(\d+)\.\d+\.new")  # `write_private`'s
 
-def clear(store: Store) -> int:
-    """Remove them from a project and its home; returns how many files and folders there were.
+
+def half_made(store: Store) -> list[Path]:
+    """Return what nobody goes on making, in a project and its home.
 
     Raises:
         LedgerError: the lock on the building of an index cannot be looked at.
-        IndexProblem: what was left of an index cannot be removed.
     """
-    cleared = 0
-    waiting = store.home / "queue"  # of runs that a host could not deliver
-    for path in (*store.folder.rglob(".*.new"), *waiting.glob(".*.new")):  # `write_private`'s
-        parts = path.name.split(".")
-        process = parts[-3] if len(parts) > 4 else ""
-        if process.isdecimal() and not lock.is_alive(int(process)):
-            with suppress(OSError):
-                path.unlink()
-                cleared += 1
-    for folder in store.home.glob(f"{RESTORING}*"):
-        process = folder.name.removeprefix(RESTORING).partition("-")[0]
-        if process.isdecimal() and not lock.is_alive(int(process)):
-            shutil.rmtree(folder, ignore_errors=True)
-            cleared += 1
-    held = lock.take(store.folder / ".reindex.lock")
-    if held is not None:  # nobody builds one now
-        try:
-            cleared += remove_index(store.index.path.with_name(FRESH))
-        finally:
-            lock.release(held)
-    return cleared
+    with _held(store) as found:
+        return found
+
+
+def clear(store: Store) -> list[Path]:
+    """Remove it; returns what was removed.
+
+    Raises:
+        LedgerError: something cannot be removed, or the lock cannot be looked at.
+    """
+    with _held(store) as found:
+        for path in found:
+            _remove(path)
+        return found
+
+
+@contextmanager
+def _held(store: Store) -> Iterator[list[Path]]:
+    """Yield what is left; meanwhile nobody begins to build an index."""
+    building = lock.take(store.folder / BUILDING)
+    try:
+        half_built = [] if building is None else store.folder.glob(f"{FRESH}*")
+        yield sorted({*_of_the_dead(store), *half_built})
+    finally:
+        if building is not None:
+            lock.release(building)
+
+
+def _of_the_dead(store: Store) -> Iterator[Path]:
+    queue = store.home / "queue"  # of runs that a host could not deliver
+    names = ".*.new"
+    for path in (*store.folder.rglob(names), *store.home.glob(names), *queue.glob(names)):
+        if (made := _NEW.fullmatch(path.name)) and _is_left(path, made[1], _WRITING):
+            yield path
+    for path in store.home.glob(f"{RESTORING}*"):
+        if _is_left(path, path.name.removeprefix(RESTORING).partition("-")[0], _MAKING):
+            yield path
+    for path in store.folder.glob(f"{AS_OF}*.sqlite3*"):
+        if _is_left(path, "", _MAKING):
+            yield path
+
+
+def _is_left(path: Path, process: str, seconds: float) -> bool:
+    if process.isdecimal() and not lock.is_alive(int(process)):
+        return True
+    try:
+        return time.time() - path.lstat().st_mtime > seconds
+    except OSError:
+        return False  # it is gone
+
+
+def _remove(path: Path) -> None:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise LedgerError(f"cannot remove {path}: {error}") from error

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from memtier_plugin.index_coverage import carry_vectors
-from memtier_plugin.index_files import remove_index
+from memtier_plugin.index_files import AS_OF, remove_index
 from memtier_plugin.index_schema import Index
 from memtier_plugin.index_write import rebuild
 from memtier_plugin.records import JournalEvent, new_id
@@ -45,7 +45,7 @@ def as_of(
     Raises:
         IndexProblem, LedgerError: it cannot be made.
     """
-    path = store.index.path.with_name(f"as-of-{new_id()}.sqlite3")
+    path = store.index.path.with_name(f"{AS_OF}{new_id()}.sqlite3")
     try:
         made = rebuild(path, store.folder, store.tokenizer, store.embedder, progress, moment)
         with made as (connection, _):

@@ -7,8 +7,6 @@ What only a person can decide (a line that nobody can read, a file of somebody e
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin import ahead, ledger, lock
-from memtier_plugin.errors import IndexProblem, LedgerError, MemTierError
+from memtier_plugin.errors import IndexProblem, MemTierError
 from memtier_plugin.home import ledger_folders, mend_mode, socket_path
 from memtier_plugin.index_files import broken, was_index
+from memtier_plugin.leftovers import clear, half_made
 from memtier_plugin.limits import said
 from memtier_plugin.settling import Settler
 from memtier_plugin.store import LOCK_SECONDS, Store
@@ -28,8 +27,6 @@ from memtier_plugin.upkeep import Finding
 
 Progress = Callable[[int, int], None]
 
-_OLD: Final = 3600.0  # seconds after which nobody is still at work on a temporary file
-_TEMPORARY: Final = re.compile(r"\..+\.(\d+)\.\d+\.new")
 _TORN: Final = ".torn-"
 
 
@@ -44,7 +41,7 @@ class Repair:
 def leftovers(store: Store) -> Iterator[Finding]:
     """Yield what lies about that `repair` would clear away, or only a person can judge."""
     fix = "memtier doctor --fix"
-    for path in _temporary(store):
+    for path in half_made(store):
         yield Finding("warn", "a process that died left this behind", str(path), fix)
     if (store.folder / ahead.AHEAD).exists():
         yield Finding(
@@ -75,8 +72,7 @@ def repair(
     """
     yield from _modes(store.home)
     yield from _torn(store)
-    for path in _temporary(store):
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    for path in clear(store):
         yield Repair("removed what a process that died had left", str(path))
     yield from _socket(store.home)
     yield from _index(store, progress)
@@ -138,36 +134,6 @@ def _is_record(tail: bytes) -> bool:
         return bool(ledger.parse(ledger.Line(1, 0, tail)))
     except ValueError:
         return False
-
-
-def _temporary(store: Store) -> list[Path]:
-    """Return files and folders that processes which are gone were making."""
-    found = [path for path in store.home.glob(".restoring-*") if _is_old(path)]
-    places = [store.home, store.folder, store.folder / "hooks"]
-    with suppress(LedgerError):
-        places += [folder for _, _, folder in ledger_folders(store.folder)]
-    for place in places:
-        for path in place.glob(".*.new"):
-            made = _TEMPORARY.fullmatch(path.name)
-            if made and (not lock.is_alive(int(made[1])) or _is_old(path)):
-                found.append(path)
-    return found + _half_built(store)
-
-
-def _half_built(store: Store) -> list[Path]:
-    """Return an index that nobody goes on building."""
-    paths = sorted(store.index.path.parent.glob("index.new.sqlite3*"))
-    if not paths:
-        return []
-    try:
-        with ledger.locked(store.folder / ".reindex.lock", 0.0):
-            return paths
-    except LedgerError:
-        return []  # somebody is at it
-
-
-def _is_old(path: Path) -> bool:
-    return time.time() - path.lstat().st_mtime > _OLD
 
 
 def _socket(home: Path) -> Iterator[Repair]:

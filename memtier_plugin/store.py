@@ -28,7 +28,7 @@ from memtier_plugin.home import (
     owner_name,
 )
 from memtier_plugin.index_coverage import carry_vectors
-from memtier_plugin.index_files import FRESH, remove_index
+from memtier_plugin.index_files import BUILDING, FRESH, remove_index
 from memtier_plugin.index_read import IndexReader
 from memtier_plugin.index_renewal import UNREAD, begin, unread
 from memtier_plugin.index_schema import Index, index_problem
@@ -264,7 +264,7 @@ class Store:
         Raises:
             IndexProblem, LedgerError: the old index stays as it was.
         """
-        with ledger.locked(self.folder / ".reindex.lock", LOCK_SECONDS):
+        with ledger.locked(self.folder / BUILDING, LOCK_SECONDS):
             fresh = self.index.path.with_name(FRESH)
             remove_index(fresh)
             try:

@@ -123,15 +123,18 @@ def test_what_dead_processes_left_is_removed(memory: MemTier) -> None:
     dead = memory.folder / f".background.json.{int(done.stdout)}.1.new"
     alive = memory.folder / f".background.json.{os.getpid()}.1.new"
     half = memory.folder / "index.new.sqlite3"
+    asked = memory.folder / "as-of-x.sqlite3-wal"
+    asking = memory.folder / "as-of-y.sqlite3"
     restoring = memory.home / ".restoring-x"
-    for path in (dead, alive, half):
+    for path in (dead, alive, half, asked, asking):
         path.touch(0o600)
     restoring.mkdir(0o700)
-    os.utime(restoring, (0, 0))
-    (memory.folder / ".reindex.lock").touch(0o600)
+    for path in (restoring, asked):
+        os.utime(path, (0, 0))
     fixed, rest = fix()
-    assert fixed == ["removed what a process that died had left"] * 3 and not rest
-    assert alive.exists() and not (dead.exists() or half.exists() or restoring.exists())
+    assert fixed == ["removed what a process that died had left"] * 4 and not rest
+    assert alive.exists() and asking.exists()
+    assert not any(path.exists() for path in (dead, half, asked, restoring))
     half.touch(0o600)
     with ledger.locked(memory.folder / ".reindex.lock", 1.0):
         assert fix() == ([], [])  # somebody is building it

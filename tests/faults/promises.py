@@ -31,6 +31,7 @@ class Told:
     forgotten: set[str] = field(default_factory=set)
     expired: bool = False
     purged: str = ""
+    backed_up: dict[str, str] = field(default_factory=dict)  # the entries of then
     restored: bool = False
     done: set[str] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)  # raised or logged, as they should be
@@ -51,6 +52,7 @@ class Told:
             told.forgotten |= set(one.get("forgotten", ()))
             told.expired |= "expired" in one
             told.purged = one.get("purged", told.purged)
+            told.backed_up = {**told.entries} if "backing_up" in one else told.backed_up
             told.restored |= "restored" in one
             told.done |= {one["done"]} if "done" in one else set()
             told.errors += [one["error"]] if "error" in one else []
@@ -104,11 +106,8 @@ def broken(home: Path, told: Told, calm: Mapping[str, Any]) -> list[str]:
     found += purged(home, told) if told.purged else []
     if told.restored:
         copy = {one["id"]: one["content"] for one in lines(folder.with_name(COPY), "episodic")}
-        later = {one["id"] for one in entries if one["session_id"] == BESIDE}
-        found += [
-            f"not restored: {i}" for i, text in told.entries.items()
-            if i not in later and copy.get(i) != text
-        ]  # fmt: skip
+        missing = [i for i, text in told.backed_up.items() if copy.get(i) != text]
+        found += [f"not restored: {i}" for i in missing]
     now = state_of(home)
     for name, expected in calm.items():
         if now[name] != expected:

@@ -168,10 +168,13 @@ def transfer(world: World) -> None:
     """Back the project up, and restore it under another name."""
     archive = world.home.with_suffix(".tar.gz")
     archive.unlink(missing_ok=True)
+    restored = (world.home / "projects" / COPY).exists()  # by the process that died after it
+    if not restored:
+        world.tell({"backing_up": True})
     with world.open(day=203) as memory:
         backup.backup(memory.folder, PROJECT, archive, START, lambda *_: None)
         exports.note(memory.folder, archive, "backup")
-    if not (world.home / "projects" / COPY).exists():  # else by the process that died after it
+    if not restored:
         backup.restore(archive, world.home, COPY)
     world.tell({"restored": True})
 
