@@ -224,9 +224,12 @@ class Resident:
         taken = failed = 0
         try:
             while self._kept:
-                self.call("hook", self._kept[0], seconds)
+                try:
+                    self.call("hook", self._kept[0], seconds)
+                    taken += 1
+                except Refused as error:
+                    _log.warning("memtier: %s was refused: %s", self._kept[0].get("name"), error)
                 self._kept.popleft()
-                taken += 1
             for path in self._queued():
                 try:
                     taken += self._delivered(path, seconds)
@@ -234,7 +237,7 @@ class Resident:
                     failed += 1
                     if failed == _FAILURES:
                         break
-        except (Unreachable, Refused):
+        except Unreachable:
             pass  # they wait on
         finally:
             self._replay.release()

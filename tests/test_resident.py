@@ -262,10 +262,12 @@ def test_a_home_is_the_same_however_it_is_written(
 
 
 def test_a_disk_that_takes_nothing(home: Path, pipe: Callable[..., Resident]) -> None:
-    """Where the queue cannot be written, runs wait in memory and are stored later."""
+    """Where the queue cannot be written, runs wait in memory; one that is refused holds up none."""
     home.mkdir(mode=0o700)
     (home / "queue").write_text("not a folder")
     resident = pipe("memtier-that-is-not-there")
+    wrong = turn("r0") | {"event": {"messages": [{"role": "user", "content": 3}]}}
+    assert not resident.deliver(wrong, 1.0)
     assert not resident.deliver(turn("r1", "First."), 1.0)
     resident._command = SERVE
     resident._rests_until = 0

@@ -100,13 +100,14 @@ export class Bridge {
 
   async keep(params) {
     const folder = join(this.home, "queue");
-    const name = join(folder, `${Date.now()}-${randomUUID()}.json`);
+    const name = `${Date.now()}-${randomUUID()}.json`;
+    const fresh = join(folder, `.${name}.${process.pid}.0.new`); // as write_private has it, who dies is cleaned up after
     try {
       await mkdir(folder, { recursive: true, mode: 0o700 });
-      await writeFile(`${name}.part`, fitting(params), { mode: 0o600, flush: true });
-      await rename(`${name}.part`, name);
+      await writeFile(fresh, fitting(params), { mode: 0o600, flush: true });
+      await rename(fresh, join(folder, name));
     } catch (error) {
-      await unlink(`${name}.part`).catch(() => {});
+      await unlink(fresh).catch(() => {});
       if (this.kept.push(params) > MOST_KEPT) this.kept.shift();
       this.log.warn(`memtier: a run waits in memory only: ${error.message}`);
     }
@@ -122,7 +123,12 @@ export class Bridge {
 
   async replayed(deadlineMs) {
     while (this.kept.length) {
-      await this.call("hook", this.kept[0], deadlineMs);
+      try {
+        await this.call("hook", this.kept[0], deadlineMs);
+      } catch (error) {
+        if (!error.refused) throw error;
+        this.log.warn(`memtier: ${this.kept[0].name} was refused: ${error.message}`);
+      }
       this.kept.shift();
     }
     const folder = join(this.home, "queue");

@@ -157,11 +157,13 @@ test("what was not delivered waits on the disk (0600) and is stored exactly once
   assert.deepEqual(await stored(home), ["First.", "Second."]);
 });
 
-test("where the disk takes nothing, runs wait in memory", async (t) => {
+test("where the disk takes nothing, runs wait in memory; one that is refused holds up none", async (t) => {
   const { home, make } = await scene(t);
   await mkdir(home, { mode: 0o700 });
   await writeFile(join(home, "queue"), "not a folder");
   const bridge = make(NOBODY);
+  const wrong = { ...turn("r0"), event: { messages: [{ role: "user", content: 3 }] } };
+  await assert.rejects(bridge.deliver(wrong, 1000));
   await assert.rejects(bridge.deliver(turn("r1", "First."), 1000));
   Object.assign(bridge, { command: SERVE, restsUntil: 0 });
   await bridge.deliver(turn("r2", "Second."), PATIENCE);
