@@ -25,7 +25,7 @@ from memtier_plugin.rpc import LINE_BYTES
 from memtier_plugin.rpc_socket import peer_uid
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 30.0
+PATIENCE = 60.0
 SERVE = """
 import sys
 from memtier_plugin.rpc import serve
