@@ -125,7 +125,7 @@ def guarded(
         late = threading.Event()
 
         def job() -> None:
-            _do(hook, context, lambda memory: work(memory, started + seconds), answers, late)
+            _do(hook, context, work, answers, late, (started, started + seconds))
 
         future = workers.submit(job, line)
         if wait([future], started + seconds - time.monotonic()).done:
@@ -134,7 +134,7 @@ def guarded(
             return answers[0]  # in time, though the note of it may still wait for a lock
         late.set()
         error = DeadlinePassed(f"not done after {seconds:g} s; it goes on in the background")
-        workers.submit(lambda: _note_late(hook, context, error))
+        workers.submit(lambda: _note_late(hook, context, error, round(1000 * seconds)))
         raise error
     except Exception as error:  # the edge: nothing may break the host
         failed("memtier", hook, error)
@@ -144,33 +144,41 @@ def guarded(
 def _do(
     hook: Hook,
     context: RunContext,
-    work: Callable[[MemTier], T | None],
+    work: Callable[[MemTier, float], T | None],
     answers: list[T | None],
     late: threading.Event,
+    span: tuple[float, float],
 ) -> None:
+    started, until = span
+
+    def ms() -> int:  # that the host was held, which waits no longer than that
+        return round(1000 * (min(time.monotonic(), until) - started))
+
     with open_memories.use(context) as memory:
         try:
-            answer = None if memory.paused else work(memory)
+            answer = None if memory.paused else work(memory, until)
         except Paused:
             answer = None
         except Exception as error:
-            _note(memory, hook, context, error)
+            _note(memory, hook, context, ms(), error)
             raise
         answers.append(answer)
         if not memory.paused and (answer is None or not late.is_set()):  # late: reached nobody
-            _note(memory, hook, context)
+            _note(memory, hook, context, ms())
 
 
-def _note_late(hook: Hook, context: RunContext, error: Exception) -> None:
+def _note_late(hook: Hook, context: RunContext, error: Exception, ms: int) -> None:
     with open_memories.use(replace(context, session_id=None)) as memory:
-        _note(memory, hook, context, error)
+        _note(memory, hook, context, ms, error)
 
 
-def _note(memory: MemTier, hook: Hook, context: RunContext, error: Exception | None = None) -> None:
+def _note(
+    memory: MemTier, hook: Hook, context: RunContext, ms: int, error: Exception | None = None
+) -> None:
     """Keep for `status` how a hook went; a home that cannot be written costs no answer."""
     text = f"{type(error).__name__}: {error}" if error else None
     try:
-        memory.note_hook(context.agent_id, hook, ok=error is None, error=text)
+        memory.note_hook(context.agent_id, hook, ok=error is None, error=text, ms=ms)
     except MemTierError as trouble:
         failed("memtier", hook, trouble)
 

@@ -24,15 +24,24 @@ from typing import Any, Final
 
 from memtier_plugin.errors import MemTierError
 from memtier_plugin.home import write_private
+from memtier_plugin.waits import Wait
 
 from .resident import Resident
 
 NAME: Final = "memtier"
+HOST: Final = "hermes"
 PROMPT_SECONDS: Final = 4.0  # of the eight that Hermes waits
 END_SECONDS: Final = 20.0  # on Hermes' own worker thread
 TOOL_SECONDS: Final = 10.0
 MOST_RESULT: Final = 64_000  # characters of one tool result that are kept of a live call
 _TURNS: Final = 8  # that may wait for their sync_turn
+_MEANT: Final = {  # the hook of ours that a call of Hermes stands for, where it has another name
+    "prefetch": "before_prompt_build",
+    "sync_turn": "agent_end",
+    "unfinished_turn": "agent_end",
+    "on_delegation": "agent_end",
+    "on_pre_compress": "before_compaction",
+}
 
 _log = logging.getLogger("memtier")
 
@@ -129,7 +138,8 @@ class Provider:
             _attach(self)
 
     def _warm_up(self) -> None:
-        self._deliver("session_start", {})
+        if self._resident is not None:  # nobody waits for it
+            self._resident.deliver(self._payload("session_start", {}, self._context), END_SECONDS)
 
     def system_prompt_block(self) -> str:
         """Return what the model is told of its memory; the same in every turn."""
@@ -152,16 +162,17 @@ class Provider:
         if self._resident is None or not query:
             return ""
         context = {**self._context, "run_id": self._runs.get(query)}
-        started = time.monotonic()
+        started, answered = time.monotonic(), False
         try:
             found = self._resident.call(
                 "hook", self._payload("prefetch", {"query": query}, context), PROMPT_SECONDS
             )
+            answered = True
         except MemTierError as error:
             self._warn(f"no recall: {error}")
             return ""
         finally:
-            _log.info("prefetch took %d ms", 1000 * (time.monotonic() - started))
+            self._held("prefetch", context, started, answered)
         self._troubled = False
         if found and found.get("warning"):
             self._warn(found["warning"])
@@ -333,7 +344,7 @@ class Provider:
         self, name: str, event: Mapping[str, Any], context: Mapping[str, Any]
     ) -> dict[str, Any]:
         return {
-            "host": "hermes",
+            "host": HOST,
             "name": name,
             "event": dict(event),
             "context": {"workspace": str(Path.cwd()), **context},
@@ -346,7 +357,19 @@ class Provider:
     ) -> None:
         if self._resident is not None:
             payload = self._payload(name, event, self._context if context is None else context)
-            self._resident.deliver(payload, END_SECONDS)
+            started = time.monotonic()
+            answered = self._resident.deliver(payload, END_SECONDS)
+            self._held(name, payload["context"], started, answered)
+
+    def _held(self, name: str, context: Mapping[str, Any], started: float, answered: bool) -> None:
+        """Keep for `memtier status` how long Hermes waited for a call."""
+        if self._resident is None:
+            return
+        ms = round(1000 * (time.monotonic() - started))
+        _log.info("%s took %d ms", name, ms)
+        project = self._config.get("project")
+        wait = Wait(project, agent_of(context), _MEANT.get(name, name), ms, answered)
+        self._resident.held(HOST, wait, aside=name == "prefetch")
 
     def _warn(self, text: str) -> None:
         if self._troubled:
@@ -370,6 +393,11 @@ def _own_words(messages: Sequence[Mapping[str, Any]] | None) -> list[dict[str, A
         }
         for message in messages or ()
     ]
+
+
+def agent_of(context: Mapping[str, Any]) -> str:
+    """Return the name by which MemTier knows the agent."""
+    return f"{HOST}.{context.get('agent_identity') or 'default'}"
 
 
 _attached: list[Provider] = []

@@ -22,7 +22,8 @@ from memtier_plugin.messages import flatten, parse_messages
 from memtier_plugin.packing import clean
 from memtier_plugin.records import from_iso, to_iso
 
-HOST: Final = "hermes"
+from .hermes import HOST, agent_of
+
 MOST_KEPT: Final = 2000  # sessions in mind; the oldest go first
 UNASKED: Final = frozenset({"cron", "curator"})  # platforms of turns that nobody asked for
 
@@ -106,7 +107,7 @@ class Translator:
         platform = context.get("platform") or ""
         return replace(
             base,
-            agent_id=f"{HOST}.{context.get('agent_identity') or 'default'}",
+            agent_id=agent_of(context),
             session_id=_text(context.get("session_id")),
             run_id=_text(context.get("run_id")),
             workspace=_text(context.get("workspace")) or base.workspace,

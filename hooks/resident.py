@@ -20,6 +20,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, Final
@@ -27,6 +28,7 @@ from typing import IO, Any, Final
 from memtier_plugin import faults
 from memtier_plugin.errors import MemTierError
 from memtier_plugin.home import private_folder, socket_path, write_private
+from memtier_plugin.waits import MOST_NOTED, Wait, note
 
 CONNECT_SECONDS: Final = 1.0
 PING_SECONDS: Final = 2.0
@@ -174,6 +176,8 @@ class Resident:
         self._rests_until = 0.0
         self._why = ""
         self._kept: deque[Mapping[str, Any]] = deque(maxlen=MOST_KEPT)
+        self._waits: deque[Wait] = deque(maxlen=MOST_NOTED)
+        self._noting = threading.Lock()
 
     def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
         """Ask the resident, which is started if there is none; once more if it went away.
@@ -242,6 +246,27 @@ class Resident:
         finally:
             self._replay.release()
         return taken
+
+    def held(self, host: str, wait: Wait, *, aside: bool = False) -> None:
+        """Keep how long a hook held the host; where the disk takes nothing, with the next one.
+
+        Args:
+            aside: the host does not wait for that.
+        """
+        self._waits.append(wait)
+        if aside:
+            threading.Thread(
+                target=self._note, args=(host,), name="memtier-note", daemon=True
+            ).start()
+        else:
+            self._note(host)
+
+    def _note(self, host: str) -> None:
+        with self._noting, suppress(OSError, MemTierError):
+            if waits := [*self._waits]:
+                note(self.home, host, waits, datetime.now(UTC))
+            for _ in waits:
+                self._waits.popleft()
 
     def close(self) -> None:
         """Let go of the resident; a child of ours finishes what it is at and ends."""

@@ -109,9 +109,11 @@ def _status(memory: MemTier, _given: Mapping[str, Any], context: RunContext) -> 
         when = hooks.get(hook, {}).get("last_ok")
         return str(when)[:16].replace("T", " ") if when else "never"
 
+    held = report["waits"].get(context.agent_id, {}).get("before_prompt_build")
     parts = [
         f"MemTier, project {report['project']}: {report['entries']} lines, {report['facts']} facts",
         f"stored {last('agent_end')}, recalled {last('before_prompt_build')} (UTC)",
+        *([f"recall took {held['last_ms']} ms, at most {held['slowest_ms']}"] if held else []),
         *report["degraded"],
         *report["warnings"],
     ]

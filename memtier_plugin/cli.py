@@ -25,6 +25,7 @@ from memtier_plugin.cli_facts import facts
 from memtier_plugin.cli_forget import forget, purge
 from memtier_plugin.cli_install import install
 from memtier_plugin.cli_scope import Group, Scope, common_options, progress, scope_of
+from memtier_plugin.cli_status import status_view
 from memtier_plugin.cli_time import diff, revert
 from memtier_plugin.cli_transfer import backup, export, import_, restore
 from memtier_plugin.errors import ImportFileError, NotFound
@@ -83,7 +84,7 @@ def _new_file(path: Path, text: str) -> list[str]:
 def status(scope: Scope) -> None:
     """Tell what is stored, which hook last ran, what is degraded."""
     with scope.open() as memory:
-        scope.show(memory.status(), views.status_view)
+        scope.show(memory.status(), status_view)
 
 
 @main.command()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from memtier_plugin import background, ledger
+from memtier_plugin import background, ledger, waits
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
 from memtier_plugin.errors import (
     IndexProblem,
@@ -67,6 +67,7 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         "facts": 0,
         "backlog": 0,
         "hooks": _hooks(store),
+        "waits": waits.noted(store.home, store.project),
         "agents": {},
         "degraded": [],
         "warnings": [],
@@ -100,10 +101,11 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
                 report["degraded"].append(f"{agent} {hook}: {seen['error']}")
         if silent := _silent(agent, hooks):
             report["degraded"].append(silent)
-    waits, refused = waiting(store.home)
-    report["queue"] = {"waiting": waits, "refused": refused}
-    if waits:
-        report["warnings"].append(f"{waits} runs of hosts wait to be stored")
+    report["degraded"] += waits.unanswered(report["waits"])
+    waiting_runs, refused = waiting(store.home)
+    report["queue"] = {"waiting": waiting_runs, "refused": refused}
+    if waiting_runs:
+        report["warnings"].append(f"{waiting_runs} runs of hosts wait to be stored")
     if refused:
         report["warnings"].append(f"{refused} runs of hosts were refused: `memtier doctor`")
     return report
@@ -337,8 +339,10 @@ def _check_hooks(store: Store, now: datetime) -> Iterator[Finding]:
         yield Finding("ok", "no host has called a hook yet", store.project)
 
 
-def note_hook(store: Store, agent: str, hook: str, error: str | None, now: datetime) -> None:
-    """Keep when a hook last went well for an agent, and when and why it last failed."""
+def note_hook(
+    store: Store, agent: str, hook: str, error: str | None, ms: int | None, now: datetime
+) -> None:
+    """Keep when a hook last went well for an agent and how long, and when and why it failed."""
     folder = private_folder(store.home, "projects", store.folder.name, "hooks")
     path = folder / f"{file_name(agent)}.json"
     with ledger.locked(folder / ".lock", 1.0):  # hosts of the same agent note at the same time
@@ -346,6 +350,7 @@ def note_hook(store: Store, agent: str, hook: str, error: str | None, now: datet
         new = {"last_ok": None, "last_error": None, "error": None, "runs": 0}
         mine = seen.setdefault(hook, new)
         mine["runs"] += 1
+        mine |= waits.timed(mine, ms, now) if ms is not None else {}
         if error is None:
             mine |= {"last_ok": to_iso(now), "missed": 0}
             if hook in _PAIRED:

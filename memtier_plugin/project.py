@@ -66,14 +66,21 @@ class Project:
         """
         return repairing.repair(self.store, self.agent_id, self._clock, progress)
 
-    def note_hook(self, host_agent: str, hook: str, ok: bool, error: str | None = None) -> None:
-        """Keep, for `status`, that a hook ran for an agent, or why it failed.
+    def note_hook(
+        self,
+        host_agent: str,
+        hook: str,
+        ok: bool,
+        error: str | None = None,
+        ms: int | None = None,
+    ) -> None:
+        """Keep, for `status`, that a hook ran for an agent and how long, or why it failed.
 
         Raises:
             LedgerWriteError: the home cannot be written.
         """
         failure = None if ok else error or "it failed"
-        health.note_hook(self.store, host_agent, hook, failure, self._clock())
+        health.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
         if failure:
             told = {"host_agent": host_agent, "hook": hook, "error": failure[:500]}
             self.store.journal([self._event("hook_failed", None, **told)], timeout=1.0)

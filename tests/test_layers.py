@@ -34,7 +34,7 @@ LAYERS = (
     " hermes_config transcripts",
     "asking attribution backup chat_answers dating erasure exports extraction folding grammar"
     " grammar_* importing importing_* installing limits packing passages prompting ranking spending"
-    " timing",
+    " timing waits",
     "chat experiences paper phrasing phrasing_* quoting recall_events researching routing"
     " summaries timelines",
     "agreement agreement_* evolution gates",

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from memtier_plugin import limits
-from memtier_plugin.cli_views import console, status_view
+from memtier_plugin.cli_status import status_view
+from memtier_plugin.cli_views import console
 from memtier_plugin.errors import LimitReached
 from memtier_plugin.hooks.agent_end import agent_end
 from memtier_plugin.host_records import RunContext, RunEvent

@@ -10,6 +10,7 @@ import { mkdir, readdir, readFile, rename, unlink, writeFile } from "node:fs/pro
 import { createConnection } from "node:net";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
+import { Waits } from "./waits.js";
 
 const LONGEST_SOCKET_PATH = 103; // bytes, as memtier_plugin/home.py has it
 const CONNECT_MS = 1000;
@@ -50,6 +51,7 @@ export class Bridge {
     this.number = 0;
     this.replaying = null;
     this.kept = [];
+    this.waits = new Waits(this.home);
   }
 
   /** Ask the resident, once more if it went away; rejects at the deadline, or when there is none. */

@@ -53,6 +53,12 @@ function whose(context) {
   return Object.fromEntries(WHOSE.filter((name) => context?.[name] != null).map((name) => [name, context[name]]));
 }
 
+/** The name by which MemTier knows the agent; the twin of `_agent` in hooks/openclaw_payloads.py. */
+function agentOf(context) {
+  const child = String(context?.sessionKey || context?.sessionId || "").includes(":subagent:");
+  return `openclaw.${context?.agentId || "main"}${child ? ".subagent" : ""}`;
+}
+
 function plain(value) {
   // What cannot be written as JSON (functions, signals) is not for another process.
   return JSON.parse(JSON.stringify(value ?? {}, (_, part) => (typeof part === "bigint" ? String(part) : part)));
@@ -70,28 +76,40 @@ export default {
       host: "openclaw", name, home: bridge.home, project, event: plain(event), context: plain(context),
     });
 
+    const held = (name, context, started, answered) => {
+      const ms = Math.round(performance.now() - started);
+      api.logger.debug?.(`memtier: ${name} took ${ms} ms`);
+      return bridge.waits.note({ project, agent: agentOf(context), hook: name, ms, answered });
+    };
+
     const promptMs = config.promptDeadlineMs ?? PROMPT_MS;
     api.on("before_prompt_build", async (event, context) => {
       const started = performance.now();
+      let answered = false;
       try {
         const found = await bridge.call("hook", told("before_prompt_build", event, context), promptMs);
+        answered = true;
         if (found?.warning) api.logger.warn(`memtier: ${found.warning}`);
         return found?.prepend_context ? { prependContext: found.prepend_context } : undefined;
       } catch (error) {
         api.logger.warn(`memtier: no recall for this turn: ${error.message}`);
       } finally {
-        api.logger.debug?.(`memtier: before_prompt_build took ${Math.round(performance.now() - started)} ms`);
+        void held("before_prompt_build", context, started, answered);
       }
     }, { timeoutMs: promptMs + 1000 });
 
     const endMs = config.endDeadlineMs ?? END_MS;
     for (const name of ["agent_end", ...OBSERVED]) {
       api.on(name, async (event, context) => {
+        const started = performance.now();
+        let answered = true;
         try {
           await bridge.deliver(told(name, event, context), endMs);
         } catch (error) {
+          answered = Boolean(error.refused);
           api.logger.warn(`memtier: ${name} is not stored yet: ${error.message}`);
         }
+        await held(name, context, started, answered);
       }, { timeoutMs: endMs + 1000 });
     }
 

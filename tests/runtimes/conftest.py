@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
             file.write(f"{item.nodeid}\n")
 
 
-_days: list[tuple[str, str, int, int, int | None]] = []
+_HEAD = ("bad day", "host", "turn", "runs found", "recall ms", "store ms", "no answer")
+_days: list[tuple[str, ...]] = []
 
 
 @pytest.fixture
@@ -45,19 +46,24 @@ def told(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Return what notes a bad day's outcome for the table at the end."""
     name = request.node.name.removeprefix("test_")
 
-    def note(host: str, *, expected: int, found: int, ms: int | None) -> None:
-        _days.append((name.replace("_", " "), host, expected, found, ms))
+    def note(host: str, *, expected: int, found: int, held: Mapping[str, Any]) -> None:
+        """Note a day on which each turn completed, or the test would have ended before."""
+        marks = [held.get(hook, {}) for hook in ("before_prompt_build", "agent_end")]
+        slowest = [str(mark.get("slowest_ms", "")) for mark in marks]
+        failed = " + ".join(str(mark.get("failed", 0)) for mark in marks)
+        day = name.replace("_", " ")
+        _days.append((day, host, "completed", f"{found} of {expected}", *slowest, failed))
 
     return note
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the table: its turn completed, or the test would have ended before."""
-    for name, host, expected, found, ms in _days:
-        hook = "" if ms is None else f", slowest recall {ms} ms"
-        terminalreporter.write_line(
-            f"{name} ({host}): turn completed, {found} of {expected} runs found{hook}"
-        )
+    """Print the table; the milliseconds are those of the slowest call, as `status` has them."""
+    rows = [_HEAD, *_days] if _days else []
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        terminalreporter.write_line("  ".join(cells).rstrip())
     if HUNG:
         terminalreporter.write_line(f"node hung at its exit {len(HUNG)} times (nodejs/node#54918)")
 

@@ -100,6 +100,10 @@ class Ground:
         with self.memory(agent) as memory:
             return memory.status()
 
+    def held(self, agent: str) -> dict[str, Any]:
+        """Return how long each hook held an agent's host, as `memtier status` says."""
+        return dict(self.status(agent)["waits"].get(agent, {}))
+
     def resident(self) -> int | None:
         """Return the process of the resident, if one listens."""
         with pytest.MonkeyPatch.context() as patch:
@@ -277,12 +281,6 @@ class Hermes:
         """Change the provider's configuration."""
         path = self.top / "memtier.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
-
-    def hook_ms(self) -> list[int]:
-        """Return what the recalls added to their turns, as the host's log has it."""
-        log = self.top / "logs" / "agent.log"
-        text = log.read_text("utf-8", "replace") if log.exists() else ""
-        return [int(ms) for ms in re.findall(r"prefetch took (\d+) ms", text)]
 
     def say(self, text: str, *, chat: bool = False, resume: str | None = None) -> str:
         """Have one turn and return what the host printed; a turn that fails fails the test."""

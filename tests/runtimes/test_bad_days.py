@@ -44,8 +44,10 @@ def complete(ground: Ground, host: Host, told: Tell, *expected: str) -> None:
     """Check that every run is stored exactly once, and note it for the table."""
     until(lambda: len(ground.said(host.agent)) >= len(expected), 30)
     found = ground.said(host.agent)
-    ms = max(host.hook_ms(), default=None)
-    told(type(host).__name__, expected=len(expected), found=len(found), ms=ms)
+    hooks = {"before_prompt_build", "agent_end"}
+    until(lambda: hooks <= ground.held(host.agent).keys(), 30)
+    held = ground.held(host.agent)
+    told(type(host).__name__, expected=len(expected), found=len(found), held=held)
     assert sorted(found) == sorted(expected)
     assert ground.queued() == []
 

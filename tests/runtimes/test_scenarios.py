@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from memtier_plugin.packing import FENCE
 from memtier_plugin.records import Entry
 from tests.runtimes.hosts import Ground, Hermes, OpenClaw, until
@@ -26,6 +29,14 @@ def runs(entries: list[Entry]) -> set[str]:
     return {entry.run_id for entry in entries}
 
 
+def answered(held: Mapping[str, Any], turns: int) -> None:
+    """Check that `status` knows how long each turn's recall and storing held the host."""
+    for hook in ("before_prompt_build", "agent_end"):
+        mark = held[hook]
+        assert (mark["calls"], mark["failed"]) == (turns, 0)
+        assert 0 < mark["last_ms"] <= mark["slowest_ms"]
+
+
 def test_openclaw_local(ground: Ground, openclaw: OpenClaw) -> None:
     """`openclaw agent --local`: recall in the request, run in the log, weight after 0 and 3."""
     line = ground.plant(openclaw.agent, BAG)
@@ -44,6 +55,9 @@ def test_openclaw_local(ground: Ground, openclaw: OpenClaw) -> None:
     assert len(runs(entries)) == 2
     assert ground.weight(openclaw.agent, line) < up
     assert ground.queued() == []
+    held = ground.held(openclaw.agent)
+    assert held["before_prompt_build"]["slowest_ms"] == max(openclaw.hook_ms()), "the host's log"
+    answered(held, 2)
 
 
 def test_openclaw_gateway(ground: Ground, openclaw: OpenClaw) -> None:
@@ -94,6 +108,7 @@ def test_hermes(ground: Ground, hermes: Hermes) -> None:
     assert tools(entries) == [(True, 0), (False, 3)]
     assert ground.weight(hermes.agent, line) < up
     assert ground.queued() == []
+    answered(ground.held(hermes.agent), 2)
 
 
 def test_both_on_one_project(ground: Ground, openclaw: OpenClaw, hermes: Hermes) -> None:

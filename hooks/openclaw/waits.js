@@ -1,0 +1,74 @@
+// How long hooks held OpenClaw, kept for `memtier status`; the twin of memtier_plugin/waits.py.
+//
+// Only this side knows it when the resident is slow, hangs or is not there.
+
+import { mkdir, open, readFile, rename, stat, unlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+
+const MOST_NOTED = 200; // agents and hooks in the file; those not heard of for longest go first
+const SLOWEST_DAYS = 30; // that the slowest call is told of
+const LOCK_MS = 1000;
+const DEAD_MS = 5000; // after which whoever holds the lock has died in it
+const DAY_MS = 86_400_000;
+
+export class Waits {
+  constructor(home) {
+    this.folder = join(home, "hosts");
+    this.pending = [];
+    this.noting = null;
+  }
+
+  /** Keep one call; where the disk takes nothing, with the next. Never rejects. */
+  note(wait) {
+    this.pending.push(wait);
+    this.pending.splice(0, this.pending.length - MOST_NOTED);
+    return (this.noting = (this.noting ?? Promise.resolve()).then(() => this.write()).catch(() => {}));
+  }
+
+  async write() {
+    if (!this.pending.length) return; // with the one before
+    await mkdir(this.folder, { recursive: true, mode: 0o700 });
+    const lock = join(this.folder, ".openclaw.waits.lock");
+    await taken(lock);
+    try {
+      const path = join(this.folder, "openclaw.waits.json");
+      const count = this.pending.length;
+      let known = await readFile(path, "utf8").then(JSON.parse).catch(() => []);
+      if (!Array.isArray(known)) known = [];
+      for (const wait of this.pending.slice(0, count)) known = folded(known, wait, new Date());
+      const fresh = `${path}.${process.pid}.new`;
+      await writeFile(fresh, JSON.stringify(known, null, 1), { mode: 0o600 });
+      await rename(fresh, path);
+      this.pending.splice(0, count);
+    } finally {
+      await unlink(lock).catch(() => {});
+    }
+  }
+}
+
+export function folded(known, { project = null, agent, hook, ms, answered }, now) {
+  const mine = (one) => one?.project === project && one.agent === agent && one.hook === hook;
+  const before = known.findLast(mine) ?? { calls: 0, failed: 0, last_failed: null };
+  const found = { project, agent, hook, ...before, calls: before.calls + 1, last: now.toISOString(), last_ms: ms };
+  const longAgo = !(Date.parse(before.slowest_at) >= now - SLOWEST_DAYS * DAY_MS);
+  if (longAgo || ms >= before.slowest_ms) {
+    Object.assign(found, { slowest_ms: ms, slowest_at: now.toISOString() });
+  }
+  if (!answered) Object.assign(found, { failed: before.failed + 1, last_failed: now.toISOString() });
+  return [...known.filter((one) => !mine(one)), found].slice(-MOST_NOTED);
+}
+
+/** Take a lock that another process of the host may have: a file that only one can make. */
+async function taken(lock) {
+  const until = Date.now() + LOCK_MS;
+  for (;;) {
+    try {
+      return await (await open(lock, "wx", 0o600)).close();
+    } catch (error) {
+      if (error.code !== "EEXIST" || Date.now() > until) throw error;
+    }
+    const { mtimeMs } = await stat(lock).catch(() => ({ mtimeMs: Infinity }));
+    if (Date.now() - mtimeMs > DEAD_MS) await unlink(lock).catch(() => {});
+    else await new Promise((done) => setTimeout(done, 20));
+  }
+}
