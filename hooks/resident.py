@@ -288,7 +288,7 @@ class Resident:
         try:
             folder = private_folder(self.home, "queue")
             name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.json"
-            write_private(folder / name, _fitting(params))
+            write_private(folder / name, _fitting(params), durable=True)
         except (OSError, MemTierError) as error:  # a full disk, above all
             self._kept.append(params)
             _log.warning("memtier: it waits in memory only: %s", error)

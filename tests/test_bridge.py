@@ -70,6 +70,12 @@ def test_both_sides_agree_on_the_limits() -> None:
         (ours,) = re.findall(rf"^{name}: Final = ([^#\n]+?)\s*(?:#|$)", python, re.MULTILINE)
         (theirs,) = re.findall(rf"^const {name} = ([^;]+);", script, re.MULTILINE)
         assert ours == theirs, name
+    python = (ROOT / "memtier_plugin" / "waits.py").read_text("utf-8")
+    waits = (SHIM / "waits.js").read_text("utf-8")
+    for name in ("MOST_NOTED", "SLOWEST_DAYS"):
+        (ours,) = re.findall(rf"^{name}: Final = (\d+)", python, re.MULTILINE)
+        assert f"const {name} = {ours};" in waits
+    python = (ROOT / "hooks" / "resident.py").read_text("utf-8")
     (allowed,) = re.findall(r'r"\(\?:(.*)\)\\Z"', python)
     assert f"/^({allowed})$/" in script
 

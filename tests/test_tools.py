@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from memtier_plugin.host_records import RunContext
 from memtier_plugin.memory import MemTier
 from memtier_plugin.opened import open_memories
 from memtier_plugin.packing import SHORT
+from memtier_plugin.waits import Wait, note
 
 AGENT = "openclaw.main"
 
@@ -148,3 +150,6 @@ def test_a_line_for_the_chat(home: Path) -> None:
     line = call("memory_status")["text"]
     assert "\n" not in line
     assert line.startswith("MemTier, project p: 1 lines, 0 facts; stored never, recalled never")
+    waits = [Wait("p", AGENT, "before_prompt_build", ms) for ms in (400, 30)]
+    note(home, "openclaw", waits, datetime.now(UTC))
+    assert "; recall took 30 ms, at most 400;" in call("memory_status")["text"].replace(".", ";")

@@ -5,6 +5,7 @@
 import { mkdir, open, readFile, rename, stat, unlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
+const NAME = "openclaw.waits.json";
 const MOST_NOTED = 200; // agents and hooks in the file; those not heard of for longest go first
 const SLOWEST_DAYS = 30; // that the slowest call is told of
 const LOCK_MS = 1000;
@@ -31,12 +32,12 @@ export class Waits {
     const lock = join(this.folder, ".openclaw.waits.lock");
     await taken(lock);
     try {
-      const path = join(this.folder, "openclaw.waits.json");
+      const path = join(this.folder, NAME);
       const count = this.pending.length;
       let known = await readFile(path, "utf8").then(JSON.parse).catch(() => []);
       if (!Array.isArray(known)) known = [];
       for (const wait of this.pending.slice(0, count)) known = folded(known, wait, new Date());
-      const fresh = `${path}.${process.pid}.new`;
+      const fresh = join(this.folder, `.${NAME}.${process.pid}.0.new`); // as `write_private` has it
       await writeFile(fresh, JSON.stringify(known, null, 1), { mode: 0o600 });
       await rename(fresh, path);
       this.pending.splice(0, count);

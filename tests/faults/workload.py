@@ -7,6 +7,7 @@ after it failed, or after the process died in it.  A new one is written below an
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -18,11 +19,15 @@ from typing import Any
 
 from memtier_plugin import backup, exports
 from memtier_plugin.daemon import jobs, scheduler
-from memtier_plugin.hooks import agent_end, before_prompt_build, guard
+from memtier_plugin.errors import MessageError
+from memtier_plugin.health import waiting
+from memtier_plugin.hooks import agent_end, before_prompt_build, guard, resident
 from memtier_plugin.host_records import PromptEvent, RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.messages import parse_messages
 from memtier_plugin.records import Entry
+from memtier_plugin.rpc_methods import BadParams, Methods
+from memtier_plugin.waits import Wait
 
 PROJECT = "faults"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)  # long ago: recalls of then are to be dropped now
@@ -30,6 +35,8 @@ AGENT = "test.main"
 LONG = "test." + "x" * 130  # a name that stands in a file of names
 SETTINGS = {"ledger.durability": "fsync", "consolidation.probes": 0}
 BESIDE = "beside"  # the session of who works while another is slow
+HERMES = "hermes.default"
+QUEUED = "The flour is in the cellar."
 REMEMBERED = "The oven is called Vesuvio."
 SECRET = "quokka-7731"
 COPY = "copy"  # the project that is restored
@@ -101,6 +108,56 @@ def hooks(world: World) -> None:
     messages = tuple(parse_messages(talk("The yeast is fresh")))
     agent_end.agent_end(RunEvent(messages=messages), context)
     guard.workers.drain(10)
+
+
+@step
+def queue(world: World) -> None:
+    """Keep a run and how long it took, as a host's client does while no resident can be reached."""
+    if "queue" in world.done:
+        return  # whoever kept it said so: it must come from the disk
+    told = logging.getLogger("memtier")
+    expected = lambda record: "is not stored yet" not in record.getMessage()  # noqa: E731
+    told.addFilter(expected)
+    try:
+        client = resident.Resident(["/nowhere/memtier"], world.home)
+        event = {"user": QUEUED, "assistant": "The bread is done.", "messages": []}
+        context = {"session_id": "queued", "run_id": "q1"}
+        run = {"host": "hermes", "name": "sync_turn", "event": event, "context": context}
+        client.deliver({**run, "project": PROJECT}, 1.0)
+        client.held("hermes", Wait(PROJECT, HERMES, "agent_end", 1, answered=False))
+    finally:
+        told.removeFilter(expected)
+    if not [*(world.home / "queue").glob("*.json")]:
+        raise JobFailed("the run waits in memory only, as the log tells")
+
+
+@step
+def deliver(world: World) -> None:
+    """Deliver what waits, as a client does to the resident that is back."""
+    client = _Delivery(["/nowhere/memtier"], world.home)
+    client.replay(10.0)
+    guard.workers.drain(10)
+    if waiting(world.home) != (0, 0):
+        raise JobFailed("the run waits on, as the log tells")
+    with world.open(HERMES) as memory:
+        entries = memory.entries(session="queued")
+        if QUEUED not in [entry.content for entry in entries]:
+            raise JobFailed("the run that was kept is not stored")
+        world.stored(entries)
+
+
+class _Delivery(resident.Resident):
+    """A client whose resident answers in this process: its methods, without the pipe."""
+
+    def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
+        """Let the resident's own method do it, and hand its errors on as the pipe does."""
+        assert method == "hook"
+        try:
+            return Methods(self.home, lambda _context: None).hook(**params)
+        except (BadParams, MessageError) as error:
+            raise resident.Refused(str(error)) from error
+        except Exception as error:
+            raise resident.Failed(str(error)) from error
 
 
 @step
