@@ -255,9 +255,11 @@ class Resident:
         """
         self._waits.append(wait)
         if aside:
-            threading.Thread(
+            worker = threading.Thread(
                 target=self._note, args=(host,), name="memtier-note", daemon=True
-            ).start()
+            )
+            with suppress(RuntimeError):  # a process that ends takes no thread any more
+                worker.start()
         else:
             self._note(host)
 

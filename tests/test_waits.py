@@ -221,6 +221,28 @@ def test_a_lock_of_a_dead_process(home: Path) -> None:
     assert not lock.exists()
 
 
+@node
+def test_a_recall_is_noted_later(home: Path) -> None:
+    """The note of a recall costs its turn nothing: it is written soon after, or with the next."""
+    code = (
+        f"import {{ Waits }} from {json.dumps(str(SHIM / 'waits.js'))};"
+        "import { existsSync } from 'node:fs';"
+        f"const waits = new Waits({json.dumps(str(home))}), agent = 'openclaw.main';"
+        "waits.later({ agent, hook: 'before_prompt_build', ms: 3, answered: true });"
+        "const file = waits.folder + '/openclaw.waits.json', early = existsSync(file);"
+        "for (let n = 0; !existsSync(file) && n < 100; n++) await new Promise((d) => setTimeout(d, 50));"
+        "waits.later({ agent, hook: 'before_prompt_build', ms: 4, answered: true });"
+        "await waits.note({ agent, hook: 'agent_end', ms: 5, answered: true });"
+        "console.log(early);"
+    )
+    assert run("--input-type=module", "-e", code).strip() == "false"
+    found = noted(home, "p")["openclaw.main"]
+    assert [(hook, one["calls"], one["last_ms"]) for hook, one in found.items()] == [
+        ("before_prompt_build", 2, 4),
+        ("agent_end", 1, 5),
+    ]
+
+
 def run(*arguments: str) -> str:
     """Run node and return what it prints."""
     done = subprocess.run(

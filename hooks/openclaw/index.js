@@ -79,7 +79,7 @@ export default {
     const held = (name, context, started, answered) => {
       const ms = Math.round(performance.now() - started);
       api.logger.debug?.(`memtier: ${name} took ${ms} ms`);
-      return bridge.waits.note({ project, agent: agentOf(context), hook: name, ms, answered });
+      return { project, agent: agentOf(context), hook: name, ms, answered };
     };
 
     const promptMs = config.promptDeadlineMs ?? PROMPT_MS;
@@ -94,7 +94,7 @@ export default {
       } catch (error) {
         api.logger.warn(`memtier: no recall for this turn: ${error.message}`);
       } finally {
-        void held("before_prompt_build", context, started, answered);
+        bridge.waits.later(held("before_prompt_build", context, started, answered));
       }
     }, { timeoutMs: promptMs + 1000 });
 
@@ -109,7 +109,7 @@ export default {
           answered = Boolean(error.refused);
           api.logger.warn(`memtier: ${name} is not stored yet: ${error.message}`);
         }
-        await held(name, context, started, answered);
+        await bridge.waits.note(held(name, context, started, answered));
       }, { timeoutMs: endMs + 1000 });
     }
 
@@ -154,7 +154,10 @@ export default {
     api.registerService?.({
       id: "memtier",
       start: () => void bridge.linked().catch(() => {}),
-      stop: () => bridge.close(),
+      stop: () => {
+        void bridge.waits.flush();
+        bridge.close();
+      },
     });
 
     api.registerCli?.(

@@ -8,6 +8,7 @@ import { join } from "node:path";
 const NAME = "openclaw.waits.json";
 const MOST_NOTED = 200; // agents and hooks in the file; those not heard of for longest go first
 const SLOWEST_DAYS = 30; // that the slowest call is told of
+const LATER_MS = 500;
 const LOCK_MS = 1000;
 const DEAD_MS = 5000; // after which whoever holds the lock has died in it
 const DAY_MS = 86_400_000;
@@ -17,12 +18,29 @@ export class Waits {
     this.folder = join(home, "hosts");
     this.pending = [];
     this.noting = null;
+    this.timer = null;
+  }
+
+  /** Keep one call when the turn has got on; nothing of it is done now. */
+  later(wait) {
+    this.add(wait);
+    this.timer ??= setTimeout(() => void this.flush(), LATER_MS).unref();
   }
 
   /** Keep one call; where the disk takes nothing, with the next. Never rejects. */
   note(wait) {
+    this.add(wait);
+    return this.flush();
+  }
+
+  add(wait) {
     this.pending.push(wait);
     this.pending.splice(0, this.pending.length - MOST_NOTED);
+  }
+
+  flush() {
+    clearTimeout(this.timer);
+    this.timer = null;
     return (this.noting = (this.noting ?? Promise.resolve()).then(() => this.write()).catch(() => {}));
   }
 
