@@ -31,20 +31,30 @@ def status_view(document: Document) -> RenderableType:
         failures = str(state["failures"] or "")
         jobs.add_row(text(name), stamp(state["ok"]), stamp(state["failed"]), failures, again)
     parts += ["", jobs] if jobs.row_count else []
-    hooks = columns(
-        "agent", "hook", "last ok", "last error", "error", "ms", "slowest",
-        right=["ms", "slowest"], wide=["error"],
-    )  # fmt: skip
-    for agent, hook, mark in _hooks(document):
-        hooks.add_row(
+    hooks = columns("agent", "hook", "last ok", "last error", "error", wide=["error"])
+    for agent, by_hook in document.get("hooks", {}).items():
+        for hook, mark in by_hook.items():
+            hooks.add_row(
+                text(agent),
+                text(hook),
+                stamp(mark.get("last_ok")),
+                stamp(mark.get("last_error")),
+                text(one_line(mark.get("error") or "")),
+            )
+    parts += ["", hooks] if hooks.row_count else ["", text("No host has called a hook yet.", "dim")]
+    figures = ("last ms", "slowest ms", "calls", "no answer")
+    waits = columns("agent", "hook", *figures[:2], "on", *figures[2:], right=figures)
+    for agent, hook, mark in _held(document):
+        waits.add_row(
             text(agent),
             text(hook),
-            stamp(mark.get("last_ok")),
-            stamp(mark.get("last_error")),
-            text(one_line(mark.get("error") or "")),
-            *(str(mark.get(name, "")) for name in ("last_ms", "slowest_ms")),
+            str(mark["last_ms"]),
+            str(mark["slowest_ms"]),
+            stamp(mark["slowest_at"]),
+            str(mark.get("calls") or mark["runs"]),
+            str(mark.get("failed") or ""),
         )
-    parts += ["", hooks] if hooks.row_count else ["", text("No host has called a hook yet.", "dim")]
+    parts += ["", waits] if waits.row_count else []
     for agent, seen in document.get("agents", {}).items():
         if told := seen.get("injected"):
             line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"
@@ -54,13 +64,13 @@ def status_view(document: Document) -> RenderableType:
     return Group(*parts)
 
 
-def _hooks(document: Document) -> Iterator[tuple[str, str, Document]]:
-    """Yield what is known of each hook; of how long it took, the host's own word comes first."""
+def _held(document: Document) -> Iterator[tuple[str, str, Document]]:
+    """Yield how long each hook held its host; where the host's own side tells, it is right."""
     noted, waits = document.get("hooks", {}), document.get("waits", {})
-    for agent in [*noted, *(one for one in waits if one not in noted)]:
-        seen, waited = noted.get(agent, {}), waits.get(agent, {})
-        for hook in [*seen, *(one for one in waited if one not in seen)]:
-            yield agent, hook, {**seen.get(hook, {}), **waited.get(hook, {})}
+    for agent in sorted({*noted, *waits}):
+        seen = {hook: mark for hook, mark in noted.get(agent, {}).items() if "last_ms" in mark}
+        for hook, mark in {**seen, **waits.get(agent, {})}.items():
+            yield agent, hook, mark
 
 
 def _facts_lines(document: Document) -> Iterator[tuple[str, str]]:

@@ -76,8 +76,8 @@ def noted(home: Path, project: str) -> dict[str, dict[str, dict[str, Any]]]:
 def unanswered(waited: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Say of which hooks a host's last call got no answer, though nobody here saw it fail."""
     return [
-        f"{agent} {hook}: the last call got no answer (of {mark['calls']} {mark['failed']} "
-        "did not); the host's log says why"
+        f"{agent} {hook}: the last of {mark['calls']} calls got no answer, {mark['failed']} in all;"
+        " the host's log says why"
         for agent, hooks in waited.items()
         for hook, mark in hooks.items()
         if hook in ("before_prompt_build", "agent_end") and mark["last_failed"] == mark["last"]

@@ -130,7 +130,9 @@ def test_without_a_resident(home: Path, tmp_path: Path) -> None:
     assert found.keys() == {"before_prompt_build", "agent_end"}
     assert [(one["calls"], one["failed"]) for one in found.values()] == [(1, 1), (1, 1)]
     for hook in found:
-        assert f"hermes.work {hook}: the last call got no answer" in str(report["degraded"])
+        assert f"hermes.work {hook}: the last of 1 calls got no answer, 1 in all" in str(
+            report["degraded"]
+        )
     note(home, "hermes", [Wait("p", "hermes.work", hook, 9) for hook in found], datetime.now(UTC))
     later = status(home)
     assert [one["failed"] for one in later["waits"]["hermes.work"].values()] == [1, 1]
@@ -147,18 +149,19 @@ def test_a_host_in_python(home: Path) -> None:
 
 
 def test_in_the_table(home: Path) -> None:
-    """`memtier status` shows both figures in the hook's row; the host's word comes first."""
+    """`memtier status` shows what is known of each hook; the host's word comes first."""
     with MemTier.open(home, "p") as memory:
         memory.note_hook(AGENT, "agent_end", ok=True, ms=7)
         memory.note_hook("mine.main", "session_end", ok=True, ms=11)
     now = datetime.now(UTC)
-    note(home, "hermes", [*calls(4321), *calls(35, hook="before_prompt_build")], now)
+    note(home, "hermes", [*calls(4321), *calls(0, 35, hook="before_prompt_build")], now)
     note(home, "hermes", calls(1234), now + timedelta(seconds=1))
     shown = CliRunner().invoke(main, ["--home", str(home), "--project", "p", "status"]).output
-    rows = {tuple(line.split()[:2]): line.split()[-2:] for line in shown.splitlines()}
-    assert rows[AGENT, "agent_end"] == ["1234", "4321"]
-    assert rows[AGENT, "before_prompt_build"] == ["35", "35"]
-    assert rows["mine.main", "session_end"] == ["11", "11"]
+    rows = {tuple(line.split()[:2]): line.split()[2:] for line in shown.splitlines()}
+    when = f"{now:%Y-%m-%d %H:%M}".split()
+    assert rows[AGENT, "agent_end"] == ["1234", "4321", *when, "2"]
+    assert rows[AGENT, "before_prompt_build"] == ["35", "35", *when, "2", "1"]
+    assert rows["mine.main", "session_end"][:2] == ["11", "11"]
 
 
 @node
@@ -230,7 +233,8 @@ def test_a_recall_is_noted_later(home: Path) -> None:
         f"const waits = new Waits({json.dumps(str(home))}), agent = 'openclaw.main';"
         "waits.later({ agent, hook: 'before_prompt_build', ms: 3, answered: true });"
         "const file = waits.folder + '/openclaw.waits.json', early = existsSync(file);"
-        "for (let n = 0; !existsSync(file) && n < 100; n++) await new Promise((d) => setTimeout(d, 50));"
+        "for (let n = 0; !existsSync(file) && n < 100; n++)"
+        " await new Promise((done) => setTimeout(done, 50));"
         "waits.later({ agent, hook: 'before_prompt_build', ms: 4, answered: true });"
         "await waits.note({ agent, hook: 'agent_end', ms: 5, answered: true });"
         "console.log(early);"
