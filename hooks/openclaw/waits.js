@@ -48,6 +48,7 @@ export class Waits {
     if (!this.pending.length) return; // with the one before
     await mkdir(this.folder, { recursive: true, mode: 0o700 });
     const lock = join(this.folder, ".openclaw.waits.lock");
+    const fresh = join(this.folder, `.${NAME}.${process.pid}.0.new`); // as `write_private` has it
     await taken(lock);
     try {
       const path = join(this.folder, NAME);
@@ -55,10 +56,12 @@ export class Waits {
       let known = await readFile(path, "utf8").then(JSON.parse).catch(() => []);
       if (!Array.isArray(known)) known = [];
       for (const wait of this.pending.slice(0, count)) known = folded(known, wait, new Date());
-      const fresh = join(this.folder, `.${NAME}.${process.pid}.0.new`); // as `write_private` has it
       await writeFile(fresh, JSON.stringify(known, null, 1), { mode: 0o600 });
       await rename(fresh, path);
       this.pending.splice(0, count);
+    } catch (error) {
+      await unlink(fresh).catch(() => {});
+      throw error;
     } finally {
       await unlink(lock).catch(() => {});
     }
