@@ -60,9 +60,9 @@ def _held(store: Store) -> Iterator[list[Path]]:
 
 
 def _of_the_dead(store: Store) -> Iterator[Path]:
-    queue = store.home / "queue"  # of runs that a host could not deliver
+    places = [store.home, store.home / "queue", store.home / "hosts"]  # runs, and notes, of hosts
     names = ".*.new"
-    for path in (*store.folder.rglob(names), *store.home.glob(names), *queue.glob(names)):
+    for path in (*store.folder.rglob(names), *(p for place in places for p in place.glob(names))):
         if (made := _NEW.fullmatch(path.name)) and _is_left(path, made[1], _WRITING):
             yield path
     for path in store.home.glob(f"{RESTORING}*"):

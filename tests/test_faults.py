@@ -265,10 +265,12 @@ def test_leftovers(home: Path) -> None:
         mine = folder / ".my.own.new"
         built = memory.folder / FRESH
         (home / "queue").mkdir()
+        (home / "hosts").mkdir()
         queued = home / "queue" / f".1-a.json.{gone.pid}.1.new"
-        for path in (dead, alive, mine, built, queued):
+        noted = home / "hosts" / f".hermes.waits.json.{gone.pid}.1.new"
+        for path in (dead, alive, mine, built, queued, noted):
             path.write_text("secret")
-        assert sorted(leftovers.clear(memory.store)) == sorted((dead, built, queued))
+        assert sorted(leftovers.clear(memory.store)) == sorted((dead, built, queued, noted))
         assert not queued.exists()
         assert [path.exists() for path in (dead, alive, mine, built)] == [False, True, True, False]
 
