@@ -103,6 +103,14 @@ def pid(resident: Resident) -> int:
     return int(resident.call("ping", {}, PATIENCE)["pid"])
 
 
+def halt(process: int) -> None:
+    """Stop a process; on a busy machine its other threads go on for a while after the signal."""
+    os.kill(process, signal.SIGSTOP)
+    tasks = Path(f"/proc/{process}/task")
+    until(lambda: all(t.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"
+                      for t in tasks.iterdir()))  # fmt: skip
+
+
 @contextmanager
 def held_ledger(home: Path) -> Iterator[None]:
     """Hold the lock on today's ledger of the agent, so that a run waits to be stored."""
@@ -162,7 +170,7 @@ def test_the_next_resident_after_a_clean_end(home: Path, pipe: Callable[..., Res
 def test_a_child_that_hangs(home: Path, pipe: Callable[..., Resident]) -> None:
     """A call keeps its deadline; who does not even answer a ping is killed and started anew."""
     resident = pipe()
-    os.kill(first := pid(resident), signal.SIGSTOP)
+    halt(first := pid(resident))
     started = time.monotonic()
     with pytest.raises(Unreachable, match="no answer"):
         resident.call("hook", turn("r1", "x" * 500_000), 0.5)  # more than a pipe holds
@@ -179,7 +187,7 @@ def test_somebody_elses_resident_that_hangs(
     """A resident on the socket that hangs is killed too, whoever started it."""
     resident = pipe()
     assert pid(resident) == server.pid
-    server.send_signal(signal.SIGSTOP)
+    halt(server.pid)
     assert not resident.deliver(turn("r1"), 0.5)
     assert server.wait(PATIENCE) == -signal.SIGKILL
     assert resident.deliver(turn("r2", "Second."), PATIENCE)

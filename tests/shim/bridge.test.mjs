@@ -74,6 +74,16 @@ function alive(pid) {
   }
 }
 
+/** Stop a process; on a busy machine its other threads go on for a while after the signal. */
+async function halt(process_) {
+  process.kill(process_, "SIGSTOP");
+  const tasks = `/proc/${process_}/task`;
+  await until(async () => {
+    const told = await Promise.all((await readdir(tasks)).map((task) => readFile(join(tasks, task, "stat"), "utf8")));
+    return told.every((stat) => stat.slice(stat.lastIndexOf(")") + 2).startsWith("T"));
+  });
+}
+
 const pid = async (bridge) => (await bridge.call("ping", {}, PATIENCE)).pid;
 
 test("a child is started, stores the run and ends when it is let go", async (t) => {
@@ -111,7 +121,7 @@ test("a call keeps its deadline; a child that hangs is killed and started anew",
   const { home, make } = await scene(t);
   const bridge = make();
   const first = await pid(bridge);
-  process.kill(first, "SIGSTOP");
+  await halt(first);
   const started = Date.now();
   await assert.rejects(bridge.deliver(turn("r1", "x".repeat(500_000)), 500), /did not answer/);
   assert.ok(Date.now() - started < 2000);
@@ -126,7 +136,7 @@ test("somebody else's resident that hangs is killed too", async (t) => {
   const [first, second] = [make(), make()];
   const before = await pid(first);
   await pid(second);
-  process.kill(before, "SIGSTOP");
+  await halt(before);
   await assert.rejects(second.call("ping", {}, 300), /did not answer/);
   await until(() => !alive(before));
   assert.notEqual(await pid(second), before);
