@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, cast, get_args
 
@@ -34,6 +34,9 @@ _NONSENSE: Final = (
 def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
     """Return each message as a Message; tool results learn their tool's name from the call.
 
+    Results that a host puts among the parts of another's message are messages of the tool's own:
+    whoever hands them over, they are not that speaker's words.
+
     Raises:
         MessageError: with the place of the message that is none.
     """
@@ -43,12 +46,30 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
         try:
-            one = message if isinstance(message, Message) else parse_message(message, names)
+            given = [message] if isinstance(message, Message) else [*_parted(message, names)]
         except _NONSENSE as error:
             raise MessageError(f"message {place}: {error}") from error
-        names.update({call.call_id: call.name for call in one.tool_calls if call.call_id})
-        parsed.append(one)
+        for one in given:
+            names.update({call.call_id: call.name for call in one.tool_calls if call.call_id})
+        parsed += given
     return tuple(parsed)
+
+
+def _parted(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Message]:
+    """Yield a message, after the results of tools that stand among its parts."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    parts = content if isinstance(content, list) else []
+    results = [part for part in parts if isinstance(part, Mapping) and _is_result(part)]
+    if not results or ROLES.get(str(message.get("role"))) == "tool":
+        yield parse_message(message, names)
+        return
+    for part in results:
+        said = part.get("content") if part.get("content") is not None else part.get("text")
+        found = {**part, "role": "tool", "tool_call_id": part.get("tool_use_id"), "content": said}
+        yield parse_message(found, names)
+    rest = [part for part in parts if not any(part is one for one in results)]
+    if (one := parse_message({**message, "content": rest}, names)).content or one.tool_calls:
+        yield one
 
 
 def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Message:
@@ -111,6 +132,8 @@ def _part(part: Any) -> str:
     if not isinstance(part, Mapping):
         raise MessageError(f"a part of the content is a {type(part).__name__}")
     kind = str(part.get("type", "text"))
+    if _is_result(part):
+        return f"[{kind}]"
     if isinstance(part.get("text"), str):
         return str(part["text"])
     if kind in ("thinking", "reasoning", "toolCall", "tool_use"):
@@ -118,6 +141,10 @@ def _part(part: Any) -> str:
     caption = part.get("alt") or part.get("caption")
     name = kind.removesuffix("_url").removeprefix("input_")
     return f"[{name}: {caption}]" if caption else f"[{name}]"
+
+
+def _is_result(part: Mapping[str, Any]) -> bool:
+    return str(part.get("type", "")).endswith("tool_result")
 
 
 def _call(call: Any) -> ToolCall:

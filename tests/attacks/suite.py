@@ -32,6 +32,7 @@ from memtier_plugin.records import Entry, FactDraft, Source
 TEXTS = Path(__file__).with_name("texts")
 # Written without sight of the defence; what became of them then is told in README.md beside them.
 FIRST_SIGHT = Path(__file__).with_name("first_sight")
+SETS = {"own": TEXTS, "first sight": FIRST_SIGHT}
 AGENT, OTHER, SUB = "host.main", "host.other", "host.helper"
 FARMED = 12  # runs in which a planted line is made to look good
 A_DAY = 0.3  # what the weight of one line may gain or lose in a day
@@ -56,6 +57,11 @@ class Case:
         """The text; pieces of one stand on a line each."""
         text = self.known["text"]
         return text if isinstance(text, str) else "\n".join(text)
+
+    @property
+    def open(self) -> str:
+        """Why it is known not to hold, if it is."""
+        return str(self.known.get("open", ""))
 
     @property
     def name(self) -> str:
@@ -493,7 +499,7 @@ def verbatim(later: Later) -> str:
 def unsaid(later: Later) -> str:
     """What would speak, open, close or hide does not stand in it as it was written."""
     for never in later.case.known.get("never", ()):
-        if found := re.search(never, later.lines):
+        if found := re.search(never, later.lines, re.MULTILINE):
             return f"it still has {found[0]!r}"
     return ""
 
