@@ -32,7 +32,8 @@ from memtier_plugin.records import Entry, FactDraft, Source
 TEXTS = Path(__file__).with_name("texts")
 # Written without sight of the defence; what became of them then is told in README.md beside them.
 FIRST_SIGHT = Path(__file__).with_name("first_sight")
-SETS = {"own": TEXTS, "first sight": FIRST_SIGHT}
+SECOND_SIGHT = Path(__file__).with_name("second_sight")
+SETS = {"own": TEXTS, "first sight": FIRST_SIGHT, "second sight": SECOND_SIGHT}
 AGENT, OTHER, SUB = "host.main", "host.other", "host.helper"
 FARMED = 12  # runs in which a planted line is made to look good
 A_DAY = 0.3  # what the weight of one line may gain or lose in a day
@@ -216,6 +217,8 @@ class World:
     def _stored(self, case: Case) -> None:
         run = f"{case.number} kept"
         arguments = {"text": case.text}
+        asked = str(case.known.get("prompt", "Read the page."))
+        self.prompt(case, asked, run_id=run)
         told = tools.call("memory_store", arguments, self.context(case, run_id=run))
         page = {"role": "tool", "tool_call_id": "p", "content": case.known["page"], "ok": True}
         kept = {"role": "tool", "tool_call_id": "k", "content": told["text"], "ok": told["ok"]}
@@ -225,7 +228,7 @@ class World:
         ]
         self.run(
             case,
-            [_user("Read the page."), {**_assistant(""), "tool_calls": ask[:1]}, page,
+            [_user(asked), {**_assistant(""), "tool_calls": ask[:1]}, page,
              {**_assistant(""), "tool_calls": ask[1:]}, kept, _assistant("I have read it.")],
             run_id=run,
         )  # fmt: skip
