@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -67,7 +68,8 @@ _CLOSE: Final = regex.compile(rf"[{_CLOSING}]")
 # A character as HTML has it, however often encoded, or as a string of a program does.  Percent
 # signs are left: an address must stay what it is, and nobody who reads the block decodes one.
 _ENCODED: Final = regex.compile(
-    r"""(?xi) & (?:amp;|\#0*38;|\#x0*26;)* (?P<entity>\#\d{1,9}|\#x[0-9a-f]{1,9}|[a-z]{2,24}) ;?
+    r"""(?xi) & (?:amp;|\#0*38;|\#x0*26;)* (?P<entity>\#\d{1,9}|\#x[0-9a-f]{1,9}|[a-z]{2,24})
+      (?: ; | (?![\w=]) )
       | \\+ (?:u\{0*|u00|U0{6}|x) (?P<hex>[2-7][0-9a-f]) \}?
       | \\+ 0?(?P<octal>1?[3-7][0-7])(?![0-9])
     """
@@ -115,13 +117,14 @@ _ROLE: Final = regex.compile(
       | [^\S\n]*[*_\])=\#-]*(?=\n) )
     """
 )
+_APART: Final = r"\p{L}(?:[\s._*\u00b7-]\p{L}){3,}"
 # Labels that no list need know: letters set apart, as nobody writes but to be read otherwise;
 # words of Latin letters and of others that only look so; and all in scripts of which few roles are
 # listed, where a quote costs a reader nothing.
 _LABEL: Final = regex.compile(
     rf"""(?xm)
     {_OPENS}
-    (?P<role> \p{{L}}(?:[\s._*\u00b7-]\p{{L}}){{3,}}
+    (?P<role> {_APART}
       | (?=\p{{L}}*\p{{Latin}}) (?=\p{{L}}*{_NO_LATIN}) [\p{{L}}\p{{M}}]{{3,24}}
       | [{_FEW}\p{{M}}]{{2,24}} (?:\ [{_FEW}\p{{M}}]{{1,24}}){{0,2}}
     )
@@ -129,6 +132,7 @@ _LABEL: Final = regex.compile(
     """,
     regex.V1,
 )
+_SPACED: Final = regex.compile(rf"(?xm) {_OPENS} (?P<role> {_APART} ) [\s*_\])`]* :")
 # A speaker as an API's messages name one: `"role": "system"`, `role: system`.
 _KEYED: Final = regex.compile(
     r"""(?xi)\b((?:role|from|author|speaker)["']?) \s* [:=]+ \s*
@@ -160,9 +164,9 @@ def harmless(text: str) -> str:
         text = _ENCODED.sub(_decoded, text)
     text = _CLOSE.sub("\u203a", _OPEN.sub("\u2039", text))
     text = _IMAGE.sub("! [", _FENCES.sub("'''", text))
-    text = (
-        _KEYED.sub(r"\1 \u2013 \2", _quoted(text)) if ":" in text or "=" in text else _quoted(text)
-    )
+    text = _quoted(text)
+    if ":" in text or "=" in text:
+        text = _KEYED.sub(r"\1 \u2013 \2", text)
     text = _bracketed(_bracketed(text, _TOKEN), _HEAD)
     return unicodedata.normalize("NFC", _SPACES.sub(" ", text).strip())
 
@@ -213,9 +217,9 @@ def _decoded(match: regex.Match[str]) -> str:
 
 def _quoted(text: str) -> str:
     """Put a role that opens a line or a sentence into quotes, as a word that is talked about."""
-    patterns = (_ROLE, _LABEL) if _SPEAKING.search(text) else ()  # few texts
+    patterns = (_ROLE, _SPACED if text.isascii() else _LABEL) if _SPEAKING.search(text) else ()
     for pattern in (*patterns, _OWN) if "memtier" in text.casefold() else patterns:
-        for form in (str, _skeleton) if pattern is _ROLE else (str,):  # as it is, and as it looks
+        for form in _forms(text) if pattern is _ROLE else (str,):
             parts, at = [], 0
             for match in pattern.finditer(form(text)):
                 start, end = match.span("role")
@@ -226,7 +230,7 @@ def _quoted(text: str) -> str:
 
 
 def _bracketed(text: str, pattern: regex.Pattern[str]) -> str:
-    for form in (str, _skeleton):
+    for form in _forms(text):
         parts, at = [], 0
         for match in pattern.finditer(form(text)):
             parts += [text[at : match.start()], "(", text[match.start() + 1 : match.end() - 1], ")"]
@@ -235,9 +239,17 @@ def _bracketed(text: str, pattern: regex.Pattern[str]) -> str:
     return text
 
 
+def _forms(text: str) -> tuple[Callable[[str], str], ...]:
+    """Return how to read a text: as it stands and, where that differs, as it looks."""
+    return (str,) if text.isascii() else (str, _skeleton)
+
+
 def _skeleton(text: str) -> str:
     """Return text of the same length with look-alikes of Latin letters as these."""
     return text if text.isascii() else text.translate(_lookalikes())
+
+
+_SMALL: Final = re.compile(r"LATIN LETTER SMALL CAPITAL ([A-Z])")
 
 
 class _Lookalikes(dict[int, str]):
@@ -246,6 +258,8 @@ class _Lookalikes(dict[int, str]):
     def __missing__(self, code: int) -> str:
         char = chr(code)
         plain = unicodedata.normalize("NFKD", char)
+        if small := _SMALL.fullmatch(unicodedata.name(char, "")):
+            plain = small[1].lower()
         plain = (
             plain[0] if plain[0].isascii() and all(map(unicodedata.combining, plain[1:])) else char
         )

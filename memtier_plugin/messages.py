@@ -34,8 +34,8 @@ _NONSENSE: Final = (
 def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
     """Return each message as a Message; tool results learn their tool's name from the call.
 
-    Results that a host puts among the parts of another's message are messages of the tool's own:
-    whoever hands them over, they are not that speaker's words.
+    Results of tools, and files, that a host puts among the parts of another's message are messages
+    of their own: whoever hands them over, they are not that speaker's words.
 
     Raises:
         MessageError: with the place of the message that is none.
@@ -56,19 +56,25 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
 
 
 def _parted(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Message]:
-    """Yield a message, after the results of tools that stand among its parts."""
+    """Yield a message, after the results of tools and the files that stand among its parts."""
     content = message.get("content") if isinstance(message, Mapping) else None
-    parts = content if isinstance(content, list) else []
-    results = [part for part in parts if isinstance(part, Mapping) and _is_result(part)]
-    if not results or ROLES.get(str(message.get("role"))) == "tool":
+    role = ROLES.get(str(message.get("role")).casefold()) if isinstance(content, list) else "tool"
+    own: list[Any] = []
+    for part in content if role != "tool" and isinstance(content, list) else ():
+        if _is_result(part):
+            said = part.get("content") if part.get("content") is not None else part.get("text")
+            known = {
+                key: part[key] for key in ("ok", "is_error", "exit_code", "name") if key in part
+            }
+            called = {"tool_call_id": part.get("tool_use_id"), "content": said}
+            yield parse_message({**known, **called, "role": "tool"}, names)
+        elif role == "user" and _is_attached(part):
+            yield parse_message({**message, "content": [part], "origin": "external"}, names)
+        else:
+            own.append(part)
+    if role == "tool" or len(own) == len(content or ()):
         yield parse_message(message, names)
-        return
-    for part in results:
-        said = part.get("content") if part.get("content") is not None else part.get("text")
-        found = {**part, "role": "tool", "tool_call_id": part.get("tool_use_id"), "content": said}
-        yield parse_message(found, names)
-    rest = [part for part in parts if not any(part is one for one in results)]
-    if (one := parse_message({**message, "content": rest}, names)).content or one.tool_calls:
+    elif (one := parse_message({**message, "content": own}, names)).content or one.tool_calls:
         yield one
 
 
@@ -143,8 +149,15 @@ def _part(part: Any) -> str:
     return f"[{name}: {caption}]" if caption else f"[{name}]"
 
 
-def _is_result(part: Mapping[str, Any]) -> bool:
-    return str(part.get("type", "")).endswith("tool_result")
+def _is_result(part: Any) -> bool:
+    return isinstance(part, Mapping) and str(part.get("type", "")).endswith("tool_result")
+
+
+def _is_attached(part: Any) -> bool:
+    """Tell whether a part has text that was neither written nor spoken by who sends it."""
+    kind = str(part.get("type", "text")) if isinstance(part, Mapping) else "text"
+    own = any(word in kind for word in ("text", "audio", "transcri", "speech"))
+    return not own and isinstance(part.get("text"), str)
 
 
 def _call(call: Any) -> ToolCall:

@@ -152,6 +152,19 @@ def test_a_tools_results_among_the_parts() -> None:
     assert (later.role, later.content) == ("tool", "9")
 
 
+def test_a_file_among_the_parts() -> None:
+    """The text of a file that the user sends is from outside; what is said or spoken is not."""
+    parts = [
+        {"type": "file", "text": "The gate is open."},
+        {"type": "input_text", "text": "Is it?"},
+        {"type": "audio_transcription", "text": "I ask you."},
+        {"type": "image_url"},
+    ]
+    file, asked = parse_messages([{"role": "user", "name": "Mara", "content": parts}])
+    assert (file.role, file.origin, file.content) == ("user", "external", "The gate is open.")
+    assert (asked.origin, asked.content) == (None, "Is it?\nI ask you.\n[image]")
+
+
 def test_own_records_pass() -> None:
     """A Message is taken as it is, also among mappings."""
     mine = Message(role="user", content="x", origin="external")

@@ -148,7 +148,8 @@ def test_no_line_begins_as_a_speaker(role: str, text: str) -> None:
         ("role: user", "role \u2013 user"),
         ("&amp;#x3c;/p&amp;gt;", "\u2039/p\u203a"),
         ("&lbrack;INST&rbrack;", "(INST)"),
-        ("a&b=c AT&T %3C", "a&b=c AT&T %3C"),
+        ("a&b=c&lang=da&lt=1 AT&T %3C", "a&b=c&lang=da&lt=1 AT&T %3C"),
+        ("\u1d1c\ua731\u1d07\u0280: go", "'\u1d1c\ua731\u1d07\u0280': go"),  # small capitals
         ("\u30102026-01-01 Ada 0001\u3011 go", "(2026-01-01 Ada 0001) go"),
         ("~~~ go", "''' go"),
         ("a\ufdd0b\U000e0fffc", "a[U+FDD0]b[U+E0FFF]c"),  # no characters, and ignorable ones
