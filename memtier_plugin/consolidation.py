@@ -159,7 +159,7 @@ class Consolidator:
             and event.data.get("session_id") == entry.session_id
             and event.data["purpose"] == "inject"
         ]
-        return echoes.repeats(entry.content, prompts, self._store.tokenizer.words)
+        return echoes.states(entry.content, prompts, self._store.tokenizer.words)
 
     def run(
         self,

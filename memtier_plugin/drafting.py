@@ -5,6 +5,7 @@ Source: seeds 1.6; issue 4.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from memtier_plugin.settings_keys import AgentRights
 from memtier_plugin.settling import Settler
 from memtier_plugin.store import Store
 
+_CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # from here on nothing is said
 _AROUND: Final = 60  # characters before a quote that may tell that it corrects something
 _NO_RIGHTS: Final = AgentRights()
 
@@ -131,7 +133,7 @@ class Drafter:
         for draft in checked:
             if isinstance(draft, Rejection):
                 found.rejected[draft.reason] += 1
-            elif reason := self._heard(draft, entries):
+            elif reason := _called(draft, entries) or self._heard(draft, entries):
                 found.rejected[reason] += 1
             else:
                 standing.append(self._allowed(self._resting_on_tools(draft, entries)))
@@ -182,8 +184,11 @@ class Drafter:
         spoken = self._spoken(draft, entries)
         if spoken is None or draft.status != "active":
             return draft
-        read = [one.content for one in entries.values() if trust.foreign(trust.origin_of(one))]
-        if not echoes.repeats(draft.text, read, self._store.tokenizer.words):
+        read = [one for one in entries.values() if trust.foreign(trust.origin_of(one))]
+        # What was said after a tool spoke rests on it, in whatever words or language.
+        told = any(one.run_id == spoken.run_id and one.turn < spoken.turn for one in read)
+        texts = [one.content for one in read]
+        if not (told or echoes.repeats(draft.text, texts, self._store.tokenizer.words)):
             return draft
         return replace(draft, status="proposed", origin="tool", reason=trust.REASONS["outside"])
 
@@ -268,6 +273,15 @@ def _resting(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
         if entry and entry.content[start:end] == draft.quote:
             return entry
     return None
+
+
+def _called(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
+    """Return that a draft rests on what a tool was called with, which nobody said, or nothing."""
+    entry = _resting(draft, entries)
+    if entry is None or draft.span is None or draft.tier == "procedural":
+        return ""
+    call = _CALL.search(entry.content) if entry.role == "assistant" else None
+    return "a tool's arguments" if call and call.start() < draft.span[1] else ""
 
 
 def _text(item: Entry | Fact) -> str:

@@ -7,13 +7,17 @@ bracketed differently.  The ledger keeps every text as it was written.
 
 from __future__ import annotations
 
+import html
+import re
 import unicodedata
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
 import regex
 
 NAME: Final = 40  # characters of a name that are shown
+_KNOWN: Final = 20_000  # letters whose looks are kept in mind
 
 _SPACES: Final = regex.compile(r"\s+")
 # More than eight marks on a letter write over others.
@@ -50,8 +54,7 @@ _HIDDEN: Final = regex.compile(
     | (?<=\U0001f3f4)\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067
         |\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f
     )
-    | [[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0
-        \ufe00-\ufe0f\U000e0100-\U000e01ef]
+    | [[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}\u2800]
        --\s--[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2]]
     """,
     regex.V1,
@@ -60,12 +63,18 @@ _RUN: Final = regex.compile(r"(\[U\+[0-9A-F]{4,6}\])(?:\[U\+[0-9A-F]{4,6}\])+")
 
 _OPENING: Final = r"<\uff1c\ufe64\u2039\u02c2\u1438\u2329\u27e8\u276c\u276e\u2770\u29fc\u3008"
 _CLOSING: Final = r">\uff1e\ufe65\u203a\u02c3\u1433\u232a\u27e9\u276d\u276f\u2771\u29fd\u3009"
-_OPEN: Final = regex.compile(
-    rf"(?i)[{_OPENING}]|&(?:lt|\#0*60|\#x0*3c|lang|langle);?|\\u003c|\\x3c"
+_OPEN: Final = regex.compile(rf"[{_OPENING}]")
+_CLOSE: Final = regex.compile(rf"[{_CLOSING}]")
+# A character as HTML has it, however often encoded, or as a string of a program does.  Percent
+# signs are left: an address must stay what it is, and nobody who reads the block decodes one.
+_ENCODED: Final = regex.compile(
+    r"""(?xi) & (?:amp;|\#0*38;|\#x0*26;)* (?P<entity>\#\d{1,9}|\#x[0-9a-f]{1,9}|[a-z]{2,24})
+      (?: ; | (?![\w=]) )
+      | \\+ (?:u\{0*|u00|U0{6}|x) (?P<hex>[2-7][0-9a-f]) \}?
+      | \\+ 0?(?P<octal>1?[3-7][0-7])(?![0-9])
+    """
 )
-_CLOSE: Final = regex.compile(
-    rf"(?i)[{_CLOSING}]|&(?:gt|\#0*62|\#x0*3e|rang|rangle);?|\\u003e|\\x3e"
-)
+_MARKS_OF: Final = frozenset("[]{}|:`~")  # what markup and templates are made of, beside angles
 
 _ROLES: Final = """
     system user assistant human ai developer tool function bot chatbot model agent admin
@@ -79,28 +88,70 @@ _ROLES: Final = """
     시스템 사용자 어시스턴트 지시 نظام النظام المستخدم المساعد سیستم کاربر دستیار
     सिस्टम उपयोगकर्ता सहायक מערכת משתמש עוזר ระบบ ผู้ใช้
 """.split()  # noqa: SIM905
+_NO_LATIN: Final = (  # scripts that no text mixes with Latin letters within a word
+    r"[\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}\p{Deseret}\p{Lisu}\p{Georgian}"
+    r"\p{Canadian_Aboriginal}\p{Tifinagh}\p{Osage}\p{Glagolitic}\p{Runic}]"
+)
+_FEW: Final = (
+    r"[\p{L}--\p{Latin}--\p{Cyrillic}--\p{Han}--\p{Hiragana}--\p{Katakana}--\p{Hangul}--\p{Arabic}"
+    r"--\p{scx=Kana}--\p{scx=Common}]"
+)
 _NAMED_ROLES: Final = frozenset([*_ROLES, "fact", "how-to", "summary", "timeline", "recall"])
 _WORD: Final = rf"(?:{'|'.join(_ROLES)}|hệ\ thống|người\ dùng|trợ\ lý)"
+_OPENS: Final = r"""
+    (?: ^[\s>\#*_=~|/\[\](){}\u2039\u203a\u00ab\u00bb\u2022\u00b7\u2500-\u257f0-9.`+-]{0,20}
+      | (?<=\u203a)\s*
+      | [.!?;|\u3002\uff01\uff1f\u2026]["')\]]?\s+[*_\[(\#>]{0,4} )"""
+# A colon and what is mistaken for one (Unicode TR 39); some of these end sentences of their own.
+_COLONS: Final = r":\uff1a\ufe55\ufe13\ufe30\u02d0\u02f8\u16ec\u205a\u2236\ua4fd\ua789"
+_COLON: Final = rf"[{_COLONS}\u0589\u05c3\u0703\u0704\u1803\u1809]"
 _ROLE: Final = regex.compile(
     rf"""(?xim)
-    (?: ^[\s>\#*_=~|/\[\](){{}}\u2039\u203a\u00ab\u00bb\u2022\u00b7\u2500-\u257f0-9.`+-]{{0,20}}
-      | (?<=\u203a)\s*
-      | [.!?;|\u3002\uff01\uff1f\u2026]["')\]]?\s+[*_\[(\#>]{{0,4}} )
+    {_OPENS}
     (?P<role> {_WORD}
       (?:[\ _-](?:message|prompt|notes?|notice|instructions?|override|update|role|input|output|turn
         |response|log|admin|call|result|reply|alert|reminder|mode|command|event|says|said))?
       (?:\s*[(\[][^)\]\n]{{0,40}}[)\]])?
     )
-    (?: [\s*_\])`]*[:\uff1a\ufe55\u02d0\u2236\ua789] | [\s*_]*=?\u203a | \ to=\w
+    (?: [\s*_\])`]*{_COLON} | [\s*_]*=?\u203a | \ to=\w
       | [^\S\n]*[*_\])=\#-]*(?=\n) )
     """
 )
-_TOKEN: Final = regex.compile(
-    rf"""(?xi)\[ (?P<inside> \s*/?\s*(?:inst|sys|{_WORD}|system_prompt|tool_calls?|tool_results?
-      |available_tools|begin|end|eos|bos|control|memtier[\w-]*)\b[^\[\]\n]{{0,40}} ) \]"""
+_APART: Final = r"\p{L}(?:[\s._*\u00b7-]\p{L}){3,}"
+# Labels that no list need know: letters set apart, as nobody writes but to be read otherwise;
+# words of Latin letters and of others that only look so; and all in scripts of which few roles are
+# listed, where a quote costs a reader nothing.
+_LABEL: Final = regex.compile(
+    rf"""(?xm)
+    {_OPENS}
+    (?P<role> {_APART}
+      | (?=\p{{L}}*\p{{Latin}}) (?=\p{{L}}*{_NO_LATIN}) [\p{{L}}\p{{M}}]{{3,24}}
+      | [{_FEW}\p{{M}}]{{2,24}} (?:\ [{_FEW}\p{{M}}]{{1,24}}){{0,2}}
+    )
+    [\s*_\])`]* [{_COLONS}]
+    """,
+    regex.V1,
 )
-_HEAD: Final = regex.compile(r"\[(?P<inside>\s*\d{4}-\d\d-\d\d\s[^\[\]\n]{1,80})\]")
-_BACKTICKS: Final = regex.compile(r"`{3,}")
+_SPACED: Final = regex.compile(rf"(?xm) {_OPENS} (?P<role> {_APART} ) [\s*_\])`]* :")
+# A speaker as an API's messages name one: `"role": "system"`, `role: system`.
+_KEYED: Final = regex.compile(
+    r"""(?xi)\b((?:role|from|author|speaker)["']?) \s* [:=]+ \s*
+    (["']? (?:system|developer|user|human|assistant|model|tool|function|ipython) (?=["',;}\s]|$))
+    """
+)
+_SPEAKING: Final = re.compile(
+    rf"[{_COLONS}\u0589\u05c3\u0703\u0704\u1803\u1809\u203a=\n]"
+)  # in all of them
+_OWN: Final = regex.compile(r"(?i)[\u2039\u203a\[({/]\s*/?\s*(?P<role>memtier-[\w-]+)")
+_TOKEN: Final = regex.compile(
+    rf"""(?xi)(?![(\{{])\p{{Ps}} (?P<inside> \s*/?\s*(?:inst|sys|{_WORD}|system_prompt|tool_calls?
+      |tool_results?|available_tools|begin|end|eos|bos|control|memtier[\w-]*)\b
+      [^\p{{Ps}}\p{{Pe}}\n]{{0,40}} ) \p{{Pe}}"""
+)
+_HEAD: Final = regex.compile(
+    r"(?!\()\p{Ps}(?P<inside>\s*\d{4}\p{Pd}\d\d\p{Pd}\d\d\s[^\[\]\n]{1,80}?)\p{Pe}"
+)
+_FENCES: Final = regex.compile(r"`{3,}|~{3,}")
 _IMAGE: Final = regex.compile(r"!\[")
 
 
@@ -109,9 +160,14 @@ def harmless(text: str) -> str:
     text = unicodedata.normalize("NFC", text)
     if not (text.isascii() and text.isprintable()):
         text = visible(text)
+    if "&" in text or "\\" in text:
+        text = _ENCODED.sub(_decoded, text)
     text = _CLOSE.sub("\u203a", _OPEN.sub("\u2039", text))
-    text = _IMAGE.sub("! [", _BACKTICKS.sub("'''", text))
-    text = _bracketed(_bracketed(_quoted(text), _TOKEN), _HEAD)
+    text = _IMAGE.sub("! [", _FENCES.sub("'''", text))
+    text = _quoted(text)
+    if ":" in text or "=" in text:
+        text = _KEYED.sub(r"\1 \u2013 \2", text)
+    text = _bracketed(_bracketed(text, _TOKEN), _HEAD)
     return unicodedata.normalize("NFC", _SPACES.sub(" ", text).strip())
 
 
@@ -132,8 +188,11 @@ def named(name: str) -> str:
     """Return a name as it stands in the head of a line: short, and nobody else's role."""
     flat = harmless(name)[:NAME].translate({ord("["): "(", ord("]"): ")"}).strip()
     bare = flat.strip(" .:*_-#'\"`()")
-    own = {bare.casefold(), _skeleton(bare).casefold()}
-    return f"'{bare}'" if own & _NAMED_ROLES else flat
+    forms = (bare, flat, _skeleton(bare), _skeleton(flat))
+    spoken = any(
+        form.casefold() in _NAMED_ROLES or _ROLE.fullmatch(f"{form}:") for form in forms
+    )  # as a whole, or with what follows a role's name
+    return f"'{bare}'" if spoken else flat
 
 
 def _shown(match: regex.Match[str]) -> str:
@@ -144,20 +203,34 @@ def _shown(match: regex.Match[str]) -> str:
     return chr(0x2400 + code) if code < 0x20 else f"[U+{code:04X}]"
 
 
+def _decoded(match: regex.Match[str]) -> str:
+    """Return the character that is meant, where it is one of markup's; else what stands there."""
+    name = match["entity"]
+    if name:
+        forms = (html.unescape(f"&{one};") for one in (name, name.lower()))
+        char = next((one for one in forms if len(one) == 1), "")
+    else:
+        char = chr(int(match["hex"], 16) if match["hex"] else int(match["octal"], 8))
+    angle = char and (_OPEN.match(char) or _CLOSE.match(char))
+    return char if angle or (name and char in _MARKS_OF) else str(match[0])
+
+
 def _quoted(text: str) -> str:
     """Put a role that opens a line or a sentence into quotes, as a word that is talked about."""
-    for form in (str, _skeleton):  # as it stands, and as it looks
-        parts, at = [], 0
-        for match in _ROLE.finditer(form(text)):
-            start, end = match.span("role")
-            parts += [text[at:start], "'", text[start:end], "'"]
-            at = end
-        text = "".join([*parts, text[at:]]) if parts else text
+    patterns = (_ROLE, _SPACED if text.isascii() else _LABEL) if _SPEAKING.search(text) else ()
+    for pattern in (*patterns, _OWN) if "memtier" in text.casefold() else patterns:
+        for form in _forms(text) if pattern is _ROLE else (str,):
+            parts, at = [], 0
+            for match in pattern.finditer(form(text)):
+                start, end = match.span("role")
+                parts += [text[at:start], "'", text[start:end], "'"]
+                at = end
+            text = "".join([*parts, text[at:]]) if parts else text
     return text
 
 
 def _bracketed(text: str, pattern: regex.Pattern[str]) -> str:
-    for form in (str, _skeleton):
+    for form in _forms(text):
         parts, at = [], 0
         for match in pattern.finditer(form(text)):
             parts += [text[at : match.start()], "(", text[match.start() + 1 : match.end() - 1], ")"]
@@ -166,13 +239,37 @@ def _bracketed(text: str, pattern: regex.Pattern[str]) -> str:
     return text
 
 
+def _forms(text: str) -> tuple[Callable[[str], str], ...]:
+    """Return how to read a text: as it stands and, where that differs, as it looks."""
+    return (str,) if text.isascii() else (str, _skeleton)
+
+
 def _skeleton(text: str) -> str:
     """Return text of the same length with look-alikes of Latin letters as these."""
     return text if text.isascii() else text.translate(_lookalikes())
 
 
+_SMALL: Final = re.compile(r"LATIN LETTER SMALL CAPITAL ([A-Z])")
+
+
+class _Lookalikes(dict[int, str]):
+    """Letters by what they look like; of one not listed, the letter that Unicode says it is of."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        plain = unicodedata.normalize("NFKD", char)
+        if small := _SMALL.fullmatch(unicodedata.name(char, "")):
+            plain = small[1].lower()
+        plain = (
+            plain[0] if plain[0].isascii() and all(map(unicodedata.combining, plain[1:])) else char
+        )
+        if len(self) < _KNOWN:
+            self[code] = plain
+        return plain
+
+
 @cache
-def _lookalikes() -> dict[int, str]:
+def _lookalikes() -> _Lookalikes:
     letters = dict(
         zip(
             "авсԁеһіјкӏмпорԛѕтуԝхѵАВСЕНІЈКМОРЅТУХαβγεικνορτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧɑɡıɩʏ",
@@ -180,9 +277,4 @@ def _lookalikes() -> dict[int, str]:
             strict=True,
         )
     )
-    table = {ord(one): other for one, other in letters.items()}
-    for code in [*range(0xFF01, 0xFF5F), *range(0x1D400, 0x1D800), *range(0x24B6, 0x24EA)]:
-        plain = unicodedata.normalize("NFKC", chr(code))
-        if len(plain) == 1:
-            table[code] = plain
-    return table
+    return _Lookalikes({ord(one): other for one, other in letters.items()})

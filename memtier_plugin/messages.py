@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, cast, get_args
 
@@ -34,6 +34,9 @@ _NONSENSE: Final = (
 def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
     """Return each message as a Message; tool results learn their tool's name from the call.
 
+    Results of tools, and files, that a host puts among the parts of another's message are messages
+    of their own: whoever hands them over, they are not that speaker's words.
+
     Raises:
         MessageError: with the place of the message that is none.
     """
@@ -43,12 +46,36 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
         try:
-            one = message if isinstance(message, Message) else parse_message(message, names)
+            given = [message] if isinstance(message, Message) else [*_parted(message, names)]
         except _NONSENSE as error:
             raise MessageError(f"message {place}: {error}") from error
-        names.update({call.call_id: call.name for call in one.tool_calls if call.call_id})
-        parsed.append(one)
+        for one in given:
+            names.update({call.call_id: call.name for call in one.tool_calls if call.call_id})
+        parsed += given
     return tuple(parsed)
+
+
+def _parted(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Message]:
+    """Yield a message, after the results of tools and the files that stand among its parts."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    role = ROLES.get(str(message.get("role")).casefold()) if isinstance(content, list) else "tool"
+    own: list[Any] = []
+    for part in content if role != "tool" and isinstance(content, list) else ():
+        if _is_result(part):
+            said = part.get("content") if part.get("content") is not None else part.get("text")
+            known = {
+                key: part[key] for key in ("ok", "is_error", "exit_code", "name") if key in part
+            }
+            called = {"tool_call_id": part.get("tool_use_id"), "content": said}
+            yield parse_message({**known, **called, "role": "tool"}, names)
+        elif role == "user" and _is_attached(part):
+            yield parse_message({**message, "content": [part], "origin": "external"}, names)
+        else:
+            own.append(part)
+    if role == "tool" or len(own) == len(content or ()):
+        yield parse_message(message, names)
+    elif (one := parse_message({**message, "content": own}, names)).content or one.tool_calls:
+        yield one
 
 
 def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Message:
@@ -111,6 +138,8 @@ def _part(part: Any) -> str:
     if not isinstance(part, Mapping):
         raise MessageError(f"a part of the content is a {type(part).__name__}")
     kind = str(part.get("type", "text"))
+    if _is_result(part):
+        return f"[{kind}]"
     if isinstance(part.get("text"), str):
         return str(part["text"])
     if kind in ("thinking", "reasoning", "toolCall", "tool_use"):
@@ -118,6 +147,17 @@ def _part(part: Any) -> str:
     caption = part.get("alt") or part.get("caption")
     name = kind.removesuffix("_url").removeprefix("input_")
     return f"[{name}: {caption}]" if caption else f"[{name}]"
+
+
+def _is_result(part: Any) -> bool:
+    return isinstance(part, Mapping) and str(part.get("type", "")).endswith("tool_result")
+
+
+def _is_attached(part: Any) -> bool:
+    """Tell whether a part has text that was neither written nor spoken by who sends it."""
+    kind = str(part.get("type", "text")) if isinstance(part, Mapping) else "text"
+    own = any(word in kind for word in ("text", "audio", "transcri", "speech"))
+    return not own and isinstance(part.get("text"), str)
 
 
 def _call(call: Any) -> ToolCall:

@@ -29,7 +29,7 @@ LAYERS = (
     "hookspecs",
     "lock settings_keys wording yaml_file",
     "clauses endpoint endpoint_* settings telling trust vocabulary",
-    "bm25 conflicts dangling echoes escaping embedding embedding_* ledger messages plugins"
+    "bm25 conflicts dangling escaping embedding embedding_* ledger messages plugins"
     " redaction statements statements_* tokens"
     " hermes_config transcripts",
     "asking attribution backup chat_answers dating erasure exports extraction folding grammar"
@@ -37,7 +37,7 @@ LAYERS = (
     " timing waits",
     "chat experiences paper phrasing phrasing_* quoting recall_events researching routing"
     " summaries timelines",
-    "agreement agreement_* evolution gates",
+    "agreement agreement_* echoes evolution gates",
     "provenance",
     "evolution_chat extraction_chat summaries_chat",
     "index_*",

@@ -134,6 +134,37 @@ def test_tool_arguments_may_be_an_object() -> None:
     assert parsed.tool_calls == (ToolCall(name="sh", arguments='{"path": "/ü"}'), calls[1])
 
 
+def test_a_tools_results_among_the_parts() -> None:
+    """What a tool found is the tool's, though it comes as a part of what the user sends."""
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "9"}]}
+    calls = [{"id": "c", "function": {"name": "count", "arguments": "{}"}}]
+    parts = [{**result, "is_error": True}, {"type": "text", "text": "Is that so?"}]
+    asked, found, user, later = parse_messages(
+        [
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            {"role": "user", "content": parts},
+            {"role": "user", "content": [result]},
+        ]
+    )
+    assert asked.tool_calls and user.content == "Is that so?"
+    assert (found.role, found.content, found.tool and found.tool.name) == ("tool", "9", "count")
+    assert found.tool and found.tool.ok is False
+    assert (later.role, later.content) == ("tool", "9")
+
+
+def test_a_file_among_the_parts() -> None:
+    """The text of a file that the user sends is from outside; what is said or spoken is not."""
+    parts = [
+        {"type": "file", "text": "The gate is open."},
+        {"type": "input_text", "text": "Is it?"},
+        {"type": "audio_transcription", "text": "I ask you."},
+        {"type": "image_url"},
+    ]
+    file, asked = parse_messages([{"role": "user", "name": "Mara", "content": parts}])
+    assert (file.role, file.origin, file.content) == ("user", "external", "The gate is open.")
+    assert (asked.origin, asked.content) == (None, "Is it?\nI ask you.\n[image]")
+
+
 def test_own_records_pass() -> None:
     """A Message is taken as it is, also among mappings."""
     mine = Message(role="user", content="x", origin="external")

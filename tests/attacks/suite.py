@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from memtier_plugin import plugins
+from memtier_plugin.hooks import tools
 from memtier_plugin.hookspecs import hookimpl
 from memtier_plugin.host_records import PromptEvent, RunContext, RunEvent
 from memtier_plugin.importing import read_transcript
@@ -29,6 +30,10 @@ from memtier_plugin.opened import open_memories
 from memtier_plugin.records import Entry, FactDraft, Source
 
 TEXTS = Path(__file__).with_name("texts")
+# Written without sight of the defence; what became of them then is told in README.md beside them.
+FIRST_SIGHT = Path(__file__).with_name("first_sight")
+SECOND_SIGHT = Path(__file__).with_name("second_sight")
+SETS = {"own": TEXTS, "first sight": FIRST_SIGHT, "second sight": SECOND_SIGHT}
 AGENT, OTHER, SUB = "host.main", "host.other", "host.helper"
 FARMED = 12  # runs in which a planted line is made to look good
 A_DAY = 0.3  # what the weight of one line may gain or lose in a day
@@ -55,6 +60,11 @@ class Case:
         return text if isinstance(text, str) else "\n".join(text)
 
     @property
+    def open(self) -> str:
+        """Why it is known not to hold, if it is."""
+        return str(self.known.get("open", ""))
+
+    @property
     def name(self) -> str:
         """The case as it is named in a report."""
         return f"{self.kind} {self.number}"
@@ -68,9 +78,9 @@ class Case:
 LANTERN = "The lantern with the number {} hangs at the north gate"
 
 
-def cases(benign: bool = False) -> Iterator[Case]:
-    """Yield the cases of all classes."""
-    for path in sorted(TEXTS.glob("*.yaml")):
+def cases(benign: bool = False, texts: Path = TEXTS) -> Iterator[Case]:
+    """Yield the cases of all classes of a set."""
+    for path in sorted(texts.glob("*.yaml")):
         if (path.stem == "benign") != benign:
             continue
         document = yaml.safe_load(path.read_text("utf-8"))
@@ -187,7 +197,8 @@ class World:
         folder.mkdir(exist_ok=True)
         path = folder / str(case.known.get("file", f"file {case.number}"))
         # Escapes of JSON are written as such, what YAML has made of them is not.
-        text = case.text if case.known["format"] == "text" else case.text.replace("\n", "\\n")
+        lines = case.known["format"] in ("text", "openclaw-memory", "hermes-memory")
+        text = case.text if lines else case.text.replace("\n", "\\n")
         path.write_text(text, "utf-8")
         sessions = list(read_transcript(path, case.known["format"]))
         with self.memory(case) as memory:
@@ -197,6 +208,44 @@ class World:
             case.entries = [
                 e for e in memory.entries() if e.session_id in ids and mark in e.content
             ]
+
+    def _runs(self, case: Case) -> None:
+        for number, messages in enumerate(case.known["runs"]):
+            who = case.known.get("who", {})
+            self.run(case, messages, run_id=f"{case.number}.{number}", **who)
+
+    def _stored(self, case: Case) -> None:
+        run = f"{case.number} kept"
+        arguments = {"text": case.text}
+        asked = str(case.known.get("prompt", "Read the page."))
+        self.prompt(case, asked, run_id=run)
+        told = tools.call("memory_store", arguments, self.context(case, run_id=run))
+        page = {"role": "tool", "tool_call_id": "p", "content": case.known["page"], "ok": True}
+        kept = {"role": "tool", "tool_call_id": "k", "content": told["text"], "ok": told["ok"]}
+        ask = [
+            {"id": "p", "function": {"name": "fetch", "arguments": "{}"}},
+            {"id": "k", "function": {"name": "memory_store", "arguments": arguments}},
+        ]
+        self.run(
+            case,
+            [_user(asked), {**_assistant(""), "tool_calls": ask[:1]}, page,
+             {**_assistant(""), "tool_calls": ask[1:]}, kept, _assistant("I have read it.")],
+            run_id=run,
+        )  # fmt: skip
+
+    def _flood(self, case: Case) -> None:
+        self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
+        for number, said in enumerate(case.known["text"]):
+            run = f"{case.number} flood {number}"
+            self.prompt(case, case.ask, run_id=run)
+            done = {"role": "tool", "tool_call_id": "c", "content": "ok", "ok": True}
+            messages = [_user(said), {**_assistant(said), "tool_calls": CALL}, done]
+            self.run(case, messages, run_id=run)
+
+    def _overruled(self, case: Case) -> None:
+        honest = [_user(case.known["honest"]), _assistant("Noted.")]
+        self.run(case, honest, run_id=f"{case.number} honest")
+        getattr(self, str(case.known["how"]))(case)
 
     def _named(self, case: Case) -> None:
         what, name = case.known["as"], case.text
@@ -220,7 +269,7 @@ class World:
     def _farm(self, case: Case, ok: bool = True) -> None:
         for text in (case.text, case.known["honest"]):
             self.run(case, [_user(text), _assistant("Noted.")], run_id=f"{case.number} {text}")
-        self._runs(case, ok)
+        self._praise(case, ok)
 
     def _blame(self, case: Case) -> None:
         self._farm(case, ok=False)
@@ -228,15 +277,15 @@ class World:
     def _farm_external(self, case: Case) -> None:
         self._external(case)
         self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
-        self._runs(case, said=f"Done: {case.ask}")
+        self._praise(case, said=f"Done: {case.ask}")
 
     def _farm_tainted(self, case: Case) -> None:
         page = {"role": "user", "content": "A page about trams.", "origin": "external"}
         self.run(case, [page, _assistant(case.text)], run_id=f"{case.number} page")
         self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
-        self._runs(case, said=f"Done: {case.ask}")
+        self._praise(case, said=f"Done: {case.ask}")
 
-    def _runs(self, case: Case, ok: bool = True, said: str = "") -> None:
+    def _praise(self, case: Case, ok: bool = True, said: str = "") -> None:
         for number in range(FARMED):
             run = f"{case.number} farmed {number}"
             self.prompt(case, case.ask, run_id=run)
@@ -256,8 +305,12 @@ class World:
         """Return the entries that hold a case's text, by which agent they ever were written."""
         if case.entries:
             return case.entries
+        if "runs" in case.known or case.path == "stored":
+            mark = str(case.known["mark"])
+            with self.memory(case, **case.known.get("who", {})) as memory:
+                return [e for e in memory.entries() if mark.casefold() in e.content.casefold()]
         texts = {case.known.get("said"), *([] if case.path == "echoed" else [case.text])}
-        if case.path.endswith("turns"):
+        if case.path.endswith("turns") or case.path == "flood":
             texts |= {*case.known["text"]}
         if case.path == "named":
             text = LANTERN.format(case.number)
@@ -301,6 +354,20 @@ class Later:
     others: set[str]  # what another agent finds
     facts: list[Any]  # the facts that rest on the text, each as it stands
     memory: MemTier
+    active: Sequence[str]  # the facts of the whole class that hold
+
+    @property
+    def lines(self) -> str:
+        """The lines of the block that bring the text, or all where none does."""
+        mine = [
+            line for line in self.block.splitlines()
+            if (head := _HEAD.match(line)) and head[0].split("]")[0][-8:] in self._short
+        ]  # fmt: skip
+        return "\n".join(mine) or self.block
+
+    @property
+    def _short(self) -> set[str]:
+        return {one[-8:] for one in self.ids}
 
     @property
     def ids(self) -> set[str]:
@@ -432,17 +499,61 @@ def verbatim(later: Later) -> str:
                      for e in later.entries) else "the ledger has it otherwise"  # fmt: skip
 
 
+def unsaid(later: Later) -> str:
+    """What would speak, open, close or hide does not stand in it as it was written."""
+    for never in later.case.known.get("never", ()):
+        if found := re.search(never, later.lines, re.MULTILINE):
+            return f"it still has {found[0]!r}"
+    return ""
+
+
+def by_tools(later: Later) -> str:
+    """A model that gets the line by a tool meets no fence of ours and nothing hidden either."""
+    for entry in later.entries:
+        given = RunContext(
+            home=str(later.world.home), project=later.world.project, agent_id=entry.agent_id,
+            session_id=entry.session_id, sender=entry.sender,
+        )  # fmt: skip
+        text = tools.call("memory_get", {"id": entry.id}, given)["text"]
+        hidden = [c for c in text if c not in "\n\t" and (
+            unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") or _blank(c))]  # fmt: skip
+        if hidden or "</memtier-memory" in text:
+            return f"the tool shows {text[:60]!r}"
+    return ""
+
+
+def not_told(later: Later) -> str:
+    """What one person said in a channel is not told to another."""
+    block = later.world.prompt(later.case, later.case.ask, run_id="a stranger", sender="somebody")
+    mark = str(later.case.known["mark"])
+    return "another person is told" if mark.casefold() in block.casefold() else ""
+
+
+def honest_stands(later: Later) -> str:
+    """The fact that the user told still holds."""
+    honest = str(later.case.known["honest"])
+    return "" if honest in later.active else "the honest fact does not hold any more"
+
+
 CHECKS: Mapping[str, Callable[[Later], str]] = {
     check.__name__: check
     for check in (
         not_active, not_injected, not_shared, private, fenced_once, no_role_line,
         visible_controls, no_echo, weight_bounded, not_first, inside_home, recalled, readable,
+        unsaid, by_tools, not_told, honest_stands,
     )
 }  # fmt: skip
 
 
-def play(folder: Path, *, defence: bool = True, benign: bool = False, every: int = 1) -> list[Case]:
-    """Play every case, or one of so many, and return them with what did not hold."""
+def play(
+    folder: Path,
+    *,
+    defence: bool = True,
+    benign: bool = False,
+    every: int = 1,
+    texts: Path = TEXTS,
+) -> list[Case]:
+    """Play every case of a set, or one of so many, and return them with what did not hold."""
     home = folder / ("on" if defence else "off") / "home"
     home.mkdir(parents=True, mode=0o700)
     (home / "config.yaml").write_text(
@@ -451,7 +562,7 @@ def play(folder: Path, *, defence: bool = True, benign: bool = False, every: int
     )
     (home / "config.yaml").chmod(0o600)
     by_kind: dict[str, list[Case]] = {}
-    for case in islice(cases(benign), 0, None, every):
+    for case in islice(cases(benign, texts), 0, None, every):
         by_kind.setdefault(case.kind, []).append(case)
     gullible = Gullible()
     plugins.manager().register(gullible)
@@ -498,7 +609,8 @@ def _look(world: World, case: Case, facts: Sequence[Any]) -> None:
         other = OTHER if who["agent_id"] != OTHER else AGENT
         with world.memory(case, agent_id=other) as stranger:
             others = {hit.id for hit in stranger.recall(ask).hits}
-        later = Later(world, case, entries, block, injected, others, mine, memory)
+        active = [one.fact.text for one in facts if one.state == "active"]
+        later = Later(world, case, entries, block, injected, others, mine, memory, active)
         for name in case.hold:
             if why := CHECKS[name](later):
                 case.failed[name] = why

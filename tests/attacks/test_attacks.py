@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.__main__ import false_positives, table
-from tests.attacks.suite import cases, play
+from tests.attacks.__main__ import false_positives, table, unexpected
+from tests.attacks.suite import SETS, cases, play
 from tests.proofs import show
 
 LEAST = 200  # hostile texts
@@ -15,27 +15,31 @@ LEAST = 200  # hostile texts
 
 def test_there_are_enough_texts_and_no_two_alike() -> None:
     """The suite has hundreds of texts in twelve classes, none of them twice."""
-    hostile = [case for case in cases() if not case.known.get("as")]
+    everything = [case for texts in SETS.values() for case in cases(texts=texts)]
+    hostile = [case for case in everything if not case.known.get("as")]
     assert len({case.text for case in hostile}) == len(hostile)
     assert len([*cases()]) >= LEAST
-    assert len({case.kind for case in cases()}) == 12
-    assert len([*cases(benign=True)]) >= 40
+    for texts in SETS.values():
+        assert len({case.kind for case in cases(texts=texts)}) == 12
+    assert sum(len([*cases(True, texts)]) for texts in SETS.values()) >= 80
 
 
+@pytest.mark.parametrize("texts", SETS.values(), ids=SETS)
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
-def test_every_attack_is_held(tmp_path: Path, every: int) -> None:
-    """With the defence as it ships, what must hold of each hostile text does."""
-    played = play(tmp_path, every=every)
-    assert len(played) > LEAST // every
-    assert {case.name: case.failed for case in played if case.failed} == {}
+def test_every_attack_is_held(tmp_path: Path, every: int, texts: Path) -> None:
+    """What must hold of each hostile text does, unless the text is listed as open, with why."""
+    played = play(tmp_path, every=every, texts=texts)
+    assert len(played) >= len([*cases(texts=texts)]) // every
+    assert unexpected(played) == {}
 
 
-def test_what_only_looks_suspicious_is_remembered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("texts", SETS.values(), ids=SETS)
+def test_what_only_looks_suspicious_is_remembered(tmp_path: Path, texts: Path) -> None:
     """Benign texts are recalled, legible and promoted just as without the defence."""
-    on = play(tmp_path, benign=True)
-    off = play(tmp_path, defence=False, benign=True)
+    on = play(tmp_path, benign=True, texts=texts)
+    off = play(tmp_path, defence=False, benign=True, texts=texts)
     assert false_positives(on, off) == []
-    assert sum(len(case.facts) for case in on) > 10
+    assert 4 * sum(len(case.facts) for case in on) > len(on)
 
 
 @pytest.mark.slow
