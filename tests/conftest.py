@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from memtier_plugin import plugins
+
+# Where Python is told to leave no bytecode, each process that a test starts would compile all anew,
+# which takes longer than most of them run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The autouse fixture below is per test, not per example; nothing in it depends on the example.
 settings.register_profile(
