@@ -143,7 +143,7 @@ class StaticEmbedder:
         return cast("Sequence[Sequence[float]]", self._table().encode_many(texts))
 
     def _table(self) -> _Table:
-        # Without a lock, which a fork could find held: two threads may read it, and either is right.
+        # Without a lock, which a fork could find held: two threads may read it, to the same end.
         if self._loaded is None:
             self._loaded = _Table.read(self._files)
         return self._loaded

@@ -151,7 +151,7 @@ def _analyser(language: str) -> _Kept:
                 return []
             if "'" not in whole and not _CJK_RUN.fullmatch(whole):
                 found.append(whole)
-        # No more than are ever asked for: a text without spaces may be one chunk of a million parts.
+        # No more than are ever asked for: a text without spaces may be one chunk of many parts.
         found += islice((part for part in chain(first, parts) if part not in stop), MAX_WORDS)
         return [stem(word) if _LETTERS.fullmatch(word) else word for word in found]
 

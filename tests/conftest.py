@@ -57,7 +57,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def day() -> Callable[..., datetime]:
     """Return ``day(n, hours=0)``: the moment n days after Monday 2026-01-05, 09:00 UTC."""
     start = datetime(2026, 1, 5, 9, tzinfo=UTC)

@@ -30,12 +30,14 @@ def test_every_attack_is_held(tmp_path: Path, every: int) -> None:
     assert {case.name: case.failed for case in played if case.failed} == {}
 
 
-def test_what_only_looks_suspicious_is_remembered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_what_only_looks_suspicious_is_remembered(tmp_path: Path, every: int) -> None:
     """Benign texts are recalled, legible and promoted just as without the defence."""
-    on = play(tmp_path, benign=True)
-    off = play(tmp_path, defence=False, benign=True)
+    on = play(tmp_path, benign=True, every=every)
+    off = play(tmp_path, defence=False, benign=True, every=every)
+    assert len(on) >= 40 // every
     assert false_positives(on, off) == []
-    assert sum(len(case.facts) for case in on) > 10
+    assert sum(len(case.facts) for case in on) > 10 // every
 
 
 @pytest.mark.slow
