@@ -158,6 +158,11 @@ def test_threads() -> None:
     assert found == [True] * 8
 
 
+def test_read_once() -> None:
+    """All memories of a process share the shipped model: it is read but once."""
+    assert load_embedder() is load_embedder("default")
+
+
 def test_cold() -> None:
     """Naming an embedder and its dimensions loads no third party: that waits for a text."""
     code = (
