@@ -10,7 +10,7 @@ demo: .venv/.run
 	$(BIN)/memtier demo
 
 test: .venv/.dev
-	$(BIN)/pytest -m "not slow and not runtime" -n auto --cov --cov-report=term
+	$(BIN)/pytest -m "not slow and not runtime" -n auto --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/.dev
 	$(BIN)/pytest -m slow

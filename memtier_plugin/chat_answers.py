@@ -20,7 +20,7 @@ WRONG_SHAPE: Final = "JSON of another shape"
 
 _THOUGHT: Final = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _OPEN: Final = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
-_CLOSE: Final = re.compile(r".*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
+_CLOSE: Final = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
 _FENCE: Final = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _BRACKET: Final = re.compile(r"[{\[]")
 _MOST_STARTS: Final = 200  # brackets at which JSON may begin

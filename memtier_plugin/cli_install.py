@@ -13,7 +13,6 @@ from rich.console import Group, RenderableType
 
 from memtier_plugin import cli_views as views
 from memtier_plugin import installing
-from memtier_plugin.canary import prove
 from memtier_plugin.cli_scope import Command, Scope
 from memtier_plugin.home import private_folder
 from memtier_plugin.installing import Change
@@ -46,6 +45,8 @@ def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary:
         private_folder(scope.path)
         installing.install(host, scope.path, project)
         if not no_canary:
+            from memtier_plugin.canary import prove  # has a server that no other command needs
+
             with views.console(stderr=True).status(f"one turn of {host}, to prove it"):
                 document["canary"] = asdict(prove(host, scope.path))
     document["next"] = _next(document, undo)

@@ -10,6 +10,7 @@ from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import cache
 from typing import Final
 
 import regex
@@ -46,23 +47,20 @@ _M: Final = rf"(?P<m>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
 _D: Final = r"\b(?P<d>\d{1,2})(?:st|nd|rd|th|er|º|ª|\.)?"
 _Y: Final = r"(?P<y>(?:1[6-9]|20)\d\d)"
 _OF: Final = r"(?:\s*,\s*|\s+(?:of|de|del|di|the|von|van)\s+|\s+)"
-_STATED: Final = tuple(
-    regex.compile(rf"(?i){pattern}")
-    for pattern in (
-        rf"\b{_Y}[-/.](?P<m>\d\d?)[-/.](?P<d>\d\d?)(?![\d/])(?:T\d\d:\d\d(?::\d\d)?Z?)?",
-        rf"{_Y}\s?[年년]\s?(?P<m>\d\d?)\s?[月월]\s?(?P<d>\d\d?)\s?[日号일]",
-        rf"{_Y}\s?[年년]\s?(?P<m>\d\d?)\s?[月월]",
-        r"(?<!\d)(?P<m>\d\d?)\s?[月월]\s?(?P<d>\d\d?)\s?[日号일]",
-        rf"{_Y}\s?[年년]",
-        rf"(?<![\d.])(?P<d>\d\d?)\.\s?(?P<m>\d\d?)\.\s?{_Y}(?!\d)",
-        rf"{_D}{_OF}{_M}(?:{_OF}{_Y}\b)?",
-        rf"\b{_M}{_OF}?(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\b(?!\s*(?:[:%]|[ap]\.?m\b))(?:{_OF}{_Y}\b)?",
-        rf"\b{_M}{_OF}{_Y}\b",
-        rf"\b{_M}",
-        r"(?:\b(?:in|since|until|till|from|by|of|during|before|after|year|im Jahr|im Jahre|seit|bis"
-        r"|en|de|desde|hasta|depuis|dès|dal|nel|em|in het jaar|sinds|с|в|до)\s+(?:the year\s+)?)"
-        rf"\K{_Y}\b(?![-/.:,]?\d|\s*(?:%|[a-z]*(?:dollar|euro|pound|people|times|km|miles)))",
-    )
+_STATED: Final = (
+    rf"\b{_Y}[-/.](?P<m>\d\d?)[-/.](?P<d>\d\d?)(?![\d/])(?:T\d\d:\d\d(?::\d\d)?Z?)?",
+    rf"{_Y}\s?[年년]\s?(?P<m>\d\d?)\s?[月월]\s?(?P<d>\d\d?)\s?[日号일]",
+    rf"{_Y}\s?[年년]\s?(?P<m>\d\d?)\s?[月월]",
+    r"(?<!\d)(?P<m>\d\d?)\s?[月월]\s?(?P<d>\d\d?)\s?[日号일]",
+    rf"{_Y}\s?[年년]",
+    rf"(?<![\d.])(?P<d>\d\d?)\.\s?(?P<m>\d\d?)\.\s?{_Y}(?!\d)",
+    rf"{_D}{_OF}{_M}(?:{_OF}{_Y}\b)?",
+    rf"\b{_M}{_OF}?(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\b(?!\s*(?:[:%]|[ap]\.?m\b))(?:{_OF}{_Y}\b)?",
+    rf"\b{_M}{_OF}{_Y}\b",
+    rf"\b{_M}",
+    r"(?:\b(?:in|since|until|till|from|by|of|during|before|after|year|im Jahr|im Jahre|seit|bis"
+    r"|en|de|desde|hasta|depuis|dès|dal|nel|em|in het jaar|sinds|с|в|до)\s+(?:the year\s+)?)"
+    rf"\K{_Y}\b(?![-/.:,]?\d|\s*(?:%|[a-z]*(?:dollar|euro|pound|people|times|km|miles)))",
 )
 _SLASHED: Final = regex.compile(rf"\b(?P<a>\d\d?)/(?P<b>\d\d?)/{_Y}\b")
 _FEW: Final = {
@@ -107,24 +105,24 @@ _WHOLE: Final = (
     ("year", 1, r"\bnext year\b|nächstes Jahr|el próximo año|l'année prochaine"
                 r"|в следующем году|明年|来年"),
 )  # fmt: skip
-_AGO: Final = regex.compile(
-    rf"(?i)\b{_N} {_ANY_UNIT} (?:ago|назад)\b|\b(?:vor|hace|il y a) {_N} {_ANY_UNIT}\b"
-)
-_AHEAD: Final = regex.compile(
-    rf"(?i)\b{_N} {_ANY_UNIT} from now\b|\b(?:in|en|dans|через) {_N} {_ANY_UNIT}\b(?! of\b)"
-)
+_AGO: Final = rf"\b{_N} {_ANY_UNIT} (?:ago|назад)\b|\b(?:vor|hace|il y a) {_N} {_ANY_UNIT}\b"
+_AHEAD: Final = rf"\b{_N} {_ANY_UNIT} from now\b|\b(?:in|en|dans|через) {_N} {_ANY_UNIT}\b(?! of\b)"
 _WEEKEND: Final = regex.compile(r"(?i)\b(?P<w>last|this|next) weekend\b")
-_WEEKDAY: Final = regex.compile(
-    rf"(?i)\b(?P<w>last|this|next|letzten|diesen|nächsten) (?P<day>{'|'.join(_WEEKDAYS)})\b"
+_WEEKDAY: Final = (
+    rf"\b(?P<w>last|this|next|letzten|diesen|nächsten) (?P<day>{'|'.join(_WEEKDAYS)})\b"
 )
-_OFFS: Final = tuple((off, regex.compile(f"(?i){pattern}")) for off, pattern in _DAYS_OFF)
-_WHOLES: Final = tuple((u, n, regex.compile(f"(?i){pattern}")) for u, n, pattern in _WHOLE)
 _MAYBE: Final = regex.compile(  # any word of a relative date; most texts have none
     r"(?i)day|night|morrow|ago|week|month|year|from now|\bin \w+ |tag|gestern|heute|morgen|woche"
     r"|monat|jahr|vor |ayer|anoche|hoy|mañana|seman|mes|año|hace|hier|aujour|demain|mois|dernier"
     r"|prochain|\ban |dans|ieri|oggi|domani|ontem|hoje|amanhã|gisteren|vandaag|[а-я]"
     r"|this (?:morning|afternoon|evening)|[天日周月年晚週]|어제|오늘|내일"
 )
+
+
+@cache
+def _pattern(text: str) -> regex.Pattern[str]:
+    """Return a pattern that minds no case; made late, as most processes look for no date."""
+    return regex.compile(f"(?i){text}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +161,7 @@ def stated(text: str) -> list[Dated]:
     if not regex.search(r"(?i)\d|[年月]", text) and not regex.search(rf"(?i)\b{_M}", text):
         return found
     for pattern in _STATED:
-        for match in pattern.finditer(text):
+        for match in _pattern(pattern).finditer(text):
             groups = match.groupdict()
             name = (groups.get("m") or "").casefold()
             month = int(name) if name.isdigit() else _MONTHS.get(name)
@@ -207,14 +205,14 @@ def relative(text: str, said: date) -> list[Dated]:
 
 
 def _relative(text: str, said: date) -> Iterator[Dated]:
-    for off, pattern in _OFFS:
-        for match in pattern.finditer(text):
+    for off, pattern in _DAYS_OFF:
+        for match in _pattern(pattern).finditer(text):
             yield _dated(match, _moved(said, "day", off))
-    for unit, number, pattern in _WHOLES:
-        for match in pattern.finditer(text):
+    for unit, number, pattern in _WHOLE:
+        for match in _pattern(pattern).finditer(text):
             yield _dated(match, _unit_of(unit, _moved(said, unit, number)))
     for sign, pattern in ((-1, _AGO), (1, _AHEAD)):
-        for match in pattern.finditer(text):
+        for match in _pattern(pattern).finditer(text):
             number, unit = match["n"].casefold(), _UNIT[match["u"].casefold()]
             count = int(number) if number.isdigit() else _FEW[number]
             yield _some_ago(match, said, unit, sign * count)
@@ -224,7 +222,7 @@ def _relative(text: str, said: date) -> Iterator[Dated]:
         if said.weekday() < 5:  # on a Sunday, "last weekend" may be this one
             saturday = monday + timedelta(days=5 + 7 * weeks)
             yield _dated(match, (saturday, saturday + timedelta(days=1)))
-    for match in _WEEKDAY.finditer(text):
+    for match in _pattern(_WEEKDAY).finditer(text):
         which, number = match["w"].casefold(), _WEEKDAYS[match["day"].casefold()]
         if which in ("this", "diesen"):
             day = monday + timedelta(days=number)

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from itertools import chain
 from math import prod
@@ -100,7 +99,7 @@ def load_embedder(
     if name == "none":
         return None
     if name in (None, "default"):
-        return StaticEmbedder(SHIPPED)
+        return _shipped()
     if name.startswith(PREFIX):
         return EndpointEmbedder(*named(name, endpoints or {}, "embedding.model"))
     folder = Path(name).expanduser()
@@ -121,7 +120,6 @@ class StaticEmbedder:
         self.folder = folder
         self._files = _Files.find(folder)
         self._title = title or folder.resolve().name
-        self._lock = threading.Lock()
         self._loaded: _Table | None = None
 
     @cached_property
@@ -145,11 +143,16 @@ class StaticEmbedder:
         return cast("Sequence[Sequence[float]]", self._table().encode_many(texts))
 
     def _table(self) -> _Table:
+        # Without a lock, which a fork could find held: two threads may read it, to the same end.
         if self._loaded is None:
-            with self._lock:
-                if self._loaded is None:
-                    self._loaded = _Table.read(self._files)
+            self._loaded = _Table.read(self._files)
         return self._loaded
+
+
+@cache
+def _shipped() -> StaticEmbedder:
+    """Return the one of this process: to read its tokenizer takes as long as several recalls."""
+    return StaticEmbedder(SHIPPED)
 
 
 def fingerprint(folder: Path) -> str:

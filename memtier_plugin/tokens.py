@@ -142,15 +142,17 @@ def _analyser(language: str) -> _Kept:
         if _is_plain(chunk):
             word = chunk.lower()
             return [] if word in stop else [stem(word)]
-        parts = [part for raw in _split(chunk) if (part := raw.casefold())]
+        parts = (part for raw in _split(chunk) if (part := raw.casefold()))
+        first = [*islice(parts, 2)]
         whole = chunk.casefold()
         found = []
-        if len(parts) > 1 or "'" in whole:
+        if len(first) > 1 or "'" in whole:
             if whole in stop:
                 return []
             if "'" not in whole and not _CJK_RUN.fullmatch(whole):
                 found.append(whole)
-        found += [part for part in parts if part not in stop]
+        # No more than are ever asked for: a text without spaces may be one chunk of many parts.
+        found += islice((part for part in chain(first, parts) if part not in stop), MAX_WORDS)
         return [stem(word) if _LETTERS.fullmatch(word) else word for word in found]
 
     return _Kept(words_of)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from memtier_plugin import plugins
+from memtier_plugin.opened import open_memories
+
+# Where Python is told to leave no bytecode, each process that a test starts would compile all anew,
+# which takes longer than most of them run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Each test has a cache folder of its own, and matplotlib would read all fonts into each.
+os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).parents[1] / ".pytest_cache/matplotlib"))
 
 # The autouse fixture below is per test, not per example; nothing in it depends on the example.
 settings.register_profile(
@@ -27,7 +36,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @pytest.fixture(autouse=True)
-def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Point MemTier and the user's folders into ``tmp_path``, and refuse to leave this machine."""
     for name in [name for name in os.environ if name.startswith("MEMTIER_")]:
         monkeypatch.delenv(name)
@@ -43,6 +52,8 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
     monkeypatch.setattr(plugins, "_errors", {})  # what failed in another test is not told here
+    yield
+    open_memories.close()
 
 
 @pytest.fixture
@@ -51,7 +62,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def day() -> Callable[..., datetime]:
     """Return ``day(n, hours=0)``: the moment n days after Monday 2026-01-05, 09:00 UTC."""
     start = datetime(2026, 1, 5, 9, tzinfo=UTC)

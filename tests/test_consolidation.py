@@ -109,7 +109,7 @@ def test_the_backlog_is_read_in_pieces(home: Path, monkeypatch: pytest.MonkeyPat
             yield lines
 
     with MemTier.open(home) as memory:
-        text = "This is a long story without an end. " * 40
+        text = "a long story without an end, " * 50
         memory.record_sessions([])
         for number in range(30):
             many = [{"role": "user", "content": f"{text}{number}/{n}"} for n in range(40)]

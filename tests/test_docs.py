@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from memtier_plugin import hookspecs
 from memtier_plugin.cli import main
@@ -54,8 +56,14 @@ def hooks() -> Iterator[str]:
             yield name + str(inspect.signature(function)).replace("'", "")
 
 
-def test_readme_commands_run(tmp_path: Path) -> None:
-    """Every command of the README ends with exit 0, in the order in which it stands there."""
+@pytest.mark.parametrize("started", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_readme_commands_run(
+    started: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command of the README ends with exit 0, in the order in which it stands there.
+
+    Here those that need no shell are called, and in the slow tests all are started.
+    """
     folder = tmp_path / "reader"
     folder.mkdir()
     tools = tmp_path / "bin"
@@ -63,23 +71,27 @@ def test_readme_commands_run(tmp_path: Path) -> None:
     script = tools / "memtier"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m memtier_plugin "$@"\n')
     script.chmod(0o755)
-    path = os.pathsep.join((str(tools), os.environ["PATH"]))
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", os.pathsep.join((str(tools), os.environ["PATH"])))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     commands = [line for line in shell_lines() if not FROM_OUTSIDE.match(line)]
     assert len(commands) > 15
     for command in commands:
-        done = subprocess.run(
-            command, shell=True, cwd=folder, env=environment, capture_output=True, text=True,
-            timeout=120, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-        assert "Traceback" not in done.stderr, command
+        program, *words = shlex.split(command)
+        if program == "memtier" and not started:
+            result = CliRunner().invoke(main, words)
+            code, told = result.exit_code, result.output
+        else:
+            done = subprocess.run(
+                command, shell=True, capture_output=True, text=True, timeout=120,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            code, told = done.returncode, done.stdout + done.stderr
+        assert code == 0 and "Traceback" not in told, f"{command}\n{told}"
 
 
 def test_readme_shows_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's output in the README is the real one; when it fails, paste the new one."""
-    from click.testing import CliRunner
-
     monkeypatch.chdir(tmp_path)
     shown = CliRunner().invoke(main, ["demo"]).stdout
     assert masked(shown) == masked(blocks("text")[0])

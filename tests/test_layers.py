@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -120,10 +121,21 @@ def family(name: str) -> str:
     return FAMILY.get(name, name.partition(".")[0].partition("_")[0] or name)
 
 
-def imports(name: str) -> Iterator[str]:
-    """Yield what a module imports: our modules as `FILES` has them, others as `:package`."""
+@cache
+def tree(name: str) -> ast.Module:
+    """Return a module's code, read once for all that is asked of it."""
+    return ast.parse(FILES[name].read_bytes())
+
+
+@cache
+def imports(name: str) -> tuple[str, ...]:
+    """Return what a module imports: our modules as `FILES` has them, others as `:package`."""
+    return tuple(_imports(name))
+
+
+def _imports(name: str) -> Iterator[str]:
     package = name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(FILES[name].read_bytes())):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -175,7 +187,7 @@ def test_third_parties_are_dependencies() -> None:
 def test_pure_modules(name: str) -> None:
     """What ranks, packs, credits and folds does no I/O and has no clock."""
     assert not {target[1:] for target in imports(name)} & IMPURE
-    for node in ast.walk(ast.parse(FILES[name].read_bytes())):
+    for node in ast.walk(tree(name)):
         called = node.func if isinstance(node, ast.Call) else None
         attribute = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
         assert attribute not in ("now", "today", "utcnow", "open", "print", "input"), name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.records import Entry, FactDraft, Source
 
 Day = Callable[..., datetime]
+Recorded = Callable[..., MemTier]
 
 THINGS = """harbour ferry lantern orchard violin kettle saddle compass blanket tunnel garden rocket
 pepper mirror anchor button candle dragon engine feather glacier hammer island jacket kitten ladder
@@ -35,26 +37,40 @@ def sentence(chance: random.Random) -> str:
     )
 
 
-def recorded(home: Path, day: Day, **settings: object) -> MemTier:
-    """Return a project with 240 sentences of two agents, in twelve sessions."""
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory, day: Day) -> Path:
+    """Return the home of a project with 240 sentences of two agents, in twelve sessions."""
+    home = tmp_path_factory.mktemp("past") / "home"
     chance = random.Random(7)
-    memory = MemTier.open(home, settings=settings or None, clock=lambda: day(40))
-    other = MemTier.open(home, agent_id="other", clock=lambda: day(40))
-    for session in range(12):
-        mine = memory if session % 3 else other
-        for turn in range(20):
-            mine.record(
-                [{"role": "user", "content": sentence(chance)}],
-                session_id=f"s{session}", observed_at=day(session, minutes=turn),
-            )  # fmt: skip
-    other.close()
-    return memory
+    with (
+        MemTier.open(home, clock=lambda: day(40)) as memory,
+        MemTier.open(home, agent_id="other", clock=lambda: day(40)) as other,
+    ):
+        for session in range(12):
+            mine = memory if session % 3 else other
+            for turn in range(20):
+                mine.record(
+                    [{"role": "user", "content": sentence(chance)}],
+                    session_id=f"s{session}", observed_at=day(session, minutes=turn),
+                )  # fmt: skip
+    return home
 
 
 @pytest.fixture
-def memory(home: Path, day: Day) -> Iterator[MemTier]:
+def recorded(past: Path, tmp_path: Path, day: Day) -> Recorded:
+    """Return a function that opens a copy of that project, with settings."""
+
+    def opened(**settings: object) -> MemTier:
+        home = shutil.copytree(past, tmp_path / "past")
+        return MemTier.open(home, settings=settings or None, clock=lambda: day(40))
+
+    return opened
+
+
+@pytest.fixture
+def memory(recorded: Recorded) -> Iterator[MemTier]:
     """Return a project with a past."""
-    with recorded(home, day) as made:
+    with recorded() as made:
         made.catch_up()
         yield made
 
@@ -137,12 +153,12 @@ def test_probes_see_what_their_agent_sees(memory: MemTier, day: Day) -> None:
     assert probing.recall_at_10(memory.store, before, day(40)) == 12
 
 
-def test_no_probes(home: Path, day: Day) -> None:
+def test_no_probes(home: Path, recorded: Recorded, day: Day) -> None:
     """An empty project has none, and so has one that wants none."""
     with MemTier.open(home) as memory:
         assert probing.make(memory.store, 24, day(0)) == []
         assert probing.recall_at_10(memory.store, [], day(0)) == 0
-    with recorded(home, day) as memory:
+    with recorded() as memory:
         assert probing.make(memory.store, 0, day(40)) == []
 
 
@@ -156,10 +172,10 @@ def test_chance_is_tolerated(before: int, after: int, probes: int, fallen: bool)
     assert probing.fell(before, after, probes) is fallen
 
 
-def test_a_flood_is_held_back(home: Path, day: Day, extracting: Callable[..., None]) -> None:
+def test_a_flood_is_held_back(recorded: Recorded, extracting: Callable[..., None]) -> None:
     """A consolidation that buries the past under junk is undone, reported, and can be accepted."""
     extracting(flood)
-    with recorded(home, day, **FLOODED) as memory:
+    with recorded(**FLOODED) as memory:
         before = [hit.id for hit in memory.recall("Who painted the violin?").hits]
         report = memory.consolidate()
         assert report.facts > 300
@@ -179,22 +195,22 @@ def test_a_flood_is_held_back(home: Path, day: Day, extracting: Callable[..., No
 
 
 def test_ordinary_facts_are_not_held_back(
-    home: Path, day: Day, extracting: Callable[..., None]
+    recorded: Recorded, extracting: Callable[..., None]
 ) -> None:
     """A fact for every second entry, that rests on it, costs no recall worth speaking of."""
     extracting(notes)
-    with recorded(home, day, **{"consolidation.session_cap": 1000}) as memory:
+    with recorded(**{"consolidation.session_cap": 1000}) as memory:
         report = memory.consolidate()
         assert report.facts > 100 and report.held_back == ""
         assert len(memory.facts()) == report.facts
 
 
 def test_without_probes_nothing_is_held_back(
-    home: Path, day: Day, extracting: Callable[..., None]
+    recorded: Recorded, extracting: Callable[..., None]
 ) -> None:
     """Who sets `consolidation.probes` to 0 gets what the extractors give."""
     extracting(flood)
     settings = {"consolidation.session_cap": 1000, "consolidation.probes": 0}
-    with recorded(home, day, **settings) as memory:
+    with recorded(**settings) as memory:
         report = memory.consolidate()
         assert report.facts > 300 and report.held_back == ""

@@ -175,48 +175,48 @@ def test_hooks_over_rpc(serve: Callable[..., Server]) -> None:
     assert addition["result"]["recall_id"]
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b"{not json", -32700),
-        (b"\xff\xfe", -32700),
-        (b"[" * 100_000, -32700),
-        (b"7", -32600),
-        (b"[]", -32600),
-        (b'{"id": 1, "method": "ping"}', -32600),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": 5}', -32600),
-        (b'{"jsonrpc": "2.0", "id": [1], "method": "ping"}', -32600),
-        (request("purge"), -32601),
-        (request("__init__"), -32601),
-        ({"jsonrpc": "2.0", "id": 1, "method": "recall", "params": ["query"]}, -32602),
-        (request("recall"), -32602),
-        (request("recall", query=5), -32602),
-        (request("recall", query="x", k=True), -32602),
-        (request("recall", query="x", at="yesterday"), -32602),
-        (request("recall", query="x", purpose="fun"), -32602),
-        (request("recall", query="x", colour="red"), -32602),
-        (request("hook", name="before_lunch", context={}), -32602),
-        (request("hook", name="session_start", context={"agent_id": "a"}, host="moon"), -32602),
-        (request("hook", name="session_start", context={}), -32602),
-        (request("hook", name="session_start", context={"agent_id": "a", "moon": 1}), -32602),
-        (
-            request("hook", name="agent_end", context={"agent_id": "a"}, event={"prompt": ""}),
-            -32602,
-        ),
-        (request("record", messages=[{"role": "king", "content": ""}], session_id="s"), -32000),
-        (request("recall", query="x", home="/dev/null/x"), -32000),
-    ],
-)
-def test_bad_requests(serve: Callable[..., Server], line: Any, code: int) -> None:
+WRONG = [
+    (b"{not json", -32700),
+    (b"\xff\xfe", -32700),
+    (b"[" * 100_000, -32700),
+    (b"7", -32600),
+    (b"[]", -32600),
+    (b'{"id": 1, "method": "ping"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": 5}', -32600),
+    (b'{"jsonrpc": "2.0", "id": [1], "method": "ping"}', -32600),
+    (request("purge"), -32601),
+    (request("__init__"), -32601),
+    ({"jsonrpc": "2.0", "id": 1, "method": "recall", "params": ["query"]}, -32602),
+    (request("recall"), -32602),
+    (request("recall", query=5), -32602),
+    (request("recall", query="x", k=True), -32602),
+    (request("recall", query="x", at="yesterday"), -32602),
+    (request("recall", query="x", purpose="fun"), -32602),
+    (request("recall", query="x", colour="red"), -32602),
+    (request("hook", name="before_lunch", context={}), -32602),
+    (request("hook", name="session_start", context={"agent_id": "a"}, host="moon"), -32602),
+    (request("hook", name="session_start", context={}), -32602),
+    (request("hook", name="session_start", context={"agent_id": "a", "moon": 1}), -32602),
+    (
+        request("hook", name="agent_end", context={"agent_id": "a"}, event={"prompt": ""}),
+        -32602,
+    ),
+    (request("record", messages=[{"role": "king", "content": ""}], session_id="s"), -32000),
+    (request("recall", query="x", home="/dev/null/x"), -32000),
+]
+
+
+def test_bad_requests(serve: Callable[..., Server]) -> None:
     """Each wrong request gets its error, with JSON-RPC's code, and the server goes on."""
     server = serve()
-    server.send(line)
-    error = server.answer()["error"]
-    assert error["code"] == code, error
-    assert error["message"]
-    if code == -32000:
-        assert error["data"]["error"] in ("MessageError", "SettingsError")
-    assert server.call("ping")["result"]["pid"] == server.process.pid
+    for line, code in WRONG:
+        server.send(line)
+        error = server.answer()["error"]
+        assert error["code"] == code, (line, error)
+        assert error["message"], line
+        if code == -32000:
+            assert error["data"]["error"] in ("MessageError", "SettingsError"), line
+        assert server.call("ping")["result"]["pid"] == server.process.pid, line
     assert "Traceback" not in server.end()[1]
 
 
