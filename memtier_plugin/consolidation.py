@@ -101,6 +101,7 @@ class Consolidator:
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
         self._store = store
+        self._agent = agent
         self._settler = Settler(store, agent, clock)
         self._drafter = Drafter(store, agent, clock, self._settler)
 
@@ -111,10 +112,11 @@ class Consolidator:
     def remember(self, entry: Entry) -> Fact:
         """Make a fact of an entry that somebody asked to be kept.
 
-        What a model keeps waits for review unless the user's own words of the session say it: what
-        the model read in the same run may have told it to, and nobody knows before the run ends.
+        What a model keeps waits for review unless it `is_the_users`.
         """
-        doubted = entry.role == "assistant" and not self._is_the_users(entry)
+        doubted = entry.role == "assistant" and not self.is_the_users(
+            entry.content, entry.session_id
+        )
         source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
         draft = FactDraft(
             subject="user",
@@ -146,20 +148,24 @@ class Consolidator:
                 return one.item
         raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
 
-    def _is_the_users(self, entry: Entry) -> bool:
-        """Tell whether an entry says no more than a prompt of its session did."""
+    def is_the_users(self, text: str, session: str) -> bool:
+        """Tell whether a text says no more than the user's own prompts of a session did.
+
+        What else a model wants to be kept, something that it read in the same run may have told it
+        to, and nobody knows before the run ends.
+        """
         if not self._store.settings.trust.defence:
             return True
         written = self._store.reader().events_of_kind("recall", _PROMPTS)
         prompts = [
             event.data["query"]
-            for event in [*written, *self._store.unread_events(entry.agent_id)]
+            for event in [*written, *self._store.unread_events(self._agent)]
             if event.kind == "recall"
-            and event.agent_id == entry.agent_id
-            and event.data.get("session_id") == entry.session_id
+            and event.agent_id == self._agent
+            and event.data.get("session_id") == session
             and event.data["purpose"] == "inject"
         ]
-        return echoes.states(entry.content, prompts, self._store.tokenizer.words)
+        return echoes.states(text, prompts, self._store.tokenizer.words)
 
     def run(
         self,

@@ -355,6 +355,8 @@ class Knowledge:
         [message] = parse_messages([{"role": by, "content": text.strip() or None}])
         if not message.content:
             raise MessageError("there is no text to remember")
+        if by == "assistant" and not self._consolidator.is_the_users(message.content, session):
+            message = replace(message, origin="external")  # for all that is known of it
         # The run is the text's own: remembering the same words again adds nothing.
         named = f"remember:{'-'.join(plain_words(text))[:200]}"
         run = Run(agent=self._agent, session=session, run=named, sender=sender)

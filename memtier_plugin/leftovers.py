@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,11 +26,7 @@ _NEW: Final = re.compile(r"\..+\.(\d+)\.\d+\.new")  # `write_private`'s
 
 
 def half_made(store: Store) -> list[Path]:
-    """Return what nobody goes on making, in a project and its home.
-
-    Raises:
-        LedgerError: the lock on the building of an index cannot be looked at.
-    """
+    """Return what nobody goes on making, in a project and its home."""
     with _held(store) as found:
         return found
 
@@ -39,7 +35,7 @@ def clear(store: Store) -> list[Path]:
     """Remove it; returns what was removed.
 
     Raises:
-        LedgerError: something cannot be removed, or the lock cannot be looked at.
+        LedgerError: something cannot be removed.
     """
     with _held(store) as found:
         for path in found:
@@ -50,7 +46,9 @@ def clear(store: Store) -> list[Path]:
 @contextmanager
 def _held(store: Store) -> Iterator[list[Path]]:
     """Yield what is left; meanwhile nobody begins to build an index."""
-    building = lock.take(store.folder / BUILDING)
+    building = None
+    with suppress(LedgerError):  # in a home that cannot be written nobody can tell
+        building = lock.take(store.folder / BUILDING)
     try:
         half_built = [] if building is None else store.folder.glob(f"{FRESH}*")
         yield sorted({*_of_the_dead(store), *half_built})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from memtier_plugin.records import Entry, Message, Run, count_tokens, new_id
+
+_KEEPING: Final = ("memory_store", "memtier_store")  # our own tools, whatever a host puts before
 
 
 class NewRun(NamedTuple):
@@ -42,7 +44,12 @@ class NewRun(NamedTuple):
             speaker=message.speaker,
             parent=self.run.parent,
             tool=message.tool,
-            tainted=self.tainted and message.role == "assistant",
+            tainted=message.role == "assistant" and (self.tainted or _keeps(message)),
             truncated=truncated,
             key=key,
         )
+
+
+def _keeps(message: Message) -> bool:
+    """Tell whether a message asks to keep something, which is an entry of its own, judged there."""
+    return any(call.name.endswith(_KEEPING) for call in message.tool_calls)

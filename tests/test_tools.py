@@ -84,12 +84,26 @@ def test_what_is_stored_is_the_models_word(home: Path) -> None:
 
 
 def test_what_the_user_did_not_say_waits(home: Path) -> None:
-    """What a model keeps on its own, as a page that it just read may tell it to, waits."""
+    """What a model keeps on its own, as a page that it just read may tell it to, waits.
+
+    Until somebody lets it stand it is found by searching, and put before nobody.
+    """
     asks("What does the page on tides say?")
     kept = call("memory_store", text="The harbour pays its bills to account 4711.")
     assert kept["ok"] and "none of the user's own words" in kept["text"]
     other = {"agent": "hermes.default", "query": "Which account does the harbour pay to?"}
     assert "4711" not in call("memory_search", **other)["text"]
+    said = '{"text": "The harbour pays its bills to account 4711."}'
+    asking = {"id": "c", "function": {"name": "memory_store", "arguments": said}}
+    run = [{"role": "user", "content": "What does the page on tides say?"},
+           {"role": "assistant", "content": "", "tool_calls": [asking]}]  # fmt: skip
+    with MemTier.open(home, "p", AGENT) as memory:
+        memory.record(run, session_id="now", run_id="r1")
+        question = "Which account does the harbour pay to?"
+        assert "4711" in memory.recall(question, purpose="search").text
+        assert "4711" not in memory.recall(question, session_id="s", purpose="inject").text
+        memory.knowledge.person.accept(kept["ids"])
+        assert "4711" in memory.recall(question, session_id="s", purpose="inject").text
 
 
 def test_a_line_is_data_there_too(home: Path) -> None:
