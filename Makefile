@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test test-slow test-runtimes test-runtimes-all attacks faults soak lint fmt clean
+.PHONY: demo test coverage test-slow test-runtimes test-runtimes-all attacks faults soak lint fmt clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
 	$(BIN)/memtier demo
 
 test: .venv/.dev
+	$(BIN)/pytest -m "not slow and not runtime" -n auto --dist worksteal
+
+coverage: .venv/.dev # the same, half as fast
 	$(BIN)/pytest -m "not slow and not runtime" -n auto --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/.dev

@@ -35,6 +35,12 @@ settings.load_profile("memtier")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return three for two cores: tests wait for a third of their time, for processes and disks."""
+    return (os.cpu_count() or 1) * 3 // 2
+
+
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Point MemTier and the user's folders into ``tmp_path``, and refuse to leave this machine."""

@@ -83,7 +83,7 @@ def test_a_restored_project_is_the_same(tmp_path: Path, home: Path) -> None:
     runs=st.lists(
         st.tuples(
             st.text(min_size=1, max_size=8),
-            st.lists(st.text(min_size=1, max_size=60), min_size=1, max_size=3),
+            st.lists(st.text(max_size=60).map("{}.".format), min_size=1, max_size=3),
         ),
         min_size=1,
         max_size=6,

@@ -200,7 +200,7 @@ def test_models_are_apart(
 ) -> None:
     """The vectors of another model change nothing, and where there are none nothing is found."""
     with stored(connection, store) as index:
-        rows = {row: other[row][1] for row in other if row in store}
+        rows = {row: pieces for row, (_, pieces) in zip(store, other.values(), strict=False)}
         assume(rows)
         index.put("other", rows)
         assert index.nearest("m", (1, 2), query, ALL, ALL) == scan(store, (1, 2), query, ALL, ALL)
