@@ -29,8 +29,9 @@ SECRET = "-".join(PARTS)
 POINTS = (
     "before purge plan", "after purge plan", "part of write episodic", "part of write semantic",
     "part of write journal", "before rename episodic", "before rename journal",
-    "after rename episodic", "before purge file", "after purge file", "before purge index",
-    "before purge cleaning", "after purge cleaning", "before purge end", "after purge end",
+    "after rename episodic", "before unlink purged file", "after unlink purged file",
+    "before purge index", "before purge cleaning", "after purge cleaning",
+    "before unlink purge plan", "after unlink purge plan",
 )  # fmt: skip
 
 
