@@ -6,6 +6,7 @@ A role prints what it did, one JSON value a line, as soon as it is acknowledged 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import signal
@@ -219,29 +220,34 @@ def crash(home: str, point: str, kills: str, seed: str) -> None:
     time of the imports.  Nothing of MemTier is open here.
     """
     chance = random.Random(int(seed))
+    began = mmap.mmap(-1, 1)  # set by a writer that has acknowledged something
+    span = 0.25  # seconds; longer where few writers get that far, as on a busy machine
     for number in range(int(kills)):
         own = random.Random(chance.random())
         pid = os.fork()
         if pid == 0:
             try:
-                _die(home, point, number, own)
+                _die(home, point, number, own, began)
             except BaseException as error:
                 tell({"failed": repr(error), "writer": number})
             os._exit(1)
         if point == "anywhere":
-            time.sleep(0.02 + own.random() * 0.25)
+            time.sleep(0.02 + own.random() * span)
             os.kill(pid, signal.SIGKILL)
+            span = max(0.25, 0.9 * span) if began[0] else min(5.0, 1.3 * span)
         _, status = os.waitpid(pid, 0)
+        began[0] = 0
         tell({"killed": os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL})
 
 
-def _die(home: str, point: str, writer: int, chance: random.Random) -> None:
+def _die(home: str, point: str, writer: int, chance: random.Random, began: mmap.mmap) -> None:
     with MemTier.open(home, PROJECT) as memory:
         work = _work(memory, writer)
         if writer:  # the run that the last writer died with is given again
             memory.end_run(**_run(writer - 1, 99))
         for _ in range(chance.randint(1, 3)):
             next(work)
+            began[0] = 1
         if point != "anywhere":
             FAULTS[point](chance)
         if point == "reindex":
