@@ -109,14 +109,12 @@ class Consolidator:
         """Add facts that are new, and supersede what they replace (see `Settler.add`)."""
         return self._settler.add(given)
 
-    def remember(self, entry: Entry) -> Fact:
+    def remember(self, entry: Entry, *, doubted: bool) -> Fact:
         """Make a fact of an entry that somebody asked to be kept.
 
-        What a model keeps waits for review unless it `is_the_users`.
+        Args:
+            doubted: a model keeps it and it is not what `is_the_users`: it waits for review.
         """
-        doubted = entry.role == "assistant" and not self.is_the_users(
-            entry.content, entry.session_id
-        )
         source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
         draft = FactDraft(
             subject="user",

@@ -14,8 +14,8 @@ from typing import Final
 
 from memtier_plugin import faults, ledger
 from memtier_plugin.erasure import Plain, Plan, replaced
-from memtier_plugin.errors import LedgerError, LedgerWriteError
-from memtier_plugin.home import write_private
+from memtier_plugin.errors import LedgerError
+from memtier_plugin.home import remove_private, write_private
 from memtier_plugin.index_cleaning import emptied
 from memtier_plugin.index_write import LedgerFile, ledger_files
 from memtier_plugin.store import LOCK_SECONDS, Store
@@ -77,7 +77,7 @@ def carry_out(store: Store, plan: Plan, progress: Progress | None = None) -> boo
     for one in plan.plain:
         _change(one)
     for path in plan.files:
-        _remove("purged file", Path(path))
+        remove_private(Path(path), "purged file")
     faults.point("before purge index")
     store.reindex(
         lambda done, all_: progress("building the index", done, all_) if progress else None
@@ -94,7 +94,7 @@ def end(store: Store) -> None:
     Raises:
         LedgerWriteError: it stays, and is done once more, which changes nothing.
     """
-    _remove("purge plan", store.folder / INTENT)
+    remove_private(store.folder / INTENT, "purge plan")
 
 
 def lines_of(file: LedgerFile) -> Iterator[bytes]:
@@ -154,10 +154,3 @@ def text_digest(text: str, end: int) -> str:
     """Return by what the beginning of a file's text is known again."""
     data = text[:end].encode("utf-8", "surrogateescape")
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _remove(what: str, path: Path) -> None:
-    try:
-        faults.step(f"unlink {what}", None, path.unlink, missing_ok=True)
-    except OSError as error:
-        raise LedgerWriteError(f"cannot remove {path}: {error}") from error

@@ -104,7 +104,8 @@ _OPENS: Final = r"""
       | [.!?;|\u3002\uff01\uff1f\u2026]["')\]]?\s+[*_\[(\#>]{0,4} )"""
 # A colon and what is mistaken for one (Unicode TR 39); some of these end sentences of their own.
 _COLONS: Final = r":\uff1a\ufe55\ufe13\ufe30\u02d0\u02f8\u16ec\u205a\u2236\ua4fd\ua789"
-_COLON: Final = rf"[{_COLONS}\u0589\u05c3\u0703\u0704\u1803\u1809]"
+_ENDS: Final = r"\u0589\u05c3\u0703\u0704\u1803\u1809"
+_COLON: Final = rf"[{_COLONS}{_ENDS}]"
 _ROLE: Final = regex.compile(
     rf"""(?xim)
     {_OPENS}
@@ -139,9 +140,7 @@ _KEYED: Final = regex.compile(
     (["']? (?:system|developer|user|human|assistant|model|tool|function|ipython) (?=["',;}\s]|$))
     """
 )
-_SPEAKING: Final = re.compile(
-    rf"[{_COLONS}\u0589\u05c3\u0703\u0704\u1803\u1809\u203a=\n]"
-)  # in all of them
+_SPEAKING: Final = re.compile(rf"[{_COLONS}{_ENDS}\u203a=\n]")  # in all of them
 _OWN: Final = regex.compile(r"(?i)[\u2039\u203a\[({/]\s*/?\s*(?P<role>memtier-[\w-]+)")
 _TOKEN: Final = regex.compile(
     rf"""(?xi)(?![(\{{])\p{{Ps}} (?P<inside> \s*/?\s*(?:inst|sys|{_WORD}|system_prompt|tool_calls?

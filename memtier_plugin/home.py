@@ -255,6 +255,22 @@ def write_private(path: Path, text: str, *, durable: bool = False) -> None:
         raise LedgerWriteError(f"cannot write {path}: {error}") from error
 
 
+def remove_private(path: Path, what: str = "") -> None:
+    """Remove a file, if it is there.
+
+    Args:
+        what: names it to `faults`, where its own name tells nothing.
+
+    Raises:
+        LedgerWriteError: it stays.
+    """
+    name, named_by = (f"unlink {what}", None) if what else ("unlink", path)
+    try:
+        faults.step(name, named_by, path.unlink, missing_ok=True)
+    except OSError as error:
+        raise LedgerWriteError(f"cannot remove {path}: {error}") from error
+
+
 def _sync_folder(path: Path) -> None:
     """See to it that a name stays what it is now."""
     fd = os.open(path.parent, os.O_RDONLY)

@@ -355,20 +355,21 @@ class Knowledge:
         [message] = parse_messages([{"role": by, "content": text.strip() or None}])
         if not message.content:
             raise MessageError("there is no text to remember")
-        if by == "assistant" and not self._consolidator.is_the_users(message.content, session):
+        written = recorder.written(message).content
+        doubted = by == "assistant" and not self._consolidator.is_the_users(written, session)
+        if doubted:
             message = replace(message, origin="external")  # for all that is known of it
         # The run is the text's own: remembering the same words again adds nothing.
         named = f"remember:{'-'.join(plain_words(text))[:200]}"
         run = Run(agent=self._agent, session=session, run=named, sender=sender)
         entries = recorder.record([(run, [message])])
         if not entries:
-            written = recorder.written(message).content
             self._store.refresh(self._agent, wait_ms=500)
             before = browsing.entries(self._store, agent=self._agent, session=session)
             entries = [e for e in before if (e.run_id, e.content) == (named, written)]
         if not entries:
             raise NotFound(f"{text[:40]!r} was forgotten once; write it differently to keep it")
-        return self._consolidator.remember(entries[0])
+        return self._consolidator.remember(entries[0], doubted=doubted)
 
     @property
     def _consolidator(self) -> Consolidator:

@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from memtier_plugin import faults, health, repairing
+from memtier_plugin import health, repairing
 from memtier_plugin.embedding_endpoint import EndpointEmbedder
-from memtier_plugin.errors import LedgerError, LedgerWriteError, Paused
-from memtier_plugin.home import write_private
+from memtier_plugin.errors import LedgerError, Paused
+from memtier_plugin.home import remove_private, write_private
 from memtier_plugin.records import JournalEvent, new_id, to_iso
 from memtier_plugin.reembedding import Reembedding
 from memtier_plugin.settings import Settings
@@ -129,11 +129,7 @@ class Project:
         Raises:
             LedgerWriteError: the project's folder cannot be written.
         """
-        path = self.folder / "OFF"
-        try:
-            faults.step("unlink", path, path.unlink, missing_ok=True)
-        except OSError as error:
-            raise LedgerWriteError(f"cannot remove {path}: {error}") from error
+        remove_private(self.folder / "OFF")
 
     def _refuse_when_paused(self) -> None:
         if self.paused:
