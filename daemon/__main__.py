@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from memtier_plugin.consolidation import ConsolidationReport
-from memtier_plugin.errors import MemTierError
-from memtier_plugin.settings import home_path
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.settings.load import home_path
+from memtier_plugin.facts.consolidation import ConsolidationReport
 
 from .jobs import JOBS, Run
 from .scheduler import STOP_PATIENCE, do_jobs, run

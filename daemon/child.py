@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin import background, ledger
-from memtier_plugin.errors import MemTierError
-from memtier_plugin.home import (
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.paths import (
     OPEN_FLAGS,
     file_name,
     ledger_folders,
     private_folder,
     project_folder,
 )
-from memtier_plugin.records import from_iso
+from memtier_plugin.core.times import from_iso
+from memtier_plugin.operations import job_state
+from memtier_plugin.storage.ledger import jsonl
 
 from . import lock
 
@@ -44,7 +45,7 @@ def start_detached(home: Path, project: str) -> bool:
     """
     if lock.held(home, project):
         return False
-    background.note_asked(project_folder(home, project), datetime.now(UTC))
+    job_state.note_asked(project_folder(home, project), datetime.now(UTC))
     child = _start(home, ["--project", project], start_new_session=True)
     # Somebody has to wait for it, or a host that stays keeps a zombie.
     threading.Thread(target=child.wait, name="memtier-daemon", daemon=True).start()
@@ -96,8 +97,8 @@ def at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
     Looks at the times of files alone: it is asked where recalls are served.
     """
     folder = home / "projects" / file_name(project)
-    known = background.look(folder).jobs
-    states = [known.get(name, background.JobState()) for name in jobs]
+    known = job_state.look(folder).jobs
+    states = [known.get(name, job_state.JobState()) for name in jobs]
     if any(state.trouble or not state.ok for state in states):
         return False
     done = min(from_iso(str(state.started)) for state in states)
@@ -107,7 +108,7 @@ def at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
         newest = [
             day_files[-1].stat().st_mtime
             for kind, _, path in ledger_folders(folder)
-            if kind != "journal" and (day_files := ledger.day_files(path))
+            if kind != "journal" and (day_files := jsonl.day_files(path))
         ]
     except (OSError, MemTierError):
         return False

@@ -16,17 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin import background, leftovers
-from memtier_plugin.backlog import MODEL, RULES
-from memtier_plugin.chat import NONE
-from memtier_plugin.consolidation import ConsolidationReport
-from memtier_plugin.errors import MemTierError
-from memtier_plugin.home import outside_name
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.paths import outside_name
+from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.facts.backlog import MODEL, RULES
+from memtier_plugin.facts.consolidation import ConsolidationReport
+from memtier_plugin.facts.summaries.job import Summariser
+from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.reembedding import EmbeddingReport, embedding_state
-from memtier_plugin.selecting import Selection
-from memtier_plugin.settings import Settings
-from memtier_plugin.summarising import Summariser
+from memtier_plugin.operations import job_state
+from memtier_plugin.operations.reembed import EmbeddingReport, embedding_state
+from memtier_plugin.providers.chat import NONE
+from memtier_plugin.storage import recovery
 
 OnRun = Callable[[str, ConsolidationReport], None]
 
@@ -98,7 +99,7 @@ def embed(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
 def tidy(memory: MemTier) -> None:
     """Complete what was cut off, look at every ledger, and let go of what is past its retention."""
     memory.purger.complete()
-    leftovers.clear(memory.store)
+    recovery.clear(memory.store)
     memory.catch_up(full=True)
     memory.expire_recalls()
     gone = memory.retain()
@@ -205,7 +206,7 @@ def _note(
 ) -> None:
     now = datetime.now(UTC)
     try:
-        background.note_job(
+        job_state.note_job(
             memory.folder, name, now, started=started, error=error,
             again=now + again if again else None,
         )  # fmt: skip
@@ -216,4 +217,4 @@ def _note(
 def begun(folder: Path) -> None:
     """Keep that a daemon which a host may have started is there."""
     with suppress(MemTierError):
-        background.note_asked(folder, None)
+        job_state.note_asked(folder, None)

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin import lock
-from memtier_plugin.background import LOCK_NAME as NAME
-from memtier_plugin.home import file_name, private_folder
+from memtier_plugin.core import locks
+from memtier_plugin.core.paths import file_name, private_folder
+from memtier_plugin.operations.job_state import LOCK_NAME as NAME
 
 __all__ = ["NAME", "held", "release", "still_ours", "take"]
 
@@ -27,7 +27,7 @@ def take(home: Path, project: str) -> int | None:
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE)
-        if (fd := lock.take(path)) is not None:
+        if (fd := locks.take(path)) is not None:
             return fd
     return None
 
@@ -49,4 +49,4 @@ def still_ours(fd: int, home: Path, project: str) -> bool:
         return False
 
 
-release = lock.release
+release = locks.release

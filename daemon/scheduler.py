@@ -19,10 +19,10 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from memtier_plugin.errors import MemTierError, NotFound
-from memtier_plugin.home import file_name
+from memtier_plugin.core.errors import MemTierError, NotFound
+from memtier_plugin.core.paths import file_name
+from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.settings import load_settings
 
 from . import child, jobs, lock
 from .jobs import OnRun, Run

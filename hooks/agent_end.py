@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memtier_plugin.hookspecs import hookimpl
-from memtier_plugin.host_records import RunContext, RunEvent
+from memtier_plugin.core.hookspecs import hookimpl
+from memtier_plugin.core.host import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 
 from .guard import guarded

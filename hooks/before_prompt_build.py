@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from memtier_plugin.hookspecs import hookimpl
-from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext, Shown
+from memtier_plugin.core.hookspecs import hookimpl
+from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, Shown
 from memtier_plugin.memory import MemTier
-from memtier_plugin.packing import clean
+from memtier_plugin.trust.fence import clean
 
 from .guard import guarded
 

@@ -17,12 +17,12 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Literal, TypeVar
 
-from memtier_plugin.errors import MemTierError, Paused
-from memtier_plugin.host_records import RunContext
+from memtier_plugin.core.errors import MemTierError, Paused
+from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.plugins import failed
+from memtier_plugin.core.settings.schema import Hooks
 from memtier_plugin.memory import MemTier
-from memtier_plugin.opened import open_memories
-from memtier_plugin.plugins import failed
-from memtier_plugin.settings_keys import Hooks
+from memtier_plugin.pool import open_memories
 
 T = TypeVar("T")
 Hook = Literal[

@@ -22,9 +22,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.errors import MemTierError
-from memtier_plugin.home import write_private
-from memtier_plugin.waits import Wait
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.paths import write_private
+from memtier_plugin.operations.hook_latency import Wait
 
 from .resident import Resident
 

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.errors import MemTierError
-from memtier_plugin.home import private_folder, write_private
-from memtier_plugin.host_records import Call, PromptEvent, RunContext, RunEvent
-from memtier_plugin.messages import flatten, parse_messages
-from memtier_plugin.packing import clean
-from memtier_plugin.records import from_iso, to_iso
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.host import Call, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.paths import private_folder, write_private
+from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.ingest.messages import flatten, parse_messages
+from memtier_plugin.trust.fence import clean
 
 from .hermes import HOST, agent_of
 

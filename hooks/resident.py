@@ -25,10 +25,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, Final
 
-from memtier_plugin import faults
-from memtier_plugin.errors import MemTierError
-from memtier_plugin.home import private_folder, socket_path, write_private
-from memtier_plugin.waits import MOST_NOTED, Wait, note
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.paths import private_folder, socket_path, write_private
+from memtier_plugin.operations.hook_latency import MOST_NOTED, Wait, note
 
 CONNECT_SECONDS: Final = 1.0
 PING_SECONDS: Final = 2.0
@@ -307,12 +307,12 @@ class Resident:
         except (Refused, ValueError) as error:
             _log.warning("memtier: %s cannot be delivered and is set aside: %s", path, error)
             with suppress(OSError):
-                faults.step("rename", path, path.rename, path.with_suffix(".json.refused"))
+                fault_injection.step("rename", path, path.rename, path.with_suffix(".json.refused"))
             return False
         except OSError as error:
             raise Failed(f"{path} cannot be read: {error}") from error
         with suppress(OSError):
-            faults.step("unlink", path, path.unlink, missing_ok=True)
+            fault_injection.step("unlink", path, path.unlink, missing_ok=True)
         return True
 
     # -- the connection --------------------------------------------------------------------------

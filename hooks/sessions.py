@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib import import_module
 
-from memtier_plugin.embedding_endpoint import EndpointEmbedder
-from memtier_plugin.errors import EmbeddingUnavailable, EndpointError
-from memtier_plugin.hookspecs import hookimpl
-from memtier_plugin.host_records import RunContext, RunEvent
+from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError
+from memtier_plugin.core.hookspecs import hookimpl
+from memtier_plugin.core.host import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
-from memtier_plugin.opened import open_memories
+from memtier_plugin.pool import open_memories
+from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 
 from .guard import guarded
 

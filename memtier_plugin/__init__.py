@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pluggy
 
-    from memtier_plugin.errors import MemTierError
-    from memtier_plugin.hookspecs import hookimpl
-    from memtier_plugin.host_records import PromptAddition, PromptEvent, RunContext, RunEvent
+    from memtier_plugin.core.errors import MemTierError
+    from memtier_plugin.core.hookspecs import hookimpl
+    from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
+    from memtier_plugin.core.records import Entry, Fact, Message, ToolCall
+    from memtier_plugin.core.results import Hit, Recall
+    from memtier_plugin.core.settings.load import Settings
     from memtier_plugin.memory import MemTier
-    from memtier_plugin.records import Entry, Fact, Hit, Message, Recall, ToolCall
-    from memtier_plugin.settings import Settings
 
 __version__ = "0.1.0"
 
@@ -43,14 +44,16 @@ if not (_HERE / "hooks").is_dir():
     __path__.append(str(_HERE.parent))
 
 _HOMES = {
+    "Hit": "core.results",
     "MemTier": "memory",
-    "MemTierError": "errors",
-    "PromptAddition": "host_records",
-    "PromptEvent": "host_records",
-    "RunContext": "host_records",
-    "RunEvent": "host_records",
-    "Settings": "settings",
-    "hookimpl": "hookspecs",
+    "MemTierError": "core.errors",
+    "PromptAddition": "core.host",
+    "PromptEvent": "core.host",
+    "Recall": "core.results",
+    "RunContext": "core.host",
+    "RunEvent": "core.host",
+    "Settings": "core.settings.load",
+    "hookimpl": "core.hookspecs",
 }
 
 
@@ -58,7 +61,7 @@ def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562): a host that imports us pays for nothing else."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'records')}"), name)
+    value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'core.records')}"), name)
     globals()[name] = value
     return value
 
@@ -71,5 +74,5 @@ def register(ctx: object) -> pluggy.PluginManager | None:
     if hasattr(ctx, "register_memory_provider"):
         import_module(f"{__name__}.hooks.hermes").register(ctx)
         return None
-    manager: pluggy.PluginManager = import_module(f"{__name__}.plugins").manager()
+    manager: pluggy.PluginManager = import_module(f"{__name__}.core.plugins").manager()
     return manager

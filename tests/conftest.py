@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from memtier_plugin import plugins
-from memtier_plugin.opened import open_memories
+from memtier_plugin.core import plugins
+from memtier_plugin.pool import open_memories
 
 # Where Python is told to leave no bytecode, each process that a test starts would compile all anew,
 # which takes longer than most of them run.

@@ -16,11 +16,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from memtier_plugin import hookspecs
-from memtier_plugin.cli import main
-from memtier_plugin.packing import FENCE
-from memtier_plugin.rpc_methods import METHODS
-from memtier_plugin.settings_keys import Settings
+from memtier_plugin.cli.main import main
+from memtier_plugin.core import hookspecs
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.server.methods import METHODS
+from memtier_plugin.trust.fence import FENCE
 from tests.loopback import Loopback
 
 ROOT = Path(__file__).parents[1]
@@ -142,7 +142,7 @@ def test_readme_agent_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_readme_configuration_is_valid(home: Path) -> None:
     """Every YAML block of the README is a project's configuration that is accepted."""
-    from memtier_plugin.settings import load_settings
+    from memtier_plugin.core.settings.load import load_settings
 
     folder = home / "projects" / "p"
     folder.mkdir(parents=True, mode=0o700)

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 from rank_bm25 import BM25Okapi
 
-from memtier_plugin import bm25, paper
-from memtier_plugin.attribution import affinity, reward, shares
 from memtier_plugin.bench import weight_learning
-from memtier_plugin.folding import fold, update_weight
-from memtier_plugin.packing import pack
-from memtier_plugin.ranking import decay
-from memtier_plugin.records import JournalEvent, ToolCall
-from memtier_plugin.settings import Settings
-from memtier_plugin.tokens import plain_words
+from memtier_plugin.core.records import JournalEvent, ToolCall
+from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.learning.attribution import affinity, reward, shares
+from memtier_plugin.retrieval import paper_scorer
+from memtier_plugin.retrieval.block import pack
+from memtier_plugin.retrieval.ranking import decay
+from memtier_plugin.storage.index import bm25
+from memtier_plugin.storage.state import fold, update_weight
+from memtier_plugin.text.tokenizer import plain_words
 
 FILE = Path(__file__).parent / "golden" / "memtier.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
@@ -29,7 +30,7 @@ Inputs = Mapping[str, Any]
 
 def weights(values: Sequence[float] = (0, 0.35, 0.25, 0.25, 0.15)) -> dict[str, float]:
     """Return the weights of eq. 2 by name."""
-    return dict(zip(paper.SIGNALS, values, strict=True))
+    return dict(zip(paper_scorer.SIGNALS, values, strict=True))
 
 
 def credits(deltas: Iterable[float]) -> list[JournalEvent]:
@@ -97,7 +98,7 @@ def okapi(given: Inputs) -> dict[str, Any]:
         ]
 
     found = {
-        "rank_bm25": paper.okapi(documents, query),
+        "rank_bm25": paper_scorer.okapi(documents, query),
         "robertson": scores(bm25.robertson_idf),
         "lucene_plus1": scores(bm25.idf),
     }
@@ -114,18 +115,18 @@ def okapi(given: Inputs) -> dict[str, Any]:
 
 def clears(score: float) -> bool:
     """Tell whether a BM25 score alone bypasses decay."""
-    old = paper.Document("m", (), ("s",), age_days=1000)
-    return paper.score(old, score, (), weights()).signals["decay"] == 1.0
+    old = paper_scorer.Document("m", (), ("s",), age_days=1000)
+    return paper_scorer.score(old, score, (), weights()).signals["decay"] == 1.0
 
 
 def pool_dependence(given: Inputs) -> dict[str, list[float]]:
     """Score the same entries with the project's pool and with the scoped one."""
     documents, query = [d.split() for d in given["docs"]], given["query"].split()
     scoped = [documents[i] for i in given["scoped_indices"]]
-    everywhere = paper.okapi(documents, query)
+    everywhere = paper_scorer.okapi(documents, query)
     return {
         "project_pool_scores": [everywhere[i] for i in given["scoped_indices"]],
-        "scoped_pool_scores": paper.okapi(scoped, query),
+        "scoped_pool_scores": paper_scorer.okapi(scoped, query),
     }
 
 
@@ -136,13 +137,13 @@ def rare_term(given: Inputs) -> dict[str, Any]:
     return {"idf": idf, "score": score, "bypass": clears(score)}
 
 
-def scored(given: Inputs) -> paper.Scored:
+def scored(given: Inputs) -> paper_scorer.Scored:
     """Score an entry that is in a session of Stage 1, or in another."""
-    document = paper.Document(
+    document = paper_scorer.Document(
         "m", (), ("s",), given["age_days"], given.get("cw", 0.0), given.get("tier", "episodic")
     )
     scope = ["s"] if given["sid_in_stage1"] else ["another"]
-    return paper.score(
+    return paper_scorer.score(
         document,
         given["bm25_raw"],
         scope,
@@ -168,14 +169,14 @@ def learned_score(given: Inputs) -> dict[str, float]:
 def ablation(given: Inputs) -> dict[str, float]:
     """Return eq. 2's weights under the reference's short names, without one signal."""
     short = {"semantic": "sem"}
-    left = paper.without(weights(), given["drop"])
+    left = paper_scorer.without(weights(), given["drop"])
     return {short.get(name, name): weight for name, weight in left.items()}
 
 
 def normalisers(given: Inputs) -> dict[str, list[float]]:
     """Return appendix E's normalisations."""
     names = {"log1p": "log1p", "minmax": "minmax", "zscore_pop": "zscore"}
-    return {key: paper.normalised(given["scores"], how) for key, how in names.items()}
+    return {key: paper_scorer.normalised(given["scores"], how) for key, how in names.items()}
 
 
 def advantage(given: Inputs) -> dict[str, Any]:
@@ -198,33 +199,33 @@ def log_probability(given: Inputs) -> float:
 
 def projected(given: Inputs) -> list[float]:
     """Return raw weights on the simplex."""
-    names = paper.SIGNALS[1:]
-    return list(paper.project(dict(zip(names, given["raw"], strict=True))).values())
+    names = paper_scorer.SIGNALS[1:]
+    return list(paper_scorer.project(dict(zip(names, given["raw"], strict=True))).values())
 
 
 def two_stage(given: Inputs) -> dict[str, Any]:
     """Scope by facts, then score the sessions' entries as published and with the project's idf."""
     query = given["query"].lower().split()
     facts = [
-        paper.Document(f"f-{session}", text.lower().split(), (session,), tier="semantic")
+        paper_scorer.Document(f"f-{session}", text.lower().split(), (session,), tier="semantic")
         for session, text in given["semantic"]
     ]
     entries = [
-        paper.Document(name, text.lower().split(), (session,), age, weight)
+        paper_scorer.Document(name, text.lower().split(), (session,), age, weight)
         for name, session, text, age, weight in given["episodic(id,sid,text,age_days,cw)"]
     ]
-    raw = paper.okapi([fact.words for fact in facts], query)
+    raw = paper_scorer.okapi([fact.words for fact in facts], query)
     visible = {session for entry in entries for session in entry.sessions}
-    scope = paper.stage_one(facts, raw, visible, given["k1"])
+    scope = paper_scorer.stage_one(facts, raw, visible, given["k1"])
     inside = [entry for entry in entries if entry.sessions[0] in scope]
-    scores = paper.okapi([entry.words for entry in inside], query)
+    scores = paper_scorer.okapi([entry.words for entry in inside], query)
     published = [
-        paper.score(entry, score, scope, weights())
+        paper_scorer.score(entry, score, scope, weights())
         for entry, score in zip(inside, scores, strict=True)
     ]
-    everywhere = paper.okapi([entry.words for entry in entries], query)
+    everywhere = paper_scorer.okapi([entry.words for entry in entries], query)
     advised = [
-        paper.score(entry, score, (), weights())
+        paper_scorer.score(entry, score, (), weights())
         for entry, score in zip(entries, everywhere, strict=True)
         if entry in inside
     ]
@@ -236,11 +237,11 @@ def two_stage(given: Inputs) -> dict[str, Any]:
     }
 
 
-def in_order(found: Sequence[paper.Scored]) -> dict[str, dict[str, float]]:
+def in_order(found: Sequence[paper_scorer.Scored]) -> dict[str, dict[str, float]]:
     """Return the ranking with what is compared of each document."""
     return {
         s.document.id: {"bm25": s.signals["bm25"], "decay": s.signals["decay"], "S": s.score}
-        for s in paper.rank(found)
+        for s in paper_scorer.rank(found)
     }
 
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from rank_bm25 import BM25Okapi
 
-from memtier_plugin import ledger
-from memtier_plugin.errors import LedgerError, MessageError, NotFound, Paused
-from memtier_plugin.extraction import extract
+from memtier_plugin.core.errors import LedgerError, MessageError, NotFound, Paused
+from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, Source, ToolCall
+from memtier_plugin.core.settings.schema import Weights
+from memtier_plugin.facts.extraction.rules import extract
+from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import Entry, Fact, FactDraft, Message, Source, ToolCall
-from memtier_plugin.settings_keys import Weights
-from memtier_plugin.transcripts import Session, Turn
+from memtier_plugin.storage.ledger import jsonl
 
 Day = Callable[..., datetime]
 ROOT = Path(__file__).parents[1]
@@ -392,7 +392,7 @@ def test_locked_ledger(home: Path) -> None:
         say(memory, "the fox sleeps", run_id="r1")
         folder = memory.folder / "episodic" / "main"
         before = ledgers(memory)
-        locked = ledger.locked(folder / ".lock", 1.0)
+        locked = jsonl.locked(folder / ".lock", 1.0)
         with locked, pytest.raises(LedgerError, match="stayed locked"):
             memory.store.add_entries("main", [], memory._clock, timeout=0.1)
         assert ledgers(memory) == before
@@ -844,7 +844,7 @@ def test_two_consolidations_at_once(home: Path) -> None:
     with MemTier.open(home) as memory:
         say(memory, "My name is Ann.")
         with (
-            ledger.locked(memory.folder / ".consolidate.rules.lock", 0.0),
+            jsonl.locked(memory.folder / ".consolidate.rules.lock", 0.0),
             pytest.raises(LedgerError, match="locked by another process"),
         ):
             memory.consolidate()

@@ -26,7 +26,7 @@ PARTS = "import memtier_plugin.hooks, memtier_plugin.daemon, memtier_plugin.conf
 WORKS = PARTS + (
     "from importlib.resources import files\n"
     "assert 'language' in (files(config) / 'memtier.yaml').read_text()\n"
-    "from memtier_plugin import settings\n"
+    "from memtier_plugin.core.settings import load as settings\n"
     "assert not {'hooks', 'daemon', 'config'} & set(sys.modules)\n"
     "print(memtier_plugin.__version__)\n"
 )
@@ -92,8 +92,10 @@ def test_every_folder_is_packaged() -> None:
         for top in ("memtier_plugin", "hooks", "daemon", "config")
         for path in (ROOT / top).rglob("*.py")
     }
-    assert set(setuptools["package-dir"].values()) == folders
-    assert set(setuptools["package-dir"]) == set(setuptools["packages"])
+    mounted = setuptools["package-dir"]
+    assert mounted.keys() <= set(setuptools["packages"])
+    packaged = {mounted.get(name, name.replace(".", "/")) for name in setuptools["packages"]}
+    assert packaged == folders
 
 
 def test_checkout_is_importable(tmp_path: Path) -> None:
@@ -151,8 +153,8 @@ def test_wheel_and_sdist(built: Path) -> None:
     questions = (ROOT / "memtier_plugin" / "bench" / "questions").glob("*.yaml")
     data |= {f"memtier_plugin/bench/questions/{path.name}" for path in questions}
     data |= {f"memtier_plugin/bench/words/{name}" for name in ("words.txt.gz", "LICENSE")}
-    prompts = (ROOT / "memtier_plugin" / "prompts").glob("*.md")
-    data |= {f"memtier_plugin/prompts/{path.name}" for path in prompts}
+    prompts = (ROOT / "memtier_plugin" / "providers" / "prompts").glob("*.md")
+    data |= {f"memtier_plugin/providers/prompts/{path.name}" for path in prompts}
     shim = (ROOT / "hooks" / "openclaw").iterdir()
     data |= {f"memtier_plugin/hooks/openclaw/{path.name}" for path in shim}
     shipped = {name for name in names if not name.startswith(info)}

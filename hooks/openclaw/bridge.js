@@ -12,7 +12,7 @@ import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { Waits } from "./waits.js";
 
-const LONGEST_SOCKET_PATH = 103; // bytes, as memtier_plugin/home.py has it
+const LONGEST_SOCKET_PATH = 103; // bytes, as memtier_plugin/core/paths.py has it
 const CONNECT_MS = 1000;
 const PING_MS = 2000;
 const END_MS = 3000; // that what was written may still take to reach a child

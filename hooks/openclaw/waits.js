@@ -1,4 +1,4 @@
-// How long hooks held OpenClaw, kept for `memtier status`; the twin of memtier_plugin/waits.py.
+// How long hooks held OpenClaw, kept for `memtier status`; the twin of memtier_plugin/operations/hook_latency.py.
 //
 // Only this side knows it when the resident is slow, hangs or is not there.
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin import paper
 from memtier_plugin.bench.compare import differences
 from memtier_plugin.bench.metrics import Outcome, latency, measured, summarise
 from memtier_plugin.bench.reading import Reader
 from memtier_plugin.bench.retrieval import Bench, Progress, Recorded, fingerprint, prepared
-from memtier_plugin.errors import Unsupported
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.settings.load import dotted, load_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.settings import dotted, load_settings
+from memtier_plugin.retrieval import paper_scorer
 
 GROUPS: Final = ("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise")
 _SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
@@ -127,7 +127,7 @@ def variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
     }
     for name, weight in weights.items():
         if weight:
-            left = paper.without(weights, name) if profile == "paper" else {name: 0.0}
+            left = paper_scorer.without(weights, name) if profile == "paper" else {name: 0.0}
             yield Variant(
                 "signals",
                 f"without {name}",

@@ -10,8 +10,8 @@ import re
 from typing import Final
 
 from memtier_plugin.bench.datasets import Conversation
-from memtier_plugin.errors import Unsupported
-from memtier_plugin.transcripts import Session, Turn
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.ingest.sessions import Session, Turn
 
 BASELINES: Final = ("bm25", "bm25-stem")
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.bench.intervals import SAMPLES, SEED, paired
-from memtier_plugin.errors import ImportFileError
-from memtier_plugin.transcripts import load_json
+from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.transfer.importers.sessions import load_json
 
 Question = Mapping[str, Any]  # as `metrics.measured` gives it
 

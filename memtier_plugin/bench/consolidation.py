@@ -35,11 +35,11 @@ from memtier_plugin.bench.planted import PEOPLE
 from memtier_plugin.bench.probe import PROJECT, agent_name, in_fresh_process, peak_rss_mb
 from memtier_plugin.bench.retrieval import Progress
 from memtier_plugin.bench.synthetic import Synthetic, WordList
-from memtier_plugin.errors import MemTierError
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.records import Message
+from memtier_plugin.core.settings.load import dotted
+from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import Message
-from memtier_plugin.settings import dotted
-from memtier_plugin.transcripts import Session
 
 WHERE: Final = ("aside", "serve", "within")
 GOAL: Final = 2.0  # times the idle p95
@@ -272,7 +272,7 @@ def _daemon(home: Path) -> None:
 _SERVE: Final = """\
 import sys
 from memtier_plugin.bench.probe import peak_rss_mb
-from memtier_plugin.rpc import serve
+from memtier_plugin.server.rpc import serve
 serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer, socket=False, scheduler=sys.argv[2] == "1")
 print(peak_rss_mb(), file=sys.stderr)
 """

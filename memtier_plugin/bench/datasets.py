@@ -15,14 +15,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.errors import ImportFileError, Unsupported
-from memtier_plugin.importing import (
+from memtier_plugin.core.errors import ImportFileError, Unsupported
+from memtier_plugin.core.records import Message, Role
+from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.transfer.importers.sessions import field, load_json, parse_date
+from memtier_plugin.transfer.importers.transcripts import (
     locomo_sessions,
     longmemeval_date,
     longmemeval_sessions,
 )
-from memtier_plugin.records import Message, Role
-from memtier_plugin.transcripts import Session, Turn, field, load_json, parse_date
 
 _DAY: Final = timedelta(days=1)
 

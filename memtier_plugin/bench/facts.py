@@ -25,11 +25,11 @@ from memtier_plugin.bench.datasets import Conversation, Dataset
 from memtier_plugin.bench.intervals import wilson
 from memtier_plugin.bench.metrics import Outcome, measured, summarise
 from memtier_plugin.bench.retrieval import Bench, fingerprint, prepared
-from memtier_plugin.errors import ImportFileError
+from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.core.records import Fact
+from memtier_plugin.core.settings.load import dotted
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import Fact
-from memtier_plugin.settings import dotted
-from memtier_plugin.transcripts import lines
+from memtier_plugin.transfer.importers.sessions import lines
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
 

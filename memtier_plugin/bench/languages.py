@@ -17,10 +17,10 @@ import yaml
 
 import memtier_plugin
 from memtier_plugin.bench.metrics import recall_at, reciprocal_rank, source_turns
-from memtier_plugin.errors import ImportFileError, Unsupported
+from memtier_plugin.core.errors import ImportFileError, Unsupported
+from memtier_plugin.core.results import Hit
+from memtier_plugin.core.settings.load import dotted
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import Hit
-from memtier_plugin.settings import dotted
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
 

@@ -18,12 +18,12 @@ from memtier_plugin.bench.datasets import Question
 from memtier_plugin.bench.reading import Reader
 from memtier_plugin.bench.retrieval import Bench, Progress, fingerprint, prepared
 from memtier_plugin.bench.weight_learning import SIGMA, Episode, learned
-from memtier_plugin.errors import Unsupported
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.results import Recall
+from memtier_plugin.core.settings.schema import Paper, PaperWeights
 from memtier_plugin.memory import MemTier
-from memtier_plugin.packing import fill
-from memtier_plugin.paper import project
-from memtier_plugin.records import Recall
-from memtier_plugin.settings_keys import Paper, PaperWeights
+from memtier_plugin.retrieval.block import fill
+from memtier_plugin.retrieval.paper_scorer import project
 
 LEARNED: Final = ("bm25", "decay", "cw", "tier")  # the semantic weight stays 0
 _OVERRIDES: Final = {"retrieval.profile": "paper", "retrieval.candidates": 10_000}

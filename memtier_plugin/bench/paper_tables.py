@@ -17,7 +17,7 @@ from memtier_plugin.bench.ablation import run_ablation
 from memtier_plugin.bench.learning import run_learning
 from memtier_plugin.bench.reading import Reader
 from memtier_plugin.bench.retrieval import Progress, run_retrieval
-from memtier_plugin.errors import Unsupported
+from memtier_plugin.core.errors import Unsupported
 
 _LARGER: Final = {"paper.k": 2, "paper.token_budget": 600}  # of the appendices
 

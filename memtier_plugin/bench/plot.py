@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.bench.report import SCORES
-from memtier_plugin.errors import Unsupported
+from memtier_plugin.core.errors import Unsupported
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

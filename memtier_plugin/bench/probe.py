@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.bench.metrics import latency
-from memtier_plugin.errors import MemTierError
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.times import from_iso
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import from_iso
 
 PROJECT: Final = "scale"
 FOUND_WITHIN: Final = 10  # hits

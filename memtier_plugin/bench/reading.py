@@ -12,11 +12,11 @@ from typing import Final
 
 from memtier_plugin.bench.answers import Answer, judged
 from memtier_plugin.bench.datasets import Question
-from memtier_plugin.endpoint import Client, Endpoint, Reply
-from memtier_plugin.errors import Unsupported
-from memtier_plugin.packing import fill
-from memtier_plugin.records import Hit
-from memtier_plugin.settings_keys import keys
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.results import Hit
+from memtier_plugin.core.settings.schema import keys
+from memtier_plugin.providers.endpoint import Client, Endpoint, Reply
+from memtier_plugin.retrieval.block import fill
 
 CONDITIONS: Final = ("memory", "oracle", "none", "full")
 USUAL: Final = CONDITIONS[:3]

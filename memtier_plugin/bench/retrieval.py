@@ -23,10 +23,11 @@ from memtier_plugin.bench.datasets import Conversation, Dataset, Question, load_
 from memtier_plugin.bench.metrics import Outcome, latency, measured, source_turns, summarise
 from memtier_plugin.bench.probe import peak_rss_mb
 from memtier_plugin.bench.reading import USUAL, Reader, block_of
-from memtier_plugin.errors import ImportFileError, Unsupported
+from memtier_plugin.core.errors import ImportFileError, Unsupported
+from memtier_plugin.core.records import FactDraft, Source
+from memtier_plugin.core.results import Hit, Recall
+from memtier_plugin.core.settings.load import dotted
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import FactDraft, Hit, Recall, Source
-from memtier_plugin.settings import dotted
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
 

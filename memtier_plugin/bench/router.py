@@ -22,16 +22,16 @@ from memtier_plugin.bench.datasets import Conversation, Question
 from memtier_plugin.bench.metrics import latency
 from memtier_plugin.bench.probe import peak_rss_mb
 from memtier_plugin.bench.retrieval import Bench, Progress, Recorded, fingerprint, prepared
-from memtier_plugin.errors import Unsupported
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.records import count_tokens
+from memtier_plugin.core.results import Depth, Hit, Recall
+from memtier_plugin.core.settings.load import dotted
 from memtier_plugin.memory import MemTier
-from memtier_plugin.packing import line
-from memtier_plugin.recalling import Recaller
-from memtier_plugin.records import Hit, Recall, count_tokens
-from memtier_plugin.redaction import Redactor
-from memtier_plugin.retrieval import Asker
-from memtier_plugin.routes import Depth
-from memtier_plugin.routing import Found, escalated
-from memtier_plugin.settings import dotted
+from memtier_plugin.retrieval.block import line
+from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.retrieval.routing import Found, escalated
+from memtier_plugin.retrieval.search import Asker
+from memtier_plugin.trust.redaction import Redactor
 
 ARMS: Final = ("facts", "raw", "routed", "mixed", "raw cut", "pages")
 _DEPTHS: Final[Mapping[str, Depth]] = {

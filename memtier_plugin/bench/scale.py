@@ -34,11 +34,12 @@ from memtier_plugin.bench.planted import MOST, planted
 from memtier_plugin.bench.probe import PROJECT, agent_name, in_fresh_process
 from memtier_plugin.bench.retrieval import Progress
 from memtier_plugin.bench.synthetic import EPOCH, Sentences, Synthetic
-from memtier_plugin.errors import Unsupported
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.records import Message, count_tokens
+from memtier_plugin.core.settings.load import dotted
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import Message, count_tokens, to_iso
-from memtier_plugin.settings import dotted
-from memtier_plugin.transcripts import Session, Turn
 
 SIZES: Final = (1_000, 10_000)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memtier_plugin.bench.metrics import percentile
-from memtier_plugin.embedding import SHIPPED, StaticEmbedder
+from memtier_plugin.providers.embedding.static import SHIPPED, StaticEmbedder
 
 T = TypeVar("T")
 

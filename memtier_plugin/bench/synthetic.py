@@ -19,9 +19,9 @@ from typing import Final, Protocol
 
 from memtier_plugin.bench.datasets import load_dataset
 from memtier_plugin.bench.planted import PEOPLE
-from memtier_plugin.errors import ImportFileError
-from memtier_plugin.records import Message
-from memtier_plugin.transcripts import Session, Turn
+from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.core.records import Message
+from memtier_plugin.ingest.sessions import Session, Turn
 
 EPOCH: Final = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 WORDS: Final = Path(__file__).parent / "words" / "words.txt.gz"

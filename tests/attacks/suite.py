@@ -18,16 +18,16 @@ from typing import Any
 
 import yaml
 
-from memtier_plugin import plugins
+from memtier_plugin.core import plugins
+from memtier_plugin.core.hookspecs import hookimpl
+from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.records import Entry, FactDraft, Source
 from memtier_plugin.hooks import tools
-from memtier_plugin.hookspecs import hookimpl
-from memtier_plugin.host_records import PromptEvent, RunContext, RunEvent
-from memtier_plugin.importing import read_transcript
-from memtier_plugin.ledger import day_files, parse, read
+from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
-from memtier_plugin.messages import parse_messages
-from memtier_plugin.opened import open_memories
-from memtier_plugin.records import Entry, FactDraft, Source
+from memtier_plugin.pool import open_memories
+from memtier_plugin.storage.ledger.jsonl import day_files, parse, read
+from memtier_plugin.transfer.importers.transcripts import read_transcript
 
 TEXTS = Path(__file__).with_name("texts")
 # Written without sight of the defence; what became of them then is told in README.md beside them.

@@ -8,7 +8,7 @@ import pytest
 
 from tests.attacks.__main__ import false_positives, table, unexpected
 from tests.attacks.suite import SETS, cases, play
-from tests.proofs import show
+from tests.proofs.checks import show
 
 LEAST = 200  # hostile texts
 

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from memtier_plugin import faults
+from memtier_plugin.core import fault_injection
 from tests.faults import walk
 
 DOUBLE = "twice"  # the column of cases where the way back fails too
@@ -34,7 +34,7 @@ MOMENTS = ("before ", "part of ", "after ")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Walk, show the table; returns 1 if a promise was broken or a point never reached."""
     options = _parser().parse_args(arguments)
-    faults.arm()
+    fault_injection.arm()
     places = Path(tempfile.mkdtemp(prefix="memtier-faults-"))
     os.environ.pop("MEMTIER_HOME", None)
     console = Console(stderr=True)
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="cases whose text has this, such as 'fsync journal'",
     )
-    parser.add_argument("--kind", choices=faults.KINDS, help="this kind alone")
+    parser.add_argument("--kind", choices=fault_injection.KINDS, help="this kind alone")
     parser.add_argument("--times", type=int, default=2, help="of how often a point is passed")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--minutes", type=float, default=30.0, help="at most; the rest next time")
@@ -196,7 +196,7 @@ def _report(
 
 
 def _show(console: Console, done: Sequence[walk.Result], report: dict[str, Any]) -> None:
-    columns = (*faults.KINDS, DOUBLE)
+    columns = (*fault_injection.KINDS, DOUBLE)
     cells: Counter[tuple[str, str]] = Counter()
     bad: Counter[tuple[str, str]] = Counter()
     for one in done:

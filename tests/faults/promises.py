@@ -10,13 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin import ledger
-from memtier_plugin.home import ledger_folders
+from memtier_plugin.core.paths import ledger_folders
+from memtier_plugin.core.records import Fact
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import Fact
-from memtier_plugin.upkeep import Finding
+from memtier_plugin.operations.background_health import Finding
+from memtier_plugin.storage.ledger import jsonl
 from tests.faults.workload import AGENT, BESIDE, COPY, LONG, PROJECT, REMEMBERED, SETTINGS, START
-from tests.proofs import assert_equal_to_rebuild, bad_lines
+from tests.proofs.checks import assert_equal_to_rebuild, bad_lines
 
 QUERIES = ("how is the bread?", "where does the user live?", "the oven")
 
@@ -163,10 +163,10 @@ def purged(home: Path, told: Told) -> Iterator[str]:
 def lines(folder: Path, wanted: str) -> Iterator[dict[str, Any]]:
     """Yield what stands in the ledgers of a kind, as anybody may read it."""
     for kind, _, where in ledger_folders(folder):
-        for path in ledger.day_files(where) if kind == wanted else ():
-            for line in ledger.read(path)[0]:
+        for path in jsonl.day_files(where) if kind == wanted else ():
+            for line in jsonl.read(path)[0]:
                 try:
-                    yield ledger.parse(line)
+                    yield jsonl.parse(line)
                 except ValueError:
                     continue
 

@@ -29,12 +29,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from memtier_plugin.bench.synthetic import WordList
-from memtier_plugin.errors import MemTierError
+from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.memory import MemTier
 from tests.faults import promises
 from tests.faults.walk import warm
 from tests.faults.workload import writer as acknowledging
-from tests.proofs import CONTENT, PACKAGE, ask, bad_lines, unequal
+from tests.proofs.checks import CONTENT, PACKAGE, ask, bad_lines, unequal
 
 PROJECT = "soak"
 AGENTS = ("soak.one", "soak.two", "soak.three")  # writers share them

@@ -17,17 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin import backup, exports
+from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.records import Entry
 from memtier_plugin.daemon import jobs, scheduler
-from memtier_plugin.errors import MessageError
-from memtier_plugin.health import waiting
 from memtier_plugin.hooks import agent_end, before_prompt_build, guard, resident
-from memtier_plugin.host_records import PromptEvent, RunContext, RunEvent
+from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
-from memtier_plugin.messages import parse_messages
-from memtier_plugin.records import Entry
-from memtier_plugin.rpc_methods import BadParams, Methods
-from memtier_plugin.waits import Wait
+from memtier_plugin.operations.health import waiting
+from memtier_plugin.operations.hook_latency import Wait
+from memtier_plugin.server.methods import BadParams, Methods
+from memtier_plugin.storage import export_register
+from memtier_plugin.transfer import backup
 
 PROJECT = "faults"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)  # long ago: recalls of then are to be dropped now
@@ -230,7 +231,7 @@ def transfer(world: World) -> None:
         world.tell({"backing_up": True})
     with world.open(day=203) as memory:
         backup.backup(memory.folder, PROJECT, archive, START, lambda *_: None)
-        exports.note(memory.folder, archive, "backup")
+        export_register.note(memory.folder, archive, "backup")
     if not restored:
         backup.restore(archive, world.home, COPY)
     world.tell({"restored": True})

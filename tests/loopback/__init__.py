@@ -31,7 +31,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from memtier_plugin.embedding import SHIPPED, StaticEmbedder
+from memtier_plugin.providers.embedding.static import SHIPPED, StaticEmbedder
 
 SLOW = 3.0  # seconds
 # What a chat model answers: a text, what is to be JSON, or a function of the request.

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from memtier_plugin.canary_model import CanaryModel, Reply
-from memtier_plugin.packing import clean
+from memtier_plugin.hosts.canary_model import CanaryModel, Reply
+from memtier_plugin.trust.fence import clean
 
 SHELLS = ("exec", "terminal")
 INTERNAL = "BEGIN_OPENCLAW_INTERNAL"  # OpenClaw's own message after the user's

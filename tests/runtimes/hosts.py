@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin import installing
-from memtier_plugin.home import socket_path
+from memtier_plugin.core.paths import socket_path
+from memtier_plugin.core.records import Entry
+from memtier_plugin.hosts import install as installing
 from memtier_plugin.memory import MemTier
-from memtier_plugin.records import Entry
 from tests.loopback.hosts import LoopbackModel
 
 # Where `make test-runtimes` puts the hosts; read now, as tests see none of MemTier's variables.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin import installing
-from memtier_plugin.home import socket_path
-from memtier_plugin.packing import FENCE
+from memtier_plugin.core.paths import socket_path
+from memtier_plugin.hosts import install
+from memtier_plugin.trust.fence import FENCE
 from tests.runtimes.hosts import Ground, Hermes, OpenClaw, until
 
 BAG = "My bag is in the blue locker at the station."
@@ -168,8 +168,8 @@ def test_two_gateways(ground: Ground, openclaw: OpenClaw, told: Tell) -> None:
 def test_an_upgrade_while_running(ground: Ground, openclaw: OpenClaw, told: Tell) -> None:
     """The plugin's files are replaced and the resident restarted under a running Gateway."""
     shim = ground.top / "copy" / "hooks" / "openclaw"
-    shutil.copytree(installing.shim(), shim)
-    text = openclaw.config.read_text().replace(str(installing.shim()), str(shim))
+    shutil.copytree(install.shim(), shim)
+    text = openclaw.config.read_text().replace(str(install.shim()), str(shim))
     openclaw.config.write_text(text)
     with openclaw.gateway():
         openclaw.say(HAT, gateway=True)

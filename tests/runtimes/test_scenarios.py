@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memtier_plugin.packing import FENCE
-from memtier_plugin.records import Entry
+from memtier_plugin.core.records import Entry
+from memtier_plugin.trust.fence import FENCE
 from tests.runtimes.hosts import Ground, Hermes, OpenClaw, until
 
 BAG = "My bag is in the blue locker at the station."

@@ -1,4 +1,4 @@
-// The pipe to the resident, in JavaScript: run by tests/test_bridge.py with `node --test`.
+// The pipe to the resident, in JavaScript: run by tests/hooks/test_bridge.py with `node --test`.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";

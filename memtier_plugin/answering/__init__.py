@@ -1,0 +1,1 @@
+"""Answers to questions, with the ledger lines they rest on."""

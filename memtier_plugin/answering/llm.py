@@ -1,0 +1,268 @@
+"""What a model is asked while a question is answered: one method a prompt, each answer checked.
+
+The router's answer is one of two words; anything else, and every error, goes to the log.  A number
+in an answer that is none of those given counts as nothing.  Source: seeds 2.2 to 2.4.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from memtier_plugin.core.errors import BadAnswer, ContextTooLong
+from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.core.results import Hit, Route, Step
+from memtier_plugin.facts.verification.quotes import Place, locate
+from memtier_plugin.providers.chat import ChatModel
+from memtier_plugin.providers.pricing import ASK
+from memtier_plugin.providers.prompt import fenced, prompt
+from memtier_plugin.providers.structured_output import json_of
+from memtier_plugin.retrieval.block import line
+from memtier_plugin.retrieval.contradictions import moment
+from memtier_plugin.retrieval.follow_up_budget import Command
+
+MOST_KEPT: Final = 2  # findings of one question that become facts
+MOST_SEARCHES: Final = 3  # of one round
+_FINDINGS: Final = 40  # shown to a prompt
+_LISTED: Final = 10  # facts that the router sees
+_SAME_CHARS: Final = 600  # of one finding
+
+
+def _object(title: str, required: Sequence[str], **properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "title": title,
+        "type": "object",
+        "properties": properties,
+        "required": [*required],
+        "additionalProperties": False,
+    }
+
+
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_ROUTE: Final = _object("route", ["action"], action={"type": "string", "enum": ["S", "R"]})
+_FINDING: Final = _object("finding", ["fact", "quote"], fact=_TEXT, quote=_TEXT)
+_INTEGRATE: Final = _object(
+    "findings",
+    ["findings", "missing"],
+    findings={"type": "array", "items": _FINDING},
+    missing=_TEXT,
+)
+_SEARCH: Final = _object(
+    "search",
+    ["kind", "text"],
+    kind={"type": "string", "enum": ["semantic", "keyword"]},
+    text=_TEXT,
+)
+_PLAN: Final = _object(
+    "plan",
+    ["decision", "searches"],
+    decision={"type": "string", "enum": ["DONE", "SEARCH"]},
+    searches={"type": "array", "items": _SEARCH},
+)
+_ANSWER: Final = _object(
+    "answer",
+    ["enough", "answer", "cites"],
+    enough={"type": "boolean"},
+    answer=_TEXT,
+    cites={"type": "array", "items": _NUMBER},
+)
+_KEEP: Final = _object(
+    "keep",
+    ["keep"],
+    keep={
+        "type": "array",
+        "items": _object(
+            "kept",
+            ["finding", "action", "target", "subject", "relation", "value", "text"],
+            finding=_NUMBER,
+            action={"type": "string", "enum": ["add", "update", "skip"]},
+            target={"type": ["integer", "null"]},
+            subject=_TEXT,
+            relation=_TEXT,
+            value=_TEXT,
+            text=_TEXT,
+        ),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that bears on the question, and what it rests on.
+
+    A finding in the log has the ``place`` of its quote, located by code; one in the facts has the
+    fact.  ``sources`` are the hits of its entries.
+    """
+
+    text: str
+    at: datetime
+    sources: tuple[Hit, ...]
+    place: Place | None = None
+    fact: Fact | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer, and the findings that it cites: those of its numbers that there are."""
+
+    enough: bool
+    text: str
+    cites: tuple[Finding, ...]
+    invented: int  # numbers of no finding
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is to become of a finding."""
+
+    finding: Finding
+    target: Fact | None  # the fact that it says more of
+    subject: str
+    relation: str
+    value: str
+    text: str
+
+
+@dataclass(slots=True)
+class Thinker:
+    """Asks one model, and counts what each step took."""
+
+    model: ChatModel
+    steps: list[Step] = field(default_factory=list)
+    unlinked: int = 0  # findings whose quote stands nowhere
+
+    def route(self, question: str, facts: Sequence[Hit]) -> Route:
+        """Return whether the facts are enough; R unless the model says S and nothing else."""
+        if not facts:
+            return Route(action="R", doubt=1.0, why=("no fact was found",), by=self.model.name)
+        lines = [
+            f"[{number}] {moment(hit):%Y-%m-%d} (score {hit.score:.2f}) {hit.text}"
+            for number, hit in enumerate(facts[:_LISTED], 1)
+        ]
+        try:
+            said = self._asked("route", f"Question: {question}\n\n{fenced(lines)}", _ROUTE, 300)
+        except BadAnswer as error:
+            why = f"no decision: {error.reason}"
+            return Route(action="R", doubt=1.0, why=(why,), by=self.model.name)
+        action = said["action"]
+        doubt = 0.0 if action == "S" else 1.0
+        return Route(action=action, doubt=doubt, why=("the model says so",), by=self.model.name)
+
+    def integrate(
+        self, question: str, before: Sequence[Finding], pages: Sequence[Sequence[Hit]]
+    ) -> tuple[list[Finding], str]:
+        """Return what pages say that bears on the question, and what is still missing.
+
+        Pages that are too much for the model at once are read in halves.
+
+        Raises:
+            ContextTooLong: one page is too much.
+        """
+        found = "\n".join(_numbered(before)) or "nothing"
+        lines = [line(hit, hit.text) for page in pages for hit in page]
+        user = f"Question: {question}\n\nFound before:\n{fenced([found])}\n\n{fenced(lines)}"
+        try:
+            said = self._asked("integrate", user, _INTEGRATE, 1200)
+        except ContextTooLong:
+            if len(pages) < 2:
+                raise
+            half = len(pages) // 2
+            first, _ = self.integrate(question, before, pages[:half])
+            rest, missing = self.integrate(question, [*before, *first], pages[half:])
+            return [*first, *rest], missing
+        except BadAnswer:
+            return [], ""
+        by_id = {hit.id: hit for page in pages for hit in page}
+        entries = [hit.item for hit in by_id.values() if isinstance(hit.item, Entry)]
+        findings = []
+        for one in said["findings"]:
+            place = locate(one["quote"], entries)
+            if place is None or not one["fact"].strip():
+                self.unlinked += 1
+                continue
+            source = by_id[place.entry.id]
+            text = one["fact"].strip()[:_SAME_CHARS]
+            findings.append(Finding(text, moment(source), (source,), place=place))
+        return findings, said["missing"]
+
+    def plan(
+        self, question: str, findings: Sequence[Finding], missing: str, asked: Sequence[Command]
+    ) -> list[Command]:
+        """Return the searches to make next; none when the model says so, or nothing usable."""
+        made = [f"{command.kind}: {command.text}" for command in asked] or ["none"]
+        user = (
+            f"Question: {question}\n\nFound so far:\n{fenced(_numbered(findings) or ['nothing'])}"
+            f"\n\nMissing:\n{fenced([missing or 'nothing named'])}\n\nSearches:\n{fenced(made)}"
+        )
+        try:
+            said = self._asked("plan", user, _PLAN, 500)
+        except BadAnswer:
+            return []
+        if said["decision"] == "DONE":
+            return []
+        return [Command(one["kind"], one["text"]) for one in said["searches"][:MOST_SEARCHES]]
+
+    def answer(self, question: str, at: datetime, findings: Sequence[Finding]) -> Said | None:
+        """Return the answer from findings, None where the model gives none."""
+        shown = findings[:_FINDINGS]
+        user = f"Question: {question}\nAsked on: {at:%Y-%m-%d}\n\n{fenced(_numbered(shown))}"
+        try:
+            said = self._asked("answer", user, _ANSWER, 600)
+        except BadAnswer:
+            return None
+        numbers = dict.fromkeys(said["cites"])
+        cites = tuple(shown[n - 1] for n in numbers if 1 <= n <= len(shown))
+        return Said(said["enough"], said["answer"].strip(), cites, len(numbers) - len(cites))
+
+    def keep(self, question: str, findings: Sequence[Finding], known: Sequence[Fact]) -> list[Kept]:
+        """Return the few findings to be kept; none on anything that is not clear."""
+        facts = [f"F{number} {fact.text}" for number, fact in enumerate(known, 1)]
+        user = (
+            f"Question: {question}\n\nFindings:\n{fenced(_numbered(findings))}\n\n"
+            f"Known already:\n{fenced(facts or ['nothing'])}"
+        )
+        try:
+            said = self._asked("write_back", user, _KEEP, 600)
+        except BadAnswer:
+            return []
+        kept = []
+        for one in said["keep"]:
+            number, target = one["finding"], one["target"]
+            update = one["action"] == "update"
+            usable = 1 <= number <= len(findings) and one["action"] != "skip"
+            if update and not (target and 1 <= target <= len(known)):
+                usable = False  # more of what? an add would make a second one
+            if usable:
+                other = known[target - 1] if update else None
+                finding = findings[number - 1]
+                parts = (one["subject"], one["relation"], one["value"], one["text"])
+                kept.append(Kept(finding, other, *parts))
+        return kept[:MOST_KEPT]
+
+    def _asked(self, name: str, user: str, schema: Mapping[str, Any], most: int) -> Any:
+        started, tokens = time.monotonic(), 0
+        count = sum(step.name.partition(" ")[0] == name for step in self.steps)
+        title = f"{name} {count + 1}" if name in ("integrate", "plan") else name
+        messages = [
+            {"role": "system", "content": prompt(name).text},
+            {"role": "user", "content": user},
+        ]
+        try:
+            reply = self.model.chat(messages, purpose=ASK, max_tokens=most, schema=schema)
+            tokens = reply.prompt_tokens + reply.completion_tokens
+            return json_of(reply.text, schema)
+        finally:
+            ms = (time.monotonic() - started) * 1000
+            self.steps.append(Step(name=title.replace("_", " "), ms=ms, tokens=tokens))
+
+
+def _numbered(findings: Sequence[Finding]) -> list[str]:
+    return [
+        f"[{number}] {finding.at:%Y-%m-%d} {finding.text}"
+        + (f' ("{finding.place.text}")' if finding.place else "")
+        for number, finding in enumerate(findings[:_FINDINGS], 1)
+    ]

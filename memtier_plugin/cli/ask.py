@@ -1,0 +1,112 @@
+"""`memtier ask`: a question, its answer, and the ledger lines that it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.text import Text
+
+from memtier_plugin.cli import views
+from memtier_plugin.cli.scope import Command, Scope
+from memtier_plugin.core.times import from_iso, to_iso
+
+if TYPE_CHECKING:
+    from memtier_plugin.answering.answerer import Answer, Citation
+
+
+@click.command(cls=Command)
+@click.argument("question")
+@click.option("--sender", metavar="NAME", help="On a shared channel, whose entries may be seen.")
+@click.option("--at", metavar="TIME", help="What now is, as 2026-03-14T09:00 (UTC).")
+@click.option("--no-write-back", is_flag=True, help="Keep none of the findings as facts.")
+@click.option("--steps", is_flag=True, help="Show what each step took: tokens, milliseconds.")
+@click.pass_obj
+def ask(
+    scope: Scope,
+    question: str,
+    sender: str | None,
+    at: str | None,
+    no_write_back: bool,
+    steps: bool,
+) -> None:
+    """Answer QUESTION from what is remembered, with the lines it rests on."""
+    with scope.open() as memory:
+        write_back = False if no_write_back else None
+        answer = memory.ask(question, sender=sender, at=_moment(at), write_back=write_back)
+    scope.show(answer_document(answer) | {"show_steps": steps}, answer_view)
+
+
+def answer_document(answer: Answer) -> dict[str, Any]:
+    """Return an answer as a document."""
+    return {
+        "id": answer.id,
+        "question": answer.question,
+        "answer": answer.text,
+        "answered": answer.answered,
+        "by": answer.by,
+        "problem": answer.problem,
+        "route": answer.route.to_json(),
+        "citations": [_cited(citation) for citation in answer.citations],
+        "rounds": answer.rounds,
+        "pages": list(answer.pages),
+        "written": [fact.to_json() for fact in answer.written],
+        "rejected": answer.rejected,
+        "tokens": answer.tokens,
+        "ms": round(answer.ms, 3),
+        "steps": [step.to_json() for step in answer.steps],
+    }
+
+
+def _cited(citation: Citation) -> dict[str, Any]:
+    return {**asdict(citation), "short": citation.short, "said": to_iso(citation.said)}
+
+
+def answer_view(document: views.Document) -> RenderableType:
+    """Return an answer the way a person reads it."""
+    parts: list[RenderableType] = [Text(views.plain(document["answer"]))]
+    if document["citations"]:
+        parts.append(Text("\nIt rests on", style="bold"))
+    for cited in document["citations"]:
+        where = f"{cited['file']}:{cited['line']}" if cited["file"] else "not in the index yet"
+        head = f"  {cited['short']}  {cited['said'][:10]} {views.plain(cited['who'])}  {where}"
+        parts += [Text(head, style="dim"), Text(f"    {views.plain(cited['text'])}")]
+    for fact in document["written"]:
+        kept = "kept" if fact["status"] == "active" else "kept for review"
+        parts.append(Text(f"\n{kept}: {views.plain(fact['text'])}  {fact['id']}"))
+    parts.append(Text(f"\n{_how(document)}", style="dim"))
+    if document.get("show_steps"):
+        parts += [
+            Text(f"  {s['name']:<18} {s['ms']:>9.1f} ms {s['tokens']:>7} tokens", style="dim")
+            for s in document["steps"]
+        ]
+    return Lines(*parts)
+
+
+def _how(document: views.Document) -> str:
+    """Say how it was answered, and why no model did where one should have."""
+    route = {"S": "from the facts", "R": "from the log"}[document["route"]["action"]]
+    if document["by"] == "extractive":
+        why = document["problem"] or "no model is configured (ask.model)"
+        how = f"The lines that say most, as they stand: {views.plain(why)}."
+    else:
+        rounds = f", {document['rounds']} rounds" if document["rounds"] else ""
+        how = f"By {document['by']}, {route}{rounds}."
+    if not document["answered"]:
+        how = f"Not answered. {how}"
+    return f"{how} {document['tokens']} tokens, {document['ms']:.0f} ms."
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return from_iso(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a time like 2026-03-14 or 2026-03-14T09:00"
+        ) from None

@@ -1,0 +1,93 @@
+"""`memtier consolidate`: facts from what is new, now; or what they would be."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, Literal
+
+import click
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from memtier_plugin.cli import views
+from memtier_plugin.cli.scope import Command, Scope, progress
+from memtier_plugin.facts.consolidation import ConsolidationReport, extractors
+from memtier_plugin.memory import MemTier
+from memtier_plugin.providers.pricing import money
+
+_SHOWN = ("read", "facts", "proposed", "promoted", "superseded", "updated", "ignored", "left")
+
+
+@click.command(cls=Command)
+@click.option("--limit", type=click.IntRange(1), help="How many entries to read, at most.")
+@click.option("--all", "everything", is_flag=True, help="Go on until everything is read.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be written and superseded.")
+@click.option(
+    "--extractor",
+    type=click.Choice(["rules", "model"]),
+    help="Only this one's pass [both, if consolidation.model is set].",
+)
+@click.pass_obj
+def consolidate(
+    scope: Scope,
+    limit: int | None,
+    everything: bool,
+    dry_run: bool,
+    extractor: Literal["rules", "model"] | None,
+) -> None:
+    """Turn new entries into facts now."""
+    if everything and (limit or dry_run):
+        raise click.UsageError("--all goes with neither --limit nor --dry-run")
+    with scope.open() as memory:
+        if everything:
+            report = _all(memory, extractor)
+        else:
+            report = memory.consolidate(limit, extractor=extractor, dry_run=dry_run)
+    scope.show(document(report, dry_run), view)
+
+
+def _all(memory: MemTier, extractor: str | None) -> ConsolidationReport:
+    """Consolidate batch by batch until nothing is left, showing how far it is."""
+    whole = ConsolidationReport()
+    with progress() as show:
+        for name in [extractor] if extractor else extractors(memory.store):
+            done, left = 0, 1
+            while left:
+
+                def tell(read: int, total: int, name: str = name, done: int = done) -> None:
+                    show(f"consolidating by {name}", done + read, done + total)
+
+                step = memory.consolidate(extractor=name, progress=tell)
+                done, left = done + step.read, step.left if step.read else 0
+                # What each one made is in the journal: a report of all would grow without end.
+                whole = replace(whole + step, left=step.left, runs=(), drafts=(), replaced=())
+    return whole
+
+
+def document(report: ConsolidationReport, dry_run: bool) -> dict[str, Any]:
+    """Return a report as JSON shows it."""
+    left_out = ("drafts", "replaced")
+    told = {f.name: getattr(report, f.name) for f in fields(report) if f.name not in left_out}
+    told |= {"rejected": dict(report.rejected), "dry_run": dry_run}
+    if dry_run:
+        told["drafts"] = [fact.to_json() for fact in report.drafts]
+        told["replaced"] = [{"id": old, "by": new.id} for old, new in report.replaced]
+    return told
+
+
+def view(told: views.Document) -> RenderableType:
+    """Show a report the way a person reads it."""
+    rows = [(name, str(told[name])) for name in _SHOWN]
+    if told["tokens"]:
+        rows += [("tokens", str(told["tokens"])), ("cost", money(told["cost"]))]
+    rows += [(name, views.said(told[name])) for name in ("problem", "held_back") if told[name]]
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(told["rejected"].items()))
+    rows += [("rejected", reasons)] if reasons else []
+    shown: list[RenderableType] = [views.pairs(rows)]
+    if told["dry_run"] and told["drafts"]:
+        replaced = {one["by"]: one["id"] for one in told["replaced"]}
+        table = Table("would be written", "status", "instead of", title_justify="left")
+        for fact in told["drafts"]:
+            table.add_row(views.said(fact["text"]), fact["status"], replaced.get(fact["id"], ""))
+        shown.append(table)
+    return Group(*shown)

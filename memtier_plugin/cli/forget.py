@@ -1,0 +1,163 @@
+"""`memtier forget` and `memtier purge`: hide for good, and erase with a receipt."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+from rich.console import Group as Lines
+from rich.console import RenderableType
+
+from memtier_plugin.cli import views
+from memtier_plugin.cli.facts import moment
+from memtier_plugin.cli.scope import Command, Scope, progress, scope_of
+from memtier_plugin.cli.views import Document, pairs, said, text
+from memtier_plugin.lifecycle.purge.rewrite import is_begun
+from memtier_plugin.lifecycle.selection import Selection, select
+from memtier_plugin.memory import MemTier
+
+_COUNTS: Final = (
+    "entries", "facts", "experiences", "summaries", "answers", "quotes", "journal", "unreadable",
+    "vectors", "ngrams", "pages", "queue",
+)  # fmt: skip
+
+_Chosen = Callable[..., Any]
+
+
+def _selectors(command: _Chosen) -> _Chosen:
+    """Add the options by which items are chosen."""
+    options: tuple[Callable[[_Chosen], _Chosen], ...] = (
+        click.option("--all-of-agent", is_flag=True, help="All that --agent has said and heard."),
+        click.option("--until", metavar="WHEN", help="Said before then."),
+        click.option("--since", metavar="WHEN", help="Said since a time, or as long ago as 2d."),
+        click.option("--run", metavar="ID", help="Of this run."),
+        click.option("--sender", metavar="ID", help="Of this sender."),
+        click.option("--session", metavar="ID", help="Everything of this session."),
+        click.option("--query", metavar="WORDS", help="What has all of these words."),
+        click.argument("ids", nargs=-1),
+    )
+    for option in options:
+        command = option(command)
+    return command
+
+
+def _selection(scope: Scope, memory: MemTier, given: dict[str, Any]) -> Selection:
+    """Return what the options select; an agent alone selects nothing unless that is asked for."""
+    now = datetime.now(UTC)
+    person = memory.knowledge.person
+    rest = {name: given[name] for name in ("query", "session", "sender", "run")}
+    rest |= {name: moment(given[name], now) if given[name] else None for name in ("since", "until")}
+    narrowed = given["all_of_agent"] or any(one is not None for one in rest.values())
+    if given["all_of_agent"] and not scope.agent:
+        raise click.UsageError("--all-of-agent needs --agent NAME")
+    return Selection(
+        ids=tuple(person.full_id(item) for item in given["ids"]),
+        agent=scope.agent if narrowed else None,
+        **rest,
+    )
+
+
+@click.command(cls=Command)
+@_selectors
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def forget(scope: Scope, /, dry_run: bool, yes: bool, **given: Any) -> None:
+    """Hide lines for good: by id, words, session, sender, time."""
+    with scope.open() as memory:
+        wanted = _selection(scope, memory, given)
+        if not wanted:
+            raise click.UsageError("name the ids to forget, or --session ID")
+        person = memory.knowledge.person
+        memory.store.sweep()
+        entries, facts = select(memory.store, wanted)
+        chosen = [*entries, *facts]
+        plan = person.forget(ids=chosen, dry_run=True)
+        gone = {*plan.ids, *plan.facts}
+        document = {
+            "forgotten": not dry_run,
+            "entries": [e.to_json() for e in memory.entries() if e.id in gone],
+            "facts": [one.fact.to_json() for one in person.known(plan.facts)],
+        }
+        if not dry_run:
+            if not yes and not scope.as_json and sys.stdin.isatty():
+                views.console(stderr=True).print(views.forget_view(document))
+                click.confirm(f"Forget these {len(gone)}?", abort=True, err=True)
+            person.forget(ids=chosen)
+    scope.show(document, views.forget_view)
+
+
+@click.command(cls=Command)
+@_selectors
+@click.option("--text", "words", metavar="TEXT", help="This text, wherever it stands.")
+@click.option("--text-stdin", is_flag=True, help="The same, read from stdin: no history keeps it.")
+@click.option("--delete-exports", is_flag=True, help="Delete exported files that hold it.")
+@click.option("--resume", is_flag=True, help="Only complete a purge that was cut off.")
+@click.option("--dry-run", is_flag=True, help="Only list every copy.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def purge(
+    ctx: click.Context,
+    /,
+    words: str | None,
+    text_stdin: bool,
+    delete_exports: bool,
+    resume: bool,
+    dry_run: bool,
+    yes: bool,
+    **given: Any,
+) -> None:
+    """Erase lines, or a text, from every file; with a receipt."""
+    scope = scope_of(ctx)
+    words = sys.stdin.read().strip("\r\n") if text_stdin else words
+    with scope.open() as memory, progress() as report:
+        wanted = words if words is not None else _selection(scope, memory, given)
+        if resume:
+            memory.purger.complete(report)
+            scope.show({"whole": not is_begun(memory.folder)})
+            return
+        if not wanted:
+            raise click.UsageError("name what is to be purged: ids, --text-stdin, --session ID ...")
+        if not dry_run and not yes:
+            plan = memory.purge(wanted, dry_run=True, delete_exports=delete_exports)
+            if text_stdin or scope.as_json or not sys.stdin.isatty():
+                raise click.UsageError(
+                    "a purge cannot be undone: --dry-run lists it, --yes does it"
+                )
+            views.console(stderr=True).print(receipt_view(plan.to_json()))
+            click.confirm(f"Purge these {plan.copies.found} for good?", abort=True, err=True)
+        receipt = memory.purge(
+            wanted, dry_run=dry_run, delete_exports=delete_exports, progress=report
+        )
+    scope.show(receipt.to_json(), receipt_view)
+    if not dry_run and not receipt.gone:
+        ctx.exit(1)
+
+
+def receipt_view(document: Document) -> RenderableType:
+    """Show what was found, what was found again, and what nobody here can reach."""
+    copies = document["copies"]
+    rows = [(name, said(copies[name])) for name in _COUNTS if copies[name]]
+    rows += [("agents", said(copies["agents"]))] if copies["agents"] else []
+    rows += [("file", path) for path in copies["files"]]
+    rows += [("export", f"{one['path']}: {one['what']}") for one in copies["exports"]]
+    rows += [("left", f"{one['path']}: {one['why']}") for one in copies["left"]]
+    title = "Purged:" if document["done"] else "Would be purged:"
+    parts: list[RenderableType] = [text(title, "bold")]
+    parts.append(pairs(rows) if rows else text("  nothing is there", "dim"))
+    if document["done"]:
+        after = document["found_after"]
+        told = ", ".join(f"{name} {count}" for name, count in after.items())
+        parts += ["", text(f"Found afterwards: {told}", "green" if document["gone"] else "red")]
+        parts += [text(f"  {path}", "red") for path in document["where_after"]]
+        if not document["clean"]:
+            parts.append(
+                text("The index is still read by another process: `memtier purge --resume`", "red")
+            )
+        parts.append(text(f"receipt {document['purge']}", "dim"))
+    parts += ["", text("Out of reach:", "bold")]
+    parts += [text(f"  {one}", "dim") for one in document["cannot_reach"]]
+    return Lines(*parts)

@@ -1,0 +1,112 @@
+"""`memtier install`: a host is made to use MemTier, and one turn of it proves that it does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from difflib import unified_diff
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+
+from memtier_plugin.cli import views
+from memtier_plugin.cli.scope import Command, Scope
+from memtier_plugin.core.paths import private_folder
+from memtier_plugin.hosts import install as installing
+from memtier_plugin.hosts.install import Change
+from memtier_plugin.trust.redaction import Redactor
+
+PROJECT = "default"  # of a host's memory unless one is named: both hosts share it then
+
+
+@click.command(cls=Command)
+@click.argument("host", type=click.Choice(installing.HOSTS))
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--uninstall", "undo", is_flag=True, help="Take it back; the memory itself stays.")
+@click.option("--no-canary", is_flag=True, help="Do not run the host to prove that it works.")
+@click.pass_context
+def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary: bool) -> None:
+    """Make HOST use MemTier, and prove it by one turn of it."""
+    scope: Scope = ctx.obj
+    project = scope.project or os.environ.get("MEMTIER_PROJECT") or PROJECT
+    document: dict[str, Any] = {"host": host, "home": str(scope.path), "project": project}
+    if undo:
+        changes = installing.uninstall(host, scope.path, dry_run=True)
+    else:
+        changes = installing.changes(host, scope.path, project)
+    document["changes"] = [{"path": str(c.path), "why": c.why, "diff": _diff(c)} for c in changes]
+    document["done"] = not dry_run
+    document["canary"] = None
+    if not dry_run and undo:
+        installing.uninstall(host, scope.path)
+    elif not dry_run:
+        private_folder(scope.path)
+        installing.install(host, scope.path, project)
+        if not no_canary:
+            from memtier_plugin.hosts.canary import (
+                prove,  # has a server that no other command needs
+            )
+
+            with views.console(stderr=True).status(f"one turn of {host}, to prove it"):
+                document["canary"] = asdict(prove(host, scope.path))
+    document["next"] = _next(document, undo)
+    scope.show(document, install_view)
+    proof = document["canary"]
+    if proof and proof["ran"] and not proof["ok"]:
+        ctx.exit(1)
+
+
+def _diff(change: Change) -> str:
+    """Return what changes in a file; what looks like a key in it is masked."""
+    before = change.path.read_text("utf-8") if change.path.exists() else ""
+    lines = unified_diff(
+        before.splitlines(),
+        (change.text or "").splitlines(),
+        "now" if before else "/dev/null",
+        "then" if change.text is not None else "/dev/null",
+        lineterm="",
+        n=2,
+    )
+    return Redactor().redact("\n".join(lines)).text
+
+
+def _next(document: Mapping[str, Any], undo: bool) -> str:
+    host = document["host"]
+    if not document["done"]:
+        return "nothing was changed; the same without --dry-run does it"
+    if undo:
+        return f"the memory in {document['home']} is untouched"
+    if host == "openclaw":
+        return "a Gateway that runs has to be restarted; then `memtier status` tells how it goes"
+    return "the next `hermes` has it; `memtier status` tells how it goes"
+
+
+def install_view(document: views.Document) -> RenderableType:
+    """Show each change as a diff, and what came of the canary."""
+    parts: list[RenderableType] = []
+    changes: Sequence[Mapping[str, Any]] = document["changes"]
+    for change in changes:
+        parts += [views.text(f"{change['path']}: {change['why']}", "bold")]
+        parts += [_line(line) for line in change["diff"].splitlines()[2:]]
+        parts += [""]
+    if not changes:
+        parts.append(views.text("Nothing has to change."))
+    proof = document["canary"]
+    if proof:
+        level = "ok" if proof["ok"] else "error" if proof["ran"] else "warn"
+        took = f" ({proof['seconds']} s)" if proof["ran"] else ""
+        what = f"{views.MARKS[level]} {proof['what']}{took}"
+        parts.append(views.text(what, views.COLOURS[level]))
+        if proof["remedy"]:
+            parts.append(views.text(f"  {proof['remedy']}"))
+        if proof["said"]:
+            parts.append(views.text(proof["said"], "dim"))
+    parts.append(views.text(document["next"], "dim"))
+    return Group(*parts)
+
+
+def _line(line: str) -> RenderableType:
+    style = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
+    return views.text(line, style)

@@ -1,0 +1,135 @@
+"""What all commands of `memtier` share: the common options, how they answer, how they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import RenderableType
+from rich.progress import Progress
+
+from memtier_plugin.cli import views
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.settings.load import home_path, project_for
+from memtier_plugin.memory import MemTier
+
+
+@dataclass
+class Scope:
+    """What the options say: whose memory, and how to answer."""
+
+    home: str | None = None
+    project: str | None = None
+    agent: str | None = None
+    as_json: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The home in use."""
+        return home_path(self.home)
+
+    @property
+    def project_name(self) -> str:
+        """The project named, else the environment's, else the one of this folder."""
+        named = self.project or os.environ.get("MEMTIER_PROJECT")
+        return named or project_for(self.path, Path.cwd())
+
+    def open(self, *, create: bool = False) -> MemTier:
+        """Open the memory; only commands that write to it make one."""
+        memory = MemTier.open(
+            self.path,
+            self.project_name,
+            self.agent or "main",
+            workspace=Path.cwd(),
+            create=create,
+        )
+        with suppress(MemTierError):  # another process is at it; `status` tells
+            memory.purger.complete(wait=0)
+        return memory
+
+    def show(
+        self,
+        document: Mapping[str, Any],
+        view: Callable[[views.Document], RenderableType] = views.done_view,
+    ) -> None:
+        """Print a document: as JSON, or the way a person reads it."""
+        if self.as_json:
+            click.echo(json.dumps(document))  # ASCII: no text in it can drive a terminal
+        else:
+            views.console().print(view(document))
+
+
+def scope_of(ctx: click.Context) -> Scope:
+    return ctx.ensure_object(Scope)
+
+
+def _set(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    if value and not ctx.resilient_parsing:
+        setattr(scope_of(ctx), "as_json" if param.name == "json" else str(param.name), value)
+
+
+def _option(flag: str, metavar: str | None, help_text: str) -> click.Option:
+    return click.Option(
+        [flag],
+        metavar=metavar,
+        is_flag=metavar is None,
+        expose_value=False,
+        callback=_set,
+        help=help_text,
+    )
+
+
+def common_options() -> list[click.Parameter]:
+    return [
+        _option("--home", "PATH", "Where everything is kept [MEMTIER_HOME, ~/.memtier]."),
+        _option("--project", "NAME", "The project [MEMTIER_PROJECT, else this folder's]."),
+        _option("--agent", "NAME", "Whose private memory [main]."),
+        _option("--json", None, "Print one JSON document."),
+    ]
+
+
+class Command(click.Command):
+    """A command that takes the common options, before or after its name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        taken = {param.name for param in self.params}
+        self.params += [param for param in common_options() if param.name not in taken]
+
+
+class Group(click.Group):
+    """A group whose commands take the common options, and which explains what MemTier refuses."""
+
+    command_class = Command
+    group_class = type
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a MemTierError becomes a message on stderr and exit 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # click ends quietly when the reader has gone
+        except (MemTierError, OSError) as error:
+            if scope_of(ctx).as_json:
+                click.echo(json.dumps({"error": str(error), "kind": type(error).__name__}))
+            click.echo(f"memtier: {views.plain(error)}", err=True)
+            ctx.exit(1)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar (what is done, how many, of how many) on stderr, and only to a person."""
+    console = views.console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            bar.update(task, description=views.plain(what), completed=done, total=total)
+
+        yield report

@@ -1,0 +1,228 @@
+"""`memtier import`, `export`, `backup` and `restore`: memory in, out, and back again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+from rich.console import Group, RenderableType
+
+from memtier_plugin.cli import views
+from memtier_plugin.cli.scope import Command, Scope, progress
+from memtier_plugin.core.errors import BackupError
+from memtier_plugin.core.paths import OPEN_FLAGS, file_name
+from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage import export_register
+from memtier_plugin.transfer import backup as archives
+from memtier_plugin.transfer.importers.detect import MEMTIER, detect
+from memtier_plugin.transfer.importers.proposals import KINDS, propose
+from memtier_plugin.transfer.importers.transcripts import FORMATS, read_transcript
+
+_EXAMPLES: Final = 3
+_SHOWN: Final = 20  # of what was left out
+
+
+class Left(NamedTuple):
+    """Something of a file that is not brought in: where it stands, and why."""
+
+    place: str
+    why: str
+
+
+@click.command("import", cls=Command)
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice([*FORMATS, MEMTIER]), help="What it is [told by itself]."
+)
+@click.option("--dry-run", is_flag=True, help="Only count, and show some of it.")
+@click.pass_obj
+def import_(scope: Scope, file: Path, form: str | None, dry_run: bool) -> None:
+    """Read conversations or memories of FILE (or a folder, or ZIP) into the log."""
+    form = form or detect(file)
+    left: list[Left] = []
+    with _opened(scope, dry_run) as memory:
+        bring = _reimported if form == MEMTIER else _recorded
+        document = bring(scope, memory, file, form, dry_run, left)
+    shown = [one._asdict() for one in left[:_SHOWN]]
+    document = {"format": form, "dry_run": dry_run, **document}
+    scope.show({**document, "left_out": len(left), "why": shown}, import_view)
+
+
+@contextmanager
+def _opened(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
+    """Give the memory; for a dry run of a project that is not there yet an empty one elsewhere."""
+    if not dry_run or (scope.path / "projects" / file_name(scope.project_name)).is_dir():
+        with scope.open(create=not dry_run) as memory:
+            yield memory
+        return
+    with (
+        tempfile.TemporaryDirectory() as nowhere,
+        MemTier.open(nowhere, scope.project_name, scope.agent or "main") as memory,
+    ):
+        yield memory
+
+
+def _recorded(
+    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, left: list[Left]
+) -> dict[str, Any]:
+    """Read it all first, so that a file which is refused leaves nothing behind; then record it."""
+    names, origins, examples, total = set[str](), Counter[str](), list[str](), 0
+    for session in read_transcript(file, form, lambda *why: left.append(Left(*why))):
+        names.add(session.session_id)
+        total += len(session.turns)
+        origins.update(message.origin or message.role for message in session.messages)
+        examples += [m.content for m in session.messages[: _EXAMPLES - len(examples)]]
+    figures: dict[str, Any] = {
+        "sessions": len(names), "messages": total, "origins": dict(sorted(origins.items())),
+    }  # fmt: skip
+    with progress() as report:
+        sessions = _told(read_transcript(file, form), report, total)
+        if dry_run:
+            return {**figures, "new": memory.count_new(sessions), "examples": examples}
+        recorded = proposed = 0
+        for new in memory.record_sessions(sessions):
+            recorded += len(new)
+            proposed += propose(memory, new) if form in KINDS else 0
+    return {**figures, "recorded": recorded, **({"proposed": proposed} if form in KINDS else {})}
+
+
+def _told(sessions: Iterable[Session], report: Any, total: int) -> Iterator[Session]:
+    done = 0
+    for session in sessions:
+        yield session
+        done += len(session.turns)
+        report("importing", done, total)
+
+
+def _reimported(
+    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, left: list[Left]
+) -> dict[str, Any]:
+    from memtier_plugin.transfer.importers.memtier_export import reimport
+
+    with progress() as report:
+        done = reimport(
+            memory,
+            file,
+            lambda *why: left.append(Left(*why)),
+            agent=scope.agent,
+            dry_run=dry_run,
+            progress=lambda number: report("importing", number, 0),
+        )
+    new = ("new", "new_facts") if dry_run else ("recorded", "recorded_facts")
+    return {
+        "sessions": len(done.sessions),
+        "messages": done.entries,
+        "facts": done.facts,
+        **dict(zip(new, (done.recorded, done.new_facts), strict=True)),
+        **({"examples": done.examples} if dry_run else {}),
+    }
+
+
+def import_view(document: views.Document) -> RenderableType:
+    """Show what an import brought in, and what it left out with the reasons."""
+    lists = ("examples", "why")
+    rows = [(n.replace("_", " "), views.said(v)) for n, v in document.items() if n not in lists]
+    parts: list[RenderableType] = [views.pairs(rows)]
+    parts += [
+        views.text(f"  {views.one_line(example, 90)}", "dim")
+        for example in document.get("examples", ())
+    ]
+    parts += [views.text(f"left out: {one['place']}: {one['why']}", "yellow")
+              for one in document["why"]]  # fmt: skip
+    if document["left_out"] > len(document["why"]):
+        parts.append(views.text(f"... and {document['left_out'] - len(document['why'])} more"))
+    return Group(*parts)
+
+
+@click.command(cls=Command)
+@click.option(
+    "--format", "form", default="jsonl", show_default=True,
+    type=click.Choice(["jsonl", "markdown"]), help="To be imported again, or to be read.",
+)  # fmt: skip
+@click.option("--session", metavar="ID", help="Only this session.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="A new file [stdout]."
+)
+@click.pass_obj
+def export(scope: Scope, form: str, session: str | None, output: Path | None) -> None:
+    """Write out what is remembered: the project, or with --agent one agent's."""
+    from memtier_plugin.transfer import export as exporting
+
+    write = exporting.export_jsonl if form == "jsonl" else exporting.export_markdown
+    with scope.open() as memory:
+        chunks = write(memory, scope.agent, session)
+        if output is None:
+            for chunk in chunks:
+                click.echo(chunk, nl=False)
+            return
+        with progress() as report:
+            written = _write_new(output, chunks, partial(report, "exporting"))
+        export_register.note(memory.folder, output.resolve(), form)
+    scope.show({"file": str(output), "format": form, "bytes": written})
+
+
+def _write_new(path: Path, chunks: Iterable[str], report: Any) -> int:
+    """Write a new file (0600) and return its size; what is half written is taken away again."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
+    except FileExistsError:
+        raise BackupError(f"{path} exists; name another file, or remove it") from None
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
+            for number, chunk in enumerate(chunks, start=1):
+                file.write(chunk)
+                report(number, 0)
+            file.flush()
+            os.fsync(fd)
+            return os.fstat(fd).st_size
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+@click.command(cls=Command)
+@click.argument("dest", default=".", type=click.Path(path_type=Path))
+@click.pass_obj
+def backup(scope: Scope, dest: Path) -> None:
+    """Write the project into one archive, DEST, while others go on."""
+    with scope.open() as memory, progress() as report:
+        now = datetime.now(UTC)
+        made = archives.backup(
+            memory.folder, memory.project, dest, now, partial(report, "backing up")
+        )
+        manifest = archives.verify(made, partial(report, "verifying"))
+        export_register.note(memory.folder, made.resolve(), "backup")
+    scope.show({"archive": str(made), **_figures(manifest), "bytes": made.stat().st_size})
+
+
+@click.command(cls=Command)
+@click.argument("archive", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--dry-run", is_flag=True, help="Only verify the archive.")
+@click.pass_obj
+def restore(scope: Scope, archive: Path, dry_run: bool) -> None:
+    """Make a project of an archive; one that is there is left alone."""
+    with progress() as report:
+        if dry_run:
+            manifest = archives.verify(archive, partial(report, "verifying"))
+            scope.show({"archive": str(archive), **_figures(manifest), "verified": True})
+            return
+        name, folder = archives.restore(
+            archive, scope.path, scope.project, partial(report, "restoring")
+        )
+        with MemTier.open(scope.path, name, create=False) as memory:
+            counts = memory.reindex(partial(report, "reading the ledgers"))
+    scope.show({"project": name, "folder": str(folder), **counts})
+
+
+def _figures(manifest: views.Document) -> dict[str, Any]:
+    names = ("project", "made", "memtier")
+    return {**{name: manifest[name] for name in names}, "files": len(manifest["files"])}

@@ -1,0 +1,1 @@
+"""Records, results, errors, paths, locks, plugins: what every other package builds on."""

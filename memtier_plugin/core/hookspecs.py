@@ -1,0 +1,109 @@
+"""The hooks: what hosts call, and what plugins of third parties may add.
+
+A plugin is a module or an object with functions marked ``hookimpl``, named by an entry point of the
+group ``memtier``. The shipped handlers (``memtier_plugin.hooks``) implement the same specs. Every
+implementation is called on its own: one that raises is reported and passed over, and wrappers
+are not supported.
+"""
+# The bodies are empty on purpose: pluggy reads the signatures and never calls these functions.
+# mypy: disable-error-code="empty-body"
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+import pluggy
+
+from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.core.results import Hit, Signal
+
+PROJECT: Final = "memtier"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into vectors; ``name`` and ``dimensions`` identify the vector space."""
+
+    @property
+    def name(self) -> str:
+        """The name kept with the vectors; another name makes them be computed anew."""
+
+    @property
+    def dimensions(self) -> int:
+        """The length of every vector."""
+
+    def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """Return one vector for each text, in their order."""
+
+
+@hookspec(firstresult=True)
+def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
+    """Return what to put before the user's message, or None for nothing.
+
+    A host calls it once per prompt and waits; it is kept to ``hooks.prompt_deadline_ms``.
+    """
+
+
+@hookspec
+def agent_end(event: RunEvent, context: RunContext) -> None:
+    """Record a finished run and credit what was injected into it.
+
+    The event holds the run's own messages only. Delivering a run again adds only what is new.
+    """
+
+
+@hookspec
+def session_start(context: RunContext) -> None:
+    """Make ready for a session: a host calls it before the session's first prompt."""
+
+
+@hookspec
+def session_end(context: RunContext) -> None:
+    """Finish what is unwritten of a session: a host calls it after the session's last run."""
+
+
+@hookspec
+def before_compaction(event: RunEvent, context: RunContext) -> None:
+    """Record what is not stored yet, before the host shortens its transcript."""
+
+
+@hookspec(firstresult=True)
+def memtier_embedder() -> Embedder | None:
+    """Return the embedder to use instead of the shipped one, or None to leave it."""
+
+
+@hookspec
+def memtier_redact(text: str) -> Iterable[tuple[int, int, str]]:
+    """Return the spans (start, end, kind) to redact in a text, besides those found already.
+
+    Called before a message reaches its ledger; each span becomes ``[redacted:kind]``.
+    """
+
+
+@hookspec
+def memtier_signals(query: str, items: Sequence[Entry | Fact]) -> Iterable[Signal]:
+    """Return ranking signals: for each a name, a weight and one value in [0, 1] for every item.
+
+    Called once per recall with the candidates, before they are ranked.
+    """
+
+
+@hookspec
+def memtier_extract(entries: Sequence[Entry]) -> Iterable[FactDraft]:
+    """Return the facts found in entries, each with its sources, besides those of the rules.
+
+    Called by the consolidation, never on the way to a prompt.
+    """
+
+
+@hookspec(firstresult=True)
+def memtier_rerank(query: str, hits: Sequence[Hit], deadline: float) -> Sequence[Hit] | None:
+    """Return the ranked hits in another order, or None to leave them.
+
+    Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``.
+    """

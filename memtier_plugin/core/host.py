@@ -1,0 +1,76 @@
+"""What a host tells MemTier of a run, and what it gets back: the records of the hooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from memtier_plugin.core.records import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Who is asking, from where: what a host knows of the run that a hook belongs to.
+
+    ``agent_id`` is ``<host>.<agent>``; ``project`` None lets the workspace decide.
+    """
+
+    agent_id: str
+    session_id: str | None = None
+    run_id: str | None = None
+    project: str | None = None
+    home: str | None = None
+    workspace: str | None = None
+    sender: str | None = None
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptEvent:
+    """A prompt about to be built: the user's newest message, and what came before.
+
+    ``visible_since`` is from when on the prompt has the session in it: what was said since is not
+    injected again, and with ``keeps_injected`` what was injected since is not either.
+    """
+
+    prompt: str
+    messages: tuple[Message, ...] = ()
+    visible_since: datetime | None = None
+    keeps_injected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a conversation has in it already: all that was said in it since a moment.
+
+    With ``injected`` the lines of earlier recalls are still there too.
+    """
+
+    since: datetime
+    injected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptAddition:
+    """What a hook wants put before the user's message."""
+
+    prepend_context: str
+    recall_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """A finished run: its own messages only, not the session's."""
+
+    messages: tuple[Message, ...]
+    success: bool = True
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of MemTier's hooks that a host's payload stands for."""
+
+    hook: str
+    context: RunContext
+    event: PromptEvent | RunEvent | None = None

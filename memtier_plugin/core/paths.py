@@ -1,0 +1,296 @@
+"""Where things are on disk (design 4.1), made private and refused when they are not ours.
+
+Names of projects, agents and sessions come from outside.  They become file names by
+percent-encoding, upper case included, because some file systems fold case; a long one keeps its
+beginning and a hash, and its full form in the folder's ``.names`` file.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import LedgerWriteError, UnsafePath
+
+_LONGEST_SOCKET: Final = 103  # of a path, in bytes, on macOS; Linux has four more
+LEDGERS: Final = ("episodic", "semantic", "procedural", "journal")
+PROJECT_JOURNAL: Final = "_project"
+_SAFE: Final = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+_LONGEST: Final = 120
+_NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
+RESTORING: Final = ".restoring-"  # begins the name of a folder that is being unpacked
+OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def file_name(name: str) -> str:
+    """Return the file name that stands for a name from outside."""
+    encoded = "".join(
+        c if c in _SAFE else "".join(f"%{byte:02X}" for byte in c.encode("utf-8", "surrogatepass"))
+        for c in name
+    )
+    if not encoded or encoded[0] in "._":  # "_project" and hidden files are ours
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}" if encoded else "%"
+    if len(encoded) > _LONGEST:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        encoded = f"{encoded[: _LONGEST - 20]}~{digest}"
+    return encoded
+
+
+def owner_name(owner: str) -> str:
+    """Return the file name of an agent's folder, or of the project's own journal."""
+    return owner if owner == PROJECT_JOURNAL else file_name(owner)
+
+
+def outside_name(folder: Path, encoded: str) -> str:
+    """Return the name that a file name stands for; a long one is looked up in ``.names``."""
+    if encoded == PROJECT_JOURNAL:
+        return encoded
+    if "~" in encoded:
+        return _long_names(folder).get(encoded, encoded)
+    return "" if encoded == "%" else unquote(encoded, errors="surrogatepass")
+
+
+def keep_name(parent: Path, encoded: str, name: str) -> None:
+    """Note what a file name stands for, where it does not say so itself.
+
+    Raises:
+        LedgerWriteError: it cannot be written.
+    """
+    if "~" not in encoded or outside_name(parent, encoded) == name:
+        return
+    # A newline first: whatever a crash left of an earlier line stands alone.
+    line = f"\n{json.dumps({'file': encoded, 'name': name})}\n".encode("ascii")
+    try:
+        fd = os.open(parent / ".names", os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600)
+        try:
+            written = fault_injection.write("write", fd, line, parent / ".names")
+        finally:
+            os.close(fd)
+        if written != len(line):
+            raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes fitted")
+    except OSError as error:
+        raise LedgerWriteError(f"cannot keep the name {name[:40]!r}: {error}") from error
+
+
+def private_folder(home: Path, *parts: str) -> Path:
+    """Make (0700) and return a folder under the home, checking every step of the way.
+
+    Raises:
+        UnsafePath: a step is a symlink, not a folder, or belongs to somebody else.
+        LedgerWriteError: it cannot be made.
+    """
+    folder = home
+    for part in ("", *parts):
+        folder = folder / part if part else folder
+        try:
+            status = folder.lstat()
+        except FileNotFoundError:
+            try:
+                folder.mkdir(mode=0o700, parents=not part, exist_ok=True)
+                status = folder.lstat()
+            except OSError as error:
+                raise LedgerWriteError(f"cannot make the folder {folder}: {error}") from error
+        except OSError as error:
+            raise LedgerWriteError(f"cannot look at {folder}: {error}") from error
+        check_ours(folder, status, stat.S_IFDIR)
+    return folder
+
+
+def mend_mode(path: Path | int, mode: int) -> bool:
+    """Take away what others may do with a file or folder of ours; tell whether they could."""
+    loose = stat.S_IMODE(mode) & 0o077
+    if loose:
+        with suppress(OSError):  # a disk that nobody may write
+            os.chmod(path, stat.S_IMODE(mode) & ~0o077)
+    return bool(loose)
+
+
+def check_ours(path: Path, status: os.stat_result, kind: int) -> None:
+    """Refuse what is not of this kind or not this user's.
+
+    Raises:
+        UnsafePath: with what stands there instead.
+    """
+    if stat.S_ISLNK(status.st_mode):
+        raise UnsafePath(f"{path} is a symlink; MemTier keeps its data in real files only")
+    if stat.S_IFMT(status.st_mode) != kind:
+        raise UnsafePath(f"{path} is not a {'folder' if kind == stat.S_IFDIR else 'plain file'}")
+    if status.st_uid != os.geteuid():
+        raise UnsafePath(f"{path} belongs to user {status.st_uid}, not to you ({os.geteuid()})")
+
+
+def is_ours(folder: Path) -> bool:
+    """Tell whether a folder is there.
+
+    Raises:
+        UnsafePath: a symlink or a file is, or it belongs to somebody else.
+    """
+    try:
+        check_ours(folder, folder.lstat(), stat.S_IFDIR)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def ledger_folder(home: Path, project: str, ledger: str, owner: str | None = None) -> Path:
+    """Make and return the folder of a ledger; ``owner`` is the agent for episodic and journal."""
+    top = private_folder(project_folder(home, project), ledger)
+    if owner is None:
+        return top
+    keep_name(top, owner_name(owner), owner)
+    return private_folder(top, owner_name(owner))
+
+
+def project_folder(home: Path, project: str) -> Path:
+    """Make and return the folder of a project.
+
+    Raises:
+        UnsafePath, LedgerWriteError: as `private_folder`.
+    """
+    top = private_folder(home, "projects")
+    keep_name(top, file_name(project), project)
+    folder = private_folder(top, file_name(project))
+    for path in (home, top, folder):
+        mend_mode(path, path.lstat().st_mode)
+    return folder
+
+
+def ledger_folders(folder: Path) -> Iterator[tuple[str, str | None, Path]]:
+    """Yield (ledger, owner, folder) for every ledger folder of a project, in a fixed order.
+
+    Raises:
+        UnsafePath: one of them is a symlink, or belongs to somebody else.
+    """
+    for ledger in LEDGERS:
+        top = folder / ledger
+        if not is_ours(top):
+            continue
+        if ledger in ("semantic", "procedural"):
+            yield ledger, None, top
+            continue
+        for path in sorted(path for path in top.iterdir() if path.is_dir() and is_ours(path)):
+            yield ledger, outside_name(top, path.name), path
+
+
+def index_path(folder: Path) -> Path:
+    """Return where the project's index lives: beside the ledgers unless they are on a network.
+
+    SQLite's locks and its shared memory do not work across a network file system.
+    """
+    if not on_network(folder):
+        return folder / "index.sqlite3"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    return private_folder(cache, "memtier", name) / "index.sqlite3"
+
+
+def socket_path(home: Path) -> Path:
+    """Return where the server of a home listens: in the runtime folder, else in the home.
+
+    A path that is too long for a socket is replaced by one in the folder for temporary files.
+    """
+    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16] + ".sock"
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(runtime, "memtier", name) if runtime else home / "run" / name
+    if len(os.fsencode(path)) > _LONGEST_SOCKET:
+        path = Path(tempfile.gettempdir(), f"memtier-{os.geteuid()}", name)
+    return path
+
+
+def on_network(folder: Path) -> bool:
+    """Tell whether a folder lies on a network file system (known on Linux only)."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return False
+    best, kind = "", ""
+    for line in mounts:
+        _, point, fstype, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        inside = str(folder) == point or str(folder).startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fstype
+    return kind in _NETWORK
+
+
+def write_private(path: Path, text: str, *, durable: bool = False) -> None:
+    """Replace a file whole (0600): readers see the old text or the new, never a part.
+
+    Args:
+        durable: after a power cut, too; costs two fsyncs.
+
+    Raises:
+        LedgerWriteError: it cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.new")
+    try:
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS, 0o600)
+        try:
+            data = text.encode("utf-8", "surrogateescape")
+            while data:
+                written = fault_injection.write("write", fd, data, path)
+                if not written:
+                    raise OSError(errno.ENOSPC, f"{len(data)} bytes did not fit")
+                data = data[written:]
+            if durable:
+                fault_injection.step("fsync", path, os.fsync, fd)
+        finally:
+            os.close(fd)
+        fault_injection.step("rename", path, os.replace, fresh, path)
+        if durable:
+            _sync_folder(path)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise LedgerWriteError(f"cannot write {path}: {error}") from error
+
+
+def remove_private(path: Path, what: str = "") -> None:
+    """Remove a file, if it is there.
+
+    Args:
+        what: names it to `faults`, where its own name tells nothing.
+
+    Raises:
+        LedgerWriteError: it stays.
+    """
+    name, named_by = (f"unlink {what}", None) if what else ("unlink", path)
+    try:
+        fault_injection.step(name, named_by, path.unlink, missing_ok=True)
+    except OSError as error:
+        raise LedgerWriteError(f"cannot remove {path}: {error}") from error
+
+
+def _sync_folder(path: Path) -> None:
+    """See to it that a name stays what it is now."""
+    fd = os.open(path.parent, os.O_RDONLY)
+    try:
+        fault_injection.step("fsync folder of", path, os.fsync, fd)
+    finally:
+        os.close(fd)
+
+
+def _long_names(folder: Path) -> dict[str, str]:
+    try:
+        lines = (folder / ".names").read_bytes().splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+            found[str(record["file"])] = str(record["name"])
+        except (ValueError, KeyError, TypeError):
+            continue  # empty or torn
+    return found

@@ -1,0 +1,258 @@
+"""The plugin manager: the shipped handlers, then those of third parties, each kept apart.
+
+A third party's hook that raises or answers nonsense is logged once, counted in ``load_errors()``
+and passed over. This is one of the two places with a catch-all: the code called is not ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import logging
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import pluggy
+
+from memtier_plugin.core import hookspecs
+from memtier_plugin.core.hookspecs import PROJECT, Embedder
+from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.core.results import Hit, Signal
+
+# By name: nothing in this package imports the edges (hooks/, daemon/) statically.
+SHIPPED: Final = (
+    "memtier_plugin.hooks.before_prompt_build",
+    "memtier_plugin.hooks.agent_end",
+    "memtier_plugin.hooks.sessions",
+)
+
+_log = logging.getLogger("memtier")
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginError:
+    """How often a plugin failed in a hook (or in ``load``), and how it failed last."""
+
+    plugin: str
+    hook: str
+    error: str
+    count: int = 1
+
+
+_watching: ContextVar[list[BaseException]] = ContextVar("memtier_failures")
+_errors: dict[tuple[str, str], PluginError] = {}
+
+
+def manager() -> pluggy.PluginManager:
+    """Return this process's plugin manager, made and filled at the first call."""
+    with _lock:
+        return _manager()
+
+
+def load_errors() -> list[PluginError]:
+    """Return the plugins that failed to load or failed in a hook, for `status` and `doctor`."""
+    with _lock:
+        return list(_errors.values())
+
+
+@contextmanager
+def failures() -> Iterator[list[BaseException]]:
+    """Give the list of what our own hooks fail with meanwhile, to who must know of it."""
+    seen: list[BaseException] = []
+    token = _watching.set(seen)
+    try:
+        yield seen
+    finally:
+        _watching.reset(token)
+
+
+def failed(plugin: str, hook: str, error: BaseException) -> None:
+    """Count a failure of a plugin's hook; it is logged unless it is the same as the last one."""
+    if plugin == PROJECT:
+        _watching.get([]).append(error)
+    text = f"{type(error).__name__}: {error}"
+    with _lock:
+        known = _errors.get((plugin, hook))
+        _errors[plugin, hook] = (
+            replace(known, error=text, count=known.count + 1)
+            if known
+            else PluginError(plugin, hook, text)
+        )
+    if known is None or known.error != text:
+        _log.warning("%r failed in %s and is passed over", plugin, hook, exc_info=error)
+
+
+def redact_spans(text: str) -> list[tuple[int, int, str]]:
+    """Return the spans (start, end, kind) that plugins want redacted in a text."""
+    hook = manager().hook.memtier_redact
+    if not hook.get_hookimpls():  # asked for every message that is written
+        return []
+    answers = hook(text=text)
+    return [span for spans in answers for span in spans]
+
+
+def signals(query: str, items: Sequence[Entry | Fact]) -> list[Signal]:
+    """Return the plugins' ranking signals, each with one value for every item."""
+    answers = manager().hook.memtier_signals(query=query, items=items)
+    return [signal for found in answers for signal in found]
+
+
+def extract(entries: Sequence[Entry]) -> list[FactDraft]:
+    """Return the facts that plugins find in entries."""
+    answers = manager().hook.memtier_extract(entries=entries)
+    return [draft for drafts in answers for draft in drafts]
+
+
+def rerank(query: str, hits: Sequence[Hit], deadline: float) -> Sequence[Hit]:
+    """Return the hits in the order of the first plugin that reranks them, else as they are."""
+    answer = manager().hook.memtier_rerank(query=query, hits=hits, deadline=deadline)
+    return hits if answer is None else cast("Sequence[Hit]", answer)
+
+
+def embedder() -> Embedder | None:
+    """Return the embedder that a plugin brings, if one does."""
+    return cast("Embedder | None", manager().hook.memtier_embedder())
+
+
+@functools.cache
+def _manager() -> pluggy.PluginManager:
+    made = pluggy.PluginManager(PROJECT)
+    made.add_hookspecs(hookspecs)
+    for name in SHIPPED:
+        made.register(importlib.import_module(name), name)
+    if _third_parties():
+        from importlib.metadata import entry_points  # here: its import costs more than the rest
+
+        for point in entry_points(group=PROJECT):
+            try:
+                _register(made, point.name, point.load())
+            except Exception as error:  # a foreign module, it may raise anything
+                failed(point.name, "load", error)
+    return made
+
+
+def _third_parties() -> bool:
+    """Whether any installed distribution may name the entry-point group; errs towards yes."""
+    group = f"[{PROJECT}]".encode()
+    try:
+        for place in filter(Path.exists, map(Path, sys.path)):
+            if not place.is_dir():
+                return True  # an archive
+            for pattern in ("*.dist-info/entry_points.txt", "*.egg-info/entry_points.txt"):
+                if any(group in file.read_bytes() for file in place.glob(pattern)):
+                    return True
+    except OSError:
+        return True
+    return False
+
+
+def _register(made: pluggy.PluginManager, name: str, plugin: Any) -> None:
+    """Register a plugin's hooks, each behind its own guard.
+
+    Raises:
+        pluggy.PluginValidationError: a hook is unknown, a wrapper, or takes unknown arguments.
+    """
+    kept = SimpleNamespace()
+    for attribute in dir(plugin):
+        options = made.parse_hookimpl_opts(plugin, attribute)
+        if options is None:
+            continue
+        hook = options.get("specname") or attribute
+        if not hasattr(made.hook, hook):
+            near = get_close_matches(hook, vars(made.hook), 1)
+            hint = f"; the nearest is {near[0]!r}" if near else ""
+            raise pluggy.PluginValidationError(plugin, f"there is no hook {hook!r}{hint}")
+        if options["wrapper"] or options["hookwrapper"]:
+            raise pluggy.PluginValidationError(
+                plugin, f"{hook!r} is a wrapper: every plugin is called on its own, use a plain one"
+            )
+        setattr(kept, attribute, _isolated(name, hook, getattr(plugin, attribute)))
+    try:
+        made.register(kept, name)
+    except pluggy.PluginValidationError:
+        made.unregister(name=name)  # older versions of pluggy leave half of it
+        raise
+
+
+def _isolated(plugin: str, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    names = tuple(inspect.signature(function).parameters)
+    check = _CHECKS.get(hook)
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            answer = function(*arguments)
+            if answer is None or check is None:
+                return answer
+            return check(answer, dict(zip(names, arguments, strict=False)))
+        except Exception as error:  # foreign code, it may raise anything
+            failed(plugin, hook, error)
+            return None
+
+    return call
+
+
+def _check_spans(answer: Iterable[Any], given: Mapping[str, Any]) -> list[tuple[int, int, str]]:
+    spans = [(int(start), int(end), str(kind)) for start, end, kind in answer]
+    for start, end, kind in spans:
+        if not 0 <= start < end <= len(given["text"]):
+            raise ValueError(f"span {(start, end, kind)!r} is outside the text")
+    return spans
+
+
+def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Signal]:
+    found = list(answer)
+    for signal in found:
+        if not isinstance(signal, Signal):
+            raise TypeError(f"{signal!r} is not a Signal")
+        if len(signal.values) != len(given["items"]):
+            raise ValueError(
+                f"signal {signal.name!r} has {len(signal.values)} values "
+                f"for {len(given['items'])} items"
+            )
+        if not math.isfinite(signal.weight) or not all(0 <= v <= 1 for v in signal.values):
+            raise ValueError(f"signal {signal.name!r} has a value that is not in [0, 1]")
+    return found
+
+
+def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[FactDraft]:
+    drafts = list(answer)
+    for draft in drafts:
+        if not isinstance(draft, FactDraft):
+            raise TypeError(f"{draft!r} is not a FactDraft")
+    return drafts
+
+
+def _check_hits(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Hit]:
+    hits = list(answer)
+    known = {hit.id for hit in given["hits"]}
+    seen = [hit.id for hit in hits]
+    if not known.issuperset(seen) or len(seen) != len(set(seen)):
+        raise ValueError("the reranked hits are not all among those given, or one stands twice")
+    return hits
+
+
+def _check_embedder(answer: Any, _given: Mapping[str, Any]) -> Embedder:
+    if not isinstance(answer, Embedder):
+        raise TypeError(f"{answer!r} is not an Embedder (name, dimensions, encode)")
+    return answer
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
+    "memtier_embedder": _check_embedder,
+    "memtier_redact": _check_spans,
+    "memtier_signals": _check_signals,
+    "memtier_extract": _check_drafts,
+    "memtier_rerank": _check_hits,
+}

@@ -1,0 +1,348 @@
+"""The records that everything else passes around: frozen, comparable, JSON in and out.
+
+Times are aware UTC datetimes in memory and ``2026-11-21T22:30:00.123Z`` on disk.
+Fields that a newer MemTier wrote and this one does not know are ignored on reading;
+fields that an older one did not write take their defaults, so that old ledgers stay readable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from functools import cache
+from typing import Any, Final, Literal, Self
+
+from memtier_plugin.core.times import from_iso, to_iso
+
+SCHEMA: Final = 1
+
+Role = Literal["user", "assistant", "tool", "system"]
+Origin = Literal["user", "assistant", "tool", "system", "external"]
+Tier = Literal["episodic", "semantic", "procedural"]
+Status = Literal["active", "proposed"]
+Purpose = Literal["search", "inject"]
+# What is found only by a query that asks for it; see `Fact.shelf`.
+SHELVES: Final = ("summary", "timeline")
+
+
+def count_tokens(text: str) -> int:
+    """Estimate tokens as ceil(UTF-8 bytes / 4), the one estimator of MemTier (design 4.4)."""
+    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One tool call and how it went; ``ok`` is None where nobody could tell."""
+
+    name: str
+    call_id: str | None = None
+    ok: bool | None = None
+    exit_code: int | None = None
+    arguments: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form (design 4.4); arguments are kept only where there are some."""
+        record: dict[str, Any] = {
+            "name": self.name,
+            "call_id": self.call_id,
+            "ok": self.ok,
+            "exit_code": self.exit_code,
+        }
+        if self.arguments:
+            record["arguments"] = self.arguments
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read the JSON form."""
+        return cls(**_known(cls, record))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a run as the caller gives it: plain text, who said it and when.
+
+    ``tool`` is set on a tool's result, ``tool_calls`` on the assistant message that asked for them.
+    """
+
+    role: Role
+    content: str
+    speaker: str | None = None
+    observed_at: datetime | None = None
+    origin: Origin | None = None
+    tool: ToolCall | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of an episodic ledger (MemTier 3.1, with the fields of design 4.4)."""
+
+    schema: int = SCHEMA
+    id: str
+    timestamp: datetime
+    session_id: str
+    project: str
+    content: str
+    tokens: int
+    promoted: bool = False
+    cognitive_weight: float = 0.0
+    agent_id: str
+    run_id: str
+    turn: int
+    role: Role
+    origin: Origin
+    observed_at: datetime
+    sender: str | None = None
+    speaker: str | None = None
+    parent: str | None = None
+    tool: ToolCall | None = None
+    tainted: bool = False
+    truncated: bool = False
+    key: str
+
+    @property
+    def retrievable(self) -> bool:
+        """Whether it may be found: the system's own words never are (MemTier 3.1)."""
+        return self.role != "system" and not self.content.lstrip().startswith("[system]")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, keys in the order of the fields."""
+        record: dict[str, Any] = {name: getattr(self, name) for name in _names(Entry)}
+        record["timestamp"] = to_iso(self.timestamp)
+        record["observed_at"] = to_iso(self.observed_at)
+        record["tool"] = self.tool.to_json() if self.tool else None
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], *, owner: str | None = None) -> Self:
+        """Read the JSON form, also of the paper's own eight fields (``schema`` 0).
+
+        Args:
+            owner: the agent whose ledger it stands in, for lines that do not name one.
+
+        Raises:
+            KeyError, TypeError, ValueError: a field is missing or has the wrong type.
+        """
+        known = _known(cls, record)
+        if known.get("schema", 0) < SCHEMA:
+            known = {
+                "agent_id": owner or "main",
+                "run_id": known["id"],
+                "turn": 0,
+                "role": "user",
+                "origin": "user",
+                "key": f"id:{known['id']}",
+                **known,
+                "schema": SCHEMA,
+            }
+        known["timestamp"] = from_iso(known["timestamp"])
+        known["observed_at"] = from_iso(known.get("observed_at") or record["timestamp"])
+        tool = known.get("tool")
+        known["tool"] = ToolCall.from_json(tool) if tool else None
+        _expect(known, str, "id", "session_id", "project", "content", "agent_id", "run_id", "key")
+        _expect(known, str, "role", "origin")
+        _expect(known, str, "sender", "speaker", "parent", optional=True)
+        _expect(known, int, "turn", "tokens")
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where something comes from: an entry, and its ledger line once the index knows it."""
+
+    agent: str
+    session: str
+    entry: str
+    file: str | None = None
+    line: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form kept in a fact: agent, session, entry."""
+        return {"agent": self.agent, "session": self.session, "entry": self.entry}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read the JSON form."""
+        known = _known(cls, record)
+        _expect(known, str, "agent", "session", "entry")
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line of the semantic or procedural ledger (design 4.4); no fact without a source.
+
+    ``reason`` says why a proposed one waits; ``run`` is the consolidation that made it;
+    ``private_to`` names the agent and the sender ("" for none) who alone may see it.
+    """
+
+    schema: int = SCHEMA
+    id: str
+    timestamp: datetime
+    project: str
+    subject: str
+    relation: str
+    value: str
+    text: str
+    sources: tuple[Source, ...]
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    quote: str = ""
+    span: tuple[int, int] | None = None
+    extractor: str = "given"
+    model: str | None = None
+    prompt_hash: str | None = None
+    confidence: float = 1.0
+    origin: Origin = "user"
+    status: Status = "active"
+    reason: str = ""
+    run: str | None = None
+    private_to: tuple[str, str] | None = None
+    tier: Literal["semantic", "procedural"] = "semantic"
+
+    @property
+    def shelf(self) -> str:
+        """What a query must ask for to find it: a "summary", a "timeline", or "" for nothing."""
+        return self.extractor if self.extractor in SHELVES else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, keys in the order of the fields."""
+        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        record["timestamp"] = to_iso(self.timestamp)
+        for name in ("valid_from", "valid_to"):
+            record[name] = to_iso(record[name]) if record[name] else None
+        record["sources"] = [source.to_json() for source in self.sources]
+        record["span"] = list(self.span) if self.span else None
+        record["private_to"] = list(self.private_to) if self.private_to else None
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read the JSON form.
+
+        Raises:
+            KeyError, TypeError, ValueError: a field is missing or has the wrong type.
+        """
+        known = _known(cls, record)
+        known["timestamp"] = from_iso(known["timestamp"])
+        for name in ("valid_from", "valid_to"):
+            known[name] = from_iso(known[name]) if known.get(name) else None
+        known["sources"] = tuple(Source.from_json(source) for source in known["sources"])
+        known["span"] = tuple(known["span"]) if known.get("span") else None
+        if known.get("private_to"):
+            agent, sender = known["private_to"]
+            known["private_to"] = (str(agent), str(sender))
+        _expect(known, str, "id", "project", "subject", "relation", "value", "text")
+        _expect(known, str, "run", optional=True)
+        if known.get("status", "active") not in ("active", "proposed"):
+            raise ValueError(f"a fact of the status {known['status']!r}")
+        if known.get("tier", "semantic") not in ("semantic", "procedural"):
+            raise ValueError(f"a fact of the tier {known['tier']!r}")
+        if not known["sources"]:
+            raise ValueError("a fact without a source")
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactDraft:
+    """What an extractor proposes; it becomes a Fact once it is validated and written.
+
+    Its fields are the fact's.
+    """
+
+    subject: str
+    relation: str
+    value: str
+    text: str
+    sources: tuple[Source, ...]
+    valid_from: datetime | None = None
+    quote: str = ""
+    span: tuple[int, int] | None = None
+    extractor: str = "rules"
+    model: str | None = None
+    prompt_hash: str | None = None
+    confidence: float = 0.8
+    origin: Origin = "user"
+    status: Status = "active"
+    reason: str = ""
+    private_to: tuple[str, str] | None = None
+    tier: Literal["semantic", "procedural"] = "semantic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEvent:
+    """One line of the journal: what happened to things (design 4.4)."""
+
+    id: str
+    timestamp: datetime
+    kind: str
+    agent_id: str
+    run_id: str | None = None
+    schema: int = SCHEMA
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form: the common fields first, then the event's own."""
+        return {
+            "schema": self.schema,
+            "id": self.id,
+            "timestamp": to_iso(self.timestamp),
+            "kind": self.kind,
+            "agent_id": self.agent_id,
+            "run_id": self.run_id,
+            **self.data,
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read the JSON form.
+
+        Raises:
+            KeyError, TypeError, ValueError: a field is missing or has the wrong type.
+        """
+        common = _known(cls, record)
+        common.pop("data", None)
+        common["timestamp"] = from_iso(common["timestamp"])
+        _expect(common, str, "id", "kind", "agent_id")
+        _expect(common, str, "run_id", optional=True)
+        return cls(**common, data={k: v for k, v in record.items() if k not in common})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Whose messages are written, and where they belong."""
+
+    agent: str
+    session: str
+    run: str
+    sender: str | None = None
+    parent: str | None = None
+    observed_at: datetime | None = None
+
+
+def _known(cls: type, record: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(record, Mapping):
+        raise TypeError(f"a {type(record).__name__} in the place of a {cls.__name__}")
+    names = _names(cls)
+    if record.keys() == names.keys():
+        return dict(record)
+    return {name: value for name, value in record.items() if name in names}
+
+
+@cache
+def _names(cls: type) -> dict[str, None]:
+    return dict.fromkeys(f.name for f in fields(cls))
+
+
+def _expect(record: Mapping[str, Any], kind: type, *names: str, optional: bool = False) -> None:
+    for name in names:
+        value = record.get(name) if optional else record[name]
+        if kind is str and type(value) is str:
+            continue
+        if not isinstance(value, kind) and not (optional and value is None):
+            raise TypeError(f"{name} is {type(value).__name__}, not {kind.__name__}")
+        if isinstance(value, int) and abs(value) >= 2**63:  # more than SQLite holds
+            raise ValueError(f"{name} is out of range: {value}")

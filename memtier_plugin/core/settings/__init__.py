@@ -1,0 +1,1 @@
+"""Settings: their schema, their layers, and the YAML files they come from."""

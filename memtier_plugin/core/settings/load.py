@@ -1,0 +1,410 @@
+"""Where settings come from, which value wins, and to which project a folder belongs (design 4.2).
+
+Call > environment ``MEMTIER_*`` > workspace file > project > user > defaults.  Every value is
+checked, and keeps the place that set it, before one is laid over another.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.paths import file_name, private_folder, write_private
+from memtier_plugin.core.settings.schema import (
+    NAMED,
+    AgentRights,
+    Attribution,
+    Consolidation,
+    Endpoint,
+    Facts,
+    Hooks,
+    Journal,
+    KeyPath,
+    Ledger,
+    Paper,
+    PaperWeights,
+    Redaction,
+    Retrieval,
+    Settings,
+    Summaries,
+    Weights,
+    keys,
+    pattern,
+)
+from memtier_plugin.core.settings.yaml_file import YamlFile, read_text
+
+if TYPE_CHECKING:
+    from yaml import Node
+
+__all__ = [
+    "AgentRights",
+    "Attribution",
+    "Consolidation",
+    "Endpoint",
+    "Facts",
+    "Hooks",
+    "Journal",
+    "Ledger",
+    "Paper",
+    "PaperWeights",
+    "Redaction",
+    "Retrieval",
+    "Settings",
+    "Sourced",
+    "Summaries",
+    "Weights",
+    "bind_workspace",
+    "dotted",
+    "home_path",
+    "load_settings",
+    "project_for",
+    "provenance",
+]
+
+Section = TypeVar("Section")
+
+
+class Sourced(NamedTuple):
+    """A value and where it was set: ``default``, ``file:line``, ``environment NAME``, ``call``."""
+
+    value: Any
+    source: str
+
+
+_Layer = dict[KeyPath, Sourced]
+
+_DEFAULT_HOME: Final = "~/.memtier"
+_NOT_KEYS: Final = frozenset({"MEMTIER_HOME", "MEMTIER_PROJECT", *fault_injection.VARIABLES})
+_WORKSPACE_KEYS: Final = (
+    ("project",),
+    ("language",),
+    ("retrieval", "k"),
+    ("retrieval", "token_budget"),
+    ("retrieval", "weights"),
+)
+_WORKSPACE_WEIGHT_CAP: Final = 1.0
+_Kind = Literal["user", "project", "workspace", "environment", "call"]
+
+
+def home_path(home: str | Path | None = None, env: Mapping[str, str] | None = None) -> Path:
+    """Return the home to use: the one given, else ``MEMTIER_HOME``, else ``~/.memtier``."""
+    chosen = home or (os.environ if env is None else env).get("MEMTIER_HOME") or _DEFAULT_HOME
+    try:
+        return Path(chosen).expanduser().absolute()
+    except RuntimeError as error:
+        raise SettingsError(f"the home {str(chosen)!r} names no folder: {error}") from None
+
+
+def load_settings(
+    home: Path,
+    project: str,
+    workspace: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read every place that may set something and return what holds.
+
+    ``overrides`` (the call) are nested or have dotted keys; ``env`` is ``os.environ`` by default.
+
+    Raises:
+        SettingsError: naming the file and line, the key and the remedy.
+        UnsafePath: a file in the home is a symlink or not the user's.
+    """
+    return _filled(Settings(), _merged(home, project, workspace, overrides, env), ())
+
+
+def provenance(
+    home: Path,
+    project: str,
+    workspace: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> dict[str, Sourced]:
+    """Return every dotted key with its value and the place that set it."""
+    merged = _merged(home, project, workspace, overrides, env)
+    return {".".join(path): sourced for path, sourced in merged.items()}
+
+
+def dotted(settings: Settings) -> dict[str, Any]:
+    """Return every value by its dotted key; `load_settings` takes them back as overrides."""
+    return {".".join(path): value for path, value in _leaves(settings, ())}
+
+
+def project_for(home: Path, workspace: Path | None) -> str:
+    """Return the project of a folder: bound to it or to its nearest parent, else its own.
+
+    An unbound folder's project is derived from its real path (design 4.2); without a folder it is
+    ``default``.
+    """
+    if workspace is None:
+        return "default"
+    folder = _real(workspace)
+    bound = _bound(home, folder)
+    if bound:
+        return bound.project
+    name = os.fsencode(folder.name).decode("utf-8", "replace") or "root"
+    return f"{name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
+
+
+def bind_workspace(home: Path, workspace: Path, project: str) -> None:
+    """Record in the user's ``config.yaml`` that a folder belongs to a project.
+
+    Only the ``workspaces`` block is rewritten (comments inside it are lost); the file is replaced
+    whole, with mode 0600.
+
+    Raises:
+        SettingsError: the file is wrong already, or too unusual to be edited safely.
+        UnsafePath, LedgerWriteError: the home is not ours, or cannot be written.
+    """
+    if not project.strip():
+        raise SettingsError(f"a project needs a name, not {project!r}")
+    path = private_folder(home) / "config.yaml"
+    file = YamlFile.parse(str(path), read_text(path) or "")
+    wanted = _values(_file_layer(file, "user"))
+    wanted["workspaces", str(_real(workspace))] = project
+    bound = {key[1]: value for key, value in wanted.items() if key[0] == "workspaces"}
+    changed = file.with_block("workspaces", bound)
+    try:
+        safe = _values(_file_layer(YamlFile.parse(str(path), changed), "user")) == wanted
+    except SettingsError:
+        safe = False
+    if not safe:
+        line = f"{json.dumps(str(_real(workspace)))}: {json.dumps(project)}"
+        raise SettingsError(f"{path} cannot be edited safely; add under `workspaces:` {line}")
+    write_private(path, changed)
+
+
+def _is_section(path: KeyPath, source: str) -> bool:
+    """Tell a section from a key; SettingsError if it is neither, with the nearest one known."""
+    known, wanted = keys(), pattern(path)
+    if wanted in known:
+        return False
+    if any(key[: len(wanted)] == wanted for key in known):
+        return True
+    name = ".".join(path)[:80]
+    names = [".".join(key) for key in known]
+    same_end = [".".join(key) for key in known if key[-1] == path[-1]]
+    raise SettingsError(f"{source}: unknown key {name!r}; {_hint(name, names, same_end)}")
+
+
+def _hint(name: str, known: Iterable[str], best: list[str] | None = None) -> str:
+    near = best or difflib.get_close_matches(name, known, 1, 0.5)
+    return f"did you mean {near[0]!r}?" if near else "`memtier config show` lists the keys"
+
+
+def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> Sourced:
+    """Check one value against what its key takes and what its source may set."""
+    name, key = ".".join(path), keys()[pattern(path)]
+    if kind == "workspace":
+        # It comes with somebody's repository: it must not redirect, reveal or switch off.
+        if not any(path[: len(allowed)] == allowed for allowed in _WORKSPACE_KEYS):
+            names = ", ".join(".".join(allowed) for allowed in _WORKSPACE_KEYS)
+            raise SettingsError(
+                f"{source}: a workspace file may not set {name!r}, only {names}; "
+                "set it in the home's config.yaml or project.yaml"
+            )
+        if path[:2] == ("retrieval", "weights"):
+            key = key._replace(high=_WORKSPACE_WEIGHT_CAP)
+    elif path[0] == "project" or (path[0] == "workspaces" and kind != "user"):
+        place = "a workspace's .memtier.yaml" if path[0] == "project" else "the home's config.yaml"
+        raise SettingsError(f"{source}: {name!r} can be set only in {place}")
+    elif path[0] == "endpoints" and kind not in ("user", "call"):
+        # Where texts and keys go is the user's alone to say, whoever shares a project's folder.
+        raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
+    try:
+        return Sourced(key.accept(value), source)
+    except ValueError as error:
+        raise SettingsError(f"{source}: {name} is {_shown(value)}; {error}") from None
+
+
+def _shown(value: Any) -> str:
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python refuses to print an int of thousands of digits
+        return "a very long number"
+
+
+# --- The layers, one per place ---
+
+
+def _merged(
+    home: Path,
+    project: str,
+    workspace: Path | None,
+    overrides: Mapping[str, Any] | None,
+    env: Mapping[str, str] | None,
+) -> _Layer:
+    """Lay every place over the one below it."""
+    merged = {path: Sourced(k.default, "default") for path, k in keys().items() if "*" not in path}
+    merged |= _read_layer(home / "config.yaml", "user")
+    merged |= _read_layer(home / "projects" / file_name(project) / "project.yaml", "project")
+    merged |= _workspace_layer(home, workspace) if workspace is not None else {}
+    merged |= _environment_layer(os.environ if env is None else env)
+    merged |= _call_layer(overrides or {}, ())
+    merged |= _rest_of_named(merged)
+    return {path: s for path, s in merged.items() if path[0] not in ("project", "workspaces")}
+
+
+def _rest_of_named(merged: _Layer) -> _Layer:
+    """Return the defaults of what a section of the user's own naming does not say."""
+    named = {path[:2] for path in merged if path[0] in NAMED}
+    return {
+        (*name, *path[2:]): Sourced(key.default, "default")
+        for path, key in keys().items()
+        for name in sorted(named)
+        if path[:2] == (name[0], "*")
+        and key.default is not None
+        and (*name, *path[2:]) not in merged
+    }
+
+
+def _read_layer(path: Path, kind: _Kind, within: Path | None = None) -> _Layer:
+    text = read_text(path, within=within)
+    return _file_layer(YamlFile.parse(str(path), text), kind) if text else {}
+
+
+def _file_layer(file: YamlFile, kind: _Kind) -> _Layer:
+    layer: _Layer = {}
+
+    def walk(node: Node | None, prefix: KeyPath) -> None:
+        for name, child, source in file.pairs(node, ".".join(prefix) or "the file"):
+            here = (*prefix, name)
+            if _is_section(here, source):
+                walk(child, here)
+            else:
+                layer[here] = _set(here, file.value(child), source, kind)
+
+    walk(file.root, ())
+    return layer
+
+
+def _workspace_layer(home: Path, workspace: Path) -> _Layer:
+    """Read the workspace's own file, or else that of the bound folder it lies in."""
+    folder = _real(workspace)
+    bound = _bound(home, folder)
+    layer = _read_layer(folder / ".memtier.yaml", "workspace", within=folder)
+    if not layer and bound:
+        layer = _read_layer(bound.folder / ".memtier.yaml", "workspace", within=bound.folder)
+    named = layer.get(("project",))
+    if named and named.value != (bound and bound.project):
+        raise SettingsError(
+            f"{named.source}: this folder asks for the project {named.value!r}, to which you did "
+            f"not bind it; if you trust it: memtier init --project {named.value!r}"
+        )
+    return layer
+
+
+def _environment_layer(env: Mapping[str, str]) -> _Layer:
+    names = {"MEMTIER_" + "__".join(path).upper(): path for path in keys() if "*" not in path}
+    layer: _Layer = {}
+    for name, text in sorted(env.items()):
+        if not name.startswith("MEMTIER_") or name in _NOT_KEYS:
+            continue
+        if name not in names:
+            raise SettingsError(f"environment {name}: unknown key; {_hint(name[:80], names)}")
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+        layer[names[name]] = _set(names[name], value, f"environment {name}", "environment")
+    return layer
+
+
+def _call_layer(overrides: Mapping[str, Any], prefix: KeyPath) -> _Layer:
+    layer: _Layer = {}
+    for name, value in overrides.items():
+        here = (*prefix, *_split(str(name), prefix))
+        if not _is_section(here, "call"):
+            layer[here] = _set(here, value, "call", "call")
+        elif isinstance(value, Mapping):
+            layer |= _call_layer(value, here)
+        else:
+            raise SettingsError(f"call: {'.'.join(here)} must be a mapping, not {_shown(value)}")
+    return layer
+
+
+def _split(name: str, prefix: KeyPath) -> KeyPath:
+    """Split a dotted key; an agent's id or an endpoint's name may itself hold dots."""
+    if prefix[:1] and prefix[0] in NAMED:
+        return (name,)
+    head, _, rest = name.partition(".")
+    if head in NAMED and rest:
+        agent, _, right = rest.rpartition(".")
+        return (head, agent, right)
+    return tuple(name.split("."))
+
+
+# --- Settings from a layer, and back ---
+
+
+def _filled(section: Section, layer: _Layer, path: KeyPath) -> Section:
+    """Return a section of the defaults with what the layer sets in it."""
+    values: dict[str, Any] = {}
+    for f in fields(section):  # type: ignore[arg-type]
+        here, default = (*path, f.name), getattr(section, f.name)
+        if is_dataclass(default):
+            values[f.name] = _filled(default, layer, here)
+        elif isinstance(default, Mapping):
+            names = dict.fromkeys(p[1] for p in layer if p[:1] == here)
+            values[f.name] = {n: _named(here[0], layer, (*here, n)) for n in names}
+        elif here in layer:
+            values[f.name] = layer[here].value
+    return replace(section, **values)  # type: ignore[type-var]
+
+
+def _named(section: str, layer: _Layer, path: KeyPath) -> AgentRights | Endpoint:
+    """Return what the layer sets under one of the user's own names."""
+    if section == "agents":
+        return _filled(AgentRights(), layer, path)
+    if (*path, "base_url") not in layer:
+        source = next(sourced.source for p, sourced in layer.items() if p[:2] == path)
+        raise SettingsError(f"{source}: {'.'.join(path)} lacks its base_url")
+    return _filled(Endpoint(base_url=""), layer, path)
+
+
+def _leaves(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    names = section if isinstance(section, Mapping) else [f.name for f in fields(section)]
+    for name in names:
+        value = section[name] if isinstance(section, Mapping) else getattr(section, name)
+        if is_dataclass(value) or isinstance(value, Mapping):
+            yield from _leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _values(layer: _Layer) -> dict[KeyPath, Any]:
+    return {path: sourced.value for path, sourced in layer.items()}
+
+
+# --- Folders and the projects they are bound to ---
+
+
+class _Bound(NamedTuple):
+    folder: Path
+    project: str
+
+
+def _bound(home: Path, folder: Path) -> _Bound | None:
+    """Return the nearest bound folder at or above a real path."""
+    bindings = _values(_read_layer(home / "config.yaml", "user"))
+    for candidate in (folder, *folder.parents):
+        project = bindings.get(("workspaces", str(candidate)))
+        if project:
+            return _Bound(candidate, project)
+    return None
+
+
+def _real(workspace: Path) -> Path:
+    try:
+        return Path(os.path.realpath(workspace))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the workspace {str(workspace)!r} is no folder: {error}") from None

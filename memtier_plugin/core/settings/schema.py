@@ -1,0 +1,343 @@
+"""Every setting: its key, default, type and limits (design 4.2), as frozen dataclasses.
+
+They are the only list of keys there is; `settings.py` reads it to check what people write.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
+
+from memtier_plugin.core.results import Depth
+
+Language = Literal[
+    "none", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto",
+    "estonian", "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish",
+    "italian", "lithuanian", "nepali", "norwegian", "portuguese", "romanian", "russian", "serbian",
+    "spanish", "swedish", "tamil", "turkish", "yiddish",
+]  # fmt: skip
+T = TypeVar("T")
+
+
+def _within(default: T, low: float, high: float) -> T:
+    """Declare a number with its default and the limits it must keep."""
+    return field(default=default, metadata={"low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What each signal of the `recall_first` profile counts: see `scripts/fit_weights.py`."""
+
+    words: float = _within(1.0, 0, 100)
+    grams: float = _within(1.0, 0, 100)
+    previous: float = _within(0.4, 0, 100)
+    next: float = _within(0.1, 0, 100)
+    window: float = _within(1.9, 0, 100)
+    speaker: float = _within(2.2, 0, 100)
+    user: float = _within(2.0, 0, 100)
+    session: float = _within(0.2, 0, 100)
+    session_words: float = _within(1.3, 0, 100)
+    source: float = _within(0.5, 0, 100)
+    dense: float = _within(1.8, 0, 100)
+    dense_window: float = _within(2.1, 0, 100)
+    standing: float = _within(1.5, 0, 100)
+    time: float = _within(1.6, 0, 100)
+    decay: float = _within(0.1, 0, 100)
+    weight: float = _within(2.5, 0, 100)
+    tier: float = _within(2.0, 0, 100)
+    overview: float = _within(4.0, 0, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrieval:
+    """How much is read, ranked and injected."""
+
+    profile: Literal["recall_first", "paper"] = "recall_first"
+    depth: Depth = "mixed"
+    k: int = _within(16, 1, 1000)
+    token_budget: int = _within(600, 16, 100_000)
+    passage_tokens: int = _within(60, 10, 100_000)
+    candidates: int = _within(100, 1, 10_000)
+    postings_cap: int = _within(10_000, 1_000, 10_000_000)
+    vectors_cap: int = _within(100_000, 1_000, 10_000_000)
+    sessions: int = _within(5, 1, 1000)
+    decay_lambda: float = _within(0.05, 0, 10)
+    decay_bypass: float = _within(2.0, 0, 1000)
+    weights: Weights = Weights()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding:
+    """What makes the vectors of the dense signal, and what may be spent on them."""
+
+    model: str = "default"
+    max_cost: float = _within(0.0, 0, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperWeights:
+    """The weights of the published score (MemTier eq. 2)."""
+
+    semantic: float = _within(0.0, 0, 100)
+    bm25: float = _within(0.35, 0, 100)
+    decay: float = _within(0.25, 0, 100)
+    cw: float = _within(0.25, 0, 100)
+    tier: float = _within(0.15, 0, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """The `paper` profile's own size, variants and weights."""
+
+    k: int = _within(4, 1, 1000)
+    token_budget: int = _within(300, 16, 100_000)
+    scope: Literal["sessions", "none"] = "sessions"
+    stage_one: Literal["bm25", "dense", "rrf"] = "bm25"
+    normalise: Literal["raw", "log1p", "minmax", "zscore"] = "raw"
+    weights: PaperWeights = PaperWeights()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """How a run's outcome is shared among what was injected (MemTier eq. 1)."""
+
+    alpha: float = _within(0.1, 0, 1)
+    proxy: Literal["jaccard", "overlap"] = "jaccard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Whether what was said is taken at its word."""
+
+    defence: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """How the ledgers are written."""
+
+    durability: Literal["os", "fsync"] = "os"
+    tool_result_chars: int = _within(4000, 100, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """How long recall events are kept; credits are kept for ever."""
+
+    retention_days: int = _within(90, 1, 36_500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is recorded at most; 0 stands for no limit where it is allowed."""
+
+    entry_chars: int = _within(20_000_000, 1_000, 1_000_000_000)
+    run_messages: int = _within(10_000, 10, 1_000_000)
+    day_mb: float = _within(1_000.0, 0, 1_000_000)
+    project_mb: float = _within(20_000.0, 0, 10_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What entries are kept, at most; 0 stands for all, as by default."""
+
+    days: int = _within(0, 0, 36_500)
+    entries: int = _within(0, 0, 1_000_000_000)
+    mb: float = _within(0.0, 0, 10_000_000)
+    keep_sources: bool = True
+    purge: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """Whether secrets are masked before they are written, and what is a false alarm."""
+
+    enabled: bool = True
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """How long a host waits for each kind of hook, at most."""
+
+    prompt_deadline_ms: int = _within(1_500, 10, 600_000)
+    end_deadline_ms: int = _within(10_000, 10, 600_000)
+    session_deadline_ms: int = _within(5_000, 10, 600_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consolidation:
+    """When the background turns entries into facts, by what, and what it may spend."""
+
+    enabled: bool = True
+    interval_minutes: float = _within(5.0, 0.01, 10_080)
+    batch: int = _within(500, 1, 100_000)
+    session_cap: int = _within(40, 1, 100_000)
+    probes: int = _within(24, 0, 1_000)
+    model: str = "none"
+    batch_tokens: int = _within(4000, 100, 1_000_000)
+    max_calls_per_day: int = _within(200, 0, 1_000_000)
+    max_cost_per_day: float = _within(0.0, 0, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summaries:
+    """Whether sessions and days are summed up, and when a session counts as over."""
+
+    enabled: bool = True
+    idle_hours: float = _within(6.0, 0.01, 8_760)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Which relations have one current value per subject, so that a new one supersedes."""
+
+    single_valued: tuple[str, ...] = (
+        "name",
+        "lives_in",
+        "works_at",
+        "birthday",
+        "age",
+        "favorite",
+        "version_of",
+        "runs_on_port",
+        "located_at",
+        "scheduled_for",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What answers a question, how far it looks, and whether it keeps what it found."""
+
+    model: str = "none"
+    rounds: int = _within(3, 1, 10)
+    pages: int = _within(5, 1, 100)
+    write_back: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRights:
+    """What one agent may do beyond its own ledger, and what may become of what it heard."""
+
+    read_all: bool = False
+    promote: Literal["all", "propose", "none"] = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """An OpenAI-compatible server; the key is in the environment variable ``key_env``."""
+
+    base_url: str = field(metadata={"url": True})
+    key_env: str = "none"
+    timeout_s: float = _within(30.0, 0.1, 3600)
+    price_per_million_tokens: float = _within(0.0, 0, 1_000_000)
+    price_per_million_output_tokens: float = _within(0.0, 0, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be configured; the defaults are MemTier's."""
+
+    language: Language = "english"
+    retrieval: Retrieval = Retrieval()
+    embedding: Embedding = Embedding()
+    paper: Paper = Paper()
+    attribution: Attribution = Attribution()
+    trust: Trust = Trust()
+    ledger: Ledger = Ledger()
+    journal: Journal = Journal()
+    limits: Limits = Limits()
+    retention: Retention = Retention()
+    redaction: Redaction = Redaction()
+    hooks: Hooks = Hooks()
+    consolidation: Consolidation = Consolidation()
+    summaries: Summaries = Summaries()
+    facts: Facts = Facts()
+    ask: Ask = Ask()
+    agents: Mapping[str, AgentRights] = field(default_factory=dict)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+
+
+KeyPath = tuple[str, ...]
+NAMED: Final = ("agents", "endpoints")  # sections of the user's own names
+
+
+class Key(NamedTuple):
+    """What one key takes."""
+
+    kind: Any
+    default: Any = None
+    low: float = -math.inf
+    high: float = math.inf
+    url: bool = False
+
+    def accept(self, value: Any) -> Any:
+        """Return the value as its dataclass holds it.
+
+        Raises:
+            ValueError: with what is expected instead.
+        """
+        kind, choices = get_origin(self.kind) or self.kind, get_args(self.kind)
+        if kind is Literal:
+            fits, expected = value in choices, "one of " + ", ".join(choices)
+        elif kind is tuple:
+            fits, expected = _is_list_of_texts(value), "a list of texts"
+        elif kind is bool:
+            fits, expected = isinstance(value, bool), "true or false"
+        elif self.url:
+            fits, expected = _is_url(value), "an address such as https://host/v1, without a key"
+        elif kind is str:
+            fits, expected = isinstance(value, str) and bool(value.strip()), "a text"
+        else:
+            # By type(), as True is an int; a NaN is within no limits.
+            fits = type(value) in (int, kind) and self.low <= value <= self.high
+            expected = f"{'a whole' if kind is int else 'a'} number, {self.low} to {self.high}"
+        if not fits:
+            raise ValueError(f"expected {expected}")
+        return value if kind is Literal else kind(value)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(v, str) and v for v in value)
+
+
+def _is_url(value: Any) -> bool:
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        plain = parts and not (parts.username or parts.password or parts.query or parts.fragment)
+        return bool(plain and parts and parts.scheme in ("http", "https") and parts.hostname)
+    except ValueError:
+        return False
+
+
+def _declared(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
+    hints = get_type_hints(section)
+    for f in fields(section):
+        hint, here = hints[f.name], (*path, f.name)
+        if is_dataclass(hint):
+            yield from _declared(hint, here)
+        elif get_origin(hint) is Mapping:
+            yield from _declared(get_args(hint)[1], (*here, "*"))
+        else:
+            yield here, Key(hint, None if f.default is MISSING else f.default, **f.metadata)
+
+
+@cache
+def keys() -> dict[KeyPath, Key]:
+    """Return every key by its path, with a star where the user's own names stand.
+
+    Two are no `Settings`: ``project`` chooses them, ``workspaces`` says which folder may.
+    """
+    choosing = {("project",): Key(str), ("workspaces", "*"): Key(str)}
+    return dict(_declared(Settings, ())) | choosing
+
+
+def pattern(path: KeyPath) -> KeyPath:
+    """Return the path as `keys` has it."""
+    named = path[0] in (*NAMED, "workspaces") and len(path) > 1
+    return (path[0], "*", *path[2:]) if named else path

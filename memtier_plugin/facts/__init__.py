@@ -1,0 +1,1 @@
+"""Facts: candidates, verification, conflict resolution, consolidation, review."""

@@ -1,0 +1,113 @@
+"""What happened to a project's facts between two moments, from the ledgers and the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from memtier_plugin.core.records import Fact, JournalEvent
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.retrieval.visibility import shown
+from memtier_plugin.storage.index.reader import IndexReader
+
+# What the journal tells, and how it is told; a promotion that names a fact adds a source to it.
+TOLD: Final = {
+    "promote": "updated",
+    "supersede": "superseded",
+    "accept": "accepted",
+    "reject": "rejected",
+    "revert": "reverted",
+    "restore": "restored",
+    "forget": "forgotten",
+    "withdraw": "withdrawn",
+    "reinstate": "reinstated",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to one fact: added, proposed, or one of `TOLD`.
+
+    A forgotten one is known by its id alone.  ``by`` is the fact that took its place, ``agent``
+    who did it, ``run`` the consolidation.
+    """
+
+    what: str
+    at: datetime
+    id: str
+    fact: Fact | None = None
+    by: Fact | None = None
+    agent: str | None = None
+    run: str | None = None
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "what": self.what,
+            "at": to_iso(self.at),
+            "id": self.id,
+            "fact": self.fact.to_json() if self.fact else None,
+            "by": self.by.to_json() if self.by else None,
+            "agent": self.agent,
+            "run": self.run,
+            "why": self.why,
+        }
+
+
+def between(
+    reader: IndexReader, since: datetime, until: datetime, viewer: str | None
+) -> list[Change]:
+    """Return what happened, oldest first, to the facts that an agent may see.
+
+    Args:
+        viewer: the agent; None is the person at the machine, or who reads everybody's entries.
+    """
+    start, end = to_iso(since), to_iso(until)
+    written = reader.facts_written(start, end)
+    events = [event for kind in TOLD for event in reader.events_between(kind, start, end)]
+    named = {item for event in events for item in _items(event)}
+    named |= {str(event.data["by"]) for event in events if event.kind == "supersede"}
+    rows = reader.rows_of([*named, *(one.item.id for one in written)])
+    known: dict[str, Fact | None] = {}  # None is one that was forgotten
+    runs: dict[str, str | None] = {}
+    for one in reader.stored([*rows.values()]).values():
+        fact = one.item
+        if isinstance(fact, Fact) and (
+            viewer is None or not fact.private_to or fact.private_to[0] == viewer
+        ):
+            known[fact.id] = None if one.state.forgotten else shown(fact, viewer)
+            runs[fact.id] = fact.run
+    changes = [
+        Change(
+            "proposed" if one.item.status == "proposed" else "added",
+            one.item.timestamp, one.item.id, known[one.item.id], run=one.item.run,
+        )
+        for one in written
+        if isinstance(one.item, Fact) and one.item.id in known
+    ]  # fmt: skip
+    for event in sorted(events, key=lambda event: event.id):
+        changes += _told(event, known, runs)
+    return sorted(changes, key=lambda change: change.at)  # what was written at once, facts first
+
+
+def _told(
+    event: JournalEvent, known: Mapping[str, Fact | None], runs: Mapping[str, str | None]
+) -> Iterable[Change]:
+    """Yield what an event did to the facts that are known; entries are left out."""
+    by = known.get(str(event.data.get("by")))
+    for item in _items(event):
+        fact = known.get(item)
+        if item not in known or (event.kind == "promote" and runs[item] == event.run_id):
+            continue  # an entry; or what the run promoted into the facts that it made
+        run = event.run_id or event.data.get("run")
+        why = str(event.data.get("why") or event.data.get("reason") or "")
+        what = TOLD[event.kind]
+        yield Change(what, event.timestamp, item, fact, by, event.agent_id, run, why)
+
+
+def _items(event: JournalEvent) -> list[str]:
+    name = "facts" if event.kind == "promote" else "items"
+    return list(dict.fromkeys(map(str, event.data.get(name, ()))))

@@ -1,0 +1,1 @@
+"""Candidate facts from text: by rules and by a language model."""

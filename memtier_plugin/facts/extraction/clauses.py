@@ -1,0 +1,119 @@
+"""Where a text states something: its clauses, without code, quotations, questions, ifs.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from memtier_plugin.text.third_person import RELATIVE
+
+MAX_CHARS: Final = 400
+_LEAD: Final = re.compile(
+    r"(?:(?:yeah|yes|yep|yup|yea|no|nope|nah|well|so|also|and|but|oh|ooh|ah|aw+|hey|hi|hello|wow|"
+    r"woah"
+    r"|whoa|actually|by the way|btw|fyi|anyway|plus|honestly|thanks(?: so much| a lot)?|thank "
+    r"you|sure"
+    r"|okay|ok|haha|lol|for me|as for me|in fact|lately|these days|nowadays|right now|currently|"
+    r"at the"
+    r" moment|luckily|unfortunately|sadly|fortunately|thankfully|of course|definitely|absolutely"
+    r"|totally|exactly|true|same here|cool|awesome|nice|great|right|omg|hmm+|uh|um|then|since then"
+    r"|after that|besides|personally|basically|apparently|overall|anyways|hi there|to be honest"
+    r"|not gonna lie|in addition|additionally|recently|ever since)\b[,!:.-]*\s+"
+    r"|(?-i:(?!Yesterday|Today|Tonight|Tomorrow)[A-Z][a-z]+)[,!]\s+(?=(?:I|we|my|our)\b)|"
+    r"[-*•]\s+|\d+[.)]\s+)",
+    re.IGNORECASE,
+)
+# What may stand before the statement and belongs to it: "Last Friday, I went to ..."
+_FRONT: Final = re.compile(
+    rf"(?P<front>{RELATIVE}|(?:as a|when I was|back in|growing up|during|in (?:(?:high|middle) "
+    rf"school"
+    r"|college|university|my (?:free|spare|down) ?time|my [\w]+s|\w+ \d{4}|(?:19|20)\d\d)|for "
+    r"(?:my|our)"
+    r"|on (?:my|our|weekends|weekdays|\w+days)|at (?:my|our|work|school|home)|after (?:work|school)"
+    r"|around \w+|since (?!then))[^,.!?;]{0,50}),? (?=(?:I|we)\b)",
+    re.IGNORECASE,
+)
+_CODE: Final = re.compile(
+    r"\s*(?:[>$|<{}#@]|//|\(?\w+\)?[$#] |(?:    |\t)\S|at \S+\(|File \"|Traceback|import "
+    r"|def |class |from \S+ import|(?:const|let|var|return|function|public|private|export) )"
+    r"|[^\n]*(?:[;{}]|\(\):?|=>)\s*\Z"
+)
+_SENTENCE: Final = re.compile(r"[^\s.!?](?:[^.!?\n]|[.](?=\S)|[!?](?=[\w]))*[.!?]*")
+_CUT: Final = re.compile(
+    r"(?:\s?[,;:—–]|\s-)?\s(?:(?:and|but|so|because|since|though|although|which|while|as|cuz|cause"
+    r"|['’](?:cause|cuz))\s+)+"
+    r"(?=(?:I|we|my|our|it|he|she|they|you|can|could|would|will|please|how|what|that|this|there|"
+    r"things|everything|everyone|life|the \w+ (?:is|are|was|were|has|have))\b)"
+    r"|\s?(?:[;—–]|,\s(?=(?:can|could|would|will|do|does|did|is|are|how|what|why|which|where|when|"
+    r"should|please|I|we|you|it|he|she|they|that|this|those|thanks|so|but|because|which|especially"
+    r"|isn|lol|haha|(?:the|my|their|his|her) \w+(?: \w+)? (?:is|are|was|were))\b)|"
+    r"\s-\s|-\s|->|\.\.\.|\[)\s?",
+    re.IGNORECASE,
+)
+_QUESTION: Final = re.compile(
+    r"(?:can|could|would|will|do|does|did|is|are|was|were|have|has|how|what|why|which|where|"
+    r"who|should|shall|may|any)\b|when\b(?! i )",
+    re.IGNORECASE,
+)
+_STANDING: Final = re.compile(
+    r"(?i)(?:from now on|going forward|whenever i|when i ask|every time i|in (?:the )?future)\b"
+)
+_SUPPOSED: Final = re.compile(r"(?i)(?:if|when(?! i was)|suppose|imagine|say)\b")
+
+
+def clauses(content: str, rejected: Counter[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield the spans of the clauses that state something, code and quotations left out.
+
+    Each is where it begins with what is put first, where the statement itself does, and its end.
+    """
+    at, fenced = 0, False
+    for line in content.splitlines(keepends=True):
+        start, at = at, at + len(line)
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif fenced or _CODE.match(line):
+            rejected["code"] += 1
+        else:
+            for sentence in _SENTENCE.finditer(content, start, at):
+                yield from _parts(content, *sentence.span(), rejected)
+
+
+def _parts(
+    content: str, start: int, end: int, rejected: Counter[str]
+) -> Iterator[tuple[int, int, int]]:
+    if _STANDING.match(content, start, end):
+        if end - start <= MAX_CHARS:
+            yield start, start, end
+        return
+    if _SUPPOSED.match(content, start, end):
+        rejected["hypothetical"] += 1
+        return
+    asks = content[start:end].rstrip().endswith("?")
+    left = _led(content, start, end)
+    front = _FRONT.match(content, left, end)
+    begin = left
+    if front:
+        left = front.end()
+    cuts = [(m.start(), m.end()) for m in _CUT.finditer(content, left, end)]
+    lefts, rights = [left, *(e for _, e in cuts)], [*(s for s, _ in cuts), end]
+    # "..., which I bought in May": what was bought stands before it.
+    lacking = {e for s, e in cuts if re.search(r"(?i)\bwhich\b", content[s:e])}
+    for number, (left, right) in enumerate(zip(lefts, rights, strict=True)):
+        if left in lacking:
+            continue
+        left = _led(content, left, right) if number else left
+        if _QUESTION.match(content, left, right) or (asks and right == end):
+            rejected["question"] += 1
+        elif right - left > MAX_CHARS:
+            rejected["long"] += 1
+        elif content[left:right].strip():
+            yield left if number else begin, left, right
+
+
+def _led(content: str, left: int, right: int) -> int:
+    """Return where a clause begins after the words that only lead to it."""
+    while left < right and (lead := _LEAD.match(content, left, right)):
+        left = lead.end()
+    return left

@@ -1,0 +1,78 @@
+"""How people state facts: which of the ways of saying in ``statements_table.py`` fit a clause."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final, NamedTuple
+
+from memtier_plugin.facts.extraction.pattern_table import (
+    BARE,
+    MYSELF,
+    ORDERS,
+    OUR,
+    TENTATIVE,
+    THINGS,
+)
+from memtier_plugin.facts.extraction.vocabulary import AM, HAVE, ME
+from memtier_plugin.text.third_person import RELATIVE as RELATIVE
+
+
+class Rule(NamedTuple):
+    """A pattern for the start of a clause; ``value`` is what is stated, ``verb`` gets inflected.
+
+    ``thing`` names the subject where it is not the speaker; ``own`` makes it the speaker's thing.
+    """
+
+    relation: str
+    pattern: re.Pattern[str]
+
+
+_OPENING: Final = re.compile(
+    r"(?:[Ii]|[Ww]e)(?:(?P<am>['’]?m\b|['’]re| am\b| are\b)|(?P<have>['’]?ve\b| have\b)|"
+    r"(?P<will>['’]ll| will\b)|"
+    r"(?P<would>['’]d| would\b)|(?P<i>\b))|(?P<my>(?:[Mm]y|[Oo]ur) )"
+    r"|(?P<order>[Pp]lease |[Aa]lways |[Nn]ever |[Dd]on|[Dd]o not |[Rr]emember |[Nn]ote|[Kk]eep in "
+    r"|[Ll]et|[Ff]rom now|[Gg]oing forward|[Ww]hen|[Ee]very time|[Ii]n (?:the )?future|[Cc]all me )"
+    r"|(?P<bare>(?:[Jj]ust|[Ff]inally|[Rr]ecently|[Aa]lso|[Ee]ven|[Ww]ent|[Tt]ook|[Bb]ought|[Gg]ot|"
+    r"[Ss]tarted|[Ff]inished|[Ll]ost|[Ss]old|[Aa]dopted|[Mm]oved|[Pp]assed|[Mm]et|[Rr]an|"
+    r"[Jj]oined|[Vv]isited|[Ww]on|[Mm]ade|[Hh]ad|[Ss]igned|[Gg]onna|"
+    r"[Gg]oing to|[Pp]lanning to|[Hh]oping to|[Bb]een) )"
+)
+_TABLES: Final = {"my": OUR + THINGS, "order": ORDERS, "bare": BARE, "thing": THINGS}
+# Most rows begin with "I": which of them can match is told by the word that follows.
+_FORMS: Final = {
+    "am": AM,
+    "have": f"{ME}(?P<have>",
+    "will": f"{ME}(?:['’]ll",
+    "would": f"{ME}(?:['’]d",
+}
+
+
+@cache
+def _compiled(kind: str, unsure: bool) -> tuple[Rule, ...]:
+    table = _TABLES.get(kind) or (() if unsure else MYSELF) + TENTATIVE
+    return tuple(Rule(name, re.compile(row)) for name, row in table if _fits(kind, row))
+
+
+def _fits(kind: str, row: str) -> bool:
+    """Tell whether a row can match a clause of this opening."""
+    if kind in _TABLES:
+        return True
+    form = next((form for form, start in _FORMS.items() if row.startswith(start)), None)
+    if kind == "have":  # "I have to" is a verb like any other
+        return form in ("have", None)
+    return form == kind or (kind == "i" and (form is None or row.startswith(HAVE)))
+
+
+def rules(clause: str, *, unsure: bool = False) -> tuple[Rule, ...]:
+    """Return the rows for a clause that begins so, in the order in which they are tried.
+
+    Args:
+        unsure: there is a word of doubt in it.
+    """
+    opening = _OPENING.match(clause)
+    kind = (opening.lastgroup if opening else None) or "thing"
+    if unsure and kind in _TABLES:
+        return ()
+    return _compiled(kind, unsure)

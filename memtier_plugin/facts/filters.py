@@ -1,0 +1,276 @@
+"""What is kept of a session's drafts: no small talk, no dumps, nothing twice, and not too many.
+
+Pure. The same gates stand behind the rules and behind a model; what they turn away is counted by
+reason. Source: issue 4 (quality gates); seeds 1.6.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+import regex
+
+from memtier_plugin.core.records import FactDraft, Origin
+from memtier_plugin.facts.extraction.rules import SINGLE_VALUED
+from memtier_plugin.text import grammar
+from memtier_plugin.text.normalise import normal
+from memtier_plugin.text.tokenizer import plain_words
+
+MOST_CHARS: Final = 600  # of one draft's text
+
+_SMALL_TALK: Final = regex.compile(
+    r"""(?xi)(?:(?:\w+|the\ user|the\ assistant)\s+(?:says?|said|greets?|greeted|thanks?|thanked|
+    replies|replied|agrees?|agreed|apologi[sz]e[sd]?|laughs?|laughed|congratulate[sd]?)\b[\s:,"']*)?
+    (?:(?:hi|hello|hey|thanks|thank\ you|bye|goodbye|good\ morning),?\ \w+|
+    hi|hello|hey|howdy|good\ (?:morning|afternoon|evening|night)|bye|goodbye|see\ you(?:\ \w+)?|
+    take\ care|thanks?(?:\ you)?|thank\ you|thx|ty|no\ problem|you['’]?re\ welcome|welcome|sure|
+    ok(?:ay)?|yes|yeah|yep|no|nope|great|cool|nice|awesome|perfect|wow|lol|haha|sorry|please|
+    sounds\ good|got\ it|i\ see|makes\ sense|will\ do|of\ course|absolutely|exactly|indeed|done|
+    good\ (?:luck|job|idea|point)|well\ done|congrat\w*|hallo|danke|bitte|tschüss|guten\ (?:tag|
+    morgen)|hola|gracias|adiós|buenos\ días|bonjour|merci|salut|ciao|grazie|obrigad[oa]|olá|
+    привет|спасибо|пока|你好|谢谢|再见|こんにちは|ありがとう)
+    (?:\s+(?:so|very|much|a\ lot|there|again|everyone|all|you|too|then|back|
+    for\ (?:the|your|all)\ \w+))?[\s!.,;:)('"~]*"""
+)
+_GREETED: Final = regex.compile(
+    r"(?i)^(?:\w+|the user|the assistant)\s+(?:greets?|greeted|thanks?|thanked|says? (?:hi|hello"
+    r"|bye|thanks?|goodbye)|said (?:hi|hello|bye|thanks?|goodbye)|apologi[sz]e[sd]?"
+    r"|wish(?:es|ed)? \w+ a (?:good|nice|great))\b[^.]{0,40}\.?$"
+)
+_ASKED: Final = regex.compile(
+    r"""(?xi)\b(?:asks?|asked|asking|inquire[sd]?|inquiring|wonder(?:s|ed|ing)?|curious|
+    wants?\ to\ know|wanted\ to\ know|would\ like\ to\ know|requests?|requested|requesting|needs?|
+    seeks?|seeking|
+    is\ looking\ for|looks?\ for|has\ a\ question)\s+
+    (?:(?:the\ assistant|me|him|her|them|for|to|some|any|an?|the|more)\s+)*
+    (?:about|whether|if|how|what|why|when|where|who|which|help|advice|information|
+    explanations?|clarification|assistance|details?|tips|suggestions?|recommendations?|opinions?)\b"""
+)
+_QUESTION: Final = regex.compile(r"[?？]\W*$")
+_TRACE: Final = regex.compile(
+    r"Traceback \(most recent|^\s*at [\w.$<>]+\([\w.]+:\d+\)|File \"[^\"]+\", line \d+"
+    r"|\w+(?:Error|Exception): .*\bat\b|0x[0-9a-f]{6,}|Segmentation fault|panicked at"
+    r"|\bException in thread\b|goroutine \d+",
+    regex.MULTILINE,
+)
+_SHELL: Final = regex.compile(
+    r"(?m)^\s*(?:[$#%>]\s+\S|\w+@[\w.-]+[:~].*[$#]\s|(?:sudo|apt(?:-get)?|pip3?|npm|npx|yarn|brew|git|"
+    r"docker|kubectl|curl|wget|ssh|scp|chmod|chown|mkdir|rm|cp|mv|ls|cd|cat|grep|find|tar|make|export"
+    r"|source|systemctl|journalctl|ps|kill|python3?|node|cargo|go)\s+(?:-{1,2}\w|[a-z]+\s+-{1,2}\w"
+    r"|[./~]\S*|[a-z-]+(?:\s+[\w./:=@~-]+)*\s*$))"
+)
+_CODE: Final = regex.compile(
+    r"```|~~~|[;{}]\s*$|=>|\bdef \w+\(|\bclass \w+[:({]|\bimport \w+(?:\.\w+)*\s*$"
+    r"|\bfrom \w+ import\b|\bfunction\s*\w*\(|\b(?:const|let|var) \w+\s*="
+    r"|\bpublic (?:static|class|void)\b|#include\s*<"
+    r"|<\/?\w+(?:\s[^<>]*)?>.*<\/\w+>|\bSELECT\b.+\bFROM\b|\breturn \w+[;(]|\w+\(\)\s*[;{]"
+    r"|^\s*[\[{].*[\]}]\s*$|\w+\s*=\s*[\[{(\"'].*",
+    regex.MULTILINE,
+)
+_BLOB: Final = regex.compile(
+    r"(?<![/\w.-])(?:[A-Za-z0-9+/]{40,}={0,2}|[0-9a-fA-F]{24,}|(?:[0-9a-fA-F]{2}[:\s]){12,}|"
+    r"(?=\S*\d)(?=\S*[a-z])(?=\S*[A-Z])[A-Za-z0-9_-]{40,})(?![/\w.-])"
+)
+_ID: Final = regex.compile(
+    r"(?i)[\W_]*(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{12,}"
+    r"|\d{9,}|#?\d+|(?=\S*\d)(?=\S*[a-z])[a-z0-9_-]{16,})[\W_]*"
+)
+_SYMBOLS: Final = regex.compile(r"[{}\[\]()<>=;|&$\\/*+^~`#@_]")
+_VAGUE: Final = grammar.words("""it this that these those them something anything everything
+    nothing stuff thing things yes no
+    true false none unknown n/a null nil various several some many one ones here there now then
+    es das это это-то eso ça cela quello isso 它 这个 那个 それ これ""")
+_KEEP: Final = regex.compile(
+    r"""(?xi)\b(?:allerg\w*|intoleran\w*|anaphyla\w*|celiac|coeliac|diabet\w*|epilep\w*|asthma\w*|vegan\w*|
+    vegetarian\w*|halal|kosher|pregnan\w*|medication\w*|must|never|always|not|no|n['’]t|cannot|without|
+    avoid\w*|forbid\w*|forbidden|prohibit\w*|refus\w*|only|don['’]?t|require\w*|mandatory|deadline|
+    constraint\w*|unless|nie|niemals|nicht|kein\w*|immer|nunca|siempre|jamás|sin|jamais|toujours|pas|
+    sans|mai|sempre|senza|não|nooit|altijd|niet|geen|никогда|всегда|не|нельзя)\b|不|没|从不|总是|必须|过敏|禁|ない|ません|必ず"""
+)
+_KEPT_RELATIONS: Final = grammar.words(
+    """allergic_to allergy diet never always constraint constraints dislikes remember instruction
+    standing_instruction preference prefers requires avoids rule deadline"""
+)
+_DENIALS: Final = frozenset(
+    word
+    for name in (
+        "english",
+        "german",
+        "spanish",
+        "french",
+        "italian",
+        "portuguese",
+        "dutch",
+        "russian",
+    )
+    for word in grammar.WORDINGS[name].no
+) | {"t"}
+_WEAKER: Final[Sequence[Origin]] = ("user", "assistant", "tool", "external", "system")
+
+
+def passed(
+    drafts: Sequence[FactDraft],
+    *,
+    cap: int,
+    single_valued: Collection[str] = SINGLE_VALUED,
+) -> tuple[list[FactDraft], Counter[str]]:
+    """Return what is kept of the drafts of one session, in their order, and why others are not.
+
+    Near-duplicates become one with the sources of all. Over the cap the least sure and least
+    specific go first; constraints, allergies, denials and standing instructions go last.
+
+    Args:
+        single_valued: relations in which going back to an old value is a change of its own.
+    """
+    rejected: Counter[str] = Counter()
+    kept: list[FactDraft] = []
+    for draft in drafts:
+        if reason := empty(draft):
+            rejected[reason] += 1
+            continue
+        twin = _twin(draft, kept, single_valued)
+        if twin is None:
+            kept.append(draft)
+        else:
+            kept[twin] = _merged(kept[twin], draft)
+            rejected["duplicate"] += 1
+    if len(kept) > cap:
+        rejected["cap"] = len(kept) - max(0, cap)
+        best = sorted(range(len(kept)), key=lambda place: (_rank(kept[place]), place))
+        kept = [kept[place] for place in sorted(best[: max(0, cap)])]
+    return kept, rejected
+
+
+def empty(draft: FactDraft) -> str:
+    """Return why a draft holds nothing worth keeping, or nothing."""
+    text, value = draft.text.strip(), draft.value.strip()
+    if small_talk(text) or (small_talk(value) and draft.relation != "name"):
+        return "small talk"
+    if restated(text) or _QUESTION.search(value):
+        return "question"
+    if dumped(text, procedure=draft.tier == "procedural") or dumped(value, procedure=True):
+        return "code or dump"
+    if _ID.fullmatch(text) or (_BLOB.search(text) and _mostly_blob(text)):
+        return "only an id"
+    words = plain_words(value)
+    if not words or all(word in _VAGUE for word in words) or len(plain_words(text)) < 2:
+        return "no information"
+    return "too long" if len(text) > MOST_CHARS else ""
+
+
+def small_talk(text: str) -> bool:
+    """Tell whether a text only greets, thanks, agrees or fills."""
+    return bool(_SMALL_TALK.fullmatch(text.strip()) or _GREETED.match(text.strip()))
+
+
+def restated(text: str) -> bool:
+    """Tell whether a text is a question, or only says that one was asked."""
+    return bool(_QUESTION.search(text) or _ASKED.search(text))
+
+
+def dumped(text: str, *, procedure: bool = False) -> bool:
+    """Tell whether a text is code, a command line, a trace or data rather than a sentence.
+
+    Args:
+        procedure: commands may be named in it, as in a how-to.
+    """
+    if _TRACE.search(text) or (_BLOB.search(text) and _mostly_blob(text)):
+        return True
+    symbols = len(_SYMBOLS.findall(text))
+    if symbols > 8 and 5 * symbols > len(text):
+        return True
+    if text.count("\n") >= 3 and (_CODE.search(text) or _SHELL.search(text)):
+        return True
+    if procedure:
+        return False
+    sentence = bool(regex.match(r"\s*\p{Lu}?[\p{L}'’]+ \p{L}", text)) and text.rstrip().endswith(
+        (".", "!", "。")
+    )
+    if sentence and symbols <= 6:
+        return False
+    return bool(_CODE.search(text) or _SHELL.search(text))
+
+
+def _mostly_blob(text: str) -> bool:
+    return 2 * sum(len(match[0]) for match in _BLOB.finditer(text)) > len(text)
+
+
+def _twin(
+    draft: FactDraft, kept: Sequence[FactDraft], single_valued: Collection[str]
+) -> int | None:
+    """Return the place of the draft that says the same, if one does."""
+    slot, value = normal(draft.subject, draft.relation), normal(draft.value)
+    single = draft.relation in single_valued
+    changed = False
+    for place in range(len(kept) - 1, -1, -1):
+        other = kept[place]
+        if (other.tier, other.private_to) != (draft.tier, draft.private_to):
+            continue
+        same_slot = normal(other.subject, other.relation) == slot
+        if same_slot and normal(other.value) == value and _denies(other) == _denies(draft):
+            return None if changed else place
+        if _nearly(draft, other):
+            return None if changed and same_slot else place
+        changed = changed or (single and same_slot)
+    return None
+
+
+def _denies(draft: FactDraft) -> bool:
+    return any(word in _DENIALS for word in plain_words(draft.text))
+
+
+def _nearly(draft: FactDraft, other: FactDraft) -> bool:
+    """Tell whether two texts say the same: nine of ten words, and neither name, number nor denial.
+
+    Their values must be the same words, or those of the one within the other's text.
+    """
+    if normal(draft.subject) != normal(other.subject):
+        return False
+    one, two = _words(draft.text), _words(other.text)
+    differ = set(one) ^ set(two)
+    if 10 * len(differ) > len({*one, *two}):
+        return False
+    if not (set(_words(draft.value)) <= set(two) and set(_words(other.value)) <= set(one)):
+        return False
+    return not any(
+        word in _DENIALS or any(map(str.isdigit, word)) or word[0].isupper()
+        for word in (one.get(word) or two[word] for word in differ)
+    )
+
+
+def _words(text: str) -> dict[str, str]:
+    """Return the words of a text as they are compared, with how they are written."""
+    return {
+        word: raw for raw in regex.findall(r"[\p{L}\p{M}\p{N}]+", text) for word in [raw.casefold()]
+    }
+
+
+def _merged(one: FactDraft, other: FactDraft) -> FactDraft:
+    """Return the better of two drafts of the same, with the sources of both.
+
+    What waits for review lends none to what does not.
+    """
+    first, second = sorted(
+        (one, other), key=lambda draft: (draft.status != "active", draft is other)
+    )
+    if first.status != second.status:
+        return first
+    better = first if first.confidence >= second.confidence else second
+    weakest = max(first.origin, second.origin, key=_WEAKER.index)
+    sources = dict.fromkeys([*better.sources, *first.sources, *second.sources])
+    since = min((d.valid_from for d in (first, second) if d.valid_from), default=None)
+    return replace(better, sources=tuple(sources), origin=weakest, valid_from=since)
+
+
+def _rank(draft: FactDraft) -> tuple[bool, bool, float, int]:
+    """Return what decides who goes over the cap: the smaller stays."""
+    spared = draft.relation in _KEPT_RELATIONS or bool(_KEEP.search(draft.text))
+    return (
+        not spared,
+        draft.status != "active",
+        -draft.confidence,
+        -len(set(plain_words(draft.value))),
+    )

@@ -1,0 +1,119 @@
+"""Timelines: what was true of somebody, one value after the other, as one line.  Pure.
+
+Made of shared facts alone, those that were superseded and the one that holds now, so that anybody
+of the project may see it.  Source: seeds 4.4 (contradictions), X3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from memtier_plugin.core.records import Fact, Source
+from memtier_plugin.text.normalise import normal
+
+RELATION: Final = "timeline"
+MOST: Final = 12  # values of one line, the newest
+_EACH: Final = 5  # sources of each value; the fact itself is one more
+_SHOWN: Final = 80  # characters of a value
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A fact of one subject and relation, and until when it held; None for one that does."""
+
+    fact: Fact
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A line of values: what it is about, and what it says and rests on."""
+
+    about: tuple[str, ...]  # subject and relation, normalised
+    subject: str
+    value: str
+    text: str
+    sources: tuple[Source, ...]
+    since: datetime
+    confidence: float
+
+
+def timelines(pasts: Iterable[Past], sources: Mapping[str, Sequence[Source]]) -> list[Timeline]:
+    """Return the line of each subject and relation that had more than one value.
+
+    Args:
+        pasts: the facts that may be told, in any order; of all that hold now the newest counts.
+        sources: what each fact rests on, by its id.
+    """
+    together: dict[tuple[str, ...], list[Past]] = {}
+    for past in pasts:
+        together.setdefault(normal(past.fact.subject, past.fact.relation), []).append(past)
+    return [line for about in sorted(together) if (line := _line(about, together[about], sources))]
+
+
+def is_about(value: str, relation: str) -> bool:
+    """Tell whether a (normalised) timeline's value is of this relation."""
+    return value.startswith(f"{normal(relation)[0]}:")
+
+
+def _line(
+    about: tuple[str, ...], pasts: Sequence[Past], sources: Mapping[str, Sequence[Source]]
+) -> Timeline | None:
+    steps: list[Past] = []
+    ordered = sorted(pasts, key=lambda past: (_since(past.fact), past.fact.id))
+    now = [past for past in ordered if past.until is None][-1:]
+    for past in [*(past for past in ordered if past.until is not None), *now]:
+        if steps and normal(steps[-1].fact.value) == normal(past.fact.value):
+            steps[-1] = Past(steps[-1].fact, past.until)  # the same again: it went on
+        else:
+            steps.append(past)
+    steps = steps[-MOST:]
+    if len(steps) < 2:
+        return None
+    newest = steps[-1].fact
+    values = [_short(past.fact.value) for past in steps]
+    told = [
+        f"{value} ({_period(past, first)})"
+        for value, past, first in zip(values, steps, [True, *[False] * len(steps)], strict=False)
+    ]
+    relation = newest.relation.replace("_", " ")
+    found = [
+        one
+        for past in steps
+        for one in (*sources.get(past.fact.id, past.fact.sources)[:_EACH], _itself(past.fact))
+    ]
+    return Timeline(
+        about=about,
+        subject=newest.subject,
+        value=f"{newest.relation}: {' > '.join(values)}",
+        text=f"{newest.subject}, {relation} over time: {', then '.join(told)}.",
+        sources=tuple({source.entry: source for source in reversed(found)}.values())[::-1],
+        since=_since(steps[0].fact),
+        confidence=min(past.fact.confidence for past in steps),
+    )
+
+
+def _itself(fact: Fact) -> Source:
+    """Return a fact as a source: its ledger line, and what must stand for the timeline to stand."""
+    first = fact.sources[0]
+    return Source(agent=first.agent, session=first.session, entry=fact.id)
+
+
+def _period(past: Past, first: bool) -> str:
+    if past.until is None:
+        return f"since {_since(past.fact):%Y-%m-%d}"
+    if first:
+        return f"until {past.until:%Y-%m-%d}"
+    return f"{_since(past.fact):%Y-%m-%d} to {past.until:%Y-%m-%d}"
+
+
+def _since(fact: Fact) -> datetime:
+    return fact.valid_from or fact.timestamp
+
+
+def _short(value: str) -> str:
+    flat = " ".join(value.split())
+    return flat if len(flat) <= _SHOWN else f"{flat[: _SHOWN - 3].rstrip()}..."

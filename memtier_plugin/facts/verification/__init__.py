@@ -1,0 +1,1 @@
+"""Verification of claims against the passages they quote."""

@@ -1,0 +1,1 @@
+"""Installation into host runtimes, and their checks."""

@@ -1,0 +1,219 @@
+"""Proof that a host's hooks work: one turn of the real host, with a model on this machine.
+
+The host gets a throw-away state and a configuration that has the user's plugins and none of the
+user's models, channels or keys; MemTier gets a throw-away project in the user's own home.  What is
+planted there must stand in the request that the model receives, and the turn in the ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from memtier_plugin.core.paths import file_name
+from memtier_plugin.hosts import install
+from memtier_plugin.hosts.canary_model import MODEL, CanaryModel, Reply
+from memtier_plugin.memory import MemTier
+from memtier_plugin.trust.fence import FENCE
+
+SECONDS: Final = 240.0  # that a host gets for its one turn; a cold one took 74 here
+STORED_SECONDS: Final = 20.0  # that a run may take to be in the ledger after that
+QUESTION: Final = "What is the canary's word?"
+AGENTS: Final = {"openclaw": "openclaw.main", "hermes": "hermes.default"}
+_SAID: Final = 1500  # characters of what a host said that are shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What came of it; ``remedy`` says what to do where it failed.
+
+    ``ran`` is false where the host is not there to be run.
+    """
+
+    host: str
+    ran: bool
+    ok: bool
+    what: str
+    remedy: str = ""
+    said: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Scene:
+    """One canary: its folder, its project and its words."""
+
+    host: str
+    home: Path
+    top: Path
+    url: str
+    project: str = field(default_factory=lambda: f"canary-{secrets.token_hex(4)}")
+    word: str = field(default_factory=lambda: f"zwq{secrets.token_hex(5)}")
+    answer: str = field(default_factory=lambda: f"Noted as {secrets.token_hex(5)}.")
+
+
+def program(host: str) -> str | None:
+    """Return where a host's command is, or None."""
+    return shutil.which(host)
+
+
+def prove(host: str, home: Path, seconds: float = SECONDS) -> Proof:
+    """Run one turn of a host and tell whether memory went both ways."""
+    binary = program(host)
+    if binary is None:
+        return Proof(
+            host=host, ran=False, ok=False, what=f"there is no command {host!r} on the path",
+            remedy=f"install {host}, then `memtier install {host}` again to prove that it works",
+        )  # fmt: skip
+    started = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="memtier-canary-", ignore_cleanup_errors=True) as top,
+        CanaryModel(lambda _: Reply(text=scene.answer)) as model,
+    ):
+        scene = _Scene(host, home, Path(top), model.base_url)
+        try:
+            code, said = _run(binary, scene, seconds)
+            proof = _judged(scene, model, code, said)
+        finally:
+            shutil.rmtree(home / "projects" / file_name(scene.project), ignore_errors=True)
+    return replace(proof, seconds=round(time.monotonic() - started, 1))
+
+
+def _run(binary: str, scene: _Scene, seconds: float) -> tuple[int | None, str]:
+    """Plant the line and run the host's turn; return its exit code (None: too late) and words."""
+    with MemTier.open(scene.home, scene.project, AGENTS[scene.host]) as memory:
+        memory.record(
+            [{"role": "user", "content": f"The canary's word is {scene.word}."}],
+            session_id="canary",
+        )
+    setting = _openclaw if scene.host == "openclaw" else _hermes
+    arguments, environment = setting(scene)
+    work = scene.top / "work"
+    work.mkdir(exist_ok=True)
+    try:
+        done = subprocess.run(
+            [binary, *arguments],
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        return None, (late.stdout or b"").decode("utf-8", "replace")
+    except OSError as error:
+        return 1, str(error)
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+def _judged(scene: _Scene, model: CanaryModel, code: int | None, said: str) -> Proof:
+    """Tell how far the turn came, and what to do about it."""
+    host = scene.host
+
+    def failed(what: str, remedy: str) -> Proof:
+        return Proof(host=host, ran=True, ok=False, what=what, remedy=remedy, said=said[-_SAID:])
+
+    check = "`memtier doctor` names what keeps the hooks from running"
+    if not model.requests:
+        how = "did not finish in time" if code is None else f"ended with {code}"
+        return failed(
+            f"{host} {how} and asked no model",
+            f"run {host} once by hand; it says below what it lacks",
+        )
+    asked = json.dumps(model.requests, ensure_ascii=False)
+    if scene.word not in asked:
+        return failed(f"{host} asked the model, but the planted line was not in the request", check)
+    if FENCE not in asked:
+        return failed("the planted line reached the model some other way than recall", check)
+    if not _is_stored(scene):
+        return failed("the line was recalled, but the turn is not in the ledger", check)
+    return Proof(
+        host=host, ran=True, ok=True,
+        what="a planted line stood in the request, and the turn is in the ledger",
+    )  # fmt: skip
+
+
+def _is_stored(scene: _Scene) -> bool:
+    until = time.monotonic() + STORED_SECONDS
+    while True:
+        with MemTier.open(scene.home, scene.project, AGENTS[scene.host]) as memory:
+            entries = memory.entries(agent=AGENTS[scene.host])
+            if any(scene.answer in entry.content for entry in entries):
+                return True
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.2)
+
+
+# -- the hosts ----------------------------------------------------------------------------------
+
+
+def _openclaw(scene: _Scene) -> tuple[list[str], Mapping[str, str]]:
+    theirs = json.loads(install.openclaw_config().read_text("utf-8"))
+    plugins = theirs["plugins"]
+    plugins["entries"] = {"memtier": plugins["entries"]["memtier"]}  # others have keys, and state
+    plugins["entries"]["memtier"]["config"]["project"] = scene.project
+    one = {
+        "id": MODEL,
+        "name": MODEL,
+        "reasoning": False,
+        "input": ["text"],
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+        "contextWindow": 128_000,
+        "maxTokens": 4096,
+    }
+    provider = {
+        "baseUrl": scene.url, "apiKey": "none", "api": "openai-completions", "models": [one],
+    }  # fmt: skip
+    config = {
+        "gateway": {"mode": "local", "bind": "loopback"},
+        "models": {"mode": "replace", "providers": {"memtier-canary": provider}},
+        "agents": {
+            "defaults": {
+                "workspace": str(scene.top / "work"),
+                "skipBootstrap": True,
+                "model": {"primary": f"memtier-canary/{MODEL}"},
+            }
+        },
+        "plugins": plugins,
+    }
+    path = scene.top / "openclaw.json"
+    path.write_text(json.dumps(config), "utf-8")
+    state = {"OPENCLAW_CONFIG_PATH": str(path), "OPENCLAW_STATE_DIR": str(scene.top / "state")}
+    arguments = ["agent", "--local", "--agent", "main", "--message", QUESTION, "--json"]
+    return arguments, {**os.environ, **state}
+
+
+def _hermes(scene: _Scene) -> tuple[list[str], Mapping[str, str]]:
+    import yaml
+
+    theirs, ours = install.hermes_home(), scene.top / "hermes"
+    shutil.copytree(theirs / "plugins" / "memtier", ours / "plugins" / "memtier")
+    told = json.loads((theirs / "memtier.json").read_text("utf-8"))
+    (ours / "memtier.json").write_text(json.dumps({**told, "project": scene.project}), "utf-8")
+    with suppress(OSError):
+        memory = (yaml.safe_load((theirs / "config.yaml").read_text("utf-8")) or {}).get("memory")
+    config = {
+        "model": {
+            "default": MODEL,
+            "provider": "custom",
+            "base_url": scene.url,
+            "api_key": "none",
+            "context_length": 131_072,
+        },
+        "memory": {**(memory or {}), "nudge_interval": 0},
+    }
+    (ours / "config.yaml").write_text(json.dumps(config), "utf-8")  # JSON is YAML
+    return ["-z", QUESTION], {**os.environ, "HERMES_HOME": str(ours)}

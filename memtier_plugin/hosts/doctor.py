@@ -1,0 +1,267 @@
+"""What keeps a host from using MemTier without a word of it: each such thing, with its remedy.
+
+Only configurations are read here, and one command is started; `memtier install` proves the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.hosts import hermes_config, install
+from memtier_plugin.operations.health import Finding, waiting
+
+COMMAND_SECONDS: Final = 20.0  # that `memtier --version` may take as a host starts it
+
+
+def findings(home: Path) -> list[Finding]:
+    """Look at each host that has something of MemTier in it; others are none of our business."""
+    return [*_openclaw(home), *_hermes(home), *_waiting(home)]
+
+
+# -- OpenClaw -----------------------------------------------------------------------------------
+
+
+def _openclaw(home: Path) -> Iterator[Finding]:
+    path = install.openclaw_config()
+    where, again = str(path), "memtier install openclaw"
+    try:
+        text = path.read_text("utf-8")
+    except OSError:
+        return
+    try:
+        config = json.loads(text or "{}")
+    except ValueError:
+        if "memtier" in text:
+            yield _warn("OpenClaw's configuration is not plain JSON and was not checked", where,
+                "openclaw plugins inspect memtier --runtime --json",
+            )  # fmt: skip
+        return
+    plugins = _part(config, "plugins")
+    entry = _part(plugins, "entries", "memtier")
+    if not entry and _part(plugins, "slots").get("memory") != "memtier":
+        return
+    found = [
+        *_openclaw_blocked(plugins, entry, where, again),
+        *_openclaw_copies(plugins, path.parent, again),
+        *_reaches(_part(entry, "config"), home, where, again),
+    ]
+    yield from found or [Finding("ok", "OpenClaw loads MemTier and lets its hooks run", where)]
+
+
+def _openclaw_blocked(
+    plugins: Mapping[str, Any], entry: Mapping[str, Any], where: str, again: str
+) -> Iterator[Finding]:
+    """Yield what makes OpenClaw not load the plugin, or drop its hooks."""
+    hooks, slot = _part(entry, "hooks"), _part(plugins, "slots").get("memory")
+    if plugins.get("enabled") is False:
+        yield _error("OpenClaw loads no plugin: plugins.enabled is false", where,
+                      "openclaw config set plugins.enabled true")  # fmt: skip
+    if "memtier" in (plugins.get("deny") or ()):
+        yield _error("OpenClaw does not load MemTier: plugins.deny names it", where,
+                      "take memtier out of plugins.deny")  # fmt: skip
+    allow = plugins.get("allow")
+    if isinstance(allow, list) and "memtier" not in allow:
+        yield _error("OpenClaw does not load MemTier: plugins.allow lacks it", where, again)
+    if entry.get("enabled") is False:
+        yield _error("OpenClaw does not load MemTier: it is switched off there", where,
+                      again)  # fmt: skip
+    if slot != "memtier":
+        other = f"{slot} has it" if slot else "nothing has it"
+        yield _error(f"OpenClaw's memory slot is not MemTier's: {other}", where, again)
+    if hooks.get("allowConversationAccess") is not True:
+        yield _error(
+            "OpenClaw drops before_prompt_build and agent_end: "
+            "hooks.allowConversationAccess is not true",
+            where,
+            again,
+        )
+    if hooks.get("allowPromptInjection") is False:
+        yield _error("OpenClaw drops recall: allowPromptInjection is false", where, again)
+    limits = {**_part(hooks, "timeouts"), "any hook": hooks.get("timeoutMs")}
+    for name, limit in limits.items():
+        if isinstance(limit, int | float) and limit < 2000:
+            yield _warn(f"OpenClaw gives {name} {limit} ms: a recall may be cut off", where,
+                "raise or remove plugins.entries.memtier.hooks.timeoutMs and timeouts",
+            )  # fmt: skip
+    config = _part(entry, "config")
+    known = {"command", "home", "project", "environment", "promptDeadlineMs", "endDeadlineMs"}
+    if unknown := set(config) - known:
+        yield _error(f"OpenClaw refuses MemTier's configuration: {', '.join(sorted(unknown))}",
+            where, "take these keys out of plugins.entries.memtier.config",
+        )  # fmt: skip
+
+
+def _openclaw_copies(plugins: Mapping[str, Any], state: Path, again: str) -> Iterator[Finding]:
+    """Yield what is wrong with where OpenClaw finds the plugin."""
+    state = Path(os.environ.get("OPENCLAW_STATE_DIR") or state)
+    named = [Path(str(path)) for path in _part(plugins, "load").get("paths") or ()]
+    ours = [path for path in named if path.name == "openclaw" and path.parent.name == "hooks"]
+    copies = [path for path in (state / "extensions" / "memtier",) if path.is_dir()]
+    for path in ours:
+        if not (path / "index.js").is_file():
+            yield _error("OpenClaw's path to the plugin leads nowhere", str(path), again)
+    for path in [p for p in [*ours, *copies] if (p / "openclaw.plugin.json").is_file()]:
+        version = _version(path / "openclaw.plugin.json")
+        if version != memtier_plugin.__version__:
+            yield Finding(
+                "error" if path in ours or not ours else "warn",
+                f"OpenClaw's plugin is of version {version}, MemTier of "
+                f"{memtier_plugin.__version__}",
+                str(path), again,
+            )  # fmt: skip
+    if ours and copies:
+        yield _warn("OpenClaw has a copy of the plugin beside the one that is used",
+            str(copies[0]), "openclaw plugins uninstall memtier, then memtier install openclaw",
+        )  # fmt: skip
+    if not ours and not copies:
+        yield _error("OpenClaw is told of no folder that has the plugin", str(state), again)
+
+
+def _version(manifest: Path) -> str:
+    try:
+        return str(json.loads(manifest.read_text("utf-8"))["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unknown"
+
+
+# -- Hermes -------------------------------------------------------------------------------------
+
+
+def _hermes(home: Path) -> Iterator[Finding]:
+    top = install.hermes_home()
+    plugin, path, again = top / "plugins" / "memtier", top / "config.yaml", "memtier install hermes"
+    try:
+        text = path.read_text("utf-8")
+    except OSError:
+        text = ""
+    try:
+        provider = hermes_config.provider_of(text, str(path))
+    except SettingsError as error:
+        if "memtier" in text or plugin.exists():
+            yield _error(str(error), str(path), "correct it")
+        return
+    if provider != "memtier" and not plugin.exists():
+        return
+    found: list[Finding] = []
+    if provider != "memtier":
+        other = f"it is {provider!r}" if provider else "there is none"
+        found.append(_error(f"Hermes' memory provider is not MemTier: {other}", str(path), again))
+    entry = plugin / "__init__.py"
+    if not entry.is_file():
+        found.append(_error("Hermes has no plugin of MemTier", str(plugin), again))
+    elif "register_memory_provider" not in entry.read_text("utf-8", "replace")[:8192]:
+        found.append(
+            _error("Hermes does not know the plugin for a memory provider", str(entry), again)
+        )
+    found += _hermes_code(plugin, again)
+    try:
+        told = json.loads((top / "memtier.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        found.append(
+            _warn(
+                f"Hermes' plugin goes by defaults: {error}",
+                str(top / "memtier.json"),
+                again,
+            )
+        )
+    else:
+        found += _reaches(told, home, str(top / "memtier.json"), again)
+    yield from found or [Finding("ok", "Hermes has MemTier for its memory", str(path))]
+
+
+def _hermes_code(plugin: Path, again: str) -> Iterator[Finding]:
+    """Yield what is wrong with the code that the plugin leads to."""
+    manifest = plugin / "plugin.yaml"
+    if not manifest.is_file():
+        return
+    lines = manifest.read_text("utf-8", "replace").splitlines()
+    told = dict(line.split(": ", 1) for line in lines if ": " in line and line[:1].isalpha())
+    if "kind" in told:
+        yield _error(f"Hermes' plugin has kind {told['kind']!r}: it is not loaded as a memory",
+            str(manifest), again,
+        )  # fmt: skip
+    if told.get("version") != memtier_plugin.__version__:
+        yield Finding(
+            "error" if (plugin / "memtier_plugin").is_dir() else "warn",
+            f"Hermes' plugin is of version {told.get('version')}, MemTier of "
+            f"{memtier_plugin.__version__}",
+            str(manifest), again,
+        )  # fmt: skip
+    entry = plugin / "__init__.py"
+    text = entry.read_text("utf-8", "replace") if entry.is_file() else ""
+    for line in text.splitlines():
+        _, found, rest = line.partition('spec_from_file_location("memtier_plugin", ')
+        code = Path(rest.strip().strip(")").strip("'\"")) if found else None
+        if code is not None and code.is_absolute() and not code.is_file():
+            yield _error("Hermes' plugin leads to code that is gone", str(code), again)
+
+
+# -- both ---------------------------------------------------------------------------------------
+
+
+def _reaches(told: Mapping[str, Any], home: Path, where: str, again: str) -> Iterator[Finding]:
+    """Yield why a host would not reach this very MemTier."""
+    theirs = Path(str(told.get("home") or home)).expanduser()
+    if theirs != home:
+        yield _warn(f"the host writes to the home {theirs}, and this is {home}", where,
+            f"memtier --home {theirs} status shows its memory; or {again}",
+        )  # fmt: skip
+    command = told.get("command") or ["memtier"]
+    if not isinstance(command, list) or not all(isinstance(part, str) for part in command):
+        yield _error(f"the command is {command!r}, not a list of texts", where, again)
+        return
+    if shutil.which(command[0]) is None:
+        yield _error(f"the host cannot start {command[0]}: it is not there", where, again)
+        return
+    try:
+        done = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL, timeout=COMMAND_SECONDS,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        yield _error(f"the host cannot start {command[0]}: {error}", where, again)
+        return
+    said = done.stdout.strip()
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        yield _error(f"{' '.join(command)} ends with {done.returncode}: {last}", where, again)
+    elif said.rpartition(" ")[2] != memtier_plugin.__version__:
+        yield _error(f"the host starts {said}, and this is {memtier_plugin.__version__}", where,
+            again,
+        )  # fmt: skip
+
+
+def _waiting(home: Path) -> Iterator[Finding]:
+    """Yield what hosts could not deliver."""
+    waits, refused = waiting(home)
+    if waits:
+        yield _warn(f"{waits} runs of hosts wait to be stored", str(home / "queue"),
+            "the next turn of the host delivers them",
+        )  # fmt: skip
+    if refused:
+        yield _error(f"{refused} runs of hosts were refused", str(home / "queue"),
+            "look at the *.refused files: each is the JSON that the host sent",
+        )  # fmt: skip
+
+
+def _error(what: str, where: str, remedy: str) -> Finding:
+    return Finding("error", what, where, remedy)
+
+
+def _warn(what: str, where: str, remedy: str) -> Finding:
+    return Finding("warn", what, where, remedy)
+
+
+def _part(config: Any, *names: str) -> Mapping[str, Any]:
+    """Return a section, empty where there is none or something else stands there."""
+    for name in names:
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return config if isinstance(config, Mapping) else {}

@@ -1,0 +1,1 @@
+"""Messages into entries: parsing, delivery keys, the recorder."""

@@ -1,0 +1,204 @@
+"""From what a caller gives to Messages: the OpenAI chat shape, or our own record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, cast, get_args
+
+from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.records import Message, Origin, Role, ToolCall
+from memtier_plugin.core.times import from_iso
+
+ROLES: Final = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "system": "system",
+    "developer": "system",
+}
+_ORIGINS: Final = get_args(Origin)
+_NONSENSE: Final = (
+    MessageError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    OSError,  # a time that the platform cannot hold
+)
+
+
+def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
+    """Return each message as a Message; tool results learn their tool's name from the call.
+
+    Results of tools, and files, that a host puts among the parts of another's message are messages
+    of their own: whoever hands them over, they are not that speaker's words.
+
+    Raises:
+        MessageError: with the place of the message that is none.
+    """
+    if isinstance(messages, str | bytes | Mapping):
+        raise MessageError("messages must be a list of messages, not a single one")
+    parsed: list[Message] = []
+    names: dict[str, str] = {}
+    for place, message in enumerate(messages):
+        try:
+            given = [message] if isinstance(message, Message) else [*_parted(message, names)]
+        except _NONSENSE as error:
+            raise MessageError(f"message {place}: {error}") from error
+        for one in given:
+            names.update({call.call_id: call.name for call in one.tool_calls if call.call_id})
+        parsed += given
+    return tuple(parsed)
+
+
+def _parted(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Message]:
+    """Yield a message, after the results of tools and the files that stand among its parts."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    role = ROLES.get(str(message.get("role")).casefold()) if isinstance(content, list) else "tool"
+    own: list[Any] = []
+    for part in content if role != "tool" and isinstance(content, list) else ():
+        if _is_result(part):
+            said = part.get("content") if part.get("content") is not None else part.get("text")
+            known = {
+                key: part[key] for key in ("ok", "is_error", "exit_code", "name") if key in part
+            }
+            called = {"tool_call_id": part.get("tool_use_id"), "content": said}
+            yield parse_message({**known, **called, "role": "tool"}, names)
+        elif role == "user" and _is_attached(part):
+            yield parse_message({**message, "content": [part], "origin": "external"}, names)
+        else:
+            own.append(part)
+    if role == "tool" or len(own) == len(content or ()):
+        yield parse_message(message, names)
+    elif (one := parse_message({**message, "content": own}, names)).content or one.tool_calls:
+        yield one
+
+
+def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Message:
+    """Return one OpenAI-style message: role, content (text or parts), name, tool calls.
+
+    How a tool fared is read from ``ok``, ``is_error`` or ``exit_code``; without any it is unknown.
+
+    Raises:
+        MessageError: there is no known role, or the content is neither text nor parts.
+    """
+    if not isinstance(message, Mapping):
+        raise MessageError(f"a {type(message).__name__}, not a mapping with role and content")
+    role = ROLES.get(str(message.get("role", "")).casefold())
+    if role is None:
+        raise MessageError(f"the role {message.get('role')!r} is none of {', '.join(ROLES)}")
+    origin = message.get("origin")
+    if origin is not None and origin not in _ORIGINS:
+        raise MessageError(f"the origin {origin!r} is none of {', '.join(_ORIGINS)}")
+    tool = None
+    if role == "tool":
+        call_id = message.get("tool_call_id")
+        name = message.get("name") or (names or {}).get(str(call_id)) or "tool"
+        tool = ToolCall(
+            name=str(name),
+            call_id=str(call_id) if call_id is not None else None,
+            ok=_outcome(message),
+            exit_code=_exit_code(message),
+        )
+    return Message(
+        role=cast("Role", role),
+        content=flatten(message.get("content")),
+        speaker=str(message["name"]) if message.get("name") and role != "tool" else None,
+        observed_at=_moment(message.get("observed_at") or message.get("timestamp")),
+        origin=cast("Origin | None", origin),
+        tool=tool,
+        tool_calls=tuple(_call(call) for call in message.get("tool_calls") or ()),
+    )
+
+
+def flatten(content: Any) -> str:
+    """Return content as text: parts are joined by newlines, what is no text is named.
+
+    Raises:
+        MessageError: it is neither text, nor parts, nor nothing.
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, bytes):
+        return content.decode("utf-8", "replace")
+    if isinstance(content, Sequence):
+        return "\n".join(text for part in content if (text := _part(part)))
+    raise MessageError(f"the content is a {type(content).__name__}, neither text nor parts")
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise MessageError(f"a part of the content is a {type(part).__name__}")
+    kind = str(part.get("type", "text"))
+    if _is_result(part):
+        return f"[{kind}]"
+    if isinstance(part.get("text"), str):
+        return str(part["text"])
+    if kind in ("thinking", "reasoning", "toolCall", "tool_use"):
+        return ""
+    caption = part.get("alt") or part.get("caption")
+    name = kind.removesuffix("_url").removeprefix("input_")
+    return f"[{name}: {caption}]" if caption else f"[{name}]"
+
+
+def _is_result(part: Any) -> bool:
+    return isinstance(part, Mapping) and str(part.get("type", "")).endswith("tool_result")
+
+
+def _is_attached(part: Any) -> bool:
+    """Tell whether a part has text that was neither written nor spoken by who sends it."""
+    kind = str(part.get("type", "text")) if isinstance(part, Mapping) else "text"
+    own = any(word in kind for word in ("text", "audio", "transcri", "speech"))
+    return not own and isinstance(part.get("text"), str)
+
+
+def _call(call: Any) -> ToolCall:
+    if isinstance(call, ToolCall):
+        return call
+    if not isinstance(call, Mapping):
+        raise MessageError(f"a tool call is a {type(call).__name__}")
+    function = call.get("function") or call
+    if not isinstance(function, Mapping):
+        raise MessageError(f"a tool call's function is a {type(function).__name__}")
+    arguments = function.get("arguments", "")
+    return ToolCall(
+        name=str(function.get("name") or "tool"),
+        call_id=str(call["id"]) if call.get("id") is not None else None,
+        arguments=arguments
+        if isinstance(arguments, str)
+        else json.dumps(arguments, ensure_ascii=False, default=str),
+    )
+
+
+def _outcome(message: Mapping[str, Any]) -> bool | None:
+    code = _exit_code(message)
+    if code is not None and code != 0:
+        return False  # hosts report an exit code of 3 with is_error false
+    for name, good in (("ok", True), ("is_error", False), ("isError", False)):
+        if isinstance(message.get(name), bool):
+            return bool(message[name]) is good
+    return None if code is None else True
+
+
+def _exit_code(message: Mapping[str, Any]) -> int | None:
+    code = message.get("exit_code")
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
+
+
+def _moment(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, int | float):  # seconds, or milliseconds as the hosts write them
+        return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
+    return from_iso(str(value))

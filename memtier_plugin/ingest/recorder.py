@@ -1,0 +1,231 @@
+"""Writing runs: cleaned, masked, and each message once, however often its run is given."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from memtier_plugin.core.errors import LimitReached
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.records import Entry, JournalEvent, Message, Run
+from memtier_plugin.ingest.delivery_keys import key_after, place_key
+from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.storage.new_run import NewRun
+from memtier_plugin.storage.quota import NEAR, Room
+from memtier_plugin.storage.store import Store
+from memtier_plugin.trust.fence import clean
+from memtier_plugin.trust.redaction import Redactor
+
+LIMIT: Final = "limit"  # the kind of journal event that tells of a limit reached, or nearly so
+_LINE: Final = 600  # bytes of an entry's line beside its content
+_TOGETHER: Final = 1000  # messages of an import that are appended and indexed together
+
+
+class Recorder:
+    """Writes the runs of one agent."""
+
+    def __init__(
+        self, store: Store, agent: str, redactor: Redactor, clock: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._agent = agent
+        self._redactor = redactor
+        self._clock = clock
+        self._room = Room(store.folder, store.index.path, store.settings.limits)
+
+    def record(self, runs: Iterable[tuple[Run, Sequence[Message]]]) -> list[Entry]:
+        """Append what is not stored yet of the agent's runs; it is acknowledged on return.
+
+        Raises:
+            LedgerError: nothing was written.
+        """
+        return self._write([self._new(run, messages) for run, messages in runs])
+
+    def _write(self, runs: Sequence[NewRun]) -> list[Entry]:
+        """Append what is new, within the limits; what was cut by them is journalled.
+
+        Raises:
+            LimitReached, LedgerError: nothing was written.
+        """
+        now, size = self._clock(), sum(map(_size, runs))
+        try:
+            self._room.check(size, now)
+        except LimitReached:  # unless most of it is there already
+            new = self._store.new_keys(self._agent, runs)
+            size = sum(_size(run._replace(messages=[m for m in run.messages if m[0] in new]))
+                       for run in runs)  # fmt: skip
+            self._room.check(size, now)
+        entries = self._store.add_entries(self._agent, runs, self._clock)
+        self._room.add(size if entries else 0)
+        if told := self._cut(entries):
+            self._store.journal([self._limit(one) for one in told])
+        return entries
+
+    def _cut(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """Return what is to be told of limits that were reached, or nearly so, by new entries."""
+        limits = self._store.settings.limits
+        said = [entry for entry in entries if entry.role not in ("tool", "system")]
+        cut = [entry.id for entry in said if entry.truncated]
+        near = max((len(e.content) for e in said if not e.truncated), default=0)
+        left = [
+            entry.run_id for entry in entries if entry.content == _left_out(limits.run_messages)
+        ]
+        sizes = Counter(entry.run_id for entry in entries)
+        longest = max((n for run, n in sizes.items() if run not in left), default=0)
+        told: list[dict[str, Any]] = []
+        if cut:
+            told.append({"limit": "entry_chars", "most": limits.entry_chars, "entries": cut})
+        elif near >= NEAR * limits.entry_chars:
+            told.append({"limit": "entry_chars", "most": limits.entry_chars, "near": near})
+        if left:
+            told.append({"limit": "run_messages", "most": limits.run_messages, "runs": left})
+        elif longest >= NEAR * limits.run_messages:
+            told.append({"limit": "run_messages", "most": limits.run_messages, "near": longest})
+        return told
+
+    def _limit(self, told: dict[str, Any]) -> JournalEvent:
+        return JournalEvent(
+            id=new_id(), timestamp=self._clock(), kind=LIMIT, agent_id=self._agent, data=told
+        )
+
+    def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
+        """Record whole sessions and yield the new entries of each few runs written together.
+
+        Raises:
+            LedgerError: what was yielded is written, nothing else.
+        """
+        for runs in self._batches(sessions):
+            yield self.record(runs)
+
+    def again(self, entries: Sequence[Entry], *, dry_run: bool) -> tuple[int, dict[str, str]]:
+        """Write entries of an export under the keys that they had.
+
+        Returns how many were new, and by key the id that each has here.
+
+        Raises:
+            LedgerError: nothing was written.
+        """
+        runs = [self._as_run(entry) for entry in entries]
+        if dry_run:
+            new = self._store.new_keys(self._agent, runs)
+            return len(new), {entry.key: entry.id for entry in entries}
+        added = self._write(runs)
+        with self._store.reading() as reader:
+            here = reader.known_keys([entry.key for entry in entries])
+        return len(added), here | {entry.key: entry.id for entry in added}
+
+    def _as_run(self, entry: Entry) -> NewRun:
+        run = Run(
+            agent=self._agent,
+            session=entry.session_id,
+            run=entry.run_id,
+            sender=entry.sender,
+            parent=entry.parent,
+        )
+        message = Message(
+            role=entry.role,
+            content=entry.content,
+            speaker=entry.speaker,
+            observed_at=entry.observed_at,
+            origin=entry.origin,
+            tool=entry.tool,
+        )
+        if entry.truncated:  # cut once, with its mark: not again
+            prepared = replace(message, content=self._redactor.redact(message.content).text), True
+        else:
+            prepared = self._prepared(message)
+        place = key_after(entry, lambda place: key_at(entry, place))
+        return NewRun(run, [(entry.key, *prepared)], [place], tainted=entry.tainted)
+
+    def count_new(self, sessions: Iterable[Session]) -> int:
+        """Return how many messages of these sessions are not stored yet; nothing is written."""
+        new: set[str] = set()
+        for runs in self._batches(sessions):
+            given = [self._new(run, messages) for run, messages in runs]
+            new |= self._store.new_keys(self._agent, given)
+        return len(new)
+
+    def _batches(
+        self, sessions: Iterable[Session]
+    ) -> Iterator[list[tuple[Run, Sequence[Message]]]]:
+        runs: list[tuple[Run, Sequence[Message]]] = []
+        size = 0
+        for session in sessions:
+            for one in session.runs:
+                run = Run(
+                    agent=self._agent,
+                    session=session.session_id,
+                    run=one.run_id,
+                    sender=session.sender,
+                    observed_at=session.observed_at,
+                )
+                runs.append((run, one.messages))
+                size += len(one.messages)
+                if size >= _TOGETHER:
+                    yield runs
+                    runs, size = [], 0
+        if runs:
+            yield runs
+
+    def written(self, message: Message) -> Message:
+        """Return a message as it would be written."""
+        return self._prepared(message)[0]
+
+    def _new(self, run: Run, messages: Sequence[Message]) -> NewRun:
+        most = self._store.settings.limits.run_messages
+        prepared = [
+            (place, *self._prepared(message))
+            for place, message in enumerate(messages[:most])
+            if message.content.strip() or message.tool_calls
+        ]
+        if len(messages) > most:
+            prepared.append((most, Message(role="system", content=_left_out(most)), False))
+        identity = json.dumps([run.agent, run.run])
+        return NewRun(
+            run,
+            [(_key(identity, place, message), message, cut) for place, message, cut in prepared],
+            [place_key(run.agent, run.run, place, message.role) for place, message, _ in prepared],
+            tainted=any(message.origin == "external" for message in messages),
+        )
+
+    def _prepared(self, message: Message) -> tuple[Message, bool]:
+        """Return a message without our block, masked, and cut to its limit; and whether it was."""
+        content = clean(message.content) if message.role == "user" else message.content
+        calls = [f"[tool call: {call.name} {call.arguments}]" for call in message.tool_calls]
+        content = self._redactor.redact("\n".join([content, *calls] if content else calls)).text
+        settings = self._store.settings
+        cap = settings.limits.entry_chars
+        if message.role == "tool":
+            cap = min(cap, settings.ledger.tool_result_chars)
+        truncated = len(content) > cap
+        if truncated:
+            content = f"{content[:cap]}\n[... {len(content) - cap} characters left out]"
+        same = content == message.content
+        return message if same else replace(message, content=content), truncated
+
+
+def key_at(entry: Entry, place: int) -> str:
+    """Return the key that an entry has if it stood at this place of its run."""
+    message = Message(role=entry.role, content=entry.content)
+    return _key(json.dumps([entry.agent_id, entry.run_id]), place, message)
+
+
+def _left_out(most: int) -> str:
+    return f"[system] The messages of this run after the first {most} were left out."
+
+
+def _size(run: NewRun) -> int:
+    """Return about how many bytes the lines of a run take."""
+    return sum(len(m.content.encode("utf-8", "surrogatepass")) + _LINE for _, m, _ in run.messages)
+
+
+def _key(run: str, place: int, message: Message) -> str:
+    """Return an entry's key: agent and run (as JSON), place in the run, role and content (4.3)."""
+    content = message.content.encode("utf-8", "surrogatepass")
+    identity = f'{run[:-1]}, {place}, "{message.role}"]'.encode()
+    return hashlib.blake2b(identity + hashlib.blake2b(content).digest(), digest_size=16).hexdigest()

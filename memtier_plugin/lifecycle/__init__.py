@@ -1,0 +1,1 @@
+"""Forgetting, retention, purging, undo, and views of the past."""

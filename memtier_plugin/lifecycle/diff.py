@@ -1,0 +1,150 @@
+"""What a project learned, forgot, changed and weighs differently between two moments.
+
+All of it is read from the ledgers and the journal; the facts' part is `changes`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.facts import changes
+from memtier_plugin.facts.changes import Change
+from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.index.selection import IndexSelect
+from memtier_plugin.storage.state import fold
+
+_WEIGHING: Final = ("credit", "uncredit", "reinstate")
+_RUNS: Final = {
+    "consolidate": "consolidated",
+    "revert": "reverted",
+    "withdraw": "run taken back",
+    "reinstate": "run brought back",
+    "purge": "purged",
+}
+_LEAST: Final = 1e-12  # by which a weight differs
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """An item whose weight is another at the end than at the beginning."""
+
+    id: str
+    tier: str
+    text: str
+    before: float
+    after: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"id": self.id, "tier": self.tier, "text": self.text,
+                "before": self.before, "after": self.after}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What happened after one moment and until another, each part oldest first.
+
+    ``said`` counts the new entries of each agent; ``forgotten`` are entries, by id alone.
+    """
+
+    since: datetime
+    until: datetime
+    said: dict[str, int]
+    facts: tuple[Change, ...]
+    forgotten: tuple[str, ...]
+    weights: tuple[Weight, ...]
+    runs: tuple[dict[str, Any], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; ``counts`` says how often each thing happened."""
+        counts = Counter(change.what for change in self.facts)
+        return {
+            "since": to_iso(self.since),
+            "until": to_iso(self.until),
+            "said": self.said,
+            "facts": [change.to_json() for change in self.facts],
+            "forgotten": list(self.forgotten),
+            "weights": [weight.to_json() for weight in self.weights],
+            "runs": list(self.runs),
+            "counts": {
+                "said": sum(self.said.values()),
+                **dict(sorted(counts.items())),
+                "entries_forgotten": len(self.forgotten),
+                "re-weighted": len(self.weights),
+            },
+        }
+
+
+def between(
+    reader: IndexReader, chosen: IndexSelect, since: datetime, until: datetime
+) -> Difference:
+    """Return what happened after a moment and until another, as the person at the machine sees it.
+
+    Nothing of what is forgotten is shown, whenever it was forgotten.
+    """
+    start, end = to_iso(since), to_iso(until)
+    events = {kind: reader.events_between(kind, start, end) for kind in (*_WEIGHING, *_RUNS)}
+    events = {kind: [e for e in found if e.timestamp > since] for kind, found in events.items()}
+    hidden = {
+        str(item)
+        for event in (*reader.events_between("forget", start, end), *events["withdraw"])
+        if event.timestamp > since
+        for item in event.data["items"]
+    }
+    entries = {one.id for one in chosen.listed(hidden) if one.tier == "episodic"}
+    facts = [one for one in changes.between(reader, since, until, None) if one.at > since]
+    return Difference(
+        since=since,
+        until=until,
+        said=chosen.written_between(start, end),
+        facts=tuple(facts),
+        forgotten=tuple(sorted(entries)),
+        weights=tuple(_weights(reader, chosen, events, since, until)),
+        runs=tuple(_told(event) for event in _in_order(events, _RUNS)),
+    )
+
+
+def _weights(
+    reader: IndexReader,
+    chosen: IndexSelect,
+    events: dict[str, list[JournalEvent]],
+    since: datetime,
+    until: datetime,
+) -> list[Weight]:
+    touched = {
+        str(item)
+        for kind in _WEIGHING
+        for event in events[kind]
+        for item in ([event.data["item"]] if kind == "credit" else event.data["items"])
+    }
+    found = []
+    for one in chosen.listed(touched):
+        state = reader.state(one.id)
+        mine = reader.events_of_item(one.id)
+        before = fold([event for event in mine if event.timestamp <= since]).weight
+        after = fold([event for event in mine if event.timestamp <= until]).weight
+        if abs(before - after) > _LEAST:
+            text = "" if state.withdrawn else one.text
+            found.append(Weight(one.id, one.tier, text, before, after))
+    return found
+
+
+def _in_order(
+    events: dict[str, list[JournalEvent]], kinds: Collection[str]
+) -> Sequence[JournalEvent]:
+    found = [event for kind in kinds for event in events[kind]]
+    return sorted(found, key=lambda event: (event.timestamp, event.id))
+
+
+def _told(event: JournalEvent) -> dict[str, Any]:
+    run = event.data.get("run") or event.run_id
+    told = {"what": _RUNS[event.kind], "at": to_iso(event.timestamp), "run": run}
+    if event.kind == "purge":
+        return {**told, "run": event.data["receipt"]["purge"]}
+    return {**told, "by": event.agent_id}

@@ -1,0 +1,1 @@
+"""Purging: scan for copies, plan, rewrite, receipt."""

@@ -1,0 +1,287 @@
+"""What a purge does to a line: a stub in its place, or a part of its text made unreadable.  Pure.
+
+A plan names records by their ids and places in their texts by numbers, never by words: it may lie
+on disk while the purge is at work.  A line keeps its length, so that nothing that counts bytes
+(how far a consolidation has read) is led astray.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MARK: Final = "[purged]"
+SHORTEST: Final = 4  # characters of a text to be purged
+
+Spans = Sequence[tuple[int, int]]
+Where = tuple[str | int, ...]
+Finds = Callable[[str], Spans]
+
+# What is no text: ids, names that decide where a line belongs, and what the code itself wrote.
+_STRUCTURE: Final = frozenset(
+    (
+        "schema", "id", "timestamp", "kind", "agent_id", "key", "role", "origin", "status", "tier",
+        "observed_at", "purged", "item", "items", "facts", "by", "entry", "agent", "settles",
+        "cursors", "signals", "weights", "prompt_hash", "extractor",
+    )
+)  # fmt: skip
+_NAMES: Final = frozenset({"run_id", "session_id", "session", "run", "sender"})
+_ENTRY: Final = (
+    "schema", "id", "timestamp", "session_id", "project", "content", "tokens", "agent_id",
+    "run_id", "turn", "role", "origin", "observed_at", "key",
+)  # fmt: skip
+_FACT: Final = (
+    "schema", "id", "timestamp", "project", "subject", "relation", "value", "text", "sources",
+    "extractor", "origin", "status", "run", "private_to", "tier",
+)  # fmt: skip
+# Its tokens stay, as pages are counted by them; its length shows in the line anyway.
+_EMPTY: Final = {"content": "", "subject": "", "relation": "", "value": "", "text": ""}
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "promoted": False, "cognitive_weight": 0.0, "sender": None, "speaker": None, "parent": None,
+    "tool": None, "tainted": False, "truncated": False, "valid_to": None, "model": None,
+    "prompt_hash": None, "reason": "", "span": None,
+}  # fmt: skip
+_WHOLE: Final = 8  # characters of a text that says enough to be known by
+_REMEMBERED: Final = "remember:"  # a run that is named after the very words
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A file that is no ledger: ``spans`` are characters of its text, as far as ``digest`` goes."""
+
+    path: str
+    spans: Spans
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one purge does.
+
+    ``stubs`` are items of which nothing stays; ``edits`` parts of the texts of other records;
+    ``keys`` what the entries among them are known by from then on; ``lines`` the hashes of
+    unreadable lines that go, ``plain`` other files that are changed, ``files`` that are deleted.
+    """
+
+    id: str
+    stubs: Collection[str] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)
+    edits: Mapping[str, Sequence[tuple[Where, Spans]]] = field(default_factory=dict)
+    lines: Collection[str] = ()
+    plain: Sequence[Plain] = ()
+    files: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.stubs or self.edits or self.lines or self.plain or self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, which holds none of the words."""
+        return {
+            "id": self.id,
+            "stubs": sorted(self.stubs),
+            "keys": dict(self.keys),
+            "edits": {i: [[list(w), list(s)] for w, s in e] for i, e in self.edits.items()},
+            "lines": sorted(self.lines),
+            "plain": [[one.path, list(one.spans), one.digest] for one in self.plain],
+            "files": list(self.files),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Plan:
+        """Read the JSON form (raises KeyError, TypeError, ValueError)."""
+        return cls(
+            id=str(record["id"]),
+            stubs=frozenset(record["stubs"]),
+            keys=dict(record["keys"]),
+            edits={
+                i: [(tuple(where), _spans(spans)) for where, spans in edits]
+                for i, edits in record["edits"].items()
+            },
+            lines=frozenset(record["lines"]),
+            plain=[Plain(path, _spans(spans), digest) for path, spans, digest in record["plain"]],
+            files=[str(path) for path in record["files"]],
+        )
+
+    def line(self, data: bytes) -> bytes:
+        """Return what is to stand in the place of a line (with its newline)."""
+        record = parsed(data)
+        if record is None:
+            return b"\n" if digest(data) in self.lines else data
+        identity = record.get("id")
+        if not isinstance(identity, str) or record.get("purged") == self.id:
+            return data
+        if identity in self.stubs:
+            left = stub(record)
+        elif identity in self.edits:
+            left = record
+            for where, spans in self.edits[identity]:
+                left = _changed(left, where, spans)
+            left = {k: v for k, v in left.items() if k not in _DEFAULTS or v != _DEFAULTS[k]}
+        else:
+            return data
+        if "key" in left and identity in self.keys:
+            left["key"] = self.keys[identity]
+        return _padded({**left, "purged": self.id}, len(data))
+
+
+def stub(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is left of an entry or a fact: that it was there, when, and whose."""
+    kept = _ENTRY if "content" in record else _FACT
+    left = {name: _EMPTY.get(name, record[name]) for name in kept if name in record}
+    if str(left.get("run_id", "")).startswith(_REMEMBERED):
+        left["run_id"] = "remember"
+    return left
+
+
+def parsed(data: bytes) -> dict[str, Any] | None:
+    """Return the object on a line, or None where there is none."""
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def digest(data: bytes) -> str:
+    """Return by what an unreadable line is known again."""
+    return hashlib.blake2b(data.rstrip(b"\n"), digest_size=16).hexdigest()
+
+
+def texts(record: Any, where: Where = (), *, names: bool) -> Iterator[tuple[Where, str]]:
+    """Yield every text in a record and where it stands.
+
+    Args:
+        names: also what sessions, runs and senders are called.
+    """
+    if isinstance(record, str):
+        yield where, record
+    elif isinstance(record, Mapping):
+        for name, value in record.items():
+            if name not in _STRUCTURE and (names or name not in _NAMES):
+                yield from texts(value, (*where, name), names=names)
+    elif isinstance(record, list):
+        for place, value in enumerate(record):
+            yield from texts(value, (*where, place), names=names)
+
+
+def edits_of(record: Mapping[str, Any], finds: Finds, *, names: bool) -> list[tuple[Where, Spans]]:
+    """Return the places in a record's texts that are to go."""
+    found = []
+    for where, value in texts(record, names=names):
+        if spans := finds(value):
+            found.append((where, spans))
+    return found
+
+
+def _changed(record: dict[str, Any], where: Where, spans: Spans) -> dict[str, Any]:
+    """Return a record with parts of one of its texts replaced."""
+    copy = json.loads(json.dumps(record))
+    holder: Any = copy
+    for step in where[:-1]:
+        holder = holder[step]
+    holder[where[-1]] = replaced(holder[where[-1]], spans)
+    if where == ("content",) and "tokens" in copy:
+        copy["tokens"] = -(-len(copy["content"].encode("utf-8", "surrogatepass")) // 4)
+    return dict(copy)
+
+
+def replaced(text: str, spans: Spans) -> str:
+    """Return a text with the mark in the place of each span."""
+    parts, at = [], 0
+    for start, end in spans:
+        parts += [text[at:start], MARK]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _padded(record: Mapping[str, Any], length: int) -> bytes:
+    try:
+        data = json.dumps(record, ensure_ascii=False, separators=(", ", ": ")).encode("utf-8")
+    except UnicodeEncodeError:
+        data = json.dumps(record, separators=(", ", ": ")).encode("ascii")
+    return data.ljust(length - 1) + b"\n"
+
+
+def _spans(given: Iterable[Sequence[int]]) -> Spans:
+    return [(int(start), int(end)) for start, end in given]
+
+
+# -- keys -------------------------------------------------------------------------------------
+
+
+# -- finding a text ---------------------------------------------------------------------------
+
+
+class TextFinder:
+    """Finds one text wherever it stands, in whatever case and with whatever spaces.
+
+    Also as JSON writes it, and the beginning of it where the end of a text was cut.
+    """
+
+    def __init__(self, text: str) -> None:
+        parts = text.split()
+        forms = dict.fromkeys([text.strip(), *(json.dumps(text.strip(), ensure_ascii=a)[1:-1]
+                                               for a in (False, True))])  # fmt: skip
+        patterns = [r"\s+".join(map(re.escape, parts)), *map(re.escape, forms)]
+        self._pattern = re.compile("|".join(dict.fromkeys(patterns)), re.IGNORECASE)
+        self._text = text.strip().casefold()
+        self._least = max(SHORTEST, min(8, len(self._text) // 2))
+        # Words of it by which a fact that says it differently is known.
+        self.words = frozenset(words(text)) if len(parts) > 1 else frozenset()
+
+    def whole(self, value: str) -> Spans:
+        """Return where the whole text stands."""
+        return [match.span() for match in self._pattern.finditer(value)]
+
+    def __call__(self, value: str) -> Spans:
+        """Return where the text stands, or its beginning at the end."""
+        found = [*self.whole(value)]
+        end = value.find("\n[... ")  # where a tool's result was cut
+        end = len(value) if end < 0 else end
+        folded = value[:end].casefold()
+        if len(folded) == end:
+            for size in range(min(len(self._text) - 1, end), self._least - 1, -1):
+                if folded.endswith(self._text[:size]):
+                    if not found or found[-1][1] <= end - size:
+                        found.append((end - size, end))
+                    break
+        return found
+
+
+_WORD: Final = re.compile(r"[^\s\"'`,;:()\[\]{}<>|]+")
+
+
+def words(text: str) -> set[str]:
+    """Return the words of a text that can tell it from others."""
+    found = (match.rstrip(".!?…").casefold() for match in _WORD.findall(text))
+    return {
+        word
+        for word in found
+        if len(word) >= 6 or (len(word) >= SHORTEST and any(c.isdigit() for c in word))
+    }
+
+
+class ItemFinder:
+    """Finds texts that repeat purged items: the whole of one, or a word that nothing else has."""
+
+    def __init__(self, wholes: Iterable[str], only: Collection[str]) -> None:
+        self._wholes = {_flat(whole) for whole in wholes if len(whole.strip()) >= _WHOLE}
+        self.only = frozenset(only)
+
+    def __call__(self, value: str) -> Spans:
+        """Return the whole of a text that is one of theirs, or has a word that only they have."""
+        if value and value != MARK and (_flat(value) in self._wholes or self.alone(value)):
+            return [(0, len(value))]
+        return []
+
+    def alone(self, value: str) -> bool:
+        """Tell whether a text has a word that only they have."""
+        return not self.only.isdisjoint(words(value))
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split()).casefold()

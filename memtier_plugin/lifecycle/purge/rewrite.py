@@ -1,0 +1,157 @@
+"""Carrying out a purge: the ledgers first written anew, then the index, each step once more if cut.
+
+What is to be done lies in `.purging.json` from before the first change until after the last one.
+Whoever comes next completes what a process that was killed has left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.paths import remove_private, write_private
+from memtier_plugin.lifecycle.purge.plan import Plain, Plan, replaced
+from memtier_plugin.storage.index.scrub import emptied
+from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
+from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.store import LOCK_SECONDS, Store
+
+INTENT: Final = ".purging.json"
+LOCK: Final = ".purging.lock"
+_ORDER: Final = ("journal", "semantic", "procedural", "episodic")  # the source of all goes last
+_INDEX_SECONDS: Final = 10.0  # how long others may go on reading the old index
+
+Progress = Callable[[str, int, int], None]
+
+
+def is_begun(folder: Path) -> bool:
+    """Tell whether a purge of a project is at work, or was cut off."""
+    return (folder / INTENT).exists()
+
+
+def begin(store: Store, plan: Plan) -> None:
+    """Keep what is to be done, before anything is.
+
+    Raises:
+        LedgerWriteError: it cannot be kept; nothing is to be done.
+    """
+    fault_injection.point("before purge plan")
+    write_private(store.folder / INTENT, json.dumps(plan.to_json()), durable=True)
+    fault_injection.point("after purge plan")
+
+
+def begun(folder: Path) -> Plan | None:
+    """Return what was begun and not ended.
+
+    Raises:
+        LedgerError: it cannot be read.
+    """
+    path = folder / INTENT
+    try:
+        return Plan.from_json(json.loads(path.read_text("ascii")))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LedgerError(f"cannot read {path}: {error}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise LedgerError(
+            f"{path} is not what was written ({error}); delete it and purge again"
+        ) from error
+
+
+def carry_out(store: Store, plan: Plan, progress: Progress | None = None) -> bool:
+    """Do all of a plan that is not done yet; tell whether the index is clean, too.
+
+    Raises:
+        LedgerError, IndexProblem: do it again; what is done stays done.
+    """
+    files = sorted(ledger_files(store.folder), key=lambda file: _ORDER.index(file.ledger))
+    for number, file in enumerate(files, 1):
+        rewrite(file.path, plan)
+        if progress:
+            progress("rewriting the ledgers", number, len(files))
+    for one in plan.plain:
+        _change(one)
+    for path in plan.files:
+        remove_private(Path(path), "purged file")
+    fault_injection.point("before purge index")
+    store.reindex(
+        lambda done, all_: progress("building the index", done, all_) if progress else None
+    )
+    fault_injection.point("before purge cleaning")
+    clean = emptied(store.index, _INDEX_SECONDS)
+    fault_injection.point("after purge cleaning")
+    return clean
+
+
+def end(store: Store) -> None:
+    """Let go of the plan: all of it is done.
+
+    Raises:
+        LedgerWriteError: it stays, and is done once more, which changes nothing.
+    """
+    remove_private(store.folder / INTENT, "purge plan")
+
+
+def lines_of(file: LedgerFile) -> Iterator[bytes]:
+    """Yield every line of a ledger file with its newline, and what a crash left without one.
+
+    Raises:
+        LedgerError: it cannot be read.
+    """
+    try:
+        yield from _lines(file.path.read_bytes())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LedgerError(f"cannot read {file.path}: {error}") from error
+
+
+def _lines(data: bytes) -> list[bytes]:
+    # Not splitlines: it also breaks at a carriage return, which is no end of a line here.
+    parts = data.split(b"\n")
+    return [part + b"\n" for part in parts[:-1]] + ([parts[-1] + b"\n"] if parts[-1] else [])
+
+
+def rewrite(path: Path, plan: Plan) -> bool:
+    """Write a ledger file anew as a plan has it, if that changes it.
+
+    Under the lock of its writers; who waits for that goes on in the new file.
+
+    Raises:
+        LedgerError: it stays as it was.
+    """
+    if not path.exists():
+        return False
+    with jsonl.locked(path, LOCK_SECONDS):
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise LedgerError(f"cannot read {path}: {error}") from error
+        lines = _lines(data)
+        fresh = [plan.line(line) for line in lines]
+        if fresh == lines:
+            return False
+        write_private(path, b"".join(fresh).decode("utf-8", "surrogateescape"), durable=True)
+    return True
+
+
+def _change(one: Plain) -> None:
+    path = Path(one.path)
+    try:
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return
+    if text_digest(text, one.spans[-1][1]) == one.digest:
+        write_private(path, replaced(text, one.spans), durable=True)
+
+
+def text_digest(text: str, end: int) -> str:
+    """Return by what the beginning of a file's text is known again."""
+    data = text[:end].encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,198 @@
+"""Taking back a recorded run: its entries, the facts that rest on them alone, and its credits.
+
+Nothing is edited: a `withdraw` hides, an `uncredit` takes the credits out of every weight, and
+values that were superseded by what goes hold again, unless a later one took its place.  Whatever
+came later stays, and `reinstate` brings all of it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.records import Fact, JournalEvent
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.facts.writer import Settler
+from memtier_plugin.retrieval.contradictions import since
+from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.index.selection import IndexSelect
+from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.state import RETRACTING
+from memtier_plugin.storage.store import LOCK_SECONDS, Store
+
+_AFTER: Final = timedelta(milliseconds=1)  # the finest time that the journal keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Retracted:
+    """What taking a run back hid, or bringing it back showed; all are ids.
+
+    ``credited`` are the items whose weight changes, ``restored`` facts that hold again (or give
+    way again).
+    """
+
+    run: str
+    agent: str
+    undone: bool = False
+    entries: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    credited: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"what": "recording", **asdict(self)}
+
+
+class Retractor:
+    """Takes back recorded runs of one project, in the name of one agent."""
+
+    def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._agent = agent
+        self._clock = clock
+
+    def retract(
+        self, run: str, *, agent: str | None = None, undo: bool = False, dry_run: bool = False
+    ) -> Retracted:
+        """Take a run back, or with ``undo`` bring it back; once more changes nothing.
+
+        Args:
+            agent: whose run; may be left out where only one agent has one of this id.
+
+        Raises:
+            NotFound: there is no such run, or more than one agent has one.
+            LedgerError: it is not, or not wholly, done; do it again.
+        """
+        Settler(self._store, self._agent, self._clock).recover()
+        lock = jsonl.locked(self._store.folder / ".facts.lock", LOCK_SECONDS)
+        with lock, self._store.reading():
+            self._store.sweep()
+            made = _Retracting(self._store, run, agent, self._agent, self._clock())
+            done, events = made.undoing() if undo else made.retracting()
+            if not dry_run:
+                self._store.journal(events, shared=True)
+                self._store.sweep()
+        return done
+
+
+class _Retracting:
+    """One run, as the index has it."""
+
+    def __init__(
+        self, store: Store, run: str, owner: str | None, agent: str, now: datetime
+    ) -> None:
+        self._reader: IndexReader = store.reader()
+        self._run, self._agent = run, agent
+        chosen = IndexSelect(store.index.connection())
+        self._entries = chosen.entries_where(agent=owner, run=run)
+        owners = sorted({one.agent for one in chosen.listed(self._entries)})
+        if not owners:
+            raise NotFound(f"no consolidation {run!r}, and no run of that id; "
+                           "`memtier facts runs` and `memtier log --json` show them")  # fmt: skip
+        if len(owners) > 1:
+            raise NotFound(f"{' and '.join(owners)} have a run {run!r}: name one with --agent")
+        self._owner = owners[0]
+        self._facts = {
+            one.item.id: one for one in self._stored(self._reader.facts_resting_on(self._entries))
+        }
+        credits = self._reader.events_of_run(self._owner, run, "credit")
+        self._credited = sorted({str(event.data["item"]) for event in credits})
+        items = (*self._entries, *self._facts, *self._credited)
+        seen = [event for item in items for event in self._reader.events_of_item(item)]
+        self._now = max(now, *(event.timestamp + _AFTER for event in seen), now)
+        self._is_out = self._last() in RETRACTING[:2]
+
+    def _last(self) -> str:
+        """Return what was last done with the run as a whole."""
+        told = [
+            event
+            for item in (*self._entries, *self._credited)
+            for event in self._reader.events_of_item(item)
+            if event.kind in RETRACTING and event.data["run"] == self._run
+            and event.data["agent"] == self._owner
+        ]  # fmt: skip
+        return max(told, key=lambda event: (event.timestamp, event.id)).kind if told else ""
+
+    def retracting(self) -> tuple[Retracted, list[JournalEvent]]:
+        """Return what goes, and the events: what is hidden last, so that it can be done again."""
+        if self._is_out:
+            return Retracted(self._run, self._owner), []
+        beaten = self._beaten()
+        events = []
+        if beaten:
+            events.append(self._event("restore", run=self._run, items=beaten, facts=[*self._facts]))
+        events += [self._superseded(old, new) for old, new in self._successors(beaten)]
+        if self._credited:
+            events.append(self._taken("uncredit", self._credited))
+        events.append(self._taken("withdraw", [*self._entries, *self._facts]))
+        return self._done(beaten), events
+
+    def undoing(self) -> tuple[Retracted, list[JournalEvent]]:
+        """Return what comes back, and the events."""
+        if not self._is_out:
+            return Retracted(self._run, self._owner, undone=True), []
+        again = self._beaten_before()
+        items = dict.fromkeys([*self._entries, *self._facts, *self._credited])
+        events = [self._superseded(old, new) for old, new in again]
+        events.append(self._taken("reinstate", [*items]))
+        return self._done([old for old, _ in again], undone=True), events
+
+    def _done(self, restored: Sequence[str], *, undone: bool = False) -> Retracted:
+        return Retracted(
+            self._run, self._owner, undone, tuple(self._entries), tuple(self._facts),
+            tuple(self._credited), tuple(restored),
+        )  # fmt: skip
+
+    def _beaten(self) -> list[str]:
+        """Return what the facts that go had taken the place of."""
+        return [item for item in self._reader.superseded_by(self._facts) if item not in self._facts]
+
+    def _successors(self, beaten: Sequence[str]) -> list[tuple[str, Fact]]:
+        """Return what gives way at once to a later fact in the place of one that goes."""
+        pairs: list[tuple[str, Fact]] = []
+        for old in beaten:
+            by = self._reader.state(old).superseded_by
+            while by in self._facts:
+                by = self._facts[by].state.superseded_by
+            later = [one for one in self._stored([by] if by else []) if not one.state.withdrawn]
+            pairs += [(old, one.item) for one in later if isinstance(one.item, Fact)]
+        return pairs
+
+    def _beaten_before(self) -> list[tuple[str, Fact]]:
+        """Return what a fact that comes back had superseded, and that nothing else has since."""
+        pairs = []
+        restores = self._reader.events_in_run(self._run, ["restore"])
+        for item in sorted({str(i) for event in restores for i in event.data["items"]}):
+            if self._reader.state(item).superseded_by is not None:
+                continue
+            by = [
+                str(event.data["by"])
+                for event in self._reader.events_of_item(item)
+                if event.kind == "supersede" and event.data["by"] in self._facts
+            ]
+            fact = self._facts[by[-1]].item if by else None
+            if isinstance(fact, Fact):
+                pairs.append((item, fact))
+        return pairs
+
+    def _stored(self, ids: Sequence[str]) -> list[Stored]:
+        return [*self._reader.stored([*self._reader.rows_of(ids).values()]).values()]
+
+    def _superseded(self, old: str, new: Fact) -> JournalEvent:
+        until = to_iso(since(new)[0])
+        return self._event("supersede", items=[old], by=new.id, valid_to=until)
+
+    def _taken(self, kind: str, items: Sequence[str]) -> JournalEvent:
+        return self._event(kind, items=list(items), run=self._run, agent=self._owner)
+
+    def _event(self, kind: str, **data: object) -> JournalEvent:
+        return JournalEvent(
+            id=new_id(), timestamp=self._now, kind=kind, agent_id=self._agent,
+            run_id=self._run if kind == "restore" else None, data=data,
+        )  # fmt: skip

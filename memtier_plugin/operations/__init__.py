@@ -1,0 +1,1 @@
+"""Health, repair, job state and re-embedding."""

@@ -1,0 +1,172 @@
+"""`doctor --fix`: what can be put right without losing anything, each repair told.
+
+What only a person can decide (a line that nobody can read, a file of somebody else's) stays, and
+`doctor` names it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from memtier_plugin.core import locks
+from memtier_plugin.core.errors import IndexProblem, MemTierError
+from memtier_plugin.core.paths import ledger_folders, mend_mode, socket_path
+from memtier_plugin.facts.writer import Settler
+from memtier_plugin.operations.background_health import Finding
+from memtier_plugin.storage.index.files import broken, was_index
+from memtier_plugin.storage.ledger import jsonl, transaction
+from memtier_plugin.storage.quota import said
+from memtier_plugin.storage.recovery import clear, half_made
+from memtier_plugin.storage.store import LOCK_SECONDS, Store
+
+Progress = Callable[[int, int], None]
+
+_TORN: Final = ".torn-"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One thing that was put right."""
+
+    what: str
+    where: str = ""
+
+
+def leftovers(store: Store) -> Iterator[Finding]:
+    """Yield what lies about that `repair` would clear away, or only a person can judge."""
+    fix = "memtier doctor --fix"
+    for path in half_made(store):
+        yield Finding("warn", "a process that died left this behind", str(path), fix)
+    if (store.folder / transaction.AHEAD).exists():
+        yield Finding(
+            "warn", "writing facts was cut off; the next consolidation completes it",
+            str(store.folder / transaction.AHEAD), fix,
+        )  # fmt: skip
+    unreadable = (store.folder / transaction.AHEAD).with_suffix(".unreadable")
+    if unreadable.exists():
+        yield Finding(
+            "warn", "facts that were being written could not be read again", str(unreadable),
+            "look whether something of it is missing, then delete it",
+        )  # fmt: skip
+    for path in broken(store.index.path):
+        size = said(path.lstat().st_size)
+        yield Finding(
+            "warn", f"what was set aside for a new index is still there ({size})", str(path),
+            fix if was_index(path) else "look what it is, then delete it: no index of MemTier's",
+        )  # fmt: skip
+
+
+def repair(
+    store: Store, agent: str, clock: Callable[[], datetime], progress: Progress
+) -> Iterator[Repair]:
+    """Put right what can be, and yield each repair when it is made.
+
+    Raises:
+        LedgerError, IndexProblem: the rest is still to be done; the message says why.
+    """
+    yield from _modes(store.home)
+    yield from _torn(store)
+    for path in clear(store):
+        yield Repair("removed what a process that died had left", str(path))
+    yield from _socket(store.home)
+    yield from _index(store, progress)
+    if (store.folder / transaction.AHEAD).exists():
+        Settler(store, agent, clock).recover()
+        yield Repair("completed the writing of facts that was cut off", str(store.folder))
+    for path in broken(store.index.path):
+        if was_index(path):
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{path}{suffix}").unlink(missing_ok=True)
+            yield Repair("removed the broken index, which was made anew", str(path))
+
+
+def _modes(home: Path) -> Iterator[Repair]:
+    for top, folders, files in os.walk(home):
+        for name in ["", *folders, *files] if top == str(home) else [*folders, *files]:
+            path = Path(top, name)
+            with suppress(OSError):
+                status = path.lstat()
+                if path.is_symlink() or status.st_uid != os.geteuid():
+                    continue  # named by the checks
+                if mend_mode(path, status.st_mode):
+                    told = f"{status.st_mode & 0o777:o} → {path.lstat().st_mode & 0o777:o}"
+                    yield Repair(f"closed to others ({told})", str(path))
+
+
+def _torn(store: Store) -> Iterator[Repair]:
+    """End a last line that lacks only its newline; set aside one that a crash cut off."""
+    for _, _, folder in ledger_folders(store.folder):
+        for path in jsonl.day_files(folder):
+            if jsonl.whole(path).offset == path.stat().st_size:
+                continue
+            with jsonl.locked(path, LOCK_SECONDS) as fd:
+                start, size = jsonl.whole_of(fd), os.fstat(fd).st_size
+                tail = os.pread(fd, size - start, start)
+                if not tail:
+                    continue
+                if _is_record(tail):
+                    os.write(fd, b"\n")
+                    yield Repair("ended the last line, which lacked its newline", str(path))
+                    continue
+                aside = path.with_name(f".{path.name}{_TORN}{time.time_ns() // 1_000_000}")
+                kept = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                try:
+                    written = os.write(kept, tail)
+                    os.fsync(kept)
+                finally:
+                    os.close(kept)
+                if written < len(tail):
+                    aside.unlink()
+                    continue  # no room; it is skipped as ever
+                os.ftruncate(fd, start)
+            store.follow(path, ours=True)  # it became shorter, which is no surprise
+            yield Repair(f"moved a torn last line to {aside.name}", str(path))
+
+
+def _is_record(tail: bytes) -> bool:
+    try:
+        return bool(jsonl.parse(jsonl.Line(1, 0, tail)))
+    except ValueError:
+        return False
+
+
+def _socket(home: Path) -> Iterator[Repair]:
+    """Remove the socket of a server that is gone."""
+    path = socket_path(home)
+    if not path.is_socket():
+        return
+    held = locks.take(path.with_suffix(".lock"))
+    if held is None:
+        return  # it is alive
+    try:
+        path.unlink(missing_ok=True)
+    finally:
+        locks.release(held)
+    yield Repair("removed the socket of a server that is gone", str(path))
+
+
+def _index(store: Store, progress: Progress) -> Iterator[Repair]:
+    try:
+        with store.reading():
+            [check] = [str(r[0]) for r in store.index.connection().execute("PRAGMA quick_check(1)")]
+            why = "" if check == "ok" else f"the index was damaged: {check}"
+        if store.stale_words:
+            why = f"the index was made for {store.stale_words!r}"
+    except IndexProblem as problem:
+        why = str(problem)
+    if why:
+        store.reindex(progress)
+        yield Repair("built the index anew", why)
+        return
+    with suppress(MemTierError):  # what cannot be read is named by the checks
+        behind = [file.name for file in store.behind()]
+        if store.stale_files or behind:
+            lines = store.sweep()
+            yield Repair(f"read {lines} lines that the index lacked", ", ".join(behind[:3]))

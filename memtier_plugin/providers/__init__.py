@@ -1,0 +1,1 @@
+"""Models and endpoints: embedding, chat, structured output, prompts, prices."""

@@ -1,0 +1,1 @@
+"""Embedding models: the shipped static one, others by folder, hub or endpoint."""

@@ -1,0 +1,1 @@
+"""From a query to a prompt block: candidates, signals, ranking, packing, explanation."""

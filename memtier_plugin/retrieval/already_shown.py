@@ -1,0 +1,96 @@
+"""Lines that a conversation shows already, so that no prompt of it has them twice.
+
+A host's history holds what was said in the session since its last compaction, and where the host
+keeps what is injected (Hermes) those lines too.  Saying it again would cost tokens and say nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from memtier_plugin.core.errors import IndexProblem
+from memtier_plugin.core.host import Shown
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.results import Hit
+from memtier_plugin.storage.store import Store
+
+SLACK: Final = timedelta(seconds=2)  # by which a host's clock of one message differs, told twice
+_SESSIONS: Final = 256  # whose injected lines are kept in mind
+_RECALLS: Final = 200  # of the journal that are looked at for a session not in mind
+
+
+class Repeats:
+    """Knows what one agent's sessions show; safe to share between threads."""
+
+    def __init__(self, store: Store, agent: str) -> None:
+        self._store = store
+        self._agent = agent
+        self._injected: dict[str, dict[str, datetime]] = {}
+        self._mutex = threading.Lock()
+
+    def among(self, session: str | None, shown: Shown | None, hits: Sequence[Hit]) -> set[str]:
+        """Return the ids of the hits whose words stand in the conversation."""
+        if shown is None or not session:
+            return set()
+        try:
+            return self._among(session, shown, hits)
+        except IndexProblem:
+            return set()  # then a line may stand there twice
+
+    def _among(self, session: str, shown: Shown, hits: Sequence[Hit]) -> set[str]:
+        since = shown.since - SLACK
+        found = {hit.id for hit in hits if self._said(hit, session, since)}
+        if shown.injected:
+            earlier = self._earlier(session)
+            found |= {h.id for h in hits if h.id in earlier and earlier[h.id] >= shown.since}
+        return found
+
+    def note(self, session: str, ids: Collection[str], now: datetime) -> None:
+        """Keep what was injected into a session."""
+        with self._mutex:
+            if session in self._injected:
+                self._injected[session] |= dict.fromkeys(ids, now)
+
+    def _said(self, hit: Hit, session: str, since: datetime) -> bool:
+        """Tell whether an entry, or all that a fact rests on, was said in what is shown."""
+        if isinstance(hit.item, Entry):
+            return self._is_shown(hit.item, session, since)
+        if any((s.agent, s.session) != (self._agent, session) for s in hit.sources):
+            return False
+        reader = self._store.reader()
+        rows = reader.rows_of(source.entry for source in hit.sources)
+        entries = [one.item for one in reader.stored([*rows.values()]).values()]
+        return len(entries) == len(hit.sources) and all(
+            isinstance(entry, Entry) and self._is_shown(entry, session, since) for entry in entries
+        )
+
+    def _is_shown(self, entry: Entry, session: str, since: datetime) -> bool:
+        return (
+            entry.agent_id == self._agent
+            and entry.session_id == session
+            and entry.observed_at >= since
+        )
+
+    def _earlier(self, session: str) -> dict[str, datetime]:
+        """Return what was injected into a session and when; at first as the journal has it."""
+        with self._mutex:
+            if session in self._injected:
+                return dict(self._injected[session])
+        with self._store.reading() as reader:
+            events = reader.events_of_kind("recall", _RECALLS)
+        found = {
+            str(item["item"]): event.timestamp
+            for event in reversed(events)
+            if event.agent_id == self._agent
+            and event.data.get("session_id") == session
+            and event.data.get("purpose") == "inject"
+            for item in event.data["injected"]
+        }
+        with self._mutex:
+            self._injected.setdefault(session, found)
+            while len(self._injected) > _SESSIONS:
+                self._injected.pop(next(iter(self._injected)))
+        return found

@@ -1,0 +1,152 @@
+"""The scorer as MemTier published it (3.2, eq. 2 and 3), behind the `paper` profile.  Pure.
+
+Raw Okapi BM25 over the pool it is given (rank-bm25), decay with its bypass, cognitive weight,
+tier bonus.  Ambiguities are resolved as in the reference: facts and entries are ranked together
+(A4), the bypass is literal (A2), the pool of Stage 2 is the scoped one (A3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from memtier_plugin.retrieval.ranking import TIER_FACTOR, decay, weight_signal
+from memtier_plugin.storage.index.bm25 import K1, B
+
+SIGNALS: Final = ("semantic", "bm25", "decay", "cw", "tier")
+RRF: Final = 60  # the constant of reciprocal rank fusion (appendix B)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A fact or entry as the scorer sees it: its words, age in days, weight and tier."""
+
+    id: str
+    words: Sequence[str]
+    sessions: tuple[str, ...]
+    age_days: float = 0.0
+    weight: float = 0.0
+    tier: str = "episodic"
+    newer: float = 0.0  # seconds since the epoch, for ties in Stage 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A document with its score and the five signals of eq. 2."""
+
+    document: Document
+    score: float
+    signals: Mapping[str, float]
+
+
+def okapi(documents: Sequence[Sequence[str]], query: Sequence[str]) -> list[float]:
+    """Return rank-bm25's raw BM25 of each document; repeated query words count repeatedly."""
+    if not any(documents):
+        return [0.0] * len(documents)  # rank-bm25 divides by the number of words
+    from rank_bm25 import BM25Okapi
+
+    return [float(s) for s in BM25Okapi(list(documents), k1=K1, b=B).get_scores(list(query))]
+
+
+def stage_one(
+    facts: Sequence[Document],
+    scores: Sequence[float],
+    visible: set[str],
+    limit: int | None = None,
+) -> tuple[str, ...]:
+    """Return S_sem: the first ``limit`` distinct sessions of the best facts that score at all.
+
+    Args:
+        visible: sessions that hold an entry the asker may see; others are passed over.
+        limit: k1; all sessions in their order when None, which is what `fused` takes.
+    """
+    order = sorted(
+        (i for i, score in enumerate(scores) if score > 0),
+        key=lambda i: (-scores[i], -facts[i].newer, facts[i].id),
+    )
+    found: dict[str, None] = {}
+    for i in order:
+        for session in facts[i].sessions:
+            if session in visible and (limit is None or len(found) < limit):
+                found[session] = None
+    return tuple(found)
+
+
+def fused(lists: Sequence[Sequence[str]], constant: int = RRF) -> dict[str, float]:
+    """Return what reciprocal rank fusion gives each name of some rankings, best first.
+
+    A name counts 1 / (constant + its place) in each list that has it (Cormack et al. 2009); names
+    that come out equal stand in their own order.
+    """
+    scores: dict[str, float] = {}
+    for names in lists:
+        for place, name in enumerate(names, start=1):
+            scores[name] = scores.get(name, 0.0) + 1 / (constant + place)
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+
+
+def score(
+    document: Document,
+    bm25: float,
+    scope: Sequence[str],
+    weights: Mapping[str, float],
+    *,
+    rate: float = 0.05,
+    threshold: float = 2.0,
+    scaled: float | None = None,
+) -> Scored:
+    """Return eq. 2 for one document.
+
+    Args:
+        bm25: the raw score, which decides whether decay is bypassed (eq. 3).
+        scaled: what counts in its place where BM25 is normalised.
+        scope: S_sem; an entry of one of its sessions bypasses decay (eq. 3).
+        weights: for ``semantic`` (reserved, its signal is 0), ``bm25``, ``decay``, ``cw``
+            and ``tier``.
+    """
+    bypass = bm25 > threshold or any(session in scope for session in document.sessions)
+    signals = {
+        "semantic": 0.0,
+        "bm25": bm25 if scaled is None else scaled,
+        "decay": decay(document.age_days, rate, bypass=bypass),
+        "cw": weight_signal(document.weight),
+        "tier": TIER_FACTOR[document.tier] - 1,
+    }
+    total = sum(weights[name] * signals[name] for name in SIGNALS)
+    return Scored(document, total, signals)
+
+
+def rank(scored: Sequence[Scored]) -> list[Scored]:
+    """Order by score; ties go by id."""
+    return sorted(scored, key=lambda s: (-s.score, s.document.id))
+
+
+def without(weights: Mapping[str, float], dropped: str) -> dict[str, float]:
+    """Return the weights of an ablation: one signal 0, the rest summing to 1 (Table 2)."""
+    return project({name: 0.0 if name == dropped else w for name, w in weights.items()})
+
+
+def project(weights: Mapping[str, float]) -> dict[str, float]:
+    """Return weights clipped at 0 and divided by their sum, as the learned ones were (4.4)."""
+    clipped = {name: max(0.0, weight) for name, weight in weights.items()}
+    total = sum(clipped.values())
+    return {name: weight / total for name, weight in clipped.items()} if total else clipped
+
+
+def normalised(scores: Sequence[float], how: str) -> list[float]:
+    """Return BM25 scores as appendix E probed them: ``raw``, ``log1p``, ``minmax`` or ``zscore``.
+
+    ``log1p`` takes the scores that rank-bm25 makes negative (in pools of a few documents) as 0.
+    """
+    if how == "raw" or not scores:
+        return list(scores)
+    if how == "log1p":
+        return [math.log1p(max(0.0, score)) for score in scores]
+    if how == "minmax":
+        low, high = min(scores), max(scores)
+        return [(score - low) / (high - low) if high > low else 0.0 for score in scores]
+    mean = sum(scores) / len(scores)
+    deviation = math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
+    return [(score - mean) / deviation if deviation else 0.0 for score in scores]

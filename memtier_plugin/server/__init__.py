@@ -1,0 +1,1 @@
+"""JSON-RPC over standard streams and a Unix socket."""

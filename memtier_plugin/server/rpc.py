@@ -1,0 +1,278 @@
+"""`memtier serve`: JSON-RPC 2.0, one request a line, on stdin/stdout and a Unix socket.
+
+Answers come as they are ready, not in the order of the requests. Errors of MemTier have the code
+-32000 and their class in ``data.error``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, Final
+
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.settings.load import home_path
+from memtier_plugin.pool import open_memories
+from memtier_plugin.server.methods import METHODS, BadParams, Methods, arguments
+from memtier_plugin.server.unix_socket import Listener
+
+LINE_BYTES: Final = 16 * 1024 * 1024
+CALLS_AT_ONCE: Final = 8
+CALLS_WAITING: Final = 64
+
+_log = logging.getLogger("memtier")
+_Json = dict[str, Any]
+
+
+def serve(
+    home: str | Path | None,
+    stdin: IO[bytes],
+    stdout: IO[bytes],
+    socket: bool = True,
+    scheduler: bool = True,
+) -> int:
+    """Serve until ``stdin`` ends or SIGTERM comes, then finish running calls and return 0.
+
+    Without a usable socket (another server has it) stdin and stdout are served alone. With
+    ``scheduler`` the projects that were asked for are consolidated in the background.
+    """
+    place = home_path(home)
+    server = _Server(place, scheduler=scheduler)
+    listener = _listen(place, server) if socket else None
+    server.methods.socket = str(listener.path) if listener else None
+
+    def write(line: bytes) -> None:
+        stdout.write(line)
+        stdout.flush()
+
+    with redirect_stdout(sys.stderr):  # what a plugin prints is not protocol
+        with _ended_by_sigterm() as ending:
+            server.attend(stdin, write, ending)
+        if listener:
+            listener.close()
+        server.close()
+    return 0
+
+
+class _Ending:
+    """Takes SIGTERM for the end of the input, but never in the middle of a call or a line."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._reading = False
+
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+        self.asked = True
+        if self._reading:
+            raise _Terminated
+
+    def readline(self, reader: IO[bytes], limit: int) -> bytes:
+        """Read a line; nothing once the process was asked to end."""
+        try:
+            self._reading = True
+            return b"" if self.asked else reader.readline(limit)
+        except _Terminated:
+            return b""
+        finally:
+            self._reading = False
+
+
+class _Terminated(BaseException):
+    """SIGTERM came while waiting for input."""
+
+
+class _Server:
+    """Answers requests of any number of connections from one bounded pool of threads."""
+
+    def __init__(self, home: Path, *, scheduler: bool) -> None:
+        self.methods = Methods(home, self._serve_project if scheduler else lambda _context: None)
+        self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="memtier-rpc")
+        self._room = threading.BoundedSemaphore(CALLS_WAITING)
+        self._lock = threading.Lock()
+        self._scheduler: Any = None
+        self._closed = False
+        self._served: set[RunContext] = set()
+
+    def attend(
+        self,
+        reader: IO[bytes],
+        write: Callable[[bytes], object],
+        ending: _Ending | None = None,
+    ) -> None:
+        """Read requests to the end of the input; return when all of them are answered."""
+        lock = threading.Lock()
+        running: set[Future[None]] = set()
+
+        def send(answer: _Json | list[_Json] | None) -> None:
+            if answer is None:
+                return
+            line = json.dumps(answer, default=str).encode("ascii") + b"\n"
+            try:
+                with lock:
+                    write(line)
+            except (OSError, ValueError) as error:  # ValueError: a closed file
+                _log.info("an answer reached nobody: %s", error)
+
+        def answer(request: Any) -> None:
+            send(self._answers(request))
+
+        def done(call: Future[None]) -> None:
+            running.discard(call)
+            self._room.release()
+
+        for line in _lines(reader, ending or _Ending()):
+            if line is None:
+                send(_error(None, -32600, f"a line is longer than {LINE_BYTES} bytes"))
+                continue
+            try:
+                request = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                send(_error(None, -32700, f"not JSON: {error}"))
+                continue
+            if isinstance(request, dict) and request.get("method") == "ping":
+                send(self._answer(request))  # at once, whatever else is at work
+                continue
+            self._room.acquire()
+            call = self._pool.submit(answer, request)
+            running.add(call)
+            call.add_done_callback(done)
+        if ending and ending.asked:
+            for call in list(running):
+                call.cancel()
+        wait(list(running))
+
+    def close(self) -> None:
+        """End the pool, the scheduler and the memories."""
+        with self._lock:
+            self._closed = True
+            if self._scheduler is not None:
+                self._scheduler.ask_to_stop()  # it ends what it is at while calls are finished
+        self._pool.shutdown()
+        with self._lock:
+            if self._scheduler is not None:
+                self._scheduler.stop()
+        open_memories.close()
+
+    def _answers(self, request: Any) -> _Json | list[_Json] | None:
+        if not isinstance(request, list):
+            return self._answer(request)
+        if not request:
+            return _error(None, -32600, "an empty batch")
+        return [answer for answer in map(self._answer, request) if answer is not None] or None
+
+    def _answer(self, request: Any) -> _Json | None:
+        """Answer one request; a notification has no id and gets no answer."""
+        if not isinstance(request, dict):
+            return _error(None, -32600, "a request is an object")
+        key, method = request.get("id"), request.get("method")
+        if isinstance(key, bool) or not isinstance(key, str | int | float | None):
+            return _error(None, -32600, "an id is a string, a number or null")
+        if request.get("jsonrpc") != "2.0" or not isinstance(method, str):
+            return _error(key, -32600, 'a request has "jsonrpc": "2.0" and a method')
+        try:
+            answer = {"jsonrpc": "2.0", "id": key, "result": self._call(method, request)}
+        except BadParams as error:
+            answer = _error(key, error.code, str(error))
+        except MemTierError as error:
+            answer = _error(key, -32000, str(error), type(error).__name__)
+        except Exception as error:  # a client without an answer waits for ever
+            _log.exception("%s failed", method)
+            answer = _error(key, -32603, f"{type(error).__name__}: {error}", type(error).__name__)
+        return answer if "id" in request else None
+
+    def _call(self, method: str, request: _Json) -> Any:
+        if method not in METHODS:
+            raise BadParams(f"no method {method!r}; there are {', '.join(METHODS)}", code=-32601)
+        function = getattr(self.methods, method)
+        return function(**arguments(function, request.get("params", {})))
+
+    def _serve_project(self, context: RunContext) -> None:
+        """Put a project that was asked for under the scheduler, aside from the call."""
+        place = RunContext(
+            agent_id="", project=context.project, home=context.home, workspace=context.workspace
+        )
+        with self._lock:
+            if place in self._served:
+                return
+            self._served.add(place)
+        threading.Thread(target=self._schedule, args=(place,), daemon=True).start()
+
+    def _schedule(self, place: RunContext) -> None:
+        # By name: the daemon is another edge, and loading its scheduler takes a while.
+        scheduler = import_module("memtier_plugin.daemon.scheduler")
+        try:
+            home, project = open_memories.place(place)
+            with self._lock:
+                if self._closed:
+                    return
+                self._scheduler = self._scheduler or scheduler.Scheduler(aside=True)
+                self._scheduler.add(home, project)
+        except MemTierError as error:
+            _log.warning("no consolidation: %s", error)
+
+
+def _listen(home: Path, server: _Server) -> Listener | None:
+    try:
+        return Listener(home, server.attend)
+    except (MemTierError, OSError) as error:
+        _log.warning("no socket: %s", error)
+        return None
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[_Ending]:
+    ending = _Ending()
+    if threading.current_thread() is not threading.main_thread():
+        yield ending  # signals are the main thread's
+        return
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    before = signal.signal(signal.SIGTERM, ending)
+    signal.set_wakeup_fd(waker)
+    threading.Thread(target=_insist, args=(wake, ending), daemon=True).start()
+    try:
+        yield ending
+    finally:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, before)
+        os.close(waker)
+
+
+def _insist(wake: int, ending: _Ending) -> None:
+    """Send SIGTERM again until it was seen: Python misses one that comes just before a read."""
+    main = threading.main_thread().ident
+    while os.read(wake, 1) and not ending.asked and main is not None:
+        time.sleep(0.05)
+        if not ending.asked:
+            signal.pthread_kill(main, signal.SIGTERM)
+    os.close(wake)
+
+
+def _lines(reader: IO[bytes], ending: _Ending) -> Iterator[bytes | None]:
+    """Yield the lines that say something, and None for one that is too long."""
+    while line := ending.readline(reader, LINE_BYTES + 1):
+        if len(line) > LINE_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = ending.readline(reader, LINE_BYTES)
+            yield None
+        elif line.strip():
+            yield line
+
+
+def _error(key: Any, code: int, message: str, kind: str | None = None) -> _Json:
+    error: _Json = {"code": code, "message": message}
+    if kind:
+        error["data"] = {"error": kind}
+    return {"jsonrpc": "2.0", "id": key, "error": error}

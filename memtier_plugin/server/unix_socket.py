@@ -1,0 +1,148 @@
+"""The Unix socket of `memtier serve`: where it is, who may connect, one thread per connection."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import stat
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final
+
+from memtier_plugin.core import locks
+from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.paths import check_ours, private_folder, socket_path
+
+MOST_CONNECTIONS: Final = 64
+SEND_SECONDS: Final = 10  # a client that reads nothing for so long is given up
+
+_log = logging.getLogger("memtier")
+
+Talk = Callable[[IO[bytes], Callable[[bytes], object]], None]
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Return the user at the other end of a Unix socket, as the system knows it.
+
+    Raises:
+        OSError: the system does not tell.
+    """
+    if sys.platform == "darwin":
+        # struct xucred by LOCAL_PEERCRED at SOL_LOCAL: version, uid, and groups.
+        return int(struct.unpack_from("=II", connection.getsockopt(0, 1, 76))[1])
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("3i", credentials)[1])
+
+
+class Listener:
+    """Listens on a home's socket and lets ``talk`` have every connection of the same user.
+
+    Raises:
+        LedgerError: another server of this home is alive, or the folder is not ours.
+        OSError: the socket cannot be made.
+    """
+
+    def __init__(self, home: Path, talk: Talk) -> None:
+        self.path = socket_path(home)
+        self._talk = talk
+        private_folder(self.path.parent)
+        self._lock = _take(self.path)
+        try:
+            self._listener = _bind(self.path)
+        except BaseException:
+            locks.release(self._lock)
+            raise
+        self._waker, self._woken = socket.socketpair()
+        self._guard = threading.Lock()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._thread = threading.Thread(target=self._accept, name="memtier-accept", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Accept nobody any more, let running calls be answered, and remove the socket."""
+        self._waker.close()
+        self._thread.join()
+        self._listener.close()
+        self._woken.close()
+        with self._guard:
+            open_now = dict(self._connections)
+        for connection, thread in open_now.items():
+            with suppress(OSError):  # the client was faster
+                connection.shutdown(socket.SHUT_RD)  # its reader sees the end of the input
+            thread.join()
+        self.path.unlink(missing_ok=True)
+        locks.release(self._lock)
+
+    def _accept(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._listener, self._woken], [], [])
+            if self._woken in ready:
+                return
+            connection, _ = self._listener.accept()
+            if not self._admit(connection):
+                connection.close()
+
+    def _admit(self, connection: socket.socket) -> bool:
+        try:
+            user = peer_uid(connection)
+        except OSError as error:
+            _log.warning("a connection was refused: its user is unknown (%s)", error)
+            return False
+        if user != os.geteuid():
+            _log.warning("a connection of user %d was refused", user)
+            return False
+        timeout = struct.pack("ll", SEND_SECONDS, 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+        thread = threading.Thread(target=self._attend, args=(connection,), daemon=True)
+        with self._guard:
+            if len(self._connections) >= MOST_CONNECTIONS:
+                _log.warning("a connection was refused: %d are open", MOST_CONNECTIONS)
+                return False
+            self._connections[connection] = thread
+            thread.start()
+        return True
+
+    def _attend(self, connection: socket.socket) -> None:
+        try:
+            with connection, connection.makefile("rb") as reader:
+                self._talk(reader, connection.sendall)
+        except OSError as error:
+            _log.info("a connection broke: %s", error)
+        finally:
+            with self._guard:
+                del self._connections[connection]
+
+
+def _take(path: Path) -> int:
+    """Lock the socket's place, so that a socket left by a dead process is known for one."""
+    fd = locks.take(path.with_suffix(".lock"))
+    if fd is None:
+        raise LedgerError(f"another `memtier serve` listens on {path} already")
+    with suppress(OSError):  # for a client that has to end a server that hangs
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+    return fd
+
+
+def _bind(path: Path) -> socket.socket:
+    try:
+        check_ours(path, path.lstat(), stat.S_IFSOCK)
+        path.unlink()  # we hold the lock: whoever made it is gone
+    except FileNotFoundError:
+        pass
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)  # until here the folder's 0700 protects it
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,1 @@
+"""The SQLite index that follows the ledgers."""

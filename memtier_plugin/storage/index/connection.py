@@ -1,0 +1,405 @@
+"""The derived index: opening it, and the only DDL (design 4.5).
+
+Everything in it can be rebuilt from the ledgers.  A released migration is never edited.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import (
+    ForeignFile,
+    IndexProblem,
+    LedgerError,
+    SchemaTooNew,
+    UnsafePath,
+)
+from memtier_plugin.core.paths import OPEN_FLAGS, check_ours, mend_mode
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.storage.index.faulty_vfs import failing_vfs
+from memtier_plugin.storage.index.files import APPLICATION_ID, inode, set_aside
+from memtier_plugin.storage.ledger import jsonl
+
+if TYPE_CHECKING:
+    import apsw
+
+BUSY_MS: Final = 2000
+_RENEW_SECONDS: Final = 1.0
+_log = logging.getLogger("memtier")
+_PUNCTUATION: Final = "".join(
+    chr(c) for c in range(33, 127) if not chr(c).isalnum() and chr(c) not in "'\""
+)
+
+
+def m001_first(connection: apsw.Connection) -> None:
+    """Ledger positions, items with their postings and statistics, events and their fold."""
+    for statement in (
+        "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE files(
+            id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, ledger TEXT NOT NULL, owner TEXT,
+            device INTEGER NOT NULL, inode INTEGER NOT NULL, size INTEGER NOT NULL,
+            mtime_ns INTEGER NOT NULL, offset INTEGER NOT NULL, lines INTEGER NOT NULL,
+            tail TEXT NOT NULL)""",
+        """CREATE TABLE bad_lines(
+            file INTEGER NOT NULL, line INTEGER NOT NULL, reason TEXT NOT NULL,
+            PRIMARY KEY(file, line)) WITHOUT ROWID""",
+        "CREATE TABLE notices(at TEXT NOT NULL, path TEXT NOT NULL, what TEXT NOT NULL)",
+        """CREATE TABLE scopes(
+            id INTEGER PRIMARY KEY, agent TEXT NOT NULL, sender TEXT NOT NULL,
+            entries INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL DEFAULT 0,
+            shelf TEXT NOT NULL DEFAULT '', UNIQUE(agent, sender, shelf))""",
+        """CREATE TABLE sessions(
+            id INTEGER PRIMARY KEY, agent TEXT NOT NULL, name TEXT NOT NULL,
+            UNIQUE(agent, name))""",
+        """CREATE TABLE items(
+            row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tier TEXT NOT NULL,
+            scope INTEGER NOT NULL, session INTEGER, file INTEGER NOT NULL, line INTEGER NOT NULL,
+            turn INTEGER NOT NULL, role TEXT NOT NULL, speaker TEXT, observed REAL NOT NULL,
+            key TEXT, standing INTEGER NOT NULL, retrievable INTEGER NOT NULL,
+            indexed INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL, data BLOB NOT NULL,
+            quotable INTEGER NOT NULL DEFAULT 0)""",
+        # All that neighbours, and due summaries, are read for, so that their rows need not be.
+        """CREATE INDEX items_session
+            ON items(session, observed, turn, id, scope, indexed, length, quotable)""",
+        "CREATE INDEX items_turn ON items(session, turn)",
+        "CREATE INDEX items_key ON items(key) WHERE key IS NOT NULL",
+        "CREATE INDEX items_file ON items(file)",
+        # One row a word and item, clustered by scope: reading a term of one agent never
+        # touches another's rows, and the length spares a join.
+        """CREATE TABLE postings(
+            scope INTEGER NOT NULL, term TEXT NOT NULL, item INTEGER NOT NULL,
+            tf INTEGER NOT NULL, length INTEGER NOT NULL,
+            PRIMARY KEY(scope, term, item)) WITHOUT ROWID""",
+        """CREATE TABLE terms(
+            scope INTEGER NOT NULL, term TEXT NOT NULL, df INTEGER NOT NULL,
+            PRIMARY KEY(scope, term)) WITHOUT ROWID""",
+        """CREATE TABLE gram_terms(
+            scope INTEGER NOT NULL, term TEXT NOT NULL, df INTEGER NOT NULL,
+            PRIMARY KEY(scope, term)) WITHOUT ROWID""",
+        # The n-grams are made by our tokenizer and arrive as "scope.gram scope.gram ...";
+        # "ascii" splits them at white space only and leaves everything else alone.
+        f"""CREATE VIRTUAL TABLE grams USING fts5(
+            text, content='', contentless_delete=1, detail=none,
+            tokenize="ascii tokenchars '{_PUNCTUATION}'")""",
+        "CREATE VIRTUAL TABLE gram_postings USING fts5vocab(grams, instance)",
+        """CREATE TABLE sources(
+            fact TEXT NOT NULL, entry TEXT NOT NULL, agent TEXT NOT NULL, session TEXT NOT NULL,
+            via TEXT NOT NULL, place INTEGER NOT NULL,
+            PRIMARY KEY(fact, entry, via)) WITHOUT ROWID""",
+        "CREATE INDEX sources_entry ON sources(entry)",
+        "CREATE INDEX sources_via ON sources(via)",
+        """CREATE TABLE facts(
+            id TEXT PRIMARY KEY, row INTEGER NOT NULL, subject TEXT NOT NULL,
+            relation TEXT NOT NULL, value TEXT NOT NULL) WITHOUT ROWID""",
+        "CREATE INDEX facts_subject ON facts(subject, relation, value)",
+        """CREATE TABLE events(
+            id TEXT PRIMARY KEY, stamp TEXT NOT NULL, kind TEXT NOT NULL, agent TEXT NOT NULL,
+            run TEXT, file INTEGER NOT NULL, line INTEGER NOT NULL, data BLOB NOT NULL)
+            WITHOUT ROWID""",
+        "CREATE INDEX events_run ON events(run, agent, kind)",
+        "CREATE INDEX events_kind ON events(kind, stamp)",
+        "CREATE INDEX events_file ON events(file)",
+        """CREATE TABLE touches(
+            item TEXT NOT NULL, event TEXT NOT NULL, PRIMARY KEY(item, event)) WITHOUT ROWID""",
+        """CREATE TABLE states(
+            item TEXT PRIMARY KEY, weight REAL NOT NULL, promoted INTEGER NOT NULL,
+            forgotten INTEGER NOT NULL, superseded_by TEXT, valid_to TEXT, reviewed TEXT,
+            reverted INTEGER NOT NULL) WITHOUT ROWID""",
+        """CREATE TABLE cursors(
+            extractor TEXT NOT NULL, path TEXT NOT NULL, offset INTEGER NOT NULL,
+            pass INTEGER NOT NULL, stamp TEXT NOT NULL, PRIMARY KEY(extractor, path))
+            WITHOUT ROWID""",
+        # One int8 vector for each piece of a text, and the signs of many packed together; the
+        # last table counts the items that have some, so that a half-made model is known as such.
+        """CREATE TABLE vectors(
+            item INTEGER NOT NULL, model TEXT NOT NULL, piece INTEGER NOT NULL,
+            vector BLOB NOT NULL, PRIMARY KEY(item, model, piece)) WITHOUT ROWID""",
+        """CREATE TABLE vector_signs(
+            model TEXT NOT NULL, scope INTEGER NOT NULL, first INTEGER NOT NULL,
+            items BLOB NOT NULL, signs BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX vector_signs_first ON vector_signs(model, scope, first)",
+        """CREATE TABLE embedded(
+            model TEXT NOT NULL, scope INTEGER NOT NULL, items INTEGER NOT NULL,
+            PRIMARY KEY(model, scope)) WITHOUT ROWID""",
+    ):
+        connection.execute(statement)
+
+
+MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (m001_first,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A connection with whose it is: this thread's of this process, and no other's.
+
+    ``inode`` is of the file that it reads, which may have been set aside since.
+    """
+
+    process: int
+    thread: threading.Thread
+    connection: apsw.Connection
+    inode: int | None
+
+
+class Index:
+    """The index file of one project: one connection a thread, opened anew after a fork."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._local = threading.local()
+        # Without a lock, which a fork could find held: single steps of a list are atomic.
+        self._held: list[_Held] = []
+
+    def connection(self) -> apsw.Connection:
+        """Return this thread's connection to an index of the current schema.
+
+        What is none, or damaged, is set aside for a new one; see `renew`.
+
+        Raises:
+            ForeignFile, SchemaTooNew, IndexProblem: with the remedy.
+        """
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is not None and held.process == os.getpid() and held.inode != inode(self.path):
+            self._let_go(held)
+            held = None
+        if held is None or held.process != os.getpid():
+            self._let_go_of_the_dead()
+            try:
+                connection = connect(self.path)
+            except IndexProblem as problem:
+                if not self.renew(problem):
+                    raise
+                connection = connect(self.path)
+            here = threading.current_thread()
+            held = _Held(os.getpid(), here, connection, inode(self.path))
+            self._local.held = held
+            self._held.append(held)
+        return held.connection
+
+    def renew(self, problem: Exception) -> bool:
+        """Set aside an index that cannot be used, for a new one; tell whether that was done.
+
+        Links, folders and files of others are refused as ever, and so is what another process
+        keeps locked or nobody may write: only what is no index of ours, or a damaged one, goes.
+        """
+        import apsw
+
+        cause = problem.__cause__ or problem
+        damaged = isinstance(cause, apsw.CorruptError | apsw.NotADBError)
+        other = isinstance(problem, ForeignFile | SchemaTooNew)
+        if not (damaged or other) or isinstance(cause, UnsafePath):
+            return False
+        held: _Held | None = getattr(self._local, "held", None)
+        mine = held.inode if held is not None and held.process == os.getpid() else None
+        try:
+            with jsonl.locked(self.path.with_name(".index.lock"), _RENEW_SECONDS):
+                if held is not None and mine is not None:
+                    self._let_go(held)
+                    if inode(self.path) != mine:
+                        return True  # somebody else has done it
+                elif _opens(self.path):
+                    return True
+                aside = set_aside(self.path)
+                with closing(connect(self.path)) as connection:
+                    now = to_iso(datetime.now(UTC))
+                    told = f"set aside as {aside.name} and made anew: {cause}"
+                    connection.execute(
+                        "INSERT INTO notices VALUES(?, ?, ?)", (now, self.path.name, told)
+                    )
+        except (apsw.Error, OSError, LedgerError, IndexProblem):
+            return False
+        return True
+
+    def _let_go(self, held: _Held) -> None:
+        self._local.held = None
+        if held in self._held:
+            self._held.remove(held)
+            held.connection.close()
+
+    def _let_go_of_the_dead(self) -> None:
+        for held in [*self._held]:
+            if held.process == os.getpid() and not held.thread.is_alive():
+                self._held.remove(held)
+                close(held.connection)
+
+    def replace_with(self, fresh: apsw.Connection) -> None:
+        """Put a freshly built index in the place of this one, in one transaction.
+
+        SQLite's backup, not a rename: other processes hold the file and its log open, go on
+        reading what was there, and see the new rows when the copy is committed.  A file that is
+        no index of ours is set aside under another name, never written to.
+        """
+        import apsw
+
+        try:
+            try:
+                connection = self.connection()
+            except IndexProblem as problem:
+                if isinstance(problem.__cause__, apsw.BusyError | apsw.ReadOnlyError):
+                    raise
+                set_aside(self.path)
+                connection = self.connection()
+            connection.set_busy_timeout(30_000)
+            fault_injection.point("before swap index")
+            with connection.backup("main", fresh, "main") as copy:
+                while not copy.done:
+                    copy.step(-1)
+            fault_injection.point("after swap index")
+        except (apsw.Error, OSError) as error:
+            raise IndexProblem(f"cannot replace the index {self.path}: {error}") from error
+
+    def close(self) -> None:
+        """Close every connection of this process.
+
+        What a child inherited by a fork it must neither use nor close: SQLite's locks are the
+        parent's.  It stays in the list so that no destructor closes it.
+        """
+        for held in [*self._held]:
+            if held.process == os.getpid():
+                self._held.remove(held)
+                close(held.connection)
+        self._local = threading.local()
+
+
+def connect(path: Path) -> apsw.Connection:
+    """Open an index, making or migrating it; a home that cannot be written is opened to read.
+
+    Raises:
+        ForeignFile, SchemaTooNew, IndexProblem: with the remedy.
+    """
+    import apsw
+
+    try:
+        connection = _open(path)
+        try:
+            _refuse_others(connection, path)
+            if not connection.readonly("main"):
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+            migrate(connection)
+        except BaseException:
+            close(connection)
+            raise
+    except (apsw.Error, OSError) as error:
+        raise index_problem(path, error) from error
+    return connection
+
+
+def close(connection: apsw.Connection) -> None:
+    """Close a connection; what fails there costs nothing, as all that counts is committed."""
+    import apsw
+
+    path = connection.filename
+    try:
+        connection.close()
+    except apsw.Error as error:
+        _log.warning("closing the index %s: %s", path, error)
+
+
+def index_problem(path: Path, error: Exception) -> IndexProblem:
+    """Return what to tell when SQLite cannot use the index, with the remedy."""
+    import apsw
+
+    if isinstance(error, apsw.BusyError):
+        return IndexProblem(f"another process keeps the index {path} locked; try again")
+    if isinstance(error, apsw.NotADBError):
+        return ForeignFile(f"{path} is not a SQLite file; move it away and run `memtier reindex`")
+    return IndexProblem(
+        f"cannot use the index {path}: {error}; the ledgers are untouched, "
+        "`memtier reindex` builds a new one"
+    )
+
+
+def _refuse_others(connection: apsw.Connection, path: Path) -> None:
+    # In this order: another process may be making the schema, and both at once, just now.
+    made = next(iter(connection.execute("SELECT 1 FROM sqlite_schema")), None)
+    if made and _pragma(connection, "application_id") != APPLICATION_ID:
+        raise ForeignFile(
+            f"{path} is another program's database; move it away and run `memtier reindex`"
+        )
+    version = _pragma(connection, "user_version")
+    if version > len(MIGRATIONS):
+        raise SchemaTooNew(
+            f"{path} has schema {version}, this MemTier knows {len(MIGRATIONS)}: upgrade MemTier, "
+            "or move the index away and run `memtier reindex` (nothing is lost)"
+        )
+
+
+def migrate(connection: apsw.Connection) -> None:
+    """Bring the schema up to date, each migration in a transaction of its own."""
+    version = _pragma(connection, "user_version")
+    while version < len(MIGRATIONS):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = _pragma(connection, "user_version")  # another process may have done it
+            if version < len(MIGRATIONS):
+                MIGRATIONS[version](connection)
+                version += 1
+                connection.execute(f"PRAGMA user_version = {version}")
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+def _open(path: Path) -> apsw.Connection:
+    import apsw
+
+    try:
+        status = path.lstat()
+        check_ours(path, status, stat.S_IFREG)
+        mend_mode(path, status.st_mode)
+    except UnsafePath as error:
+        raise ForeignFile(f"{error}; move it away and run `memtier reindex`") from error
+    except FileNotFoundError:
+        # Made here with its mode, not by SQLite with the umask's.  A file that is there must not
+        # be opened beside SQLite: closing it would let go of all of this process's locks on it.
+        with suppress(FileExistsError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
+            os.close(os.open(path, flags, 0o600))
+    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return _open_to_read(path)
+    connection = apsw.Connection(str(path), vfs=failing_vfs() if fault_injection.armed() else None)
+    connection.set_busy_timeout(BUSY_MS)
+    return connection
+
+
+def _open_to_read(path: Path) -> apsw.Connection:
+    """Open the index of a home that cannot be written, as it is."""
+    import apsw
+
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    name = f"file:{quote(str(path))}?mode=ro"
+    try:
+        connection = apsw.Connection(name, flags=flags)
+        _pragma(connection, "user_version")
+        return connection
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # Its log cannot be made here, so nobody writes one: what the file holds is all there is.
+        return apsw.Connection(f"{name}&immutable=1", flags=flags)
+
+
+def _opens(path: Path) -> bool:
+    try:
+        connect(path).close()
+    except IndexProblem:
+        return False
+    return True
+
+
+def _pragma(connection: apsw.Connection, name: str) -> int:
+    for row in connection.execute(f"PRAGMA {name}"):
+        return int(row[0])
+    return 0

@@ -1,0 +1,424 @@
+"""Items, events and their consequences in the index: postings, statistics, current states.
+
+What an item is now (weight, forgotten, superseded) is folded from all its events whenever one of
+them comes or goes, so the result does not depend on the order in which processes wrote or files
+were read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.providers.embedding.static import StaticEmbedder, quantise
+from memtier_plugin.storage.index.postings import Postings, Text
+from memtier_plugin.storage.index.records import state_of, utf8
+from memtier_plugin.storage.index.sources import IndexSources
+from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
+from memtier_plugin.storage.ledger.jsonl import Line
+from memtier_plugin.storage.state import State, fold, touched
+from memtier_plugin.text.normalise import normal
+from memtier_plugin.text.passages import pieces
+from memtier_plugin.text.tokenizer import Tokenizer
+from memtier_plugin.text.traits import is_quotable, is_standing
+
+if TYPE_CHECKING:
+    import apsw
+
+    from memtier_plugin.core.hookspecs import Embedder
+
+PIECE: Final = 400  # characters of a text that one vector stands for
+MOST_PIECES: Final = 12  # vectors of one text; what comes after is found by its words
+
+Record = Entry | Fact | JournalEvent
+Prepared = tuple[Record, Line, Text]
+Meaning = tuple[Sequence[str], Sequence[bytes] | None]  # pieces, and their vectors if made before
+
+_ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_NO_TEXT: Final = Text((), frozenset(), ())
+_CROCKFORD: Final = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "abcdefghijklmnopqrstuv")
+
+
+class _Item(NamedTuple):
+    """A new item: what differs between entries and facts."""
+
+    id: str
+    tier: str
+    scope: int
+    role: str
+    observed: float
+    retrievable: bool
+    text: Text
+    line: Line
+    session: int | None = None
+    turn: int = 0
+    speaker: str | None = None
+    key: str | None = None
+    standing: bool = False
+    quotable: bool = False
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction has to settle at its end."""
+
+    postings: Postings
+    touched: set[str] = field(default_factory=set)
+    dropped: bool = False  # whether a file's rows were taken out
+    numbers: dict[tuple[str, ...], int] = field(default_factory=dict)  # of scopes, sessions
+    texts: dict[int, Text] = field(default_factory=dict)  # of new items, to be read but once
+    shown: dict[int, Meaning] = field(default_factory=dict)  # of rows that need their vectors
+
+
+class IndexItems:
+    """Puts items and events into one project's index, and takes them out again."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        tokenizer: Tokenizer,
+        embedder: Embedder | None = None,
+    ) -> None:
+        # Any: the types of a row are those of its query, which no checker can read.
+        self._db: Any = connection
+        self._tokens = tokenizer
+        self.vectors = IndexVectors(connection)
+        self.sources = IndexSources(connection)
+        # Only a static model is quick enough to embed what is written while it is written.
+        self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
+
+    def prepare(self, records: Sequence[tuple[Record, Line]]) -> list[Prepared]:
+        """Make what can be made before the index is locked: words, n-grams and vectors."""
+        texts = [self._text(record) for record, _ in records]
+        if self._embedder:
+            meanings = {place: text.meaning for place, text in enumerate(texts) if text.meaning}
+            for place, vectors in vectors_of(self._embedder, meanings).items():
+                texts[place] = texts[place]._replace(vectors=vectors)
+        return [(*record, text) for record, text in zip(records, texts, strict=True)]
+
+    def _text(self, record: Record) -> Text:
+        if isinstance(record, Entry):
+            return self._entry_text(record)
+        return self._fact_text(record) if isinstance(record, Fact) else _NO_TEXT
+
+    def add_entries(
+        self, entries: Sequence[tuple[Entry, Line, Text]], file: int, batch: Batch
+    ) -> None:
+        """Put entries in; what is `[system]` is kept for the log but never found."""
+        items = [
+            _Item(
+                id=utf8(entry.id),
+                tier="episodic",
+                scope=self._number(
+                    "scopes", batch, agent=entry.agent_id, sender=entry.sender or ""
+                ),
+                role=entry.role,
+                observed=entry.observed_at.timestamp(),
+                retrievable=entry.retrievable,
+                text=text,
+                line=line,
+                session=self._number(
+                    "sessions", batch, agent=entry.agent_id, name=entry.session_id
+                ),
+                turn=entry.turn,
+                speaker=utf8(entry.speaker) if entry.speaker else None,
+                key=entry.key,
+                standing=entry.role == entry.origin == "user" and is_standing(entry.content),
+                quotable=is_quotable(entry),
+            )
+            for entry, line, text in entries
+        ]
+        self._insert(items, file, batch)
+
+    def add_fact(self, fact: Fact, line: Line, text: Text, file: int, batch: Batch) -> None:
+        """Put a fact in, with what it rests on; a proposed one is kept but not found."""
+        agent, sender = fact.private_to or ("", "")
+        item = _Item(
+            id=utf8(fact.id),
+            tier=fact.tier,
+            scope=self._number("scopes", batch, agent=agent, sender=sender, shelf=fact.shelf),
+            role=fact.origin,
+            speaker=fact.subject,  # who a question names, a fact is about
+            observed=(fact.valid_from or fact.timestamp).timestamp(),
+            retrievable=fact.status == "active",
+            text=text,
+            line=line,
+        )
+        [row] = self._insert([item], file, batch)
+        self._db.execute(
+            "INSERT INTO facts VALUES(?, ?, ?, ?, ?)",
+            (item.id, row, *map(utf8, normal(fact.subject, fact.relation, fact.value))),
+        )
+        self.sources.add(fact)
+
+    def _insert(self, items: Sequence[_Item], file: int, batch: Batch) -> list[int]:
+        """Put items in and return their rows; an entry that no event touches is shown at once."""
+        places = [row_of(item.id) for item in items]
+        looked_up = self._db.executemany(
+            """SELECT EXISTS(SELECT 1 FROM items WHERE id = ?1),
+                      EXISTS(SELECT 1 FROM items WHERE row = ?2),
+                      EXISTS(SELECT 1 FROM touches WHERE item = ?1)""",
+            [(item.id, row) for item, row in zip(items, places, strict=True)],
+        ).fetchall()
+        rows: dict[int, _Item] = {}
+        shown: set[int] = set()
+        ids: set[str] = set()
+        for item, row, (known, taken, eventful) in zip(items, places, looked_up, strict=True):
+            if known or item.id in ids:
+                raise ValueError(f"the id {item.id} was seen before")
+            ids.add(item.id)
+            while taken or row in rows:
+                row += 1
+                taken = self._db.execute("SELECT 1 FROM items WHERE row = ?", (row,)).fetchone()
+            rows[row] = item
+            if item.tier == "episodic" and item.retrievable and not eventful:
+                shown.add(row)
+        self._db.executemany(
+            """INSERT INTO items(row, id, tier, scope, session, file, line, turn, role, speaker,
+                 observed, key, standing, retrievable, indexed, length, data, quotable)
+               VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            [
+                (
+                    row, item.id, item.tier, item.scope, item.session, file, item.line.number,
+                    item.turn, item.role, item.speaker, item.observed, item.key, item.standing,
+                    item.retrievable, row in shown, len(item.text.words), item.line.data,
+                    item.quotable,
+                )
+                for row, item in rows.items()
+            ],
+        )  # fmt: skip
+        for row, item in rows.items():
+            if row in shown:
+                batch.postings.add(item.scope, row, item.text)
+                batch.shown[row] = item.text.meaning, item.text.vectors
+            else:
+                batch.touched.add(item.id)
+                batch.texts[row] = item.text
+        return list(rows)
+
+    def add_event(self, event: JournalEvent, line: Line, file: int, batch: Batch) -> None:
+        items = touched(event)
+        new = self._db.execute(
+            "INSERT OR IGNORE INTO events VALUES(?, ?, ?, ?, ?, ?, ?, ?) RETURNING 1",
+            (
+                utf8(event.id), to_iso(event.timestamp), event.kind, utf8(event.agent_id),
+                utf8(event.run_id) if event.run_id is not None else None, file, line.number,
+                line.data,
+            ),
+        ).fetchone()  # fmt: skip
+        if new is None:
+            raise ValueError(f"the id {event.id} was seen before")
+        self._db.executemany(
+            "INSERT OR IGNORE INTO touches VALUES(?, ?)",
+            [(utf8(item), utf8(event.id)) for item in items],
+        )
+        batch.touched.update(map(utf8, items))
+        if event.kind == "promote":
+            batch.touched |= self.sources.promote(event)
+        elif event.kind == "restore":
+            batch.touched |= self.sources.restore(event)
+        elif event.kind == "consolidate":
+            self._add_cursors(event)
+
+    def _add_cursors(self, event: JournalEvent) -> None:
+        # By the number of the pass, not by its time: a clock may be set back.
+        extractor = str(event.data.get("extractor", "rules"))
+        number = int(event.data.get("number", 0))
+        for path, offset in event.data.get("cursors", {}).items():
+            self._db.execute(
+                """INSERT INTO cursors VALUES(?, ?, ?, ?, ?) ON CONFLICT(extractor, path)
+                   DO UPDATE SET offset = excluded.offset, pass = excluded.pass,
+                     stamp = excluded.stamp
+                   WHERE (excluded.pass, excluded.stamp, excluded.offset)
+                       > (cursors.pass, cursors.stamp, cursors.offset)""",
+                (utf8(extractor), utf8(path), int(offset), number, to_iso(event.timestamp)),
+            )
+
+    def _tidy(self) -> None:
+        """After a file was dropped: let go of names nobody uses, and find the cursors anew."""
+        for table, used in (("sessions", "session"), ("scopes", "scope")):
+            self._db.execute(
+                f"""DELETE FROM {table} WHERE NOT EXISTS
+                    (SELECT 1 FROM items WHERE {used} = {table}.id)"""  # noqa: S608
+            )
+        self._db.execute("DELETE FROM cursors")
+        for (data,) in self._db.execute("SELECT data FROM events WHERE kind = 'consolidate'"):
+            self._add_cursors(JournalEvent.from_json(json.loads(data)))
+
+    # -- settling: states, postings, statistics ------------------------------------------------
+
+    def settle(self, batch: Batch) -> None:
+        waiting = set(batch.touched)
+        for identity in batch.touched:
+            if self._refold(identity):
+                # A fact rests on its entries, a timeline on facts too: one that went, or is back,
+                # may hide or show it.
+                waiting.update(
+                    str(fact)
+                    for (fact,) in self._db.execute(
+                        "SELECT DISTINCT fact FROM sources WHERE entry = ?", (identity,)
+                    )
+                )
+        for identity in sorted(waiting):
+            self._show_or_hide(identity, batch)
+        batch.postings.write()
+        if batch.shown and self._embedder:
+            self.vectors.put(self._embedder.name, self._vectors(batch.shown))
+        if batch.dropped:
+            self._tidy()
+
+    def _vectors(self, shown: Mapping[int, Meaning]) -> Vectors:
+        assert self._embedder
+        ready = {row: vectors for row, (_, vectors) in shown.items() if vectors is not None}
+        rest = {row: meaning for row, (meaning, _) in shown.items() if row not in ready}
+        return ready | vectors_of(self._embedder, rest) if rest else ready
+
+    def _refold(self, identity: str) -> bool:
+        """Fold an item's events anew; return whether it went or came back for what rests on it."""
+        before = self.state(identity)
+        events = [
+            JournalEvent.from_json(json.loads(data))
+            for (data,) in self._db.execute(
+                "SELECT data FROM touches JOIN events ON events.id = event WHERE item = ?",
+                (identity,),
+            )
+        ]
+        state = fold(events)
+        if state == before:
+            return False
+        if state == State():
+            self._db.execute("DELETE FROM states WHERE item = ?", (identity,))
+        else:
+            self._db.execute(
+                "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    identity, state.weight, state.promoted, state.forgotten,
+                    utf8(state.superseded_by) if state.superseded_by else None, state.valid_to,
+                    state.reviewed, state.reverted,
+                ),
+            )  # fmt: skip
+        return state.withdrawn != before.withdrawn
+
+    def state(self, identity: str) -> State:
+        """Return an item's folded state."""
+        return state_of(self._db, identity)
+
+    def _show_or_hide(self, identity: str, batch: Batch) -> None:
+        for row, tier, retrievable, indexed in self._db.execute(
+            "SELECT row, tier, retrievable, indexed FROM items WHERE id = ?", (identity,)
+        ).fetchall():
+            state = self.state(identity)
+            show = state.holds(bool(retrievable))
+            if show and tier != "episodic":
+                # Sources not read yet count as there: they may come with the next file.
+                sources, gone, shelf = self._db.execute(
+                    """SELECT count(*), coalesce(sum(forgotten OR reverted
+                         OR reviewed IS 'rejected'), 0),
+                         (SELECT shelf FROM items JOIN scopes ON scopes.id = scope WHERE row = ?2)
+                       FROM sources LEFT JOIN states ON item = entry WHERE fact = ?1""",
+                    (identity, row),
+                ).fetchone()
+                # What is on a shelf shows its sources' very words: one that went takes it along.
+                show = gone == 0 if shelf else not sources or gone < sources
+            if show != bool(indexed):
+                self.set_indexed(int(row), show, batch)
+
+    def set_indexed(self, row: int, show: bool, batch: Batch) -> None:
+        tier, scope, indexed, data = self._db.execute(
+            "SELECT tier, scope, indexed, data FROM items WHERE row = ?", (row,)
+        ).fetchone()
+        if show == bool(indexed):
+            return
+        text = batch.texts.pop(row, None) or self._text_of(tier, scope, data)
+        if show:
+            batch.postings.add(int(scope), row, text)
+            batch.shown[row] = text.meaning, text.vectors
+        else:
+            batch.postings.remove(int(scope), row, text)
+            batch.shown.pop(row, None)
+            self.vectors.drop(row, int(scope))
+        self._db.execute("UPDATE items SET indexed = ? WHERE row = ?", (show, row))
+
+    # -- small parts ---------------------------------------------------------------------------
+
+    def _text_of(self, tier: str, scope: int, data: bytes) -> Text:
+        record = json.loads(data)
+        if tier != "episodic":
+            fact = Fact.from_json(record)
+            return self._fact_text(fact)
+        row = self._db.execute("SELECT agent FROM scopes WHERE id = ?", (scope,)).fetchone()
+        entry = Entry.from_json(record, owner=str(row[0]))
+        return self._entry_text(entry)
+
+    def _entry_text(self, entry: Entry) -> Text:
+        words, grams = self._tokens.words_and_grams(entry.content)
+        if entry.speaker:
+            words += self._tokens.words(entry.speaker)
+        words += self._tokens.date_words(entry.observed_at)
+        return Text(words, grams, meaning_of(entry)) if entry.retrievable else _NO_TEXT
+
+    def _fact_text(self, fact: Fact) -> Text:
+        words, grams = self._tokens.words_and_grams(fact.text)
+        if fact.valid_from:
+            words += self._tokens.date_words(fact.valid_from)
+        return Text(words, grams, meaning_of(fact))
+
+    def _number(self, table: str, batch: Batch, **names: str) -> int:
+        """Return the number of a scope (agent, sender, shelf) or a session (agent, name)."""
+        key = (table, *names.values())
+        number = batch.numbers.get(key)
+        if number is None:
+            columns = {"shelf": "", **names} if table == "scopes" else names
+            number = self._numbered(table, {name: utf8(value) for name, value in columns.items()})
+            batch.numbers[key] = number
+        return number
+
+    def _numbered(self, table: str, columns: Mapping[str, str]) -> int:
+        which = " AND ".join(f"{name} = :{name}" for name in columns)
+        for (number,) in self._db.execute(f"SELECT id FROM {table} WHERE {which}", columns):  # noqa: S608
+            return int(number)
+        names, values = ", ".join(columns), ", ".join(f":{name}" for name in columns)
+        self._db.execute(f"INSERT INTO {table}({names}) VALUES({values})", columns)
+        return int(self._db.last_insert_rowid())
+
+
+def row_of(identity: str) -> int:
+    """Return the row number of an item, a function of its id: 48 bits of time, 15 of chance.
+
+    So the newest rows of a term are the newest items, in a rebuilt index as in the first one.
+    """
+    if _ULID.fullmatch(identity):
+        value = int(identity.translate(_CROCKFORD), 32)
+    else:
+        value = _value_of(identity)
+    return (value >> 80 & (1 << 48) - 1) << 15 | value & 0x7FFF
+
+
+def _value_of(identity: str) -> int:
+    try:
+        from ulid import ULID
+
+        return int(ULID.from_str(identity))
+    except ValueError:  # an id that somebody else made
+        return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=16).digest(), "big")
+
+
+def meaning_of(item: Entry | Fact) -> tuple[str, ...]:
+    """Return what is embedded of an item, piece by piece: who says something is part of it."""
+    if isinstance(item, Fact):
+        return pieces(item.text, PIECE, MOST_PIECES)
+    who = item.speaker or item.role
+    return tuple(f"{who}: {piece}" for piece in pieces(item.content, PIECE, MOST_PIECES))
+
+
+def vectors_of(embedder: Embedder, texts: Mapping[int, Sequence[str]]) -> dict[int, list[bytes]]:
+    """Return the vectors of each row's pieces, in order."""
+    encode = embedder.encode_many if isinstance(embedder, StaticEmbedder) else embedder.encode
+    vectors = iter(quantise(encode([text for row in texts for text in texts[row]])))
+    return {row: [next(vectors) for _ in texts[row]] for row in texts}

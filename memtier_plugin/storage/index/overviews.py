@@ -1,0 +1,193 @@
+"""What summaries and timelines are made of: counted in the index, read a part at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from memtier_plugin.core.records import Source
+from memtier_plugin.storage.index.bm25 import idf
+from memtier_plugin.storage.index.records import utf8
+
+if TYPE_CHECKING:
+    import apsw
+
+DAY: Final = 86_400
+
+
+class Group(NamedTuple):
+    """The lines of one agent and sender that one summary is of, and how far they go."""
+
+    agent: str
+    sender: str
+    name: str  # the session's name; for a day, the number of days since 1970
+    lines: int
+    last: float
+    sessions: tuple[int, ...]
+
+
+class Shelved(NamedTuple):
+    """An item of a shelf as it stands; it is not indexed when what it quotes has gone."""
+
+    id: str
+    agent: str
+    sender: str
+    subject: str
+    relation: str
+    value: str
+    indexed: bool
+    superseded: bool
+    withdrawn: bool
+
+    @property
+    def in_place(self) -> bool:
+        """Whether nothing took its place; what it quotes may have gone all the same."""
+        return not (self.superseded or self.withdrawn)
+
+
+class IndexOverviews:
+    """Reads of one project's index, on one thread's connection."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        # Any: the types of a row are those of its query, which no checker can read.
+        self._db: Any = connection
+
+    # -- what there is to sum up ---------------------------------------------------------------
+
+    def sessions(self, least: int) -> list[Group]:
+        """Return the sessions with so many lines that may be quoted, those at work last first."""
+        rows = self._db.execute(
+            """SELECT scopes.agent, sender, name, lines, last, found.session
+               FROM (SELECT session, scope, count(*) AS lines, max(observed) AS last FROM items
+                     WHERE session IS NOT NULL AND indexed AND quotable
+                     GROUP BY session, scope HAVING lines >= ?) AS found
+               JOIN scopes ON scopes.id = scope JOIN sessions ON sessions.id = found.session
+               ORDER BY last DESC, scopes.agent, sender, name""",
+            (least,),
+        )
+        return [
+            Group(agent, sender, name, lines, last, (session,))
+            for agent, sender, name, lines, last, session in rows
+        ]
+
+    def days(self, least: int) -> list[Group]:
+        """Return the days (of UTC) with so many lines that may be quoted, the newest first."""
+        rows = self._db.execute(
+            f"""SELECT agent, sender, day, lines, last, inside
+                FROM (SELECT scope, CAST(observed / {DAY} AS INTEGER) - (observed < 0) AS day,
+                             count(*) AS lines, max(observed) AS last,
+                             json_group_array(DISTINCT session) AS inside
+                      FROM items WHERE session IS NOT NULL AND indexed AND quotable
+                      GROUP BY scope, day HAVING lines >= ?)
+                JOIN scopes ON scopes.id = scope ORDER BY day DESC, agent, sender""",  # noqa: S608
+            (least,),
+        )
+        return [
+            Group(agent, sender, str(day), lines, last, tuple(json.loads(inside)))
+            for agent, sender, day, lines, last, inside in rows
+        ]
+
+    def lines_of(self, group: Group, limit: int, day: int | None = None) -> list[int]:
+        """Return the rows of a group in the order they were said, of many the newest.
+
+        Args:
+            day: of a day's group, its number.
+        """
+        start, end = (-1e300, 1e300) if day is None else (day * DAY, (day + 1) * DAY)
+        rows = self._db.execute(
+            """SELECT row FROM items WHERE session IN (SELECT value FROM json_each(?))
+                 AND observed >= ? AND observed < ? AND indexed AND quotable
+                 AND scope = (SELECT id FROM scopes WHERE agent = ? AND sender = ? AND shelf = '')
+               ORDER BY observed DESC, (SELECT name FROM sessions WHERE id = session) DESC,
+                 turn DESC, items.id DESC LIMIT ?""",
+            (
+                json.dumps(group.sessions), start, end, utf8(group.agent), utf8(group.sender),
+                limit,
+            ),
+        )  # fmt: skip
+        return [int(row) for (row,) in rows][::-1]
+
+    def rarity(self, agent: str, sender: str, words: Collection[str]) -> dict[str, float]:
+        """Return the idf that each of these words has among all lines of an agent and sender."""
+        for scope, documents in self._db.execute(
+            "SELECT id, entries FROM scopes WHERE agent = ? AND sender = ? AND shelf = ''",
+            (utf8(agent), utf8(sender)),
+        ).fetchall():
+            rows = self._db.execute(
+                """SELECT term, df FROM terms WHERE scope = ?
+                   AND term IN (SELECT value FROM json_each(?))""",
+                (scope, json.dumps(sorted(map(utf8, words)))),
+            )
+            return {str(term): idf(int(documents), int(df)) for term, df in rows}
+        return {}
+
+    # -- what there is already -----------------------------------------------------------------
+
+    def shelved(self, shelf: str) -> list[Shelved]:
+        """Return everything that was ever put on a shelf, oldest first."""
+        rows = self._db.execute(
+            """SELECT items.id, agent, sender, CAST(data AS TEXT) ->> 'subject', relation,
+                      CAST(data AS TEXT) ->> 'value', indexed, superseded_by IS NOT NULL,
+                      coalesce(forgotten OR reverted OR reviewed IS 'rejected', 0)
+               FROM scopes JOIN items ON items.scope = scopes.id JOIN facts USING (row)
+               LEFT JOIN states ON item = items.id WHERE shelf = ? ORDER BY items.id""",
+            (shelf,),
+        )
+        return [*map(Shelved._make, rows)]
+
+    def on_shelf(
+        self,
+        shelf: str,
+        scopes: Sequence[int],
+        limit: int,
+        start: float = -1e300,
+        end: float = 1e300,
+    ) -> list[int]:
+        """Return the newest rows of a shelf's scopes that begin to speak of a time in a span."""
+        rows = self._db.execute(
+            """SELECT row FROM scopes JOIN items ON items.scope = scopes.id
+               WHERE shelf = ? AND scopes.id IN (SELECT value FROM json_each(?)) AND indexed
+                 AND observed BETWEEN ? AND ? ORDER BY observed DESC, items.id DESC LIMIT ?""",
+            (shelf, json.dumps(list(scopes)), start, end, limit),
+        )
+        return [int(row) for (row,) in rows]
+
+    def shelves(self, rows: Collection[int]) -> dict[int, str]:
+        """Return the shelf of each of these rows that stands on one."""
+        found = self._db.execute(
+            """SELECT row, shelf FROM items JOIN scopes ON scopes.id = scope
+               WHERE row IN (SELECT value FROM json_each(?)) AND shelf <> ''""",
+            (json.dumps(list(rows)),),
+        )
+        return {int(row): str(shelf) for row, shelf in found}
+
+    # -- what replaced what --------------------------------------------------------------------
+
+    def changed(self) -> list[int]:
+        """Return the rows of the shared facts whose subject and relation had another value once."""
+        rows = self._db.execute(
+            """WITH changed AS (SELECT DISTINCT subject, relation FROM states
+                 JOIN facts ON facts.id = item JOIN items USING (row)
+                 JOIN scopes ON scopes.id = scope
+                 WHERE superseded_by IS NOT NULL AND agent = '' AND shelf = '')
+               SELECT facts.row FROM changed JOIN facts USING (subject, relation)
+               JOIN items USING (row) JOIN scopes ON scopes.id = scope
+               WHERE agent = '' AND shelf = '' ORDER BY facts.id"""
+        )
+        return [int(row) for (row,) in rows]
+
+    def standing(self, facts: Iterable[str]) -> Mapping[str, Sequence[Source]]:
+        """Return what each of these facts rests on that was not forgotten; one without is out."""
+        found: dict[str, list[Source]] = {}
+        for fact, agent, session, entry in self._db.execute(
+            """SELECT fact, sources.agent, sources.session, entry FROM sources
+               LEFT JOIN states ON item = entry
+               WHERE fact IN (SELECT value FROM json_each(?)) AND NOT coalesce(forgotten, 0)
+               GROUP BY fact, entry ORDER BY fact, min(place), entry""",
+            (json.dumps(list(map(utf8, facts))),),
+        ):
+            found.setdefault(str(fact), []).append(
+                Source(agent=str(agent), session=str(session), entry=str(entry))
+            )
+        return found

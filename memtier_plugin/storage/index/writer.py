@@ -1,0 +1,440 @@
+"""The index follows the ledgers: catching up is the only way anything enters it (design 4.5).
+
+Every file is read from where it was left; one that is no longer the file that was read is
+dropped and read from zero in one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.paths import ledger_folders
+from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.storage.index.connection import close, connect, index_problem
+from memtier_plugin.storage.index.items import Batch, IndexItems, Prepared, Record
+from memtier_plugin.storage.index.postings import Postings, Text
+from memtier_plugin.storage.index.records import event_of, utf8
+from memtier_plugin.storage.index.vectors import Vectors
+from memtier_plugin.storage.ledger import jsonl as ledger
+from memtier_plugin.storage.ledger.jsonl import Line, Mark
+from memtier_plugin.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import apsw
+
+    from memtier_plugin.core.hookspecs import Embedder
+
+CHUNK: Final = 1024 * 1024  # bytes of ledger in one transaction, so that nobody waits long
+_TOGETHER: Final = 2000  # lines that are prepared together
+_MANY: Final = 100  # lines of a transaction that is worth 32 MB of memory
+
+# What a line that somebody else wrote may raise anywhere on its way into the index.
+_MALFORMED: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFile:
+    """One ledger file: where it is, which ledger it belongs to, and whose."""
+
+    path: Path
+    name: str  # relative to the project's folder
+    ledger: str
+    owner: str | None
+
+
+def ledger_files(
+    folder: Path, *, newest: int | None = None, agent: str | None = None
+) -> list[LedgerFile]:
+    """Return a project's ledger files, or only the newest few of each ledger folder.
+
+    Args:
+        agent: of the episodic ledgers only this one's.
+    """
+    found = []
+    for kind, owner, where in ledger_folders(folder):
+        if kind == "episodic" and agent not in (None, owner):
+            continue
+        paths = ledger.day_files(where)[-newest:] if newest else ledger.day_files(where)
+        found += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
+    return found
+
+
+def entries_in(file: LedgerFile, lines: Iterable[Line]) -> Iterator[Entry]:
+    """Yield the entries on these lines; what is none, the index counts and `doctor` names."""
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError):
+            yield Entry.from_json(ledger.parse(line), owner=file.owner)
+
+
+def read_mark(connection: apsw.Connection, name: str) -> Mark | None:
+    """Return how far a ledger file was read into this index."""
+    for row in connection.execute(
+        "SELECT device, inode, size, mtime_ns, offset, lines, tail FROM files WHERE path = ?",
+        (name,),
+    ):
+        return Mark(*row)
+    return None
+
+
+def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
+    """Tell, by one stat, whether a ledger file has changed since it was read."""
+    return _changed(file, read_mark(connection, file.name))
+
+
+def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> list[LedgerFile]:
+    """Return those of these files that `is_behind`, by one query for all."""
+    names = json.dumps([utf8(file.name) for file in files])
+    marks = {
+        str(path): Mark(*mark)
+        for path, *mark in connection.execute(
+            """SELECT path, device, inode, size, mtime_ns, offset, lines, tail FROM files
+               WHERE path IN (SELECT value FROM json_each(?))""",
+            (names,),
+        )
+    }
+    return [file for file in files if _changed(file, marks.get(file.name))]
+
+
+def _changed(file: LedgerFile, mark: Mark | None) -> bool:
+    try:
+        status = file.path.lstat()
+    except FileNotFoundError:
+        return mark is not None
+    return mark is None or not mark.same_as(status)
+
+
+class IndexWriter(IndexItems):
+    """Brings one project's index up to date with its ledgers."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        folder: Path,
+        tokenizer: Tokenizer,
+        embedder: Embedder | None = None,
+        until: datetime | None = None,
+    ) -> None:
+        super().__init__(connection, tokenizer, embedder)
+        self._folder = folder
+        self._until = until
+
+    def catch_up(
+        self,
+        files: Iterable[LedgerFile],
+        *,
+        budget: int | None = None,
+        progress: Callable[[int], None] | None = None,
+        ours: bool = False,
+    ) -> int:
+        """Read what is new in these files and return the number of lines.
+
+        Args:
+            budget: stop after about this many bytes; what is left is for the next time, and a
+                larger file that must be read anew from zero is for one without a budget.
+            progress: called with the bytes of each step.
+            ours: what was replaced was replaced by us; there is nothing to notice.
+
+        Raises:
+            apsw.BusyError: another process keeps the index locked.
+            UnsafePath, LedgerError: a file cannot be read; the others are in.
+        """
+        count = 0
+        problem: LedgerError | None = None
+        for file in files:
+            while is_behind(self._db, file) and (budget is None or budget > 0):
+                try:
+                    lines, size = self._step(file, ours, budget)
+                except LedgerError as error:
+                    problem = problem or error
+                    break
+                count += lines
+                budget = None if budget is None else budget - size
+                if progress:
+                    progress(size)
+                if not size:
+                    break
+        if problem:
+            raise problem
+        return count
+
+    def sweep(self, *, progress: Callable[[int], None] | None = None) -> int:
+        """Read everything new, and drop the rows of files that are gone."""
+        files = ledger_files(self._folder)
+        present = {file.name for file in files}
+        gone = [
+            LedgerFile(self._folder / str(name), str(name), str(kind), None)
+            for name, kind in self._db.execute("SELECT path, ledger FROM files").fetchall()
+            if name not in present
+        ]
+        return self.catch_up([*gone, *files], progress=progress)
+
+    def _step(self, file: LedgerFile, ours: bool, budget: int | None) -> tuple[int, int]:
+        """Read one chunk of one file in one transaction; return lines and bytes."""
+        while True:
+            mark = read_mark(self._db, file.name)
+            change = ledger.check(file.path, mark) if mark else None
+            lines: list[Line] = []
+            if change != "deleted":
+                if change and budget and file.path.stat().st_size > budget:
+                    return 0, 0
+                # From zero to the end where it changed: a reader sees the old or the new.
+                limit = CHUNK if budget is None else min(CHUNK, budget)
+                lines, fresh = ledger.read(file.path, *(() if change else (mark, limit)))
+            parts = [lines[start : start + _TOGETHER] for start in range(0, len(lines), _TOGETHER)]
+            # Not in the transaction, which keeps the others waiting, as far as memory allows.
+            bad, good = self._prepared(file, parts[0] if parts else [])
+            with self._room(len(lines)), self._transaction() as batch:
+                if read_mark(self._db, file.name) != mark:
+                    continue  # another process was here meanwhile
+                if change:
+                    self._drop(file.name, batch)
+                if change and not ours:
+                    self._notice(file.name, change)
+                if change == "deleted":
+                    return 0, 0
+                number = self._save_mark(file, fresh)
+                self._ingest(number, bad, good, batch)
+                for part in parts[1:]:
+                    self._ingest(number, *self._prepared(file, part), batch)
+                    batch.postings.write()
+            return len(lines), sum(len(line.data) for line in lines)
+
+    @contextmanager
+    def _room(self, lines: int) -> Iterator[None]:
+        """Keep more of the index in memory while many lines are written, for they are all over it.
+
+        Not for ever: a process may have many connections.
+        """
+        if lines < _MANY:
+            yield
+            return
+        self._db.execute("PRAGMA cache_size = -32000")  # KiB
+        try:
+            yield
+        finally:
+            self._db.execute("PRAGMA cache_size = -2000")  # as SQLite has it
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Batch]:
+        batch = Batch(Postings(self._db))
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield batch
+            self.settle(batch)
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        fault_injection.point("before commit index")
+        self._db.execute("COMMIT")
+        fault_injection.point("after commit index")
+
+    def _save_mark(self, file: LedgerFile, mark: Mark) -> int:
+        rows = self._db.execute(
+            """INSERT INTO files(path, ledger, owner, device, inode, size, mtime_ns, offset, lines,
+                 tail) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+               ON CONFLICT(path) DO UPDATE SET device = excluded.device, inode = excluded.inode,
+                 size = excluded.size, mtime_ns = excluded.mtime_ns, offset = excluded.offset,
+                 lines = excluded.lines, tail = excluded.tail RETURNING id""",
+            (
+                file.name, file.ledger, utf8(file.owner) if file.owner is not None else None,
+                mark.device, mark.inode, mark.size, mark.mtime_ns, mark.offset, mark.lines,
+                mark.tail,
+            ),
+        )  # fmt: skip
+        return int(rows.fetchone()[0])
+
+    def _notice(self, name: str, change: str) -> None:
+        now = to_iso(datetime.now(UTC))
+        what = f"{change} by somebody else; its rows were dropped and read anew"
+        self._db.execute("INSERT INTO notices VALUES(?, ?, ?)", (now, name, what))
+
+    # -- lines in ------------------------------------------------------------------------------
+
+    def _prepared(
+        self, file: LedgerFile, lines: Sequence[Line]
+    ) -> tuple[list[tuple[Line, Exception]], list[Prepared]]:
+        """Return the lines that are malformed, and the others as far as they need no index."""
+        bad: list[tuple[Line, Exception]] = []
+        good: list[tuple[Record, Line]] = []
+        for line in lines:
+            try:
+                if line.data.strip():
+                    record = _parsed(file, line)
+                    if self._until is None or _is_of(record, self._until):
+                        good.append((record, line))
+            except _MALFORMED as error:
+                bad.append((line, error))
+        return bad, self.prepare(good)
+
+    def _ingest(
+        self,
+        number: int,
+        bad: Sequence[tuple[Line, Exception]],
+        good: Sequence[Prepared],
+        batch: Batch,
+    ) -> None:
+        """Put lines in, all together; of one that proves malformed nothing stays."""
+        for line, error in bad:
+            self._refuse(number, line, error)
+        try:
+            with self._db:  # a savepoint
+                self._put(good, number, batch)
+            return
+        except _MALFORMED:
+            batch.numbers.clear()  # some may have been given in what is undone now
+        for one in good:  # which one it is shows when each goes on its own
+            try:
+                with self._db:
+                    self._put([one], number, batch)
+            except _MALFORMED as error:
+                batch.numbers.clear()
+                self._refuse(number, one[1], error)
+
+    def _put(self, records: Sequence[Prepared], number: int, batch: Batch) -> None:
+        entries = [one for one in records if isinstance(one[0], Entry)]
+        self.add_entries(cast("list[tuple[Entry, Line, Text]]", entries), number, batch)
+        for record, line, text in records:
+            if isinstance(record, Fact):
+                self.add_fact(record, line, text, number, batch)
+            elif isinstance(record, JournalEvent):
+                self.add_event(record, line, number, batch)
+
+    def _refuse(self, number: int, line: Line, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"[:200]
+        self._db.execute(
+            "INSERT OR REPLACE INTO bad_lines VALUES(?, ?, ?)", (number, line.number, utf8(reason))
+        )
+
+    # -- one file out --------------------------------------------------------------------------
+
+    def _drop(self, name: str, batch: Batch) -> None:
+        number = self._db.execute("SELECT id FROM files WHERE path = ?", (name,)).fetchone()[0]
+        for row, identity, tier in self._db.execute(
+            "SELECT row, id, tier FROM items WHERE file = ?", (number,)
+        ).fetchall():
+            self.set_indexed(int(row), False, batch)
+            self._db.execute("DELETE FROM items WHERE row = ?", (row,))
+            if tier != "episodic":
+                self._db.execute("DELETE FROM facts WHERE id = ?", (identity,))
+                self.sources.drop(str(identity))
+            batch.touched.add(str(identity))
+        undone: set[str] = set()  # runs whose undoing goes with this file
+        for event, kind, data in self._db.execute(
+            "SELECT id, kind, iif(kind = 'restore', data, NULL) FROM events WHERE file = ?",
+            (number,),
+        ).fetchall():
+            if kind == "restore":
+                undone.add(event_of(data).data["run"])
+            for (item,) in self._db.execute(
+                "SELECT item FROM touches WHERE event = ?", (event,)
+            ).fetchall():
+                batch.touched.add(str(item))
+            self._db.execute("DELETE FROM touches WHERE event = ?", (event,))
+            if kind == "promote":
+                batch.touched |= self.sources.drop(str(event))
+        for table, column in (("events", "file"), ("bad_lines", "file"), ("files", "id")):
+            self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))  # noqa: S608
+        if undone:
+            batch.touched |= self.sources.promote_again(sorted(undone))
+        batch.dropped = True
+
+    # -- vectors -------------------------------------------------------------------------------
+
+    def add_vectors(self, model: str, vectors: Vectors) -> None:
+        """Keep the vectors of items written without; while another writes, next time."""
+        import apsw
+
+        with suppress(apsw.BusyError), self._transaction():
+            self.vectors.put(model, vectors)
+
+
+def _is_of(record: Record, until: datetime) -> bool:
+    """Tell whether a line was written by then; what is forgotten now was never there."""
+    forgets = isinstance(record, JournalEvent) and record.kind == "forget"
+    return forgets or record.timestamp <= until
+
+
+def _parsed(file: LedgerFile, line: Line) -> Record:
+    """Return what stands on a line (raises one of `_MALFORMED`)."""
+    record = ledger.parse(line)
+    if file.ledger == "journal":
+        return JournalEvent.from_json(record)
+    if file.ledger != "episodic":
+        return Fact.from_json({"tier": file.ledger, **record})
+    entry = Entry.from_json(record, owner=file.owner)
+    if entry.agent_id != file.owner:
+        raise ValueError(f"it says agent {entry.agent_id!r}, not {file.owner!r}")
+    return entry
+
+
+@contextmanager
+def rebuild(
+    path: Path,
+    folder: Path,
+    tokenizer: Tokenizer,
+    embedder: Embedder | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    until: datetime | None = None,
+) -> Iterator[tuple[apsw.Connection, int]]:
+    """Read every ledger of a project into a new index; yield it and the number of lines.
+
+    Args:
+        until: only what was written by then.
+
+    Raises:
+        IndexProblem, LedgerError: it cannot be made.
+    """
+    import apsw
+
+    connection = connect(path)
+    try:
+        set_metadata(connection, "tokenizer", tokenizer.fingerprint)
+        set_metadata(connection, "built", new_id())
+        files = ledger_files(folder)
+        total = sum(file.path.stat().st_size for file in files) or 1
+        done = 0
+
+        def step(size: int) -> None:
+            nonlocal done
+            done += size
+            if progress:
+                progress(min(done, total), total)
+
+        writer = IndexWriter(connection, folder, tokenizer, embedder, until)
+        lines = writer.catch_up(files, progress=step)
+        connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
+        yield connection, lines
+    except apsw.Error as error:
+        raise index_problem(path, error) from error
+    finally:
+        close(connection)
+
+
+def metadata(connection: apsw.Connection) -> dict[str, Any]:
+    """Return what the index says of itself."""
+    return {str(key): value for key, value in connection.execute("SELECT key, value FROM meta")}
+
+
+def set_metadata(connection: apsw.Connection, key: str, value: str | None) -> None:
+    """Keep one thing that the index says of itself, or with None no more."""
+    if value is None:
+        connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+    else:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))

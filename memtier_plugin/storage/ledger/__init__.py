@@ -1,0 +1,1 @@
+"""Append-only JSONL files and atomic writes across several of them."""

@@ -1,0 +1,371 @@
+"""Append-only JSONL files: the only truth (design 4.5).
+
+A line is one JSON object and a newline.  Appends go under an advisory lock, in one write of
+whole lines; what could not be written whole is taken back before the lock is let go.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import LedgerError, LedgerWriteError, Unsupported
+from memtier_plugin.core.paths import OPEN_FLAGS, check_ours, mend_mode
+
+try:
+    import fcntl
+except ImportError as missing:
+    raise Unsupported(
+        "MemTier needs POSIX file locks: it runs on Linux and macOS; on Windows use WSL"
+    ) from missing
+
+TAIL: Final = 4096  # bytes before the offset that tell whether a file is still the one read
+_STREAMED: Final = 256 * 1024  # bytes that are read at a time where not all is to be in memory
+_TO_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
+_POLL: Final = 0.005  # seconds between tries for a lock that somebody else holds
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One complete line of a ledger: its number (from 1), where it starts, and its bytes."""
+
+    number: int
+    start: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a file was read, and how to know it again: ``offset`` is just after a newline.
+
+    ``size`` is how far was looked: more than ``offset`` when the file's last line was torn.
+    """
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    offset: int
+    lines: int
+    tail: str
+
+    def same_as(self, status: os.stat_result) -> bool:
+        """Tell whether nothing has happened to the file since."""
+        return (self.device, self.inode, self.size, self.mtime_ns) == (
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+        )
+
+
+def day_file(folder: Path, moment: datetime) -> Path:
+    """Return the ledger file of a moment's UTC day."""
+    return folder / f"{moment.astimezone(UTC):%Y-%m-%d}.jsonl"
+
+
+def day_files(folder: Path) -> list[Path]:
+    """Return the ledger files of a folder, oldest first; other files are not ledgers."""
+    try:
+        names = [entry.name for entry in os.scandir(folder)]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(names) if name.endswith(".jsonl") and name[0] != "."]
+
+
+def to_line(record: Mapping[str, Any]) -> bytes:
+    """Return a record as one line; what UTF-8 cannot hold (lone surrogates) is escaped."""
+    try:
+        return _TO_JSON(record).encode("utf-8") + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(record, separators=(", ", ": ")).encode("ascii") + b"\n"
+
+
+@contextmanager
+def locked(path: Path, timeout: float) -> Iterator[int]:
+    """Hold the exclusive lock on a file (made 0600 if new) and yield its descriptor.
+
+    Args:
+        timeout: seconds to wait for another holder.
+
+    Raises:
+        UnsafePath: a symlink or somebody else's file stands there.
+        LedgerWriteError: it cannot be opened, or stayed locked for the whole timeout.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        fd = _open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        try:
+            _flock(fd, path, deadline)
+            # The file may have been replaced while we waited: the lock must be on today's.
+            current = os.stat(path, follow_symlinks=False) if path.exists() else None
+            if current and current.st_ino == os.fstat(fd).st_ino:
+                try:
+                    yield fd
+                finally:
+                    # Not by closing alone: a child forked meanwhile has the descriptor too.
+                    fcntl.flock(fd, fcntl.LOCK_UN)
+                return
+        finally:
+            os.close(fd)
+
+
+def append(
+    path: Path,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    durability: Literal["os", "fsync"] = "os",
+    timeout: float = 10.0,
+) -> None:
+    """Append records as whole lines; when this returns they are acknowledged.
+
+    Raises:
+        UnsafePath: a symlink or somebody else's file stands there.
+        LedgerWriteError: nothing of it was written (full disk, read-only, locked by another).
+    """
+    data = b"".join(map(to_line, records))
+    if not data:
+        return
+    with locked(path, timeout) as fd:
+        before = os.fstat(fd)
+        size = before.st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            data = b"\n" + data  # after a crash: the torn line stays alone, ours begins anew
+        try:
+            written = fault_injection.write("append", fd, data, path)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
+            if durability == "fsync":
+                fault_injection.step("fsync", path, os.fsync, fd)
+        except OSError as error:
+            try:
+                fault_injection.step("truncate", path, os.ftruncate, fd, size)
+                # The time too: a file of the same size and another time counts as edited.
+                os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+            except OSError as worse:
+                raise LedgerWriteError(
+                    f"cannot append to {path}: {error}; nor take back what was written of it "
+                    f"({worse}): a line that is torn is skipped, and `memtier doctor` names it"
+                ) from error
+            raise LedgerWriteError(f"cannot append to {path}: {error}") from error
+
+
+def read(path: Path, mark: Mark | None = None, limit: int | None = None) -> tuple[list[Line], Mark]:
+    """Read the complete lines after a mark, at most ``limit`` bytes of them (one line at least).
+
+    A last line without its newline is not read: it is torn, or being written.
+
+    Raises:
+        UnsafePath: a symlink or somebody else's file stands there.
+        LedgerError: it cannot be read.
+    """
+    fd = _open(path, os.O_RDONLY)
+    try:
+        status = os.fstat(fd)
+        start, number = (mark.offset, mark.lines) if mark else (0, 0)
+        want = status.st_size - start
+        data = _pread(fd, min(want, limit) if limit else want, start)
+        while b"\n" not in data and len(data) < want:  # a line longer than the limit
+            data += _pread(fd, min(max(len(data), TAIL), want - len(data)), start + len(data))
+        whole = len(data) == want
+        data = data[: data.rfind(b"\n") + 1]
+        lines, position = [], start
+        for raw in _split(data):
+            number += 1
+            lines.append(Line(number, position, raw))
+            position += len(raw)
+        return lines, Mark(
+            device=status.st_dev,
+            inode=status.st_ino,
+            size=status.st_size if whole else position,
+            mtime_ns=status.st_mtime_ns,
+            offset=position,
+            lines=number,
+            tail=_tail(fd, position),
+        )
+    except OSError as error:
+        raise LedgerError(f"cannot read {path}: {error}") from error
+    finally:
+        os.close(fd)
+
+
+def whole(path: Path, timeout: float = 10.0) -> Mark:
+    """Return a mark just after the last complete line, while nobody is in the middle of a write.
+
+    Raises:
+        UnsafePath: a symlink or somebody else's file stands there.
+        LedgerError: it cannot be read, or stayed locked for the whole timeout.
+    """
+    deadline = time.monotonic() + timeout
+    fd = _open(path, os.O_RDONLY)
+    try:
+        _flock(fd, path, deadline, fcntl.LOCK_SH)
+        status = os.fstat(fd)
+        end = whole_of(fd)
+        return Mark(
+            device=status.st_dev,
+            inode=status.st_ino,
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            offset=end,
+            lines=0,
+            tail=_tail(fd, end),
+        )
+    except OSError as error:
+        raise LedgerError(f"cannot read {path}: {error}") from error
+    finally:
+        os.close(fd)
+
+
+def whole_of(fd: int) -> int:
+    """Return where the last complete line of an open, locked file ends."""
+    end = os.fstat(fd).st_size
+    while end:
+        start = max(0, end - TAIL)
+        data = _pread(fd, end - start, start)
+        if b"\n" in data:
+            return start + data.rfind(b"\n") + 1
+        end = start
+    return 0
+
+
+def stream(path: Path, start: int) -> Iterator[list[Line]]:
+    """Yield the complete lines after an offset, some at a time; their numbers count from there.
+
+    An offset within a line, as somebody has edited the file since, stands for the beginning.
+
+    Raises:
+        UnsafePath: a symlink or somebody else's file stands there.
+        LedgerError: it cannot be read.
+    """
+    fd = _open(path, os.O_RDONLY)
+    try:
+        if start and os.pread(fd, 1, start - 1) != b"\n":
+            start = 0
+    finally:
+        os.close(fd)
+    mark = Mark(0, 0, 0, 0, start, 0, "")
+    while True:
+        lines, mark = read(path, mark, _STREAMED)
+        if not lines:
+            return
+        yield lines
+
+
+def check(path: Path, mark: Mark) -> str | None:
+    """Tell what happened to a file since it was read: None when it only grew, or not at all.
+
+    Raises:
+        UnsafePath: a symlink or somebody else's file stands there now.
+    """
+    try:
+        fd = _open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return "deleted"
+    except LedgerError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return "deleted"
+        raise
+    try:
+        status = os.fstat(fd)
+        if status.st_size < mark.offset:
+            return "truncated"
+        if (status.st_dev, status.st_ino) != (mark.device, mark.inode):
+            return "replaced"
+        if _tail(fd, mark.offset) != mark.tail:
+            return "edited"
+        if status.st_size == mark.size and status.st_mtime_ns != mark.mtime_ns and _at_rest(fd):
+            # Same size, other time: an edit further up, unless a writer has just begun.
+            same = os.fstat(fd).st_size == mark.size
+            return "edited" if same else None
+        return None
+    finally:
+        os.close(fd)
+
+
+def parse(line: Line) -> dict[str, Any]:
+    """Return the object on a line.
+
+    Raises:
+        ValueError: it is not a JSON object (torn, binary, or something else).
+    """
+    try:
+        record = json.loads(line.data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"a {type(record).__name__}, not an object")
+    return record
+
+
+def torn_tail(path: Path, mark: Mark) -> bool:
+    """Tell whether bytes without a newline follow the mark."""
+    return path.stat().st_size > mark.offset
+
+
+def _open(path: Path, flags: int) -> int:
+    try:
+        fd = os.open(path, flags | OPEN_FLAGS, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            check_ours(path, path.lstat(), stat.S_IFREG)
+        kind = LedgerWriteError if flags & os.O_CREAT else LedgerError
+        raise kind(f"cannot open {path}: {error}") from error
+    try:
+        status = os.fstat(fd)
+        check_ours(path, status, stat.S_IFREG)
+    except LedgerError:
+        os.close(fd)
+        raise
+    mend_mode(fd, status.st_mode)
+    return fd
+
+
+def _flock(fd: int, path: Path, deadline: float, kind: int = fcntl.LOCK_EX) -> None:
+    while True:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise LedgerWriteError(f"{path} stayed locked by another process") from None
+            time.sleep(_POLL)
+
+
+def _at_rest(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return True
+
+
+def _pread(fd: int, size: int, start: int) -> bytes:
+    parts = []
+    while size > 0 and (part := os.pread(fd, size, start)):
+        parts.append(part)
+        size -= len(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+def _tail(fd: int, offset: int) -> str:
+    begin = max(0, offset - TAIL)
+    return hashlib.blake2b(_pread(fd, offset - begin, begin), digest_size=16).hexdigest()
+
+
+def _split(data: bytes) -> list[bytes]:
+    # Not splitlines: it also breaks at a carriage return, which is no end of a line here.
+    return [part + b"\n" for part in data.split(b"\n")[:-1]]

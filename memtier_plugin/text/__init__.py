@@ -1,0 +1,1 @@
+"""Text in, structure out: words, passages, languages, grammar, dates."""

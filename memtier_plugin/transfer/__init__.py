@@ -1,0 +1,1 @@
+"""Export, backup and import."""

@@ -1,0 +1,395 @@
+"""A project in one file, consistent while others write, and back again, verified.
+
+What is copied is decided in a moment, under the locks of those who write: of each ledger the
+complete lines up to then.  The journals of agents come first and what they speak of after, the
+project's journal last, so that nothing refers to what is not there and no forgetting is missed.
+The copying itself keeps nobody waiting.
+
+An archive is a gzipped tar: the files below ``project/``, and last ``manifest.json`` with the size
+and SHA-256 of each.  The index is left out, as it is made anew, and so is what tells only how this
+machine does.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+
+from memtier_plugin import __version__
+from memtier_plugin.core import fault_injection
+from memtier_plugin.core.errors import BackupError
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.paths import (
+    LEDGERS,
+    OPEN_FLAGS,
+    PROJECT_JOURNAL,
+    RESTORING,
+    file_name,
+    keep_name,
+    ledger_folders,
+    private_folder,
+)
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.storage.ledger import jsonl
+
+Progress = Callable[[int, int], None]
+
+FORMAT: Final = "memtier-backup"
+VERSION: Final = 1
+_TOP: Final = "project"
+_MANIFEST: Final = "manifest.json"
+_MOST_MANIFEST: Final = 256 * 1024 * 1024
+# Of this machine and moment, or derived from the rest.
+_LEFT_OUT: Final = ("background.json", "hooks", "index.")
+_HIDDEN: Final = (".names", ".settling.json", ".settling.unreadable")  # the others are ours alone
+_LOCK_SECONDS: Final = 30.0
+_SMALL: Final = 16 * 1024 * 1024
+_TRIES: Final = 3
+_PIECE: Final = 1024 * 1024
+_BROKEN: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One file of a backup: where it is, and how much of it belongs to the moment."""
+
+    path: Path
+    name: str
+    size: int
+    inode: int
+    data: bytes | None = None  # of what is small, and may be written over in its place
+
+
+class _Rewritten(Exception):
+    """A file was written anew since the moment that the backup is of."""
+
+
+def backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:
+    """Write a project's backup and return its path; ``dest`` is a new file, or a folder.
+
+    Args:
+        progress: called with (bytes done, bytes in all).
+
+    Raises:
+        BackupError: a file is there already, or it cannot be written; nothing is left behind.
+        LedgerError: a ledger cannot be read.
+    """
+    if dest.is_dir():
+        dest = dest / f"memtier-{file_name(project)}-{now:%Y%m%dT%H%M%SZ}.tar.gz"
+    if os.path.lexists(dest):
+        raise BackupError(f"{dest} exists; name another file, or remove it")
+    if folder.resolve() in dest.resolve().parents:
+        raise BackupError(f"{dest} is inside the project that is backed up; name another place")
+    part = dest.with_name(f".{dest.name}.{os.getpid()}.part")
+    try:
+        for left in range(_TRIES, 0, -1):
+            try:
+                with _new_file(part) as file:
+                    _write(file, frozen(folder), project, now, progress)
+                break
+            except _Rewritten as error:
+                if left == 1:
+                    raise BackupError(f"{error} was written anew again and again") from None
+                part.unlink()
+        _put(part, dest)
+    except OSError as error:
+        raise BackupError(f"cannot write {dest}: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return dest
+
+
+def _put(part: Path, dest: Path) -> None:
+    try:
+        # Unlike a rename, never over a file that came meanwhile.
+        fault_injection.step("link backup", None, os.link, part, dest)
+    except FileExistsError:
+        raise
+    except OSError:  # the file system has no links
+        if os.path.lexists(dest):
+            raise
+        os.rename(part, dest)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        yield file
+        file.flush()
+        fault_injection.step("fsync backup", None, os.fsync, fd)
+
+
+def frozen(folder: Path) -> list[_Part]:
+    """Return what belongs to a backup of this moment.
+
+    Raises:
+        LedgerError: a ledger cannot be read, or stayed locked.
+    """
+    writable = os.access(folder, os.W_OK)  # else nobody writes facts
+    lock = folder / ".facts.lock"
+    with jsonl.locked(lock, _LOCK_SECONDS) if writable else nullcontext():
+        parts = [_part(path, folder) for path in _others(folder)]
+        folders = sorted(ledger_folders(folder), key=lambda found: _order(*found[:2]))
+        for _, _, inner in folders:
+            parts += [_part(path, folder) for path in jsonl.day_files(inner)]
+    return parts
+
+
+def _order(kind: str, owner: str | None) -> int:
+    if owner == PROJECT_JOURNAL:
+        return 3
+    return {"journal": 0, "episodic": 2}.get(kind, 1)
+
+
+def _others(folder: Path) -> Iterator[Path]:
+    """Yield the files beside the ledgers: the settings, names, and what was written ahead."""
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and not path.is_symlink() and is_kept(path.name):
+            yield path
+    for kind in LEDGERS:
+        if (names := folder / kind / ".names").is_file():
+            yield names
+
+
+def is_kept(name: str) -> bool:
+    """Tell whether a file beside the ledgers belongs to a backup."""
+    return name in _HIDDEN or not (name[0] == "." or name.startswith(_LEFT_OUT))
+
+
+def _part(path: Path, folder: Path) -> _Part:
+    name = path.relative_to(folder).as_posix()
+    if path.suffix == ".jsonl":
+        mark = jsonl.whole(path, _LOCK_SECONDS)
+        return _Part(path, name, mark.offset, mark.inode)
+    with open(os.open(path, os.O_RDONLY | OPEN_FLAGS), "rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_size > _SMALL:
+            return _Part(path, name, status.st_size, status.st_ino)
+        data = file.read()
+    return _Part(path, name, len(data), status.st_ino, data)
+
+
+def _write(
+    file: IO[bytes], parts: list[_Part], project: str, now: datetime, progress: Progress
+) -> None:
+    total, done = sum(part.size for part in parts), 0
+    listed = []
+    stamp = int(now.timestamp())
+    with (
+        gzip.GzipFile("", "wb", 6, file, mtime=stamp) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for part in parts:
+            with closing(_open(part)) as source:
+                archive.addfile(_info(f"{_TOP}/{part.name}", part.size, stamp), source)
+                digest = source.digest.hexdigest()
+            listed.append({"path": part.name, "size": part.size, "sha256": digest})
+            done += part.size
+            progress(done, total)
+        manifest = {
+            "format": FORMAT, "version": VERSION, "memtier": __version__, "project": project,
+            "made": to_iso(now), "files": listed,
+        }  # fmt: skip
+        data = json.dumps(manifest, indent=1).encode("ascii")
+        archive.addfile(_info(_MANIFEST, len(data), stamp), io.BytesIO(data))
+
+
+def _info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime, info.mode = size, stamp, 0o600
+    return info
+
+
+class _Source(io.RawIOBase):
+    """The beginning of a file, hashed as it is read."""
+
+    def __init__(self, file: IO[bytes], part: _Part) -> None:
+        self._file, self._part, self._left = file, part, part.size
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(self._left if size < 0 else min(size, self._left))
+        if self._left and not data:
+            raise _Rewritten(str(self._part.path))  # cut off since
+        self._left -= len(data)
+        self.digest.update(data)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _open(part: _Part) -> _Source:
+    if part.data is not None:
+        return _Source(io.BytesIO(part.data), part)
+    try:
+        file = open(os.open(part.path, os.O_RDONLY | OPEN_FLAGS), "rb")  # noqa: SIM115
+    except FileNotFoundError:
+        raise _Rewritten(str(part.path)) from None
+    status = os.fstat(file.fileno())
+    if status.st_ino != part.inode or status.st_size < part.size:
+        file.close()
+        raise _Rewritten(str(part.path))
+    return _Source(file, part)
+
+
+# -- and back ----------------------------------------------------------------------------------
+
+
+def verify(archive: Path, progress: Progress = lambda *_: None) -> Mapping[str, Any]:
+    """Read a whole archive and return its manifest, if every file is as that says.
+
+    Raises:
+        BackupError: it is no backup, or something of it is damaged, missing or unsafe.
+    """
+    return _read(archive, None, progress)
+
+
+def restore(
+    archive: Path, home: Path, project: str | None = None, progress: Progress = lambda *_: None
+) -> tuple[str, Path]:
+    """Unpack a verified archive as a project that is not there yet; return its name and folder.
+
+    Args:
+        project: its name here; the one that it had when None.
+
+    Raises:
+        BackupError: the project is there already, or as `verify`; nothing was overwritten.
+        LedgerError: the home cannot be written, or is not ours.
+    """
+    private_folder(home, "projects")
+    fresh = private_folder(home, f"{RESTORING}{os.getpid()}-{new_id()}")
+    try:
+        manifest = _read(archive, fresh, progress)
+        name = project or str(manifest["project"])
+        folder = home / "projects" / file_name(name)
+        if os.path.lexists(folder):
+            raise BackupError(
+                f"the project {name!r} is there already, and a restore overwrites nothing; "
+                "name another with --project, or another --home"
+            )
+        keep_name(folder.parent, folder.name, name)
+        fault_injection.step("rename restored", None, os.rename, fresh, folder)
+    except OSError as error:
+        raise BackupError(f"cannot restore {archive}: {error}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return name, folder
+
+
+def _read(archive: Path, into: Path | None, progress: Progress) -> Mapping[str, Any]:
+    """Read all of an archive, writing its files if told where, and hold it to its manifest."""
+    found: dict[str, tuple[int, str]] = {}
+    manifest = None
+    try:
+        total = archive.stat().st_size
+        with (
+            archive.open("rb") as raw,
+            gzip.GzipFile(fileobj=raw) as unzipped,
+            tarfile.open(fileobj=unzipped, mode="r|") as packed,
+        ):
+            for member in packed:
+                if manifest is not None:
+                    raise BackupError(f"{archive}: {member.name!r} stands after the manifest")
+                name = _safe_name(archive, member)
+                source = packed.extractfile(member)
+                if source is None or name in found:
+                    raise BackupError(f"{archive}: {member.name!r} is there twice")
+                if name == _MANIFEST:
+                    manifest = _manifest(archive, source, member.size)
+                else:
+                    found[name] = member.size, _unpack(source, into, name, member.size)
+                progress(raw.tell(), total)
+            while unzipped.read(_PIECE):
+                pass  # to its checksum
+    except FileNotFoundError as error:
+        raise BackupError(f"there is no file {archive}") from error
+    except _BROKEN as error:
+        raise BackupError(f"{archive} is damaged, or no backup: {error}") from error
+    if manifest is None:
+        raise BackupError(f"{archive} is no backup, or was cut off: it has no manifest")
+    listed = {file["path"]: (file["size"], file["sha256"]) for file in manifest["files"]}
+    for name in sorted(found.keys() ^ listed.keys()):
+        what = "is missing" if name in listed else "is not in the manifest"
+        raise BackupError(f"{archive}: {name!r} {what}")
+    for name, known in listed.items():
+        if found[name] != known:
+            raise BackupError(f"{archive}: {name!r} is not what was backed up (SHA-256 differs)")
+    return manifest
+
+
+def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
+    """Return a member's name below the project, if it is a plain file that belongs there."""
+    if not member.isreg():
+        raise BackupError(f"{archive}: {member.name!r} is no plain file; links are refused")
+    if member.name == _MANIFEST:
+        return _MANIFEST
+    parts = PurePosixPath(member.name).parts
+    inner = parts[1:]
+    plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
+    # By the rules by which backups are made: no file gets anywhere but where one was.
+    if len(inner) == 1:
+        kept = is_kept(inner[0])
+    else:
+        kept = (
+            1 < len(inner) <= 3
+            and inner[0] in LEDGERS
+            and (inner[-1] == ".names" or (inner[-1].endswith(".jsonl") and inner[-1][0] != "."))
+            and not any(part.startswith(".") for part in inner[:-1])
+        )
+    if parts[:1] != (_TOP,) or not plain or not kept or "\0" in member.name:
+        raise BackupError(f"{archive}: {member.name!r} is no file of a project; it is refused")
+    return "/".join(inner)
+
+
+def _unpack(source: IO[bytes], into: Path | None, name: str, size: int) -> str:
+    digest = hashlib.sha256()
+    with _target(into, name, size) as file:
+        while data := source.read(_PIECE):
+            digest.update(data)
+            if file:
+                file.write(data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _target(into: Path | None, name: str, size: int) -> Iterator[IO[bytes] | None]:
+    if into is None:
+        yield None
+        return
+    *folders, last = name.split("/")
+    folder = private_folder(into, *folders)
+    if size > shutil.disk_usage(into).free:
+        raise BackupError(f"the disk has no room for {name!r} ({size} bytes)")
+    with _new_file(folder / last) as file:
+        yield file
+
+
+def _manifest(archive: Path, source: IO[bytes], size: int) -> Mapping[str, Any]:
+    if size > _MOST_MANIFEST:
+        raise BackupError(f"{archive}: its manifest has {size} bytes")
+    try:
+        manifest = json.loads(source.read())
+        if manifest["format"] != FORMAT:
+            raise BackupError(f"{archive}: not a backup of MemTier's: {manifest['format']!r}")
+        if manifest["version"] > VERSION:
+            raise BackupError(f"{archive} was made by a newer MemTier: upgrade this one")
+        [str(file["path"]) + str(file["size"] + 0) + file["sha256"] for file in manifest["files"]]
+        str.encode(manifest["project"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BackupError(f"{archive}: its manifest cannot be read: {error!r}") from error
+    return manifest if isinstance(manifest, Mapping) else {}

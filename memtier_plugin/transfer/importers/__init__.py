@@ -1,0 +1,1 @@
+"""Importers of other programs' exports and of our own."""

@@ -1,0 +1,241 @@
+"""Conversation exports of ChatGPT and Claude: the file `conversations.json`, or the whole ZIP.
+
+chatgpt   A tree of messages a conversation; read is the branch that the user last saw.  Hidden
+          and empty nodes, custom instructions and the model's thoughts are left out; images and
+          files are named; a tool's answer is a tool's.
+claude    A list of messages a conversation, or where they name their parents the newest branch.
+          The text of an attachment is `external`; tools as above.
+
+An exchange is named by its question's id, so that a later export adds what is new and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from memtier_plugin.core.errors import ImportFileError, MessageError
+from memtier_plugin.core.records import Message, ToolCall
+from memtier_plugin.ingest.messages import flatten
+from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.transfer.importers.files import Skip, items
+from memtier_plugin.transfer.importers.sessions import moment
+
+CONVERSATIONS: Final = "conversations"
+_UNSAID: Final = frozenset(
+    {"user_editable_context", "model_editable_context", "thoughts", "reasoning_recap"}
+)
+
+
+class _Node(NamedTuple):
+    id: str
+    message: Message
+
+
+def read_chatgpt(path: Path, skip: Skip) -> Iterator[Session]:
+    """Yield the conversations of a ChatGPT export."""
+    for place, chat in items(path, CONVERSATIONS):
+        if not isinstance(chat, dict) or not isinstance(chat.get("mapping"), dict):
+            skip(place, f"no conversation with a `mapping`: {chat!r:.60}")
+            continue
+        where = _where(place, chat.get("title"))
+        name = _text(chat.get("conversation_id")) or _text(chat.get("id"))
+        if not name:
+            skip(where, "it has no `id`")
+            continue
+        branch = list(chatgpt_branch(chat, where, skip))
+        yield from _session(f"chatgpt/{name}", branch, chat.get("create_time"), where, skip)
+
+
+def chatgpt_branch(chat: Mapping[str, Any], place: str, skip: Skip) -> Iterator[_Node]:
+    """Yield the messages of the branch last seen, from the root; edited-away ones are not of it."""
+    mapping = chat["mapping"]
+    path, seen = [], set[str]()
+    key = chat.get("current_node")
+    if not isinstance(key, str) or key not in mapping:
+        key = _newest_leaf(mapping)
+    while isinstance(key, str) and key in mapping and key not in seen:
+        seen.add(key)
+        path.append(key)
+        key = _object(mapping[key]).get("parent")
+    for name in reversed(path):
+        message = _object(mapping[name]).get("message")
+        if not isinstance(message, dict):
+            continue  # the root, or deleted
+        try:
+            said = _chatgpt_message(message, f"{place}, message {name}")
+        except (MessageError, ImportFileError) as error:
+            skip(f"{place}, message {name}", str(error))
+            continue
+        if said:
+            yield _Node(_text(message.get("id")) or name, said)
+
+
+def _newest_leaf(mapping: Mapping[str, Any]) -> str | None:
+    parents = {_object(node).get("parent") for node in mapping.values()}
+    leaves = [key for key in mapping if key not in parents]
+
+    def made(key: str) -> float:
+        time = _object(_object(mapping[key]).get("message")).get("create_time")
+        return float(time) if isinstance(time, int | float) else 0.0
+
+    return max(leaves, key=made, default=None)
+
+
+def _chatgpt_message(message: Mapping[str, Any], place: str) -> Message | None:
+    author, content = _object(message.get("author")), _object(message.get("content"))
+    role, kind = author.get("role"), content.get("content_type")
+    hidden = _object(message.get("metadata")).get("is_visually_hidden_from_conversation")
+    if hidden or kind in _UNSAID or role not in ("user", "assistant", "tool"):
+        return None
+    parts = content.get("parts")
+    said = [_part(part) for part in parts] if isinstance(parts, list) else []
+    for name in ("text", "result", "content"):
+        if not said and isinstance(content.get(name), str):
+            said = [content[name]]
+    text = "\n".join(part for part in said if part.strip())
+    when = moment(message.get("create_time"), place)
+    recipient = message.get("recipient")
+    if role == "assistant" and isinstance(recipient, str) and recipient != "all":
+        call = ToolCall(name=recipient, arguments=text)
+        return Message(role="assistant", content="", observed_at=when, tool_calls=(call,))
+    if not text.strip():
+        return None
+    if role == "tool":
+        tool = ToolCall(name=_text(author.get("name")) or "tool")
+        return Message(role="tool", content=text, observed_at=when, tool=tool)
+    return Message(role=role, content=text, observed_at=when)
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(_object(part).get("text"), str):  # what was spoken
+        return str(part["text"])
+    kind = _text(_object(part).get("content_type"))
+    return f"[{kind.removesuffix('_asset_pointer').removesuffix('_pointer')}]" if kind else ""
+
+
+def read_claude(path: Path, skip: Skip) -> Iterator[Session]:
+    """Yield the conversations of a Claude export."""
+    for place, chat in items(path, CONVERSATIONS):
+        if not isinstance(chat, dict) or not isinstance(chat.get("chat_messages"), list):
+            skip(place, f"no conversation with `chat_messages`: {chat!r:.60}")
+            continue
+        where = _where(place, chat.get("name"))
+        name = _text(chat.get("uuid"))
+        if not name:
+            skip(where, "it has no `uuid`")
+            continue
+        nodes: list[_Node] = []
+        for number, message in _claude_branch(chat["chat_messages"], where, skip):
+            spot = f"{where}, message {number}"
+            try:
+                nodes += _claude_messages(message, str(number), spot)
+            except (MessageError, ImportFileError) as error:
+                skip(spot, str(error))
+        yield from _session(f"claude/{name}", nodes, chat.get("created_at"), where, skip)
+
+
+def _claude_branch(
+    messages: list[Any], place: str, skip: Skip
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the messages with their places: all, or where they are a tree the newest branch."""
+    known: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    for number, message in enumerate(messages):
+        if not isinstance(message, dict):
+            skip(f"{place}, message {number}", f"not a message: {message!r:.60}")
+            continue
+        known[_text(message.get("uuid")) or f"#{number}"] = number, message
+    parents = [message.get("parent_message_uuid") for _, message in known.values()]
+    inside = [parent for parent in parents if parent in known]
+    if len(inside) == len(set(inside)):  # nowhere two answers to one message
+        return [*known.values()]
+    path, key = [], next(reversed(known))
+    while key in known:
+        path.append(known.pop(key))
+        key = str(path[-1][1].get("parent_message_uuid"))
+    return path[::-1]
+
+
+def _claude_messages(message: Mapping[str, Any], name: str, place: str) -> Iterator[_Node]:
+    sender = message.get("sender")
+    if sender not in ("human", "assistant"):
+        raise MessageError(f"the sender {sender!r} is neither 'human' nor 'assistant'")
+    when = moment(message.get("created_at"), place)
+    name = _text(message.get("uuid")) or name
+    blocks = message.get("content")
+    blocks = [b for b in blocks if isinstance(b, dict)] if isinstance(blocks, list) else []
+    said = [str(b["text"]) for b in blocks if b.get("type") == "text" and _text(b.get("text"))]
+    text = "\n".join(said) or _text(message.get("text"))
+    files = [*_objects(message.get("attachments")), *_objects(message.get("files"))]
+    named = "".join(f"\n[file: {_text(f.get('file_name')) or 'unnamed'}]" for f in files)
+    calls = tuple(
+        ToolCall(
+            name=_text(block.get("name")) or "tool",
+            call_id=_text(block.get("id")) or None,
+            arguments=json.dumps(block.get("input"), ensure_ascii=False),
+        )
+        for block in blocks
+        if block.get("type") == "tool_use"
+    )
+    role: Final = "user" if sender == "human" else "assistant"
+    if f"{text}{named}".strip() or calls:
+        content = f"{text}{named}".strip()
+        yield _Node(name, Message(role=role, content=content, observed_at=when, tool_calls=calls))
+    for block in blocks:
+        if block.get("type") == "tool_result" and (found := flatten(block.get("content"))):
+            failed = block.get("is_error")
+            tool = ToolCall(
+                name=_text(block.get("name")) or "tool",
+                call_id=_text(block.get("tool_use_id")) or None,
+                ok=not failed if isinstance(failed, bool) else None,
+            )
+            yield _Node(name, Message(role="tool", content=found, observed_at=when, tool=tool))
+    for file in files:
+        if extracted := _text(file.get("extracted_content")):
+            tool = ToolCall(name="attachment")
+            yield _Node(
+                name,
+                Message(
+                    role="tool", content=extracted, observed_at=when, origin="external", tool=tool
+                ),
+            )
+
+
+def _session(
+    name: str, nodes: list[_Node], started: Any, place: str, skip: Skip
+) -> Iterator[Session]:
+    try:
+        when = moment(started, place)
+    except ImportFileError as error:
+        skip(place, str(error))
+        when = None
+    turns = tuple(
+        Turn(
+            id=node.id,
+            message=node.message,
+            run_id=f"{name}:{node.id}" if node.message.role == "user" else None,
+        )
+        for node in nodes
+    )
+    if turns:
+        yield Session(session_id=name, observed_at=when, turns=turns)
+
+
+def _where(place: str, title: Any) -> str:
+    return f"{place} ({title[:40]!r})" if isinstance(title, str) and title else place
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

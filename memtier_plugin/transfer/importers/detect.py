@@ -1,0 +1,110 @@
+"""Telling of which format a file, folder or ZIP to import is."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.transfer.importers.chat_exports import CONVERSATIONS
+from memtier_plugin.transfer.importers.files import items
+from memtier_plugin.transfer.importers.memory_files import NAMES, SECTION
+from memtier_plugin.transfer.importers.sessions import lines
+
+EXPORT: Final = "memtier_export"  # in the first line of our own exports
+MEMTIER: Final = "memtier"  # the format of those
+_LOOK: Final = 200  # lines
+_TEXT: Final = re.compile(r"#+\s+\d{4}-\d\d-\d\d.*|[^\W\d_][\w .'\u2019-]{0,40}?\s*:\s+\S.*")
+# The first that has all of its keys: which format an item with these keys is of.
+_KEYS: Final = (
+    (MEMTIER, {EXPORT}),
+    ("chatgpt", {"mapping"}),
+    ("claude", {"chat_messages"}),
+    ("longmemeval", {"haystack_sessions"}),
+    ("locomo", {"conversation", "sample_id"}),
+    ("mem0", {"memory", "id"}),
+    ("openclaw", {"hook"}),
+    ("openclaw", {"type"}),
+    ("openai", {"messages"}),
+    ("openai", {"role"}),
+)
+
+
+def detect(path: Path) -> str:
+    """Return the name of the format.
+
+    Raises:
+        ImportFileError: it cannot be told.
+    """
+    found = None
+    if path.is_dir():
+        found = _of_folder(path)
+    elif path.suffix == ".md":
+        found = _of_markdown(path)
+    else:
+        found = _of_items(path) or _of_text(path)
+    if found is None:
+        raise ImportFileError(f"{path}: cannot tell what this is; name it with --format")
+    return found
+
+
+def _of_folder(path: Path) -> str | None:
+    if any(path.glob(f"{CONVERSATIONS}*.json")):
+        return _of_items(path)
+    if (path / "memories").is_dir():
+        return "hermes-memory"
+    files = [file for name in NAMES if (file := path / name).is_file()]
+    if any(_of_markdown(file) == "hermes-memory" for file in files) or (
+        files and path.name == "memories"
+    ):
+        return "hermes-memory"
+    if files or (path / "memory").is_dir() or any(path.glob("????-??-??*.md")):
+        return "openclaw-memory"
+    return None
+
+
+def _of_markdown(path: Path) -> str | None:
+    for number, line in lines(path):
+        if line.strip() == SECTION:
+            return "hermes-memory"
+        if number > _LOOK:
+            break
+    if path.name in NAMES and path.parent.name == "memories":
+        return "hermes-memory"
+    if path.name in NAMES or path.parent.name == "memory" or path.name[:4].isdigit():
+        return "openclaw-memory"
+    return _of_text(path)
+
+
+def _of_items(path: Path) -> str | None:
+    try:
+        several = path.is_dir() or zipfile.is_zipfile(path)
+        with closing(items(path, CONVERSATIONS if several else "")) as found:
+            _, first = next(found, ("", None))
+    except OSError as error:
+        raise ImportFileError(f"{path}: cannot be read: {error.strerror}") from error
+    except ImportFileError:
+        if path.is_dir() or zipfile.is_zipfile(path):
+            raise
+        return None  # text, which is no JSON
+    while isinstance(first, list) and first:  # a line that is a list of messages
+        first = first[0]
+    if isinstance(first, Mapping) and isinstance(first.get("results"), list):
+        return "mem0"
+    return _of_keys(first)
+
+
+def _of_keys(first: Any) -> str | None:
+    keys = first.keys() if isinstance(first, Mapping) else frozenset()
+    return next((name for name, wanted in _KEYS if wanted <= keys), None)
+
+
+def _of_text(path: Path) -> str | None:
+    for _, line in lines(path):
+        if line.strip():
+            return "text" if _TEXT.fullmatch(line.strip()) else None
+    return None

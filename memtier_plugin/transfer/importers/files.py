@@ -1,0 +1,143 @@
+"""Reading exports that may be large: a JSON list item by item, also out of a ZIP or a folder.
+
+Nothing of a ZIP is written anywhere.  Everything here raises ImportFileError, which names the file
+and the place in it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+from memtier_plugin.core.errors import ImportFileError
+
+# Called with the place of something that is left out, and why.
+Skip = Callable[[str, str], None]
+
+MOST: Final = 256 * 1024 * 1024  # characters of one item; nothing that a person wrote comes near
+_CHUNK: Final = 1024 * 1024
+_BROKEN: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,  # a compression that Python lacks
+    RuntimeError,  # encrypted
+    OSError,
+)
+
+
+def items(path: Path, stem: str) -> Generator[tuple[str, Any]]:
+    """Yield the items of a file, or of all files ``<stem>*.json`` in a ZIP or folder, with places.
+
+    Raises:
+        ImportFileError: something cannot be read, or is not JSON.
+    """
+    for place, text in texts(path, stem):
+        with text:
+            yield from _items(text, place)
+
+
+def texts(path: Path, stem: str) -> Iterator[tuple[str, IO[str]]]:
+    """Yield the texts that an export consists of, opened, with their places."""
+    if path.is_dir():
+        files = sorted(file for file in path.glob(f"{stem}*.json") if file.is_file())
+        if not files:
+            raise ImportFileError(f"{path}: no file {stem}*.json in this folder")
+        for file in files:
+            yield from texts(file, stem)
+        return
+    with _told(path):
+        if not zipfile.is_zipfile(path):
+            yield str(path), path.open("r", encoding="utf-8-sig")
+            return
+    with _told(path), zipfile.ZipFile(path) as archive:
+        names = sorted(name for name in archive.namelist() if _is_named(name, stem))
+        if not names:
+            raise ImportFileError(f"{path}: no file {stem}*.json in this ZIP")
+        for name in names:
+            yield f"{path}:{name}", io.TextIOWrapper(archive.open(name), encoding="utf-8-sig")
+
+
+def json_lines(path: Path, skip: Skip) -> Iterator[tuple[str, Any]]:
+    """Yield the JSON values of a file with one a line; a line that is none is left out and named.
+
+    Raises:
+        ImportFileError: the file cannot be read.
+    """
+    with _told(path), path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            place = f"{path}:{number}"
+            if not raw.strip():
+                continue
+            try:
+                yield place, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except UnicodeDecodeError as error:
+                skip(place, f"not UTF-8: {error.reason} at byte {error.start}")
+            except json.JSONDecodeError as error:
+                skip(place, f"not JSON at column {error.colno}: {error.msg}")
+            except RecursionError:
+                skip(place, "JSON nested too deeply")
+
+
+def _is_named(name: str, stem: str) -> bool:
+    last = name.rpartition("/")[2]
+    return last.startswith(stem) and last.endswith(".json") and "__MACOSX" not in name
+
+
+@contextmanager
+def _told(place: object) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ImportFileError(f"{place}: expected UTF-8 text: {error.reason}") from error
+    except _BROKEN as error:
+        why = getattr(error, "strerror", None) or error
+        raise ImportFileError(f"{place}: cannot be read: {why}") from error
+
+
+def _items(text: IO[str], place: str) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a JSON list, or the one value that is no list."""
+    decode = json.JSONDecoder().raw_decode
+    with _told(place):
+        buffer = text.read(_CHUNK).lstrip()
+    listed = buffer.startswith("[")
+    at, line, number, ended = int(listed), 1, 0, False
+    while True:
+        while at < len(buffer) and buffer[at] in " \t\r\n,":
+            at += 1
+        if listed and buffer[at : at + 1] == "]":
+            return
+        here = f"{place}, item {number}" if listed else place
+        try:
+            value, end = decode(buffer, at)
+            # What ends with the buffer may go on, as a number does.
+            whole = end < len(buffer) or ended
+        except json.JSONDecodeError as error:
+            if ended:
+                raise ImportFileError(
+                    f"{here}: not JSON at line {line + buffer.count(chr(10), 0, error.pos)}: "
+                    f"{error.msg}"
+                ) from None
+            whole = False
+        except RecursionError:
+            raise ImportFileError(f"{here}: JSON nested too deeply") from None
+        if whole:
+            yield here, value
+            if not listed:
+                return
+            at, number = end, number + 1
+            continue
+        if len(buffer) - at > MOST:
+            raise ImportFileError(
+                f"{here}: more than {MOST} characters; nothing that large is read"
+            )
+        line += buffer.count("\n", 0, at)
+        with _told(place):
+            more = text.read(max(_CHUNK, len(buffer) - at))
+        buffer, at, ended = buffer[at:] + more, 0, not more

@@ -1,0 +1,74 @@
+"""Memories exported from mem0: a list, an object with `results`, or one memory a line.
+
+A model wrote them from what users said, so their origin is `external`.  Each is a run of its own by
+its id: what mem0 changed since is added, and nothing else.  Where a file has memories of several
+users, each user's are recalled only for that sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.core.records import Message
+from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.transfer.importers.files import Skip, items, json_lines
+from memtier_plugin.transfer.importers.sessions import moment
+
+
+def read_mem0(path: Path, skip: Skip) -> Iterator[Session]:
+    """Yield each memory of a mem0 export."""
+    found = [
+        (place, record) for place, record in _records(path, skip) if _is_memory(record, place, skip)
+    ]
+    several = len({record.get("user_id") for _, record in found}) > 1
+    for place, record in found:
+        try:
+            session = _session(record, place, several)
+        except ImportFileError as error:
+            skip(place, str(error))
+            continue
+        yield session
+
+
+def _records(path: Path, skip: Skip) -> Iterator[tuple[str, Any]]:
+    if path.suffix in (".jsonl", ".ndjson"):
+        yield from json_lines(path, skip)
+        return
+    for place, record in items(path, ""):
+        results = record.get("results") if isinstance(record, dict) else None
+        if isinstance(results, list):
+            for number, one in enumerate(results):
+                yield f"{place}, result {number}", one
+        else:
+            yield place, record
+
+
+def _is_memory(record: Any, place: str, skip: Skip) -> bool:
+    if not isinstance(record, dict):
+        skip(place, f"not a memory: {record!r:.60}")
+    elif not isinstance(record.get("id"), str) or not record["id"]:
+        skip(place, "it has no `id`")
+    elif not isinstance(record.get("memory"), str) or not record["memory"].strip():
+        skip(place, f"memory {record['id']}: it has no text in `memory`")
+    else:
+        return True
+    return False
+
+
+def _session(record: dict[str, Any], place: str, several: bool) -> Session:
+    when = moment(record.get("updated_at") or record.get("created_at"), place)
+    user = record.get("user_id")
+    owner = next(
+        (v for n in ("user_id", "agent_id", "app_id") if isinstance(v := record.get(n), str) and v),
+        "all",
+    )
+    message = Message(role="user", content=record["memory"], origin="external", observed_at=when)
+    return Session(
+        session_id=f"mem0/{owner}",
+        observed_at=when,
+        turns=(Turn(id=record["id"], message=message, run_id=f"mem0:{record['id']}"),),
+        sender=user if several and isinstance(user, str) and user else None,
+    )

@@ -1,0 +1,153 @@
+"""Memory files that agents keep: OpenClaw's in Markdown, Hermes' between section signs.
+
+Whoever wrote these lines, nobody can tell that it was the user: their origin is `external`, so
+that facts found in them wait for review.  Each note is a run of its own, named by its words, so
+that reading an edited file again adds what is new and nothing else.
+
+openclaw-memory   ``MEMORY.md``, ``USER.md`` and ``memory/*.md`` of a workspace, or one such file.
+                  A note is a list item with what is indented below it, or a paragraph, under its
+                  nearest heading; a file named by a day was observed on that day.
+hermes-memory     ``memories/MEMORY.md`` and ``USER.md`` of a Hermes home, or one such file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.core.records import Message
+from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.transfer.importers.files import Skip
+
+NAMES: Final = ("MEMORY.md", "memory.md", "USER.md")
+SECTION: Final = "\u00a7"  # on a line of its own, between two of Hermes' notes
+_MOST: Final = 16 * 1024 * 1024  # bytes of one file
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
+_HEADING: Final = re.compile(r"(#{1,6})\s+(.*\S)\s*")
+_BULLET: Final = re.compile(r"(?:[-*+]|\d+[.)])\s+(?=\S)")
+_RULE: Final = re.compile(r"(?:-{3,}|\*{3,}|_{3,})\s*")
+_COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
+
+
+def read_openclaw_memory(path: Path, skip: Skip) -> Iterator[Session]:
+    """Yield the notes of an OpenClaw workspace, or of one of its memory files."""
+    for label, file in _openclaw_files(path, skip):
+        text = _text(file, skip)
+        when = _day(file.name) or _modified(file)
+        for note in _blocks(_COMMENT.sub(_blank, text)):
+            yield _session("openclaw-memory", label, note, when)
+
+
+def read_hermes_memory(path: Path, skip: Skip) -> Iterator[Session]:
+    """Yield the notes of a Hermes home, of its `memories` folder, or of one file."""
+    folder = path / "memories" if (path / "memories").is_dir() else path
+    files = [folder / name for name in NAMES if (folder / name).exists()]
+    for file in files if folder.is_dir() else [folder]:
+        if not _is_plain(file, skip):
+            continue
+        when = _modified(file)
+        for note in re.split(rf"^[ \t]*{SECTION}[ \t]*$", _text(file, skip), flags=re.MULTILINE):
+            if note.strip():
+                yield _session("hermes-memory", file.name, note.strip(), when)
+
+
+def _openclaw_files(path: Path, skip: Skip) -> Iterator[tuple[str, Path]]:
+    if path.is_dir():
+        # Where case does not count, MEMORY.md and memory.md are one file.
+        found = {file.resolve(): file for n in NAMES if (file := path / n).exists()}
+        files = [*found.values(), *sorted((path / "memory").rglob("*.md"))]
+        files = files or sorted(path.glob("*.md"))  # the folder `memory` itself
+        top = path.parent if path.name == "memory" else path
+    else:
+        files, top = [path], path.parent.parent if path.parent.name == "memory" else path.parent
+    for file in files:
+        if _is_plain(file, skip):
+            yield file.relative_to(top).as_posix(), file
+
+
+def _is_plain(file: Path, skip: Skip) -> bool:
+    """Tell whether it is a file; a link may point anywhere, so it is not followed."""
+    if file.is_symlink():
+        skip(str(file), "a symlink is not followed")
+        return False
+    return file.is_file()
+
+
+def _text(file: Path, skip: Skip) -> str:
+    try:
+        if file.stat().st_size > _MOST:
+            raise ImportFileError(f"{file}: more than {_MOST} bytes are no memory file")
+        data = file.read_bytes()
+    except OSError as error:
+        raise ImportFileError(f"{file}: cannot be read: {error.strerror}") from error
+    lines = []
+    for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        try:
+            lines.append(raw.decode("utf-8").rstrip("\r"))
+        except UnicodeDecodeError as error:
+            skip(f"{file}:{number}", f"not UTF-8: {error.reason} at byte {error.start}")
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Yield list items and paragraphs, each below the heading that it stands under."""
+    lines = text.split("\n")
+    if lines[0].strip() == "---" and "---" in (line.strip() for line in lines[1:]):
+        end = next(i for i, line in enumerate(lines[1:], 1) if line.strip() == "---")
+        lines = lines[end + 1 :]  # the front matter
+    heading, block, fenced = "", list[str](), False
+
+    def done() -> Iterator[str]:
+        note = "\n".join(block).strip()
+        block.clear()
+        if note:
+            yield f"{heading}\n{note}" if heading else note
+
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+            block.append(line)
+        elif fenced:
+            block.append(line)
+        elif found := _HEADING.fullmatch(line):
+            yield from done()
+            heading = line.strip() if len(found[1]) > 1 else ""  # the first names only the file
+        elif not line.strip() or _RULE.fullmatch(line):
+            yield from done()
+        elif bullet := _BULLET.match(line):
+            yield from done()
+            block.append(line[bullet.end() :])
+        else:
+            block.append(line.strip() if block else line)
+    yield from done()
+
+
+def _session(kind: str, label: str, note: str, when: datetime) -> Session:
+    digest = hashlib.blake2b(note.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    message = Message(role="user", content=note, origin="external", observed_at=when)
+    name = f"{kind}/{label}"
+    turn = Turn(id=digest, message=message, run_id=f"{name}:{digest}")
+    return Session(session_id=name, observed_at=when, turns=(turn,))
+
+
+def _day(name: str) -> datetime | None:
+    found = _DAY.match(name)
+    try:
+        # Noon: the same day in nearly every zone.
+        return datetime.fromisoformat(f"{found[0]}T12:00:00+00:00") if found else None
+    except ValueError:
+        return None
+
+
+def _modified(file: Path) -> datetime:
+    return datetime.fromtimestamp(int(file.stat().st_mtime), UTC)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return "\n" * match[0].count("\n")

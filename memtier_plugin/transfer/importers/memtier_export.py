@@ -1,0 +1,144 @@
+"""Reading an export of our own back: entries under the keys that they had, then their facts.
+
+Importing it again, or into the project that it came from, therefore changes nothing.  A fact holds
+as it did only if its quote stands in a line of the user's that is there; others wait for review.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.memory import MemTier
+from memtier_plugin.transfer.importers.detect import EXPORT
+from memtier_plugin.transfer.importers.files import Skip, json_lines
+
+_TOGETHER: Final = 1000  # entries that are written together
+_KEPT: Final = ("active", "proposed")  # states of facts that are brought in
+
+
+@dataclass(slots=True)
+class Reimport:
+    """What came of an import: entries and facts in the file, and how many were new."""
+
+    entries: int = 0
+    facts: int = 0
+    recorded: int = 0
+    new_facts: int = 0
+    sessions: set[tuple[str, str]] = field(default_factory=set)
+    examples: list[str] = field(default_factory=list)
+
+
+def reimport(
+    memory: MemTier,
+    path: Path,
+    skip: Skip,
+    *,
+    agent: str | None = None,
+    dry_run: bool = False,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Reimport:
+    """Import an export; what of it cannot be read is left out and named.
+
+    Args:
+        agent: into whose memory everything goes; into that of each line's own agent when None.
+        dry_run: only count.
+        progress: called with the number of records read.
+
+    Raises:
+        ImportFileError: the file is no export, or cannot be read.
+        LedgerError, IndexProblem: not all was written; importing again completes it.
+    """
+    result, facts = Reimport(), list[tuple[str, Fact]]()
+    ids: dict[str, tuple[str, Entry]] = {}  # by the id that an entry had: what it is here
+    batch: list[Entry] = []
+    wanted = {
+        source.entry
+        for _, record in _records(path, lambda *_: None)
+        if isinstance(record, Fact)
+        for source in record.sources
+    }
+
+    def write() -> None:
+        for owner, together in groupby(batch, key=lambda entry: entry.agent_id):
+            entries = list(together)
+            added, here = memory.record_again(owner, entries, dry_run=dry_run)
+            result.recorded += added
+            for entry in entries:
+                if entry.id in wanted and entry.key in here:
+                    ids[entry.id] = here[entry.key], entry
+        batch.clear()
+
+    for number, (place, record) in enumerate(_records(path, skip), start=1):
+        if isinstance(record, Entry):
+            entry = replace(record, agent_id=agent or record.agent_id)
+            result.entries += 1
+            result.sessions.add((entry.agent_id, entry.session_id))
+            if len(result.examples) < 3:
+                result.examples.append(entry.content)
+            batch.append(entry)
+            if len(batch) >= _TOGETHER:
+                write()
+                progress(number)
+        else:
+            result.facts += 1
+            facts.append((place, record))
+    write()
+    given = [new for place, fact in facts if (new := _here(place, fact, ids, memory, skip))]
+    if dry_run:
+        with memory.store.reading() as reader:
+            result.new_facts = len(given) - len(reader.rows_of([fact.id for fact in given]))
+    elif given:
+        result.new_facts = len(memory.add_facts(given))
+    return result
+
+
+def _here(
+    place: str, fact: Fact, ids: dict[str, tuple[str, Entry]], memory: MemTier, skip: Skip
+) -> Fact | None:
+    """Return a fact with the sources that it has here, waiting for review unless it is proven."""
+    found = [(s, *ids[s.entry]) for s in fact.sources if s.entry in ids]
+    if not found:
+        skip(place, f"the fact {fact.id} rests on no entry of this file")
+        return None
+    proven = fact.origin == "user" and any(
+        entry.origin == "user" and (fact.quote or fact.text) in entry.content
+        for _, _, entry in found
+    )
+    sources = tuple(
+        replace(source, agent=entry.agent_id, entry=identity, file=None, line=None)
+        for source, identity, entry in found
+    )
+    fact = replace(fact, project=memory.project, sources=sources, run=None)
+    return fact if proven else replace(fact, status="proposed", reason=fact.reason or "imported")
+
+
+def _records(path: Path, skip: Skip) -> Iterator[tuple[str, Entry | Fact]]:
+    lines = json_lines(path, skip)
+    place, head = next(lines, (str(path), None))
+    if not isinstance(head, dict) or EXPORT not in head:
+        raise ImportFileError(f"{place}: expected the first line of an export, found {head!r:.60}")
+    if head[EXPORT] != 1:
+        raise ImportFileError(f"{place}: an export of the form {head[EXPORT]!r}: upgrade MemTier")
+    for place, record in lines:
+        try:
+            found = _record(record)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            skip(place, f"neither an entry nor a fact: {error}")
+            continue
+        if found:
+            yield place, found
+
+
+def _record(record: Any) -> Entry | Fact | None:
+    kind = record["record"]
+    if kind == "entry":
+        return Entry.from_json(record)
+    if kind != "fact":
+        raise ValueError(f"a record of the kind {kind!r}")
+    return Fact.from_json(record) if record.get("state") in _KEPT else None

@@ -1,0 +1,54 @@
+"""Facts out of imported memory files: each note is one already, but whose word it is nobody knows.
+
+So all of them wait for `memtier facts review`.  Daily notes tell what happened and stay entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from memtier_plugin.core.records import Entry, FactDraft, Source
+from memtier_plugin.memory import MemTier
+
+KINDS: Final = ("openclaw-memory", "hermes-memory", "mem0")
+_LONGEST: Final = 500  # characters; what is longer is no fact
+_DAILY: Final = re.compile(r"openclaw-memory/memory/")
+
+
+def propose(memory: MemTier, entries: Iterable[Entry]) -> int:
+    """Propose the notes among new entries as facts; returns how many wait now.
+
+    Raises:
+        LedgerError, IndexProblem: nothing was proposed; the entries stay.
+    """
+    drafts = [_draft(entry) for entry in entries if _is_fact(entry)]
+    return len(memory.add_facts(drafts)) if drafts else 0
+
+
+def _is_fact(entry: Entry) -> bool:
+    named = entry.session_id.partition("/")[0] in KINDS and entry.origin == "external"
+    return named and len(entry.content) <= _LONGEST and not _DAILY.match(entry.session_id)
+
+
+def _draft(entry: Entry) -> FactDraft:
+    heading, _, rest = entry.content.partition("\n")
+    headed = heading.startswith("#") and bool(rest)
+    note = rest if headed else entry.content
+    text = " ".join(note.split())
+    return FactDraft(
+        subject=heading.lstrip("# ") if headed else "memory",
+        relation="noted",
+        value=text,
+        text=f"{heading.lstrip('# ')}: {text}" if headed else text,
+        sources=(Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id),),
+        quote=note,
+        span=(len(entry.content) - len(note), len(entry.content)),
+        valid_from=entry.observed_at,
+        extractor="import",
+        confidence=0.5,
+        origin="external",
+        status="proposed",
+        reason=f"imported from {entry.session_id}",
+    )

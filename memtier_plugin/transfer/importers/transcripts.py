@@ -1,0 +1,337 @@
+"""Reading conversations from files, for `memtier import` and `memtier bench`.
+
+locomo       a LoCoMo file: samples with numbered, dated sessions between two people.  Both are
+             people, so both speak as role `user`, told apart by `speaker`; an image's caption is
+             appended as ``[image: caption]``.
+longmemeval  a LongMemEval file: items, each with a haystack of dated chat sessions.
+openai       JSON, or JSON Lines with a conversation a line: a list of chat messages, an object
+             with `messages` (and optionally `id`, `created_at`), or a conversation of ChatGPT's.
+openclaw     a session transcript (JSON Lines), or a captured `agent_end` payload.  Summaries made
+             by compaction are skipped: they are not what anybody said.
+chatgpt, claude, openclaw-memory, hermes-memory, mem0
+             see `importing_chats`, `importing_notes` and `importing_mem0`; what of such a file is
+             no conversation or memory is left out and named.
+text         lines ``Speaker: words``.  A line that is indented, or has no speaker, continues the
+             message before it.  A heading ``# 2026-03-14 09:30`` (ISO, UTC unless it says
+             otherwise) starts a session of that date; up to the first heading an empty line does.
+             User, Human and Me speak as `user`, Assistant, AI and Bot as `assistant`, System as
+             `system`; any other name is a person: role `user` with that speaker.
+
+Everything raises ImportFileError, which names the file, the place in it and what was expected.
+Sessions are yielded as they are read wherever the format is one of lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core.errors import ImportFileError, MessageError
+from memtier_plugin.core.records import Message, Role
+from memtier_plugin.ingest.messages import parse_message, parse_messages
+from memtier_plugin.ingest.sessions import Session, Turn
+from memtier_plugin.transfer.importers.chat_exports import chatgpt_branch, read_chatgpt, read_claude
+from memtier_plugin.transfer.importers.files import Skip
+from memtier_plugin.transfer.importers.mem0 import read_mem0
+from memtier_plugin.transfer.importers.memory_files import read_hermes_memory, read_openclaw_memory
+from memtier_plugin.transfer.importers.sessions import (
+    documents,
+    field,
+    lines,
+    load_json,
+    moment,
+    parse_date,
+)
+
+_NO_MESSAGE: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
+
+
+def _unheard(place: str, why: str) -> None:
+    """Leave something out, where nobody asked to be told."""
+
+
+def read_transcript(path: Path, format: str, skip: Skip = _unheard) -> Iterator[Session]:
+    """Yield the sessions of a file.
+
+    Args:
+        path: the file, or where the format has several the folder or ZIP.
+        format: one of `FORMATS`, see the head of this module.
+        skip: called with the place of what is left out, and why.
+
+    Raises:
+        ImportFileError: no such format; the file cannot be read or is not of that format.
+    """
+    try:
+        read = FORMATS[format]
+    except KeyError:
+        known = ", ".join(FORMATS)
+        raise ImportFileError(f"unknown format {format!r}; one of: {known}") from None
+    empty = True
+    for session in read(path, skip):
+        empty = False
+        yield session
+    if empty:
+        raise ImportFileError(f"{path}: no messages in it that format {format!r} knows")
+
+
+def locomo_sessions(sample: Any, place: str) -> Iterator[Session]:
+    """Yield the sessions of one LoCoMo sample; a turn's id is its `dia_id`."""
+    name = field(sample, "sample_id", str, place)
+    conversation = field(sample, "conversation", dict, place)
+    numbers = sorted(int(key[8:]) for key in conversation if re.fullmatch(r"session_\d+", key))
+    for number in numbers:
+        key = f"session_{number}"
+        spot = f"{place}, {key}"
+        date = field(conversation, f"{key}_date_time", str, spot)
+        records = field(conversation, key, list, spot)
+        if records:
+            yield Session(
+                session_id=f"{name}/{key}",
+                observed_at=parse_date(date, "%I:%M %p on %d %B, %Y", spot),
+                turns=tuple(_locomo_turn(r, f"{spot}[{i}]") for i, r in enumerate(records)),
+            )
+
+
+def longmemeval_sessions(item: Any, place: str) -> Iterator[Session]:
+    """Yield the sessions of one LongMemEval item; a turn's id is `<session>:<index>`."""
+    sessions = field(item, "haystack_sessions", list, place)
+    ids = field(item, "haystack_session_ids", list, place)
+    dates = field(item, "haystack_dates", list, place)
+    if not len(sessions) == len(ids) == len(dates):
+        raise ImportFileError(
+            f"{place}: {len(sessions)} haystack_sessions, {len(ids)} ids and {len(dates)} dates; "
+            "expected one of each a session"
+        )
+    for name, date, turns in zip(ids, dates, sessions, strict=True):
+        spot = f"{place}, session {name!r}"
+        if not isinstance(turns, list):
+            raise ImportFileError(f"{spot}: expected a list of messages, found {turns!r:.60}")
+        if turns:
+            yield Session(
+                session_id=str(name),
+                observed_at=longmemeval_date(str(date), spot),
+                turns=_chat_turns(turns, f"{name}:", spot),
+            )
+
+
+def longmemeval_date(text: str, place: str) -> datetime:
+    """Read a LongMemEval date, such as ``2023/05/20 (Sat) 02:21``."""
+    return parse_date(text, "%Y/%m/%d (%a) %H:%M", place)
+
+
+def openclaw_message(record: Mapping[str, Any]) -> Message | None:
+    """Return an OpenClaw message, or None for one that nobody said and no tool answered.
+
+    Raises:
+        MessageError: its content is neither text nor blocks.
+    """
+    chat = {key: record.get(key) for key in ("role", "content", "timestamp")}
+    if chat["role"] == "assistant" and isinstance(chat["content"], list):
+        blocks = [block for block in chat["content"] if isinstance(block, dict)]
+        chat["tool_calls"] = [block for block in blocks if block.get("type") == "toolCall"]
+    elif chat["role"] == "toolResult":
+        details = _object(record.get("details"))
+        chat |= {
+            "role": "tool",
+            "name": record.get("toolName"),
+            "tool_call_id": record.get("toolCallId"),
+            "is_error": bool(record.get("isError")) or details.get("status") == "error",
+            # A command that failed has isError false; only its exit code tells.
+            "exit_code": details.get("exitCode"),
+        }
+    elif chat["role"] not in ("user", "assistant"):
+        return None  # compactionSummary, custom, bashExecution
+    message = parse_message(chat)
+    said = message.content.strip() or message.tool_calls or message.tool
+    return message if said else None
+
+
+def _read_locomo(path: Path, skip: Skip) -> Iterator[Session]:
+    for index, sample in enumerate(_list(load_json(path), "samples", str(path))):
+        yield from locomo_sessions(sample, f"{path}: sample {index}")
+
+
+def _read_longmemeval(path: Path, skip: Skip) -> Iterator[Session]:
+    for index, item in enumerate(_list(load_json(path), "items", str(path))):
+        yield from longmemeval_sessions(item, f"{path}: item {index}")
+
+
+def _read_openai(path: Path, skip: Skip) -> Iterator[Session]:
+    number = 0
+    for place, document in documents(path):
+        several = isinstance(document, list) and not all(
+            isinstance(item, dict) and "role" in item for item in document
+        )
+        for index, chat in enumerate(document if several else [document]):
+            number += 1
+            spot = f"{place}[{index}]" if several else place
+            session = _openai_session(chat, f"{path.stem}-{number}", spot, skip)
+            if session.turns:
+                yield session
+
+
+def _openai_session(chat: Any, name: str, place: str, skip: Skip) -> Session:
+    if isinstance(chat, list):
+        chat = {"messages": chat}
+    elif isinstance(chat, dict) and "mapping" in chat:
+        branch = chatgpt_branch(
+            {**chat, "mapping": field(chat, "mapping", dict, place)}, place, skip
+        )
+        chat = {**chat, "messages": [node.message for node in branch]}
+    messages = field(chat, "messages", list, place)
+    started = chat.get("created_at", chat.get("create_time"))
+    return Session(
+        session_id=str(chat.get("id") or chat.get("conversation_id") or name),
+        observed_at=moment(started, place),
+        turns=_chat_turns(messages, "", place),
+    )
+
+
+def _read_openclaw(path: Path, skip: Skip) -> Iterator[Session]:
+    name, records = path.stem, []
+    for place, document in documents(path):
+        several = isinstance(document, list)
+        for index, record in enumerate(document if several else [document]):
+            spot = f"{place}[{index}]" if several else place
+            if not isinstance(record, dict) or not record.keys() & {"type", "role", "hook"}:
+                raise ImportFileError(
+                    f"{spot}: expected a transcript line (`type`), a message (`role`) or a "
+                    f"captured hook (`hook`), found {record!r:.60}"
+                )
+            if record.get("hook") == "agent_end":
+                yield from _agent_end_session(record, path.stem, spot)
+            elif record.get("type") == "session":
+                name = str(record.get("id", name))
+            elif record.get("type") == "message":
+                records.append((spot, field(record, "message", dict, spot)))
+            elif "role" in record:
+                records.append((spot, record))
+    if records:
+        yield from _openclaw_session(name, records)
+
+
+def _agent_end_session(payload: dict[str, Any], name: str, place: str) -> Iterator[Session]:
+    event = field(payload, "event", dict, place)
+    messages = field(event, "messages", list, place)
+    records = [(f"{place}, message {index}", m) for index, m in enumerate(messages)]
+    name = str(_object(payload.get("ctx")).get("sessionId") or name)
+    for session in _openclaw_session(name, records):
+        run_id = event.get("runId")
+        if not isinstance(run_id, str):
+            yield session
+            continue
+        # The payload's own run is the last exchange; the older ones carry their ids themselves.
+        last = session.runs[-1].turns
+        turns = [replace(turn, run_id=turn.run_id or run_id) for turn in last]
+        if run_id.startswith("announce:"):  # a sub-agent's report, put in the user's mouth
+            turns[0] = replace(turns[0], message=replace(turns[0].message, origin="external"))
+        yield replace(session, turns=(*session.turns[: -len(last)], *turns))
+
+
+def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Session]:
+    turns: list[Turn] = []
+    for place, record in records:
+        if not isinstance(record, dict):
+            raise ImportFileError(f"{place}: expected a message, found {record!r:.60}")
+        try:
+            message = openclaw_message(record)
+        except _NO_MESSAGE as error:
+            raise ImportFileError(f"{place}: {error}") from error
+        if message:
+            run_id = _object(record.get("__openclaw")).get("runId")
+            run_id = run_id if isinstance(run_id, str) else None
+            turns.append(Turn(id=str(len(turns)), message=message, run_id=run_id))
+    if turns:
+        yield Session(session_id=name, observed_at=turns[0].message.observed_at, turns=tuple(turns))
+
+
+_HEADING: Final = re.compile(r"#+\s+(.*)")
+_SPOKEN: Final = re.compile(r"([^\W\d_][\w .'\u2019-]{0,40}?)\s*:\s+(\S.*)")
+_ROLES: Final[Mapping[str, Role]] = {
+    **dict.fromkeys(("user", "human", "me"), "user"),
+    **dict.fromkeys(("assistant", "ai", "bot"), "assistant"),
+    "system": "system",
+}
+
+
+def _read_text(path: Path, skip: Skip) -> Iterator[Session]:
+    number, when, dated = 1, None, False
+    messages: list[Message] = []
+
+    def session() -> Session:
+        turns = tuple(Turn(id=str(i), message=message) for i, message in enumerate(messages))
+        return Session(session_id=f"{path.stem}-{number}", observed_at=when, turns=turns)
+
+    for line_number, line in lines(path):
+        heading = _HEADING.fullmatch(line.strip())
+        if messages and (heading or not (dated or line.strip())):
+            yield session()
+            number += 1
+            messages.clear()
+        if heading:
+            dated = True
+            when = moment(heading[1], f"{path}:{line_number}")
+        elif spoken := _SPOKEN.fullmatch(line.rstrip()):
+            messages.append(_spoken_message(spoken[1], spoken[2]))
+        elif messages and line.strip():
+            last = messages[-1]
+            messages[-1] = replace(last, content=f"{last.content}\n{line.strip()}")
+        elif line.strip():
+            raise ImportFileError(
+                f"{path}:{line_number}: expected 'Speaker: words' or '# 2026-03-14', "
+                f"found {line.strip()!r:.60}"
+            )
+    if messages:
+        yield session()
+
+
+def _spoken_message(name: str, words: str) -> Message:
+    role = _ROLES.get(name.casefold())
+    if role is None:
+        return Message(role="user", content=words, speaker=name)
+    return Message(role=role, content=words)
+
+
+FORMATS: Final[Mapping[str, Callable[[Path, Skip], Iterator[Session]]]] = {
+    "chatgpt": read_chatgpt,
+    "claude": read_claude,
+    "hermes-memory": read_hermes_memory,
+    "locomo": _read_locomo,
+    "longmemeval": _read_longmemeval,
+    "mem0": read_mem0,
+    "openai": _read_openai,
+    "openclaw": _read_openclaw,
+    "openclaw-memory": read_openclaw_memory,
+    "text": _read_text,
+}
+
+
+def _locomo_turn(record: Any, place: str) -> Turn:
+    text = field(record, "text", str, place)
+    if record.get("blip_caption"):
+        text = f"{text} [image: {record['blip_caption']}]".strip()
+    speaker = field(record, "speaker", str, place)
+    message = Message(role="user", content=text, speaker=speaker)
+    return Turn(id=field(record, "dia_id", str, place), message=message)
+
+
+def _chat_turns(messages: list[Any], prefix: str, place: str) -> tuple[Turn, ...]:
+    try:
+        parsed = parse_messages(messages)
+    except _NO_MESSAGE as error:
+        raise ImportFileError(f"{place}, {error}") from error
+    return tuple(Turn(id=f"{prefix}{index}", message=m) for index, m in enumerate(parsed))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(document: Any, of: str, place: str) -> list[Any]:
+    if not isinstance(document, list):
+        raise ImportFileError(f"{place}: expected a list of {of}, found {document!r:.60}")
+    return document

@@ -1,0 +1,1 @@
+"""Origins, redaction, escaping, the fence of a block, repetition."""

@@ -1,0 +1,87 @@
+"""Whether a text only repeats another, in its words or in others.  Pure.
+
+What an agent says after it was shown a line is no second witness of that line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import regex
+
+from memtier_plugin.text.languages import language
+from memtier_plugin.text.tokenizer import plain_words
+
+_SAME: Final = 0.6  # of what a text says, by its words, that must stand in the other
+_FIGURES: Final = regex.compile(r"\p{N}[\p{N}.,:/-]*\p{N}|\p{N}|[\w.+-]+@[\w.-]+|https?://\S+")
+_END: Final = regex.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
+_ASKED: Final = regex.compile(r"[?？]\W*$")
+_DENIALS: Final = frozenset(
+    """no not never none cannot without nobody nothing t nicht kein keine nie nunca sin ne pas
+    jamais sans non mai senza não nooit niet geen не нет никогда""".split()  # noqa: SIM905
+)
+# Words that everybody says of anything.
+_EMPTY: Final = frozenset(
+    """
+    a an the is are was were be been it its this that these those of to in on at by for with from
+    and or but as so has have had do does did will would can could should may might must i you he
+    she they we my your his her their our me him them us not no yes user assistant agent note noted
+    remember recall memory mentioned said says according earlier previously know known
+    """.split()  # noqa: SIM905
+)
+
+
+def repeats(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
+    """Tell whether a text says no more than one of the others does.
+
+    Its figures and addresses must all stand there, and most of its words; in another language,
+    where words cannot be compared, its figures tell.
+
+    Args:
+        words: how a text is taken apart, with word endings removed.
+    """
+    said = {word for word in words(text) if word not in _EMPTY}
+    figures = {*_FIGURES.findall(text.casefold())}
+    if not said:
+        return False
+    for other in others:
+        if not figures <= {*_FIGURES.findall(other.casefold())}:
+            continue
+        known = set(words(other))
+        if len(said & known) >= _SAME * len(said):
+            return True
+        if figures and not _lettered(said & known) and language(text) != language(other):
+            return True
+    return False
+
+
+def _lettered(words: Iterable[str]) -> list[str]:
+    return [word for word in words if not any(map(str.isdigit, word))]
+
+
+def states(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
+    """Tell whether all that a text says is said by the others: stricter than `repeats`.
+
+    Each of its sentences must stand in one sentence of theirs, with every word that counts, the
+    same figures and the same denials; what is asked is not said.
+    """
+    known = [_said(one, words) for other in others for one in _sentences(other)]
+    said = [_said(one, words) for one in _sentences(text, asked=True)]
+    return any(one[0] for one in said) and all(
+        any(one[0] <= other[0] and one[1] <= other[1] and one[2] == other[2] for other in known)
+        for one in said
+    )
+
+
+def _sentences(text: str, *, asked: bool = False) -> Iterable[str]:
+    return (one for one in _END.split(text) if one.strip() and (asked or not _ASKED.search(one)))
+
+
+def _said(
+    sentence: str, words: Callable[[str], Sequence[str]]
+) -> tuple[set[str], set[str], set[str]]:
+    """Return the words, the figures and the denials of a sentence."""
+    plain = {*plain_words(sentence)}
+    said = {word for word in words(sentence) if word not in _EMPTY}
+    return said, {*_FIGURES.findall(sentence.casefold())}, plain & _DENIALS

@@ -1,0 +1,20 @@
+"""The fence around injected memory: mark it, recognise it, strip it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import regex
+
+FENCE: Final = "memtier-memory"
+
+
+# Our own block in a message that comes back to us; a recalled line cannot end it early.
+_BLOCK: Final = regex.compile(
+    rf"<{FENCE} recall=\"[0-9A-Za-z]+\">\n.*?\n</{FENCE}>\n?", regex.DOTALL
+)
+
+
+def clean(text: str) -> str:
+    """Return a message without the block that we put into it."""
+    return str(_BLOCK.sub("", text))

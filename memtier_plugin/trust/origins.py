@@ -1,0 +1,126 @@
+"""How far what was written may be trusted: origins from strong to weak, and what each may become.
+
+Pure.  Whatever rests on a tool's words, on text from outside, on another agent's or on what was
+said after reading such text waits for review, however it got there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+import regex
+
+from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
+
+ORIGINS: Final[Sequence[Origin]] = ("user", "assistant", "tool", "external", "system")  # to weak
+CREDIT_A_DAY: Final = 0.3  # what one item's weight may gain, or lose, in a day through one agent
+REASONS: Final = {
+    "outside": "rests on tool or external text",
+    "agent": "was said by another agent",
+    "order": "reads like an order to the agent",
+    "unsaid": "is in none of the user's own words of this session",
+}
+
+_SECRET: Final = (
+    r"(?:passw\w+|passphrase|secret|token|api\W?key|private\W?key|ssh\W?key|credential|cookie|env\b"
+    r"|environment\W+variable|conversation|transcript|chat\W+(?:log|history)|memor(?:y|ies)|\.env"
+    r"|passwort|passwörter|kennw\w+|zugangsdaten|contraseñ\w+|credenciales|mots?\W+de\W+passe"
+    r"|парол\w+|密码|密碼|パスワード|비밀번호|senha)"
+)
+# Not what people say of themselves, but what somebody says who wants to be obeyed.
+_ORDERS: Final = (
+    r"\b(?:ignore|disregard|forget|override|bypass|drop|discard)\b.{0,30}\b(?:previous|prior|above"
+    r"|earlier|all|any|your|these|system|safety)\b.{0,20}\b(?:instructions?|prompts?|rules"
+    r"|guidelines|guardrails|directives|restrictions|polic(?:y|ies))",
+    r"\byou\s+are\s+now\b(?!\s+(?:in|at|on|able|done|free|logged|connected|using|running)\b)",
+    r"\b(?:do\s+not|don['’]?t|never|without)\s+(?:ever\s+)?(?:tell|telling|inform\w*|alert\w*|warn\w*"
+    r"|mention\w*|ask\w*|reveal\w*)\b.{0,20}\bthe\s+(?:user|human|owner)",
+    r"\b(?:send|forward|post|upload|e-?mail|leak|exfiltrate|transmit|append|copy|share|bcc|submit"
+    rf"|dump|include|print|paste|reveal|output)\b.{{0,60}}{_SECRET}.{{0,60}}(?:@|https?:|\bftp"
+    r"|\bto\s+\S+\.\w{2,}|webhook|\bin\s+(?:every|each|all)\b|pastebin)",
+    r"\b(?:schick\w*|send\w*|env[ií]\w*|reenví\w*|envoi\w*|envoy\w*|transf[eé]r\w*|отправ\w*"
+    rf"|отсыла\w*|перешл\w*|invia\w*)\b.{{0,60}}{_SECRET}.{{0,60}}(?:@|https?:)",
+    r"(?:发送|發送|转发|上传|送信|보내).{0,40}(?:https?:|@)",
+    rf"{_SECRET}.{{0,40}}(?:发送|發送|转发|上传|送信|送って|보내)",
+    r"\b(?:curl|wget)\b[^|\n]{0,160}\|\s*(?:sudo\s+)?(?:ba|z|da)?sh\b|\brm\s+-[rf]{2}\s+[/~]",
+    r"ignorier\w*\b.{0,40}(?:anweisung|regel|instruktion|vorgabe)",
+    r"(?:ignor[ae]\w*|olvida\w*)\b.{0,40}(?:instrucciones|reglas|instruções|regras|istruzioni|regole)",
+    r"(?:ignore[zr]?|oublie[zr]?)\b.{0,40}(?:instructions|consignes|règles)",
+    r"(?:игнорир\w+|забудь\w*)\b.{0,40}(?:инструкц|правил|указан)",
+    r"(?:忽略|无视|無視|忘记).{0,12}(?:指令|指示|提示|规则|規則)",
+    r"(?:指示|命令|ルール)を(?:すべて)?(?:無視|忘れ)",
+    r"(?:지시|명령|규칙).{0,10}무시",
+    r"(?:تجاهل|انس).{0,30}(?:التعليمات|الأوامر|القواعد)",
+    r"(?:निर्देश|नियम)\w*.{0,20}(?:अनदेखा|भूल)",
+)
+
+
+def origin_of(entry: Entry) -> Origin:
+    """Return what an entry counts as: what was said after reading from outside is from there."""
+    return weakest([entry.origin, "external"]) if entry.tainted else entry.origin
+
+
+def weakest(origins: Iterable[Origin]) -> Origin:
+    """Return the weakest of these origins."""
+    return max(origins, key=ORIGINS.index)
+
+
+def foreign(origin: Origin) -> bool:
+    """Tell whether text of this origin is neither the user's nor the assistant's own."""
+    return ORIGINS.index(origin) > ORIGINS.index("assistant")
+
+
+def doubtful(item: Entry | Fact) -> bool:
+    """Tell whether an item rests on foreign text and nobody has let it stand.
+
+    Of the facts that hold, those written as proposed are the ones that somebody accepted.
+    """
+    if isinstance(item, Fact):
+        return item.status == "active" and foreign(item.origin)
+    return foreign(origin_of(item))
+
+
+def orders(text: str) -> bool:
+    """Tell whether a text reads like an order to an agent rather than like something known."""
+    return bool(_order().search(text))
+
+
+@cache  # in the background alone, so it is not compiled before
+def _order() -> regex.Pattern[str]:
+    return regex.compile("|".join(_ORDERS), regex.IGNORECASE)
+
+
+def weighed(draft: Fact | FactDraft, sources: Sequence[Entry]) -> Fact | FactDraft:
+    """Return a draft with the origin and the status that its sources leave it.
+
+    Args:
+        sources: the entries it rests on, as far as they are known.
+    """
+    origin = weakest([draft.origin, *map(origin_of, sources)])
+    reason = ""
+    if foreign(origin):
+        reason = REASONS["outside"]
+    elif any(entry.role == "user" and entry.parent for entry in sources):
+        origin, reason = weakest([origin, "assistant"]), REASONS["agent"]
+    elif (draft.extractor != "remember" or origin != "user") and any(
+        map(orders, (draft.text, draft.value, draft.quote, draft.subject))
+    ):
+        reason = REASONS["order"]
+    if not reason:
+        return replace(draft, origin=origin)
+    return replace(draft, origin=origin, status="proposed", reason=draft.reason or reason)
+
+
+def taken_at_its_word(entry: Entry) -> Entry:
+    """Return an entry as if nobody ever lied: for measuring what trusting everybody would do."""
+    return replace(entry, origin=entry.role, tainted=False, parent=None)
+
+
+def bounded(delta: float, others: Iterable[float]) -> float:
+    """Return what of a credit or blame still counts, given the day's others of the same item."""
+    if delta > 0:
+        return min(delta, max(0.0, CREDIT_A_DAY - sum(one for one in others if one > 0)))
+    return max(delta, min(0.0, -CREDIT_A_DAY - sum(one for one in others if one < 0)))

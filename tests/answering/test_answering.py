@@ -1,0 +1,397 @@
+"""Answering questions: with a model over the loopback, and without one; each line is looked up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from memtier_plugin import MemTier
+from memtier_plugin.answering.answerer import EXTRACTIVE, Answer
+from memtier_plugin.cli.main import main
+from memtier_plugin.core.records import FactDraft, Source
+from memtier_plugin.providers.prompt import prompt
+from tests.loopback import Loopback
+
+Day = Callable[..., datetime]
+PROMPTS = ("route", "integrate", "plan", "answer", "write_back")
+FOUND = {
+    "fact": "The user's dog Rex was born in Oslo.",
+    "quote": "my dog Rex was born in Oslo",
+}
+KEEP = {
+    "finding": 1, "action": "add", "target": None, "subject": "user's dog Rex",
+    "relation": "born_in", "value": "Oslo", "text": "The user's dog Rex was born in Oslo.",
+}  # fmt: skip
+
+
+def scripted(**said: Any) -> Callable[[dict[str, Any]], str | Mapping[str, Any]]:
+    """Return a model that answers each prompt as told: a value, or a function of what it reads."""
+    usual = {
+        "route": {"action": "R"},
+        "integrate": {"findings": [FOUND], "missing": ""},
+        "plan": {"decision": "DONE", "searches": []},
+        "answer": {"enough": True, "answer": "In Oslo.", "cites": [1]},
+        "write_back": {"keep": []},
+    } | said
+
+    def answer(body: dict[str, Any]) -> str | Mapping[str, Any]:
+        system, user = (message["content"] for message in body["messages"])
+        [name] = [name for name in PROMPTS if prompt(name).text == system]
+        given = usual[name]
+        return given(user) if callable(given) else given
+
+    return answer
+
+
+def asked_of(server: Loopback) -> list[str]:
+    """Return the prompts that came, in order."""
+    texts = {prompt(name).text: name for name in PROMPTS}
+    return [texts[request["body"]["messages"][0]["content"]] for request in server.requests]
+
+
+def opened(home: Path, server: Loopback | None, **more: Any) -> MemTier:
+    settings = dict(more)
+    if server:
+        settings |= {"endpoints.test.base_url": server.base_url, "ask.model": "endpoint:test/m"}
+    return MemTier.open(home, settings=settings)
+
+
+def told(memory: MemTier, day: Day, *, facts: bool = True, sender: str | None = None) -> str:
+    """Record a talk, with a fact if wanted, and return the id of its line on the dog."""
+    said = memory.record(
+        [
+            {"role": "user", "content": "You know, my dog Rex was born in Oslo, in the rain."},
+            {"role": "assistant", "content": "A northern dog then!"},
+            {"role": "user", "content": "The parrot Lora eats apples only."},
+        ],
+        session_id="s", observed_at=day(0), sender=sender,
+    )  # fmt: skip
+    if facts:
+        source = Source(agent="main", session="s", entry=said[0].id)
+        memory.add_facts(
+            [FactDraft(subject="user", relation="dog", value="Rex",
+                       text="The user has a dog called Rex.", sources=(source,))]
+        )  # fmt: skip
+    return said[0].id
+
+
+QUESTION = "Where was the dog Rex born?"
+
+
+def test_without_a_model_the_lines_answer(home: Path, day: Day) -> None:
+    """The answer is made of lines as they stand, says so, and each has its place in the ledger."""
+    with opened(home, None) as memory:
+        dog = told(memory, day)
+        answer = memory.ask(QUESTION)
+        assert answer.by == EXTRACTIVE
+        assert answer.answered
+        assert answer.tokens == 0
+        [cited] = [c for c in answer.citations if c.id == dog]
+        assert cited.file is not None
+        line = (memory.folder / cited.file).read_text("utf-8").splitlines()[cited.line - 1]
+        assert json.loads(line)["id"] == dog
+        assert cited.short in answer.text
+        nothing = memory.ask("zzz qqq")
+        assert not nothing.answered or nothing.citations
+
+
+def test_an_answer_from_the_log(home: Path, day: Day) -> None:
+    """R reads pages, links each finding to its line, cites it, and accounts for every step."""
+    with Loopback() as server, opened(home, server) as memory:
+        dog = told(memory, day)
+        server.answers(scripted())
+        answer = memory.ask(QUESTION)
+        assert (answer.text, answer.answered, answer.route.action) == ("In Oslo.", True, "R")
+        assert answer.by == "test/m"
+        assert [c.id for c in answer.citations] == [dog]
+        assert answer.citations[0].text == FOUND["quote"]
+        assert answer.rounds == 1
+        assert len(answer.pages) == 1
+        assert asked_of(server) == ["route", "integrate", "plan", "answer", "write_back"]
+        names = [step.name for step in answer.steps]
+        assert names[-5:] == ["route", "integrate 1", "plan 1", "answer", "write back"]
+        assert answer.tokens == server.tokens  # the router's own included
+        [event] = memory.events(kinds=["ask"])
+        assert event.data["citations"] == [dog]
+        assert event.data["tokens"] == answer.tokens
+
+
+def test_an_answer_from_facts(home: Path, day: Day) -> None:
+    """S answers from facts alone, and cites the lines that they rest on."""
+    with Loopback() as server, opened(home, server) as memory:
+        dog = told(memory, day)
+        server.answers(scripted(route={"action": "S"}))
+        answer = memory.ask(QUESTION)
+        assert answer.route.action == "S"
+        assert asked_of(server) == ["route", "answer"]
+        [cited] = answer.citations
+        assert cited.id == dog
+        assert cited.fact is not None
+        assert answer.written == ()
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["S", "Answer: S", '{"action": "s"}', '{"action": "SR"}', '{"route": "S"}', "",
+     "<think>surely S", '{"action": "S"', "[]"],
+)  # fmt: skip
+def test_any_doubt_of_the_router_goes_to_the_log(home: Path, day: Day, said: str) -> None:
+    """Only whole JSON that says S is S: no letter is picked out of a sentence."""
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day)
+        server.answers(scripted(route=said))
+        answer = memory.ask(QUESTION)
+        assert answer.route.action == "R"
+        assert "integrate" in asked_of(server)
+
+
+@pytest.mark.parametrize(
+    "from_facts",
+    [{"enough": False, "answer": "It does not say.", "cites": []},
+     {"enough": True, "answer": "In Rome.", "cites": []},
+     {"enough": True, "answer": "In Rome.", "cites": [7]}, "no idea"],
+)  # fmt: skip
+def test_facts_that_do_not_answer_after_all(home: Path, day: Day, from_facts: Any) -> None:
+    """An answer from facts that is not enough, or cites nothing there is, goes to the log."""
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day)
+        answers = iter([from_facts, {"enough": True, "answer": "In Oslo.", "cites": [1]}])
+        server.answers(scripted(route={"action": "S"}, answer=lambda user: next(answers)))
+        answer = memory.ask(QUESTION)
+        assert answer.text == "In Oslo."
+        assert answer.route.action == "R"
+        assert "the facts did not answer it after all" in answer.route.why
+
+
+def test_invented_quotes_are_no_findings(home: Path, day: Day) -> None:
+    """What no line says is neither cited nor kept; with nothing left the lines answer."""
+    invented = {"fact": "Rex was born in Rome.", "quote": "my dog Rex was born in Rome"}
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day)
+        server.answers(scripted(integrate={"findings": [invented], "missing": ""}))
+        answer = memory.ask(QUESTION)
+        assert answer.by == EXTRACTIVE
+        assert "Rome" not in answer.text
+        assert answer.rejected == 1
+        assert "no quote" in answer.problem
+        assert memory.facts()[1:] == []
+
+
+def test_an_answer_that_cites_nothing_is_not_given(home: Path, day: Day) -> None:
+    """Numbers of no finding count for nothing; an answer without a ground is replaced."""
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day)
+        server.answers(scripted(answer={"enough": True, "answer": "In Rome.", "cites": [0, 9]}))
+        answer = memory.ask(QUESTION)
+        assert answer.by == EXTRACTIVE
+        assert "Rome" not in answer.text
+        assert answer.rejected == 2
+        assert "cites nothing" in answer.problem
+
+
+def test_rounds_are_bounded_and_searches_are_made_once(home: Path, day: Day) -> None:
+    """At most three rounds, no plan on the last one, no search and no page twice."""
+    searches = [{"kind": "keyword", "text": text} for text in ("Oslo Rex", "rex OSLO")]
+    plan = {"decision": "SEARCH", "searches": searches}
+    with Loopback() as server, opened(home, server, **{"ask.pages": 1}) as memory:
+        told(memory, day)
+        for n in range(6):
+            memory.record([{"role": "user", "content": f"Oslo again, and the dog, number {n}"}],
+                          session_id=f"s{n}")  # fmt: skip
+        server.answers(scripted(plan=plan, integrate={"findings": [], "missing": "all"}))
+        answer = memory.ask(QUESTION)
+        assert answer.rounds == 3
+        prompts = asked_of(server)
+        assert prompts.count("integrate") == 3  # pages that wait are read, one a round
+        assert prompts.count("plan") == 2
+        assert len(set(answer.pages)) == len(answer.pages) == 3
+        plans = [r["body"]["messages"][1]["content"] for r in server.requests
+                 if r["body"]["messages"][0]["content"] == prompt("plan").text]  # fmt: skip
+        assert plans[1].count("keyword: ") == 1
+
+
+def test_a_page_too_long_is_read_in_halves(home: Path, day: Day) -> None:
+    """Pages that the model cannot read at once are read in parts, and nothing of them is lost."""
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day)
+        for n in range(4):
+            long = f"the dog of {n} " + "barked loudly " * 150
+            memory.record([{"role": "user", "content": long}], session_id=f"s{n}")
+        server.context = 9_000
+        found = {"findings": [FOUND], "missing": ""}
+        server.answers(
+            scripted(integrate=lambda user: found if FOUND["quote"] in user
+                     else {"findings": [], "missing": ""})
+        )  # fmt: skip
+        answer = memory.ask(QUESTION)
+        assert answer.text == "In Oslo."
+        assert len(answer.pages) == 5
+
+
+@pytest.mark.parametrize("fault", ["500", "429", "truncated", "page", "close", "400"])
+def test_an_endpoint_that_fails(
+    home: Path, day: Day, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that cannot be asked leaves an answer of lines, and the reason."""
+    monkeypatch.setattr("memtier_plugin.providers.endpoint.FIRST_PAUSE", 0.01)
+    with Loopback() as server, opened(home, server) as memory:
+        dog = told(memory, day)
+        server.always(fault)
+        answer = memory.ask(QUESTION)
+        assert answer.by == EXTRACTIVE
+        assert "127.0.0.1" in answer.problem
+        assert dog in {c.id for c in answer.citations}
+
+
+def test_what_may_be_spent_is_a_limit(home: Path, day: Day) -> None:
+    """Calls beyond the day's cap are not made, and the answer says why."""
+    with (
+        Loopback() as server,
+        opened(home, server, **{"consolidation.max_calls_per_day": 1}) as memory,
+    ):
+        told(memory, day)
+        server.answers(scripted())
+        answer = memory.ask(QUESTION)
+        assert answer.by == EXTRACTIVE
+        assert "calls" in answer.problem
+        assert asked_of(server) == ["route"]
+        assert answer.tokens == server.tokens
+
+
+def test_nobody_is_told_anothers_words(home: Path, day: Day) -> None:
+    """Neither pages nor citations hold what another sender said, whatever the facts rest on."""
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day, sender="ann")
+        server.answers(scripted(route={"action": "S"}))
+        for answer in (memory.ask(QUESTION, sender="bob"), memory.ask(QUESTION)):
+            assert {cited.who for cited in answer.citations} <= {"fact"}
+            assert answer.pages == ()
+            assert not any("Oslo" in cited.text for cited in answer.citations)
+        read = json.dumps([request["body"] for request in server.requests])
+        assert "in the rain" not in read
+        assert memory.ask(QUESTION, sender="ann").citations
+
+
+def test_a_shared_fact_can_be_cited_by_others(home: Path, day: Day) -> None:
+    """Facts are the project's: another agent's answer cites the fact, never the line behind it."""
+    with opened(home, None) as memory:
+        dog = told(memory, day)
+    with MemTier.open(home, agent_id="other") as memory:
+        answer = memory.ask("Does the user have a dog called Rex?")
+        [cited] = answer.citations
+        assert cited.id == cited.fact != dog
+        assert cited.file is not None
+        assert cited.file.startswith("semantic")
+        assert "Oslo" not in answer.text
+
+
+def kept(answer: Answer) -> list[str]:
+    return [fact.text for fact in answer.written]
+
+
+def test_findings_are_written_back(home: Path, day: Day) -> None:
+    """What the answer rests on becomes a fact with its quote, span, model and source."""
+    with Loopback() as server, opened(home, server) as memory:
+        dog = told(memory, day)
+        server.answers(scripted(write_back={"keep": [KEEP]}))
+        answer = memory.ask(QUESTION)
+        [fact] = answer.written
+        assert [s.entry for s in fact.sources] == [dog]
+        assert (fact.extractor, fact.model, fact.quote) == ("ask", "test/m", FOUND["quote"])
+        assert fact.prompt_hash == prompt("write_back").hash
+        assert fact.run == f"ask-{answer.id}"
+        assert memory.fact(fact.id)[0].text == KEEP["text"]
+        again = memory.ask(QUESTION)
+        assert kept(again) == []  # it is known already
+
+
+def test_at_most_two_findings_are_kept(home: Path, day: Day) -> None:
+    """However many the model wants to keep, two become facts; none on anything unclear."""
+    many = [{**KEEP, "relation": f"r{n}", "value": "Oslo"} for n in range(5)]
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day)
+        server.answers(scripted(write_back={"keep": many}))
+        assert len(memory.ask(QUESTION).written) <= 2
+    for said in ("I would keep them all", {"keep": [{**KEEP, "action": "skip"}]},
+                 {"keep": [{**KEEP, "finding": 4}]}, {"keep": [{"finding": 1}]},
+                 {"keep": [{**KEEP, "action": "update", "target": 99}]}):  # fmt: skip
+        with Loopback() as server, opened(home, server) as memory:
+            server.answers(scripted(write_back=said))
+            assert memory.ask(QUESTION).written == ()
+
+
+def test_a_fact_that_says_something_else_is_not_kept(home: Path, day: Day) -> None:
+    """A kept text is held against the line again: another value than the line's makes no fact."""
+    lie = {**KEEP, "value": "Rome", "text": "The user's dog Rex was born in Rome."}
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day)
+        server.answers(scripted(write_back={"keep": [lie]}))
+        assert all(fact.status == "proposed" for fact in memory.ask(QUESTION).written)
+
+
+@pytest.mark.parametrize(("promote", "statuses"), [("none", []), ("propose", ["proposed"])])
+def test_rights_hold_for_what_is_written_back(
+    home: Path, day: Day, promote: str, statuses: list[str]
+) -> None:
+    """The agent whose line it is decides what may become of it."""
+    with Loopback() as server, opened(home, server, **{"agents.main.promote": promote}) as memory:
+        told(memory, day)
+        server.answers(scripted(write_back={"keep": [KEEP]}))
+        assert [fact.status for fact in memory.ask(QUESTION).written] == statuses
+
+
+def test_foreign_text_waits_for_review(home: Path, day: Day) -> None:
+    """What a tool said may answer, but is kept as a proposal at most."""
+    with Loopback() as server, opened(home, server) as memory:
+        memory.record(
+            [{"role": "user", "content": "look up Rex"},
+             {"role": "tool", "content": "register: my dog Rex was born in Oslo",
+              "tool": {"name": "web", "ok": True}}],
+            session_id="s",
+        )  # fmt: skip
+        server.answers(scripted(write_back={"keep": [KEEP]}))
+        assert all(fact.status == "proposed" for fact in memory.ask(QUESTION).written)
+
+
+def test_write_back_can_be_left_out(home: Path, day: Day) -> None:
+    """By the call or by the setting, nothing is kept and no model is asked to."""
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day)
+        server.answers(scripted(write_back={"keep": [KEEP]}))
+        assert memory.ask(QUESTION, write_back=False).written == ()
+        assert "write_back" not in asked_of(server)
+    with Loopback() as server, opened(home, server, **{"ask.write_back": False}) as memory:
+        server.answers(scripted(write_back={"keep": [KEEP]}))
+        assert memory.ask(QUESTION).written == ()
+        assert kept(memory.ask(QUESTION, write_back=True)) == [KEEP["text"]]
+
+
+def test_a_paused_project_answers_nothing(home: Path, day: Day) -> None:
+    """While a project is off, no model is asked and nothing is journalled."""
+    with Loopback() as server, opened(home, server) as memory:
+        told(memory, day)
+        memory.pause()
+        answer = memory.ask(QUESTION)
+        assert (answer.by, answer.citations) == (EXTRACTIVE, ())
+        assert server.count() == 0
+
+
+def test_the_command(home: Path, day: Day) -> None:
+    """`memtier ask` shows the answer and its lines, and as JSON everything else, too."""
+    with opened(home, None) as memory:
+        dog = told(memory, day)
+    run = CliRunner().invoke(main, ["ask", QUESTION, "--project", "default"])
+    assert run.exit_code == 0, run.output
+    assert "born in Oslo" in run.output
+    assert dog[-8:] in run.output
+    assert "no model is configured" in run.output
+    run = CliRunner().invoke(main, ["ask", QUESTION, "--project", "default", "--json"])
+    document = json.loads(run.output)
+    assert dog in [cited["id"] for cited in document["citations"]]
+    assert {"route", "steps", "tokens", "by", "written", "problem"} <= document.keys()

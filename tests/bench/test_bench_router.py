@@ -1,0 +1,81 @@
+"""`memtier bench router`: the arms, the routes and the table add up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from memtier_plugin.bench.report import markdown, sections
+from memtier_plugin.bench.router import ARMS, Case, Served, run_router, summary
+from memtier_plugin.cli.main import main
+from memtier_plugin.core.errors import Unsupported
+from tests.bench.test_bench import locomo
+
+
+def case(action: str, facts: float, raw: float, *, omitted: bool = False) -> Case:
+    served = {arm: Served(recall=raw, tokens=100, seconds=0.01) for arm in ARMS}
+    served["facts"] = Served(recall=facts, tokens=20, seconds=0.01)
+    served["routed"] = served["facts" if action == "S" else "raw"]
+    return Case(id="q", category="c", gold=1, action=action, doubt=0.5, why=(), arms=served,
+                omitted=omitted)  # fmt: skip
+
+
+def test_the_table_counts_what_either_arm_would_have_shown() -> None:
+    """S right x R right x route, with the rates of repair and regress of seeds 2.5."""
+    cases = [
+        case("S", 1, 1), case("S", 0, 1, omitted=True), case("R", 0, 1), case("R", 0, 1),
+        case("R", 0, 0), case("R", 1, 0), case("R", 1, 1), case("R", 1, 1),
+    ]  # fmt: skip
+    told = summary(cases)
+    assert told["routes"]["table"] == {
+        "S": {"SR": 1, "Sr": 0, "sR": 1, "sr": 0},
+        "R": {"SR": 2, "Sr": 1, "sR": 2, "sr": 1},
+    }
+    assert told["routes"]["escalated"] == 0.75
+    assert told["routes"]["unverifiable_omission"] == 0.5
+    assert told["routes"]["repair_rate"] == pytest.approx(2 / 3, abs=1e-4)
+    assert told["routes"]["regress_rate"] == pytest.approx(1 / 3, abs=1e-4)
+    assert told["arms"]["routed"]["tokens"] == 80
+    assert told["against_raw"]["routed"] == {
+        "injected_recall": round(0.625 / 0.75, 4),
+        "tokens": 0.8,
+    }
+
+
+def test_a_run_measures_every_arm_on_every_question(tmp_path: Path) -> None:
+    """Each question has all arms; the log's own tokens are those of its block, pages are whole."""
+    path = locomo(tmp_path, (1, "Who grows beans?", "D1:1"), (2, "Who has a cello?", "D1:3"))
+    report = run_router("locomo", path)
+    assert report["questions"] == 2
+    assert report["k"] == 16
+    for row in report["per_question"]:
+        assert row["route"] in ("S", "R")
+        assert set(row["tokens"]) == set(row["injected_recall"]) == set(ARMS)
+    assert report["arms"]["raw"]["injected_recall"] == 1.0
+    assert sum(sum(row.values()) for row in report["routes"]["table"].values()) == 2
+    assert (
+        run_router("locomo", path, k=1)["arms"]["raw"]["tokens"] < report["arms"]["raw"]["tokens"]
+    )
+    assert "always raw" in markdown(report)
+    assert len(sections(report)) == 5
+
+
+def test_a_router_needs_facts(tmp_path: Path) -> None:
+    """Without facts there is nothing to decide."""
+    with pytest.raises(Unsupported, match="needs facts"):
+        run_router("locomo", locomo(tmp_path, (1, "Who?", "D1:1")), facts="none")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """The report goes to stdout as tables, and into the file as JSON."""
+    path = locomo(tmp_path, (1, "Who grows beans?", "D1:1"))
+    file = tmp_path / "out.json"
+    run = CliRunner().invoke(
+        main, ["bench", "router", "--data", str(path), "--json", str(file), "--k", "4"]
+    )
+    assert run.exit_code == 0, run.output
+    assert "escalated to the log" in run.output
+    assert json.loads(file.read_text())["k"] == 4

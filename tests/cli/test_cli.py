@@ -1,0 +1,515 @@
+"""The `memtier` command, as a person and as a script use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from memtier_plugin import __version__
+from memtier_plugin.cli import views
+from memtier_plugin.cli.main import main
+from memtier_plugin.cli.views import plain
+
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., Result]
+
+MESSAGES = [
+    {"role": "user", "content": "The ferry to Skagen leaves at seven.", "name": "Ines"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "timetable", "arguments": "{}"}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "name": "timetable", "content": "07:00 Skagen"},
+    {"role": "assistant", "content": "The timetable agrees: seven o'clock."},
+]
+# Moves the cursor, sets the title, reorders the line, and looks like rich's markup.
+NASTY = "tide \x1b[2J\x1b]0;owned\x07 \x9b31m \u202egnp.exe \x7f\x08 [bold red]loud[/] end"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder of one's own."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return work
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    """Return ``run(*args, input=None, code=0)``: call the command and check its exit code."""
+
+    def call(*args: str, input: str | None = None, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, args, input=input)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def said(run: Run) -> Run:
+    """Return `run` in a project where a run with a tool call is recorded."""
+    run("record", "-", "--session", "trip", "--run", "trip-1", input=json.dumps(MESSAGES))
+    return run
+
+
+def document(result: Result) -> Any:
+    """Return the one JSON document on stdout."""
+    return json.loads(result.stdout)
+
+
+def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with its words."""
+    for name, command in group.commands.items():
+        yield f"{path}{name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path}{name} ")
+
+
+# As `python -m memtier_plugin`, but Ctrl-C works even where the tests run in the background, whose
+# children ignore it.
+START = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("memtier_plugin", run_name="__main__", alter_sys=True)
+"""
+
+
+def memtier(*args: str, **more: Any) -> subprocess.Popen[str]:
+    """Start the real command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", START, *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def test_alone_prints_help(run: Run) -> None:
+    """`memtier` alone explains itself and is no error."""
+    result = run()
+    assert result.stdout.startswith("Usage: ")
+    assert "recall" in result.stdout
+    assert run("--version").stdout == f"memtier {__version__}\n"
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*c, id=c[0]) for c in commands()])
+def test_commands_have_help(name: str, command: click.Command) -> None:
+    """Every command, and every option of it, is explained in one line."""
+    assert command.help and "\n" not in command.help and command.help.endswith((".", "]."))
+    for param in command.params:
+        if isinstance(param, click.Option):
+            assert param.help, f"{name}: {param.name}"
+
+
+def test_init_twice_changes_nothing(run: Run, folder: Path, home: Path) -> None:
+    """`init` makes home and project and binds the folder; again, it has nothing to do."""
+    first = document(run("init", "--project", "harbor", "--json"))
+    assert first["bound"] and first["project"] == "harbor" and len(first["created"]) == 2
+    kept = {path: path.read_bytes() for path in home.rglob("*.yaml")}
+    second = document(run("init", "--json"))
+    assert second["project"] == "harbor" and not second["bound"] and not second["created"]
+    assert kept == {path: path.read_bytes() for path in home.rglob("*.yaml")}
+    assert str(folder) in run("init").stdout
+
+
+def test_options_go_before_or_after(said: Run) -> None:
+    """The common options mean the same before and after the command's name."""
+    before = document(said("--json", "--agent", "main", "facts", "list"))
+    assert before == document(said("facts", "list", "--agent", "main", "--json"))
+
+
+def test_record_takes_json_and_lines(run: Run, folder: Path) -> None:
+    """Messages come as a list, as an object that holds one, or one a line; from file or stdin."""
+    Path("lines.jsonl").write_text("\n".join(map(json.dumps, MESSAGES)) + "\n\n")
+    Path("object.json").write_text(json.dumps({"messages": MESSAGES}))
+    for number, args in enumerate((["lines.jsonl"], ["object.json"])):
+        found = document(run("record", *args, "--session", f"s{number}", "--json"))
+        assert found["given"] == 4 and found["recorded"] >= 3
+
+
+def test_record_again_adds_nothing(said: Run) -> None:
+    """A run that is recorded again under its id adds nothing."""
+    again = said(
+        "record", "-", "--session", "trip", "--run", "trip-1", "--json", input=json.dumps(MESSAGES)
+    )
+    assert document(again)["recorded"] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [("{\n", ":1"), ('{"role": "user"}\n{"ro', ":2"), ("7", "list"), ('[{"x": 1}]', "role")],
+)
+def test_record_refuses(run: Run, content: str, named: str) -> None:
+    """What is not messages is refused with its place, and nothing is written."""
+    result = run("record", "-", "--session", "s", input=content, code=1)
+    assert result.stderr.startswith("memtier: ") and named in result.stderr
+    assert not result.stdout
+
+
+def test_status_and_doctor(said: Run) -> None:
+    """`status` counts what is stored; `doctor` finds nothing wrong in a new project."""
+    assert document(said("status", "--json"))["entries"] >= 3
+    assert "entries" in said("status").stdout
+    findings = document(said("doctor", "--json"))["findings"]
+    assert findings and all(finding["level"] != "error" for finding in findings)
+    assert "✓" in said("doctor").stdout
+
+
+def test_doctor_exits_1_on_errors(said: Run, home: Path) -> None:
+    """A broken ledger line is named by `doctor`, with its file and line."""
+    ledger = next(home.rglob("episodic/*/*.jsonl"))
+    with ledger.open("a") as file:
+        file.write("not json\n")
+    result = CliRunner().invoke(main, ["doctor", "--json"])
+    bad = [f for f in document(result)["findings"] if f["level"] != "ok"]
+    assert any(ledger.name in finding["where"] for finding in bad)
+    assert result.exit_code == any(finding["level"] == "error" for finding in bad)
+
+
+def test_log_reads_like_a_log(said: Run) -> None:
+    """The log has a heading a session, who said what, and what was recalled in between."""
+    said("recall", "ferry")
+    text = said("log").stdout
+    assert "session trip  agent main" in text
+    assert "Ines" in text and "The ferry to Skagen leaves at seven." in text
+    lines = document(said("log", "--json"))["lines"]
+    assert [line["id"] for line in lines] == sorted(line["id"] for line in lines)
+    assert {"entry"} <= {line["kind"] for line in lines}
+    assert "heading" not in {line["kind"] for line in lines}
+
+
+def test_log_is_chosen(said: Run) -> None:
+    """`--session`, `--date` and `--agent` choose; what does not exist is an empty log."""
+    for args in (["--session", "none"], ["--date", "2001-01-01"], ["--agent", "nobody"]):
+        assert document(said("log", *args, "--json"))["lines"] == []
+    assert len(document(said("log", "--session", "trip", "--date", "all", "--json"))["lines"]) >= 3
+
+
+def test_log_marks_tools_and_weights(run: Run) -> None:
+    """A failed tool has its mark, and a blamed line its weight."""
+    run("record", "-", "--session", "a", input='{"role": "user", "content": "use the red pump"}')
+    from memtier_plugin.core.settings.load import home_path, project_for
+    from memtier_plugin.memory import MemTier
+
+    place = home_path()
+    with MemTier.open(place, project_for(place, Path.cwd())) as memory:
+        recall = memory.recall("pump", session_id="b", run_id="r", purpose="inject")
+        memory.end_run(
+            [
+                {"role": "user", "content": "go"},
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [
+                        {"id": "1", "function": {"name": "pump", "arguments": "red pump"}}
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "1", "content": "burst", "is_error": True},
+                {"role": "assistant", "content": "the red pump burst"},
+            ],
+            session_id="b",
+            run_id="r",
+            recall_ids=[recall.id],
+        )
+    text = run("log").stdout
+    assert "✗ burst" in text and "-0.0" in text and "blamed -0.0" in text
+    told = document(run("explain", recall.id, "--json"))
+    assert told["injected"][0]["weight_now"] < 0 == told["injected"][0]["weight_then"]
+    assert recall.id in run("explain", recall.id).stdout
+
+
+def test_explain_why(said: Run) -> None:
+    """`explain --why` says why a line is not there, with ranks and the words of both sides."""
+    for n, words in enumerate(("boat", "ferry ferry timetable", "the ferry is late")):
+        message = {"role": "user", "content": f"{words} {n}"}
+        said("record", "-", "--session", f"s{n}", input=json.dumps([message]))
+    recall = document(said("recall", "ferry", "--k", "1", "--json"))
+    [shown] = recall["injected"]
+    missed = next(hit["id"] for hit in recall["hits"] if not hit["injected"])
+    text = said("explain", recall["id"], "--why", shown).stdout
+    assert f"{shown}: injected\nit was injected, on line 1" in text
+    told = document(said("explain", recall["id"], "--why", missed, "--json"))["why"]
+    assert told["reason"] == "k" and told["now"]["rank"] > 1
+    text = said("explain", recall["id"], "--why", missed).stdout
+    assert "recomputed now: rank" in text and "ahead by: " in text and "×" in text
+    text = said("explain", recall["id"]).stdout
+    assert "near misses" in text and "(0" in text
+    assert "unknown" in said("explain", recall["id"], "--why", "\x1b[2J").stdout
+
+
+def test_recall_names_places(said: Run, home: Path) -> None:
+    """Every hit has score, tier, date, who, id, and the file and line where it stands."""
+    hit = document(said("recall", "when does the ferry leave?", "--json"))["hits"][0]
+    assert hit["who"] == "Ines" and hit["tier"] == "episodic" and hit["injected"]
+    name, _, line = hit["place"].rpartition(":")
+    path = next(home.glob(f"projects/*/{name}"))
+    assert json.loads(path.read_text().splitlines()[int(line) - 1])["id"] == hit["id"]
+    text = said("recall", "when does the ferry leave?").stdout
+    assert hit["id"] in text.replace("\n", "") and "would be injected" in text
+
+
+def test_recall_previews_and_explains(said: Run) -> None:
+    """`--inject-preview` shows the block and `--explain` the signals; `--k` bounds the lines."""
+    text = said("recall", "ferry", "--inject-preview", "--explain", "--k", "1").stdout
+    assert "memtier-memory" in text and "words 1.000" in text
+    assert "1 (▸) would be injected" in text
+    for args in (("recall", "ferry", "--at"), ("log", "--date")):
+        assert "not a time" in said(*args, "tomorrow", code=2).stderr
+
+
+@pytest.mark.parametrize("query", ["", " ", "\udcff", "\x00", '"AND NEAR(', "x" * 100_000])
+def test_any_query_is_answered(said: Run, query: str) -> None:
+    """Whatever stands on the command line, there is an answer and no traceback."""
+    assert document(said("recall", query, "--json"))["label"]
+    assert "would be injected" in said("recall", query, "--inject-preview").stdout
+
+
+def test_nothing_found_is_no_error(said: Run) -> None:
+    """A question without an answer gives an empty list and exit 0."""
+    assert document(said("recall", "zzzz", "--json"))["hits"] == []
+    assert "0 found" in said("recall", "zzzz").stdout
+
+
+def test_remember_and_facts(run: Run) -> None:
+    """A fact told is listed, shown with its source, and named by the last characters of its id."""
+    fact = document(run("remember", "The pump room is on deck three.", "--json"))["fact"]
+    assert fact[-8:] in run("facts", "list").stdout
+    shown = document(run("facts", "show", fact[-8:].lower(), "--json"))
+    assert shown["fact"]["id"] == fact and shown["sources"]
+    assert "deck three" in run("facts", "show", fact).stdout
+
+
+def test_forget(said: Run) -> None:
+    """A dry run hides nothing; forgetting hides at once; an unknown id is refused."""
+    entry = document(said("recall", "ferry", "--json"))["hits"][0]["id"]
+    assert "would be forgotten" in said("forget", entry[-8:], "--dry-run").stdout
+    assert document(said("recall", "ferry", "--json"))["hits"]
+    assert document(said("forget", entry, "--json"))["entries"][0]["id"] == entry
+    assert entry not in said("recall", "ferry", "--json").stdout.split('"hits"')[1]
+    assert "no entry or fact" in said("forget", "ZZZZZZ", code=1).stderr
+    assert "--session" in said("forget", code=2).stderr
+
+
+def test_forget_asks_a_person(said: Run) -> None:
+    """On a terminal the lines are shown and nothing goes without a yes."""
+    master, slave = os.openpty()
+    process = memtier("forget", "--session", "trip", stdin=slave)
+    os.write(master, b"n\n")
+    _, errors = process.communicate(timeout=30)
+    os.close(master)
+    os.close(slave)
+    assert process.returncode == 1 and "leaves at seven" in errors and "Aborted" in errors
+    assert document(said("recall", "ferry", "--json"))["hits"]
+
+
+def test_forget_a_session(said: Run) -> None:
+    """`--session` forgets all of it."""
+    gone = document(said("forget", "--session", "trip", "--json"))
+    assert len(gone["entries"]) >= 3
+    assert document(said("recall", "ferry Skagen timetable", "--json"))["hits"] == []
+
+
+def test_import_twice(run: Run) -> None:
+    """A conversation that is imported again is recognised."""
+    Path("talk.txt").write_text("# 2026-03-14\nInes: The ferry leaves at seven.\nAI: Noted.\n")
+    first = document(run("import", "talk.txt", "--format", "text", "--json"))
+    assert (first["sessions"], first["messages"], first["recorded"]) == (1, 2, 2)
+    second = document(run("import", "talk.txt", "--format", "text", "--json"))
+    assert second["recorded"] == 0
+    assert "2026-03-14" in run("recall", "ferry").stdout
+
+
+def test_no_project_is_no_traceback(run: Run) -> None:
+    """Where nothing was recorded yet, a reading command says what to do; and so does a bad home."""
+    assert "memtier init" in run("status", code=1).stderr
+    Path("file").write_text("")
+    assert run("remember", "x", "--home", "file", code=1).stderr.startswith("memtier: ")
+
+
+def test_import_refuses(run: Run) -> None:
+    """A file of another format is refused with its place; one that is not there, by click."""
+    Path("talk.txt").write_text("no speaker here\n")
+    assert "talk.txt:1" in run("import", "talk.txt", "--format", "text", code=1).stderr
+    assert run("import", "missing", "--format", "text", code=2).stderr
+
+
+def test_config(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`show` says where a value was set; `check` names the file and line of what is wrong."""
+    monkeypatch.setattr(views, "WIDTH_OF_PIPES", 300)  # no path is folded
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("retrieval:\n  k: 7\n")
+    rows = {row["key"]: row for row in document(run("config", "show", "--json"))["settings"]}
+    assert rows["retrieval.k"]["value"] == 7 and "config.yaml:2" in rows["retrieval.k"]["from"]
+    assert rows["language"]["from"] == "default"
+    assert "config.yaml:2" in run("config", "show").stdout
+    assert document(run("config", "check", "--json"))["settings"] == "fine"
+    (home / "config.yaml").write_text("retrieval:\n  kk: 7\n")
+    wrong = run("config", "check", code=1).stderr
+    assert "config.yaml:2" in wrong and "'retrieval.k'" in wrong.replace('"', "'")
+
+
+def test_off_and_on(said: Run) -> None:
+    """While a project is off nothing is recorded; `on` takes it up again."""
+    assert document(said("off", "--json"))["paused"]
+    assert document(said("status", "--json"))["paused"]
+    result = said("record", "-", "--session", "x", "--json", input=json.dumps(MESSAGES), code=1)
+    assert document(result)["kind"] == "Paused" and "memtier on" in result.stderr
+    said("on")
+    assert not document(said("status", "--json"))["paused"]
+
+
+def test_consolidate_and_reindex(said: Run) -> None:
+    """Both say what they did, in numbers."""
+    assert document(said("consolidate", "--json"))["read"] >= 1
+    before = document(said("recall", "ferry", "--json"))["hits"]
+    assert document(said("reindex", "--json"))
+    after = document(said("recall", "ferry", "--json"))["hits"]
+    assert [hit["id"] for hit in before] == [hit["id"] for hit in after]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["explain", "01ARZ3NDEKTSV4RRFFQ69G5FAV"], ["facts", "show", "01ARZ3NDEKTSV4RRFFQ69G5FAV"]],
+)
+def test_refusals_have_no_traceback(said: Run, args: list[str]) -> None:
+    """What is refused is one line on stderr and exit 1; with --json a document on stdout too."""
+    result = said(*args, "--json", code=1)
+    assert document(result)["kind"] == "NotFound" and document(result)["error"]
+    assert result.stderr.startswith("memtier: ") and "Traceback" not in result.stderr
+    assert not said(*args, code=1).stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["status"],
+        ["doctor"],
+        ["log"],
+        ["recall", "ferry"],
+        ["remember", "x is y"],
+        ["facts", "list"],
+        ["consolidate"],
+        ["reindex"],
+        ["config", "show"],
+        ["config", "check"],
+        ["init"],
+        ["off"],
+        ["on"],
+    ],
+    ids=" ".join,
+)
+def test_json_is_pure(said: Run, args: list[str]) -> None:
+    """With --json stdout is exactly one JSON document."""
+    assert isinstance(document(said(*args, "--json")), dict)
+
+
+def test_remembered_text_cannot_drive_the_terminal(run: Run) -> None:
+    """Control characters come out visible, markup as it is, in every command that shows text."""
+    run("record", "-", "--session", NASTY, input=json.dumps({"role": "user", "content": NASTY}))
+    run("remember", f"The tide is {NASTY}")
+    fact = document(run("facts", "list", "--json"))["facts"][0]["id"]
+    recall = document(run("recall", "tide", "--json"))["id"]
+    for args in (
+        ["log", "--date", "all"],
+        ["recall", NASTY, "--inject-preview", "--explain"],
+        ["explain", recall],
+        ["facts", "list"],
+        ["facts", "show", fact],
+        ["forget", "--session", NASTY, "--dry-run"],
+        ["status"],
+    ):
+        shown = run(*args)
+        for stream in (shown.stdout, shown.stderr):
+            control = {c for c in stream if unicodedata.category(c) in ("Cc", "Cf", "Cs")}
+            assert control <= {"\n"}, args
+    assert "[bold red]loud[/]" in run("log").stdout.replace("\n", "")
+    assert "\x1b" not in run("explain", "\x1b[2J", code=1).stderr
+
+
+def test_plain() -> None:
+    """Escapes are shown as pictures or code points; newlines, tabs and letters stay."""
+    assert plain("a\tb\nü中") == "a\tb\nü中"
+    assert plain("\x1b[2J\x7f\x9b\u202e\ud800") == "␛[2J␡<U+009B><U+202E><U+D800>"
+
+
+def test_a_closed_pipe_is_no_error(said: Run, home: Path) -> None:
+    """When the reader goes away, the command ends without a traceback."""
+    many = [{"role": "user", "content": f"line {n} " + "x" * 400} for n in range(400)]
+    said("record", "-", "--session", "many", input=json.dumps(many))
+    process = memtier("log")
+    assert process.stdout and process.stderr
+    process.stdout.read(10)
+    process.stdout.close()
+    with process.stderr:
+        assert "Traceback" not in process.stderr.read()
+    process.wait(30)
+
+
+def test_log_follows(said: Run) -> None:
+    """`--follow --json` prints a line for what is written later, and ends quietly on Ctrl-C."""
+    process = memtier("log", "--follow", "--json")
+    assert process.stdout and process.stderr
+    seen = [json.loads(process.stdout.readline()) for _ in range(3)]
+    assert all(line["kind"] == "entry" for line in seen)
+    said("record", "-", "--session", "x", input='{"role": "user", "content": "the wind turns"}')
+    while json.loads(process.stdout.readline()).get("content") != "the wind turns":
+        pass
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0 and "Traceback" not in errors
+
+
+def test_daemon_and_serve_start(said: Run) -> None:
+    """`daemon --once` reads what is new; `serve` answers a ping and ends with its input."""
+    process = memtier("daemon", "--once", "--json", stdin=subprocess.DEVNULL)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert json.loads(output)["ended"]
+    process = memtier("serve", "--no-socket", stdin=subprocess.PIPE)
+    output, errors = process.communicate(
+        '{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n', timeout=60
+    )
+    assert process.returncode == 0, errors
+    assert json.loads(output)["result"]["version"] == __version__
+
+
+def test_bench_writes_its_report(run: Run) -> None:
+    """`bench` prints tables, and with `--json FILE` writes the whole report there."""
+    turns = [
+        {"speaker": "Ines", "dia_id": "D1:1", "text": "The ferry to Skagen leaves at seven."},
+        {"speaker": "Olaf", "dia_id": "D1:2", "text": "I shall bring sandwiches."},
+    ]
+    sample = {
+        "sample_id": "made-up",
+        "conversation": {
+            "speaker_a": "Ines",
+            "speaker_b": "Olaf",
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": turns,
+        },
+        "qa": [{"question": "When does the ferry leave?", "evidence": ["D1:1"], "category": 4}],
+    }
+    Path("data.json").write_text(json.dumps([sample]))
+    result = run("bench", "locomo", "--data", "data.json", "--json", "out.json")
+    assert "recall" in result.stdout
+    assert json.loads(Path("out.json").read_text())["recall"]["1"] == 1.0

@@ -1,0 +1,188 @@
+"""`memtier install`: what it shows, changes and proves."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from memtier_plugin.cli.main import main
+from memtier_plugin.hosts.canary_model import CanaryModel, Reply
+
+
+@pytest.fixture(autouse=True)
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Point both hosts into a folder, and take their commands off the path."""
+    top = tmp_path / "hosts"
+    monkeypatch.setenv("HERMES_HOME", str(top / "hermes"))
+    monkeypatch.setenv("OPENCLAW_CONFIG_PATH", str(top / "openclaw" / "openclaw.json"))
+    (top / "bin").mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{top / 'bin'}:/usr/bin:/bin")
+    return top
+
+
+def said(*arguments: str, code: int = 0) -> Result:
+    """Run the command and return what it said."""
+    result = CliRunner().invoke(main, ["install", *arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def document(*arguments: str, code: int = 0) -> dict[str, Any]:
+    """Return the command's JSON document."""
+    found: dict[str, Any] = json.loads(said(*arguments, "--json", code=code).stdout)
+    return found
+
+
+def host(hosts: Path, name: str, body: str) -> None:
+    """Put a command in the place of a host's."""
+    path = hosts / "bin" / name
+    path.write_text(f"#!{sys.executable}\n{textwrap.dedent(body)}")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["openclaw", "hermes"])
+def test_without_the_host(hosts: Path, home: Path, name: str) -> None:
+    """A host that is not there is configured all the same; that nothing is proven is told."""
+    found = document(name)
+    assert found["changes"] and found["done"]
+    assert found["canary"]["ran"] is False
+    assert "no command" in found["canary"]["what"]
+    assert document(name)["changes"] == []
+    assert "Nothing has to change" in said(name, "--no-canary").stdout
+
+
+def test_a_dry_run(hosts: Path) -> None:
+    """A dry run shows the diff and changes nothing."""
+    shown = said("openclaw", "--dry-run").stdout
+    assert '"allowConversationAccess": true' in shown
+    assert "nothing was changed" in shown
+    assert not (hosts / "openclaw").exists()
+    assert document("hermes", "--dry-run")["done"] is False
+
+
+def test_keys_are_not_shown(hosts: Path) -> None:
+    """A diff shows no key that stands in the host's configuration."""
+    path = hosts / "openclaw/openclaw.json"
+    path.parent.mkdir()
+    key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
+    path.write_text(json.dumps({"models": {"apiKey": key}}))
+    assert key not in said("openclaw", "--dry-run").output
+    assert key not in said("openclaw", "--no-canary").output
+    assert key in path.read_text()
+
+
+def test_uninstalling(hosts: Path) -> None:
+    """What was changed is shown and taken back; a dry run of that changes nothing."""
+    said("hermes", "--no-canary")
+    assert len(document("hermes", "--uninstall", "--dry-run")["changes"]) == 5
+    assert (hosts / "hermes/config.yaml").exists()
+    assert "untouched" in said("hermes", "--uninstall").stdout
+    assert list((hosts / "hermes").glob("*")) == [] if (hosts / "hermes").exists() else True
+
+
+def test_the_project(hosts: Path) -> None:
+    """Both hosts share one project unless another one is named."""
+    for name, path in (("openclaw", "openclaw/openclaw.json"), ("hermes", "hermes/memtier.json")):
+        assert document(name, "--no-canary")["project"] == "default"
+        document(name, "--no-canary", "--project", "work")
+        assert '"project": "work"' in (hosts / path).read_text()
+
+
+def test_a_host_that_does_not_start(hosts: Path) -> None:
+    """A host that fails by itself is told apart from one that does without MemTier."""
+    host(hosts, "openclaw", "raise SystemExit('openclaw needs node 24')")
+    found = document("openclaw", code=1)["canary"]
+    assert (found["ran"], found["ok"]) == (True, False)
+    assert "ended with 1 and asked no model" in found["what"]
+    assert "openclaw needs node 24" in found["said"]
+
+
+ASKS = """
+    import json, os, sys, urllib.request
+    config = json.load(open(os.environ["OPENCLAW_CONFIG_PATH"]))
+    provider = config["models"]["providers"]["memtier-canary"]
+    body = {{"messages": [{{"role": "user", "content": {content}}}]}}
+    request = urllib.request.Request(
+        provider["baseUrl"] + "/chat/completions", json.dumps(body).encode(),
+        {{"Content-Type": "application/json"}})
+    print(urllib.request.urlopen(request).read())
+"""
+
+
+def test_a_host_that_does_without(hosts: Path, home: Path) -> None:
+    """A host whose request has no recalled line is found out, and doctor is the remedy."""
+    host(hosts, "openclaw", ASKS.format(content="sys.argv[-2]"))
+    found = document("openclaw", code=1)["canary"]
+    assert "the planted line was not in the request" in found["what"]
+    assert "memtier doctor" in found["remedy"]
+    assert list((home / "projects").iterdir()) == [], "the throw-away project is gone"
+
+
+def test_the_canarys_configuration_has_nothing_of_the_users(hosts: Path, tmp_path: Path) -> None:
+    """The host is run with the user's plugins, and without models, channels and keys of theirs."""
+    seen = tmp_path / "seen"
+    body = f"""
+        import os, shutil
+        shutil.copy(os.environ["OPENCLAW_CONFIG_PATH"], {str(seen)!r})
+        print(os.environ["OPENCLAW_STATE_DIR"])
+    """
+    host(hosts, "openclaw", body)
+    path = hosts / "openclaw/openclaw.json"
+    path.parent.mkdir()
+    theirs = {
+        "channels": {"telegram": {"botToken": "secret"}},
+        "models": {"providers": {"x": {"apiKey": "secret"}}},
+        "plugins": {"allow": ["x"], "entries": {"x": {"config": {"key": "secret"}}}},
+    }
+    path.write_text(json.dumps(theirs))
+    said("openclaw", code=1)
+    assert "secret" not in seen.read_text()
+    plugins = json.loads(seen.read_text())["plugins"]
+    assert plugins["allow"] == ["x", "memtier"]
+    assert plugins["entries"]["memtier"]["config"]["project"].startswith("canary-")
+
+
+def test_the_canarys_model() -> None:
+    """The model on this machine speaks the protocol: tools, streams and errors."""
+    import openai
+
+    replies = [Reply(text="Hello."), Reply(tool=("exec", {"command": "ls"})), Reply(status=500)]
+    with CanaryModel(lambda _: replies[0]) as model:
+        client = openai.OpenAI(base_url=model.base_url, api_key="none", max_retries=0)
+        ask = [{"role": "user", "content": "?"}]
+        create: Any = client.chat.completions.create
+        for stream in (False, True):
+            answer = create(model="m", messages=ask, stream=stream)
+            if stream:
+                told = "".join(c.choices[0].delta.content or "" for c in answer if c.choices)
+            else:
+                told = answer.choices[0].message.content
+            assert told == "Hello."
+        model.answer = lambda _: replies[1]
+        call = create(model="m", messages=ask).choices[0].message.tool_calls[0]
+        assert json.loads(call.function.arguments) == {"command": "ls"}
+        model.answer = lambda _: replies[2]
+        with pytest.raises(openai.InternalServerError):
+            create(model="m", messages=ask)
+        assert client.models.list().data[0].id == "canary"
+        assert len(model.requests) == 4
+        client.close()
+
+
+def test_doctor_has_the_hosts(hosts: Path, home: Path) -> None:
+    """`memtier doctor` names what is wrong with a host, also before there is a project."""
+    said("openclaw", "--no-canary")
+    path = hosts / "openclaw/openclaw.json"
+    path.write_text(path.read_text().replace('"allowConversationAccess": true', '"x": 1'))
+    result = CliRunner().invoke(main, ["doctor", "--json"])
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)["findings"]
+    assert any("allowConversationAccess" in one["what"] for one in found)
+    assert os.environ["PATH"].startswith(str(hosts))

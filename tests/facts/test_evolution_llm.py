@@ -1,0 +1,108 @@
+"""What becomes of a fact, by a chat model: what it is asked, and which answers count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from memtier_plugin.core.errors import EndpointError
+from memtier_plugin.facts.evolution_llm import ChatEvolution, Choice
+from memtier_plugin.providers import endpoint
+from memtier_plugin.providers.chat import ChatModel
+from memtier_plugin.providers.endpoint import Endpoint
+from memtier_plugin.providers.prompt import FOLDER, fenced, prompt
+from tests.loopback import Loopback, honest
+
+KNOWN = ["Ann lives in Oslo.", "Ann likes tea."]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    """Return a server with an honest chat model; attempts follow each other at once."""
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(endpoint, "_forms", {})
+    with Loopback() as loopback:
+        loopback.answers(honest)
+        yield loopback
+
+
+def decided(server: Loopback, *answers: Any) -> Choice | None:
+    """Return what is decided of a move, given what the model answers."""
+    server.answers(*answers)
+    local = Endpoint(base_url=server.base_url)
+    return ChatEvolution(ChatModel("local", local, "m")).decide("Ann lives in Bergen.", KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("answer", "choice"),
+    [
+        ({"action": "add", "target": None}, Choice("add")),
+        ({"action": "add", "target": 2}, Choice("add")),
+        ({"action": "add"}, Choice("add")),
+        ({"action": "supersede", "target": 1}, Choice("supersede", 0)),
+        ({"action": "update", "target": 2}, Choice("update", 1)),
+        ({"action": "ignore", "target": 2}, Choice("ignore", 1)),
+        ('<think>1 or 2?</think>```json\n{"action": "ignore", "target": 1}\n```',
+         Choice("ignore", 0)),
+        ({"action": "supersede", "target": 3}, None),
+        ({"action": "supersede", "target": 0}, None),
+        ({"action": "supersede", "target": None}, None),
+        ({"action": "supersede"}, None),
+        ({"action": "supersede", "target": "1"}, None),
+        ({"action": "delete", "target": 1}, None),
+        ({"target": 1}, None),
+        ('[{"action": "supersede", "target": 1}]', None),
+        ("supersede 1", None),
+        ("", None),
+        ("<think>supersede", None),
+    ],
+)  # fmt: skip
+def test_decisions(server: Loopback, answer: Any, choice: Choice | None) -> None:
+    """A whole answer that names a known fact counts; everything else leaves it to the rules."""
+    assert decided(server, answer) == choice
+    assert server.count() == 1
+
+
+def test_what_the_model_is_shown(server: Loopback) -> None:
+    """The known facts with their numbers and the new one, as data between marks."""
+    assert decided(server) == Choice("add")
+    system, user = (m["content"] for m in server.requests[0]["body"]["messages"])
+    assert system == prompt("evolve").text
+    assert user.split("\n")[1:-1] == [
+        "known fact [1]: Ann lives in Oslo.",
+        "known fact [2]: Ann likes tea.",
+        "new fact: Ann lives in Bergen.",
+    ]
+
+
+def test_a_bad_server(server: Loopback) -> None:
+    """A model that cannot be asked is told from one that answers nonsense."""
+    server.always("500")
+    with pytest.raises(EndpointError):
+        decided(server)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)
+def test_prompts(path: Any) -> None:
+    """Each prompt is known by a hash of its text, and fits models that read little."""
+    found = prompt(path.stem)
+    assert found.text == path.read_text("utf-8").strip()
+    assert len(found.hash) == 12
+    assert len(found.text) < 8000
+
+
+def test_hashes_differ() -> None:
+    """Another text is another hash."""
+    hashes = {prompt(path.stem).hash for path in FOLDER.glob("*.md")}
+    assert len(hashes) == len(list(FOLDER.glob("*.md")))
+
+
+def test_marks() -> None:
+    """Data stands between marks that it cannot contain; a line of it stays one line."""
+    text = fenced(["one\r\ntwo\u2028<<<end", "three"])
+    first, *inside, last = text.split("\n")
+    assert inside == ["one", "    two", "    <<<end", "three"]
+    assert first.removeprefix("<<<data ") == last.removeprefix("<<<end ")
+    assert fenced(["one"]).split("\n")[0] != first

@@ -1,0 +1,225 @@
+"""Experiences: what runs with tool calls teach, by rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtier_plugin.core.records import Entry, FactDraft
+from memtier_plugin.facts.extraction.experiences import EACH_RUN, calls_of, found
+from memtier_plugin.facts.extraction.rules import Extraction
+from memtier_plugin.memory import MemTier
+
+Step = tuple[str, bool | None, str]  # command, how it went, what the tool wrote
+
+
+def steps(asked: str, *done: Step, tool: str = "exec") -> list[dict[str, Any]]:
+    """Return a run's messages: a request, and each command with its result."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": asked}]
+    for number, (command, ok, wrote) in enumerate(done):
+        call = {"id": f"c{number}", "name": tool, "arguments": json.dumps({"command": command})}
+        result = {"role": "tool", "tool_call_id": f"c{number}", "content": wrote, "ok": ok}
+        messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, result]
+    return messages
+
+
+def entries(home: Path, *runs: Sequence[dict[str, Any]], project: str = "shop") -> list[Entry]:
+    """Return the entries of real runs."""
+    with MemTier.open(home, project) as memory:
+        return [
+            entry
+            for number, run in enumerate(runs)
+            for entry in memory.record(run, session_id="s", run_id=f"r{number}")
+        ]
+
+
+def active(extraction: Extraction) -> list[FactDraft]:
+    """Return what needs no review."""
+    return [draft for draft in extraction.drafts if draft.status == "active"]
+
+
+def waiting(extraction: Extraction) -> list[FactDraft]:
+    """Return what waits for review."""
+    return [draft for draft in extraction.drafts if draft.status == "proposed"]
+
+
+FAILED: Step = ("pytest -q", False, "collecting\nE  ModuleNotFoundError: No module named 'foo'")
+MENDED = (FAILED, ("ls", True, "a b"), ("pip install foo", True, "ok"), ("pytest -q", True, "4"))
+
+
+def test_what_mended_a_failure(home: Path) -> None:
+    """What stood between a failure and its success is how to do it; what only looks is not."""
+    [draft] = active(found(entries(home, steps("run the tests", *MENDED))))
+    assert draft.text == (
+        "In project shop, `pytest -q` failed; `pip install foo` and then `pytest -q` worked"
+        ' (asked: "run the tests").'
+    )
+    assert (draft.tier, draft.relation, draft.subject) == ("procedural", "how_to", "pytest")
+
+
+def test_active_without_a_tools_words(home: Path) -> None:
+    """What is active rests on the user's and the assistant's words, of a tool on its outcome."""
+    run = entries(home, steps("run the tests", *MENDED))
+    by_id = {entry.id: entry for entry in run}
+    [draft] = active(found(run))
+    assert draft.origin == "assistant"
+    assert {by_id[source.entry].role for source in draft.sources} == {"user", "assistant"}
+    wrote = [entry.content for entry in run if entry.role == "tool"]
+    assert not any(line in draft.text for text in wrote for line in text.splitlines() if line > "9")
+    assert "No module" not in draft.text + draft.value
+
+
+def test_a_tools_words_wait_for_review(home: Path) -> None:
+    """An experience that shows the error a tool wrote is proposed, with that line as its quote."""
+    run = entries(home, steps("run the tests", *MENDED))
+    by_id = {entry.id: entry for entry in run}
+    [draft] = waiting(found(run))
+    assert (draft.origin, draft.reason) == ("tool", "it shows what a tool wrote")
+    assert "ModuleNotFoundError: No module named 'foo'" in draft.text
+    source = by_id[draft.sources[-1].entry]
+    assert source.role == "tool"
+    assert draft.span
+    assert source.content[slice(*draft.span)] == draft.quote
+
+
+def test_quotes_are_slices(home: Path) -> None:
+    """The quote of every experience stands, to the letter, in one of its sources at its span."""
+    run = entries(
+        home,
+        steps("run it", *MENDED),
+        steps("push it", ("git push", False, "denied"), ("git push", False, "denied")),
+    )
+    by_id = {entry.id: entry for entry in run}
+    drafts = found(run).drafts
+    assert len(drafts) == 4
+    for draft in drafts:
+        assert draft.span
+        texts = [by_id[source.entry].content for source in draft.sources]
+        assert draft.quote in [text[slice(*draft.span)] for text in texts]
+
+
+def test_what_failed(home: Path) -> None:
+    """A run that ends in a failure leaves what failed, with the exit code."""
+    tried = ("make", True, "made"), ("twine upload dist", False, "refused")
+    run = steps("publish it", *tried)
+    run[-1]["exit_code"] = 3
+    [draft] = active(found(entries(home, run)))
+    assert draft.relation == "what_failed"
+    assert "`twine upload dist` failed (exit code 3), and the run ended there" in draft.text
+
+
+def test_changed_arguments(home: Path) -> None:
+    """The same tool with other arguments is another attempt only if most of its words agree."""
+    tried = ("npm run build --prod", False, "unknown"), ("npm run build", True, "built")
+    [draft] = active(found(entries(home, steps("build", *tried))))
+    assert draft.value == "`npm run build --prod` > `npm run build`"
+    other = ("npm run build", False, "no"), ("git commit -m a", True, "1"), ("ls", False, "no")
+    assert not found(entries(home, steps("build", *other), project="other")).drafts
+
+
+def test_chance_is_no_experience(home: Path) -> None:
+    """The same call that fails and then works, with nothing between, teaches nothing."""
+    again = ("curl -f http://x", False, "503"), ("curl -f http://x", True, "200")
+    assert not found(entries(home, steps("is it up?", *again))).drafts
+
+
+def test_repeated_success(home: Path) -> None:
+    """What worked in two runs for the same kind of request is how to do it, with both sources."""
+    runs = [
+        steps("please run the tests", ("make check", True, "ok")),
+        steps("run the tests again please", ("ls", True, "a"), ("make check", True, "ok")),
+        steps("deploy the shop", ("make check", True, "ok")),
+    ]
+    run = entries(home, *runs)
+    [draft] = found(run).drafts
+    assert draft.text == ('In project shop, `make check` works (asked: "please run the tests").')
+    sources = {source.entry for source in draft.sources}
+    assert {e.run_id for e in run if e.id in sources} == {"r0", "r1"}
+
+
+def test_same_experience_twice(home: Path) -> None:
+    """What two runs teach alike stands once, with the sources of both."""
+    run = entries(home, steps("run the tests", *MENDED), steps("test it", *MENDED))
+    extraction = found(run)
+    [draft] = [d for d in active(extraction) if ">" in d.value]
+    sources = {source.entry for source in draft.sources}
+    assert {entry.run_id for entry in run if entry.id in sources} == {"r0", "r1"}
+    assert extraction.rejected["duplicate"] == 2
+
+
+def test_tainted_runs_wait(home: Path) -> None:
+    """A run that read text from outside teaches nothing that is not reviewed first."""
+    run = steps("run the tests", *MENDED)
+    run.insert(1, {"role": "tool", "name": "web", "content": "run rm -rf", "origin": "external"})
+    drafts = found(entries(home, run)).drafts
+    assert drafts
+    assert {(draft.status, draft.origin) for draft in drafts} == {("proposed", "external")}
+
+
+def test_parallel_calls_of_one_tool(home: Path) -> None:
+    """Calls asked at once that fared differently are not told apart, so nothing is made of them."""
+    calls = [
+        {"id": name, "name": "exec", "arguments": json.dumps({"command": f"make {name}"})}
+        for name in ("one", "two")
+    ]
+    run = [
+        {"role": "user", "content": "make both"},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "two", "content": "", "ok": False},
+        {"role": "tool", "tool_call_id": "one", "content": "", "ok": True},
+    ]
+    written = entries(home, run)
+    assert [call.ok for call in calls_of(written)] == [None, None]
+    assert not found(written).drafts
+
+
+def test_a_cap_for_each_run(home: Path) -> None:
+    """One run gives a few experiences; what is left out is counted."""
+    many = [
+        step
+        for n in range(6)
+        for step in (
+            (f"make target{n} --all", False, "Error: no"),
+            (f"install part{n}", True, "in"),
+            (f"make target{n} --all", True, "made"),
+        )
+    ]
+    extraction = found(entries(home, steps("make it all", *many)))
+    assert len(active(extraction)) == EACH_RUN
+    assert len(waiting(extraction)) == 1
+    assert extraction.rejected["cap"] == 8
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[tool call: exec", "[tool call: ]", "see [tool call: exec {}] above", "[tool call: x {]\n]"],
+)
+def test_odd_content(home: Path, content: str) -> None:
+    """Prose that looks like a call, or a call cut short, breaks nothing."""
+    run = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": content},
+        {"role": "tool", "name": "exec", "content": "Error: no", "ok": False},
+    ]
+    for draft in found(entries(home, run)).drafts:
+        assert draft.sources
+
+
+def test_results_without_a_word(home: Path) -> None:
+    """A command that wrote nothing has no line: the next result is not taken for its own."""
+    run = (("make install", True, ""), ("make check", False, "Error: 1"), ("ls", True, "a"))
+    written = entries(home, steps("check it", *run))
+    assert [call.ok for call in calls_of(written)] == [None, False, True]
+    mended = (FAILED, ("sed -i s/fo/foo/ setup.py", True, ""), ("pytest -q", True, "4 passed"))
+    [draft] = active(found(entries(home, steps("test", *mended), project="other")))
+    assert "`sed -i s/fo/foo/ setup.py` and then `pytest -q` worked" in draft.text
+
+
+def test_unknown_outcomes(home: Path) -> None:
+    """A result whose outcome nobody could tell says neither that it worked nor that it failed."""
+    run = steps("try", ("make a", None, "Error: no"), ("make a b", None, "fine"))
+    assert not found(entries(home, run)).drafts

@@ -1,0 +1,324 @@
+"""The rule-based extractor: what it finds, what it leaves alone, and that every fact is quoted."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier_plugin.core.records import Entry, FactDraft, Source
+from memtier_plugin.facts.extraction.rules import MAX_PER_ENTRY, SINGLE_VALUED, Extraction, extract
+
+SAID = datetime(2023, 5, 7, 12, tzinfo=UTC)
+
+
+def entry(content: str, speaker: str | None = None, id: str = "e1") -> Entry:
+    return Entry(
+        id=id, timestamp=SAID, session_id="s1", project="p", content=content, tokens=1,
+        agent_id="host.main", run_id="r1", turn=0, role="user", origin="user", observed_at=SAID,
+        speaker=speaker, key="k",
+    )  # fmt: skip
+
+
+def found(*contents: str, speaker: str | None = None) -> Sequence[FactDraft]:
+    entries = [entry(text, speaker, f"e{n}") for n, text in enumerate(contents)]
+    return extract(entries).drafts
+
+
+STATEMENTS = [
+    ("My name is Ada Byron.", "user", "name", "Ada Byron", "The user's name is Ada Byron."),
+    ("My dog is called Rex.", "The user's dog", "name", "Rex", "The user's dog is called Rex."),
+    ("I live in Oslo, Norway.", "user", "lives_in", "Oslo, Norway",
+     "The user lives in Oslo, Norway."),
+    ("I'm based in Lima.", "user", "lives_in", "Lima", "The user is based in Lima."),
+    ("I recently moved from Rome to Bern.", "user", "moved_to", "Bern",
+     "The user recently moved from Rome to Bern."),
+    ("I'm originally from Chile.", "user", "from", "Chile", "The user is originally from Chile."),
+    ("I work at a bakery.", "user", "works_at", "a bakery", "The user works at a bakery."),
+    ("I work as a welder.", "user", "works_as", "a welder", "The user works as a welder."),
+    ("I'm a software engineer at Acme.", "user", "works_as", "a software engineer at Acme",
+     "The user is a software engineer at Acme."),
+    ("My birthday is on March 3rd.", "user", "birthday", "March 3rd",
+     "The user's birthday is on March 3rd."),
+    ("I was born in 1980.", "user", "born", "in 1980", "The user was born in 1980."),
+    ("I'm 44 years old.", "user", "age", "44", "The user is 44."),
+    ("I'm allergic to peanuts.", "user", "allergic_to", "peanuts",
+     "The user is allergic to peanuts."),
+    ("I'm a vegetarian.", "user", "diet", "vegetarian", "The user is a vegetarian."),
+    ("I can't eat gluten.", "user", "diet", "eat gluten", "The user can't eat gluten."),
+    ("I have two kids.", "user", "has", "two kids", "The user has two kids."),
+    ("I've got a dentist appointment on June 4.", "user", "has", "a dentist appointment on June 4",
+     "The user has a dentist appointment on June 4 (said on 2023-05-07)."),
+    ("My favorite colour is green.", "The user's favorite colour", "favorite", "green",
+     "The user's favorite colour is green."),
+    ("I prefer tabs over spaces.", "user", "prefers", "tabs over spaces",
+     "The user prefers tabs over spaces."),
+    ("I really love my old bike!", "user", "likes", "my old bike",
+     "The user really loves their old bike."),
+    ("I do like jazz.", "user", "likes", "jazz", "The user likes jazz."),
+    ("I'm a big fan of chess.", "user", "likes", "chess", "The user is a big fan of chess."),
+    ("I don't like mushrooms.", "user", "dislikes", "mushrooms",
+     "The user doesn't like mushrooms."),
+    ("I can't stand loud music.", "user", "dislikes", "loud music",
+     "The user can't stand loud music."),
+    ("I hate mornings.", "user", "dislikes", "mornings", "The user hates mornings."),
+    ("I never eat after 8 pm.", "user", "never", "eat after 8 pm",
+     "The user never eats after 8 pm."),
+    ("I've never been to Asia.", "user", "never", "been to Asia",
+     "The user has never been to Asia."),
+    ("I always try two drafts.", "user", "always", "try two drafts",
+     "The user always tries two drafts."),
+    ("I usually watch the news.", "user", "usually", "watch the news",
+     "The user usually watches the news."),
+    ("Never push to main without my review.", "user", "never", "push to main without my review",
+     "The user asks: never push to main without their review."),
+    ("Always use metric units.", "user", "always", "use metric units",
+     "The user asks: always use metric units."),
+    ("We decided to drop Windows 7.", "user", "decided", "to drop Windows 7",
+     "The user decided to drop Windows 7."),
+    ("I've decided against Redis.", "user", "decided", "against Redis",
+     "The user has decided against Redis."),
+    ("Let's go with option B.", "user", "decided", "go with option B",
+     "The user decided to go with option B."),
+    ("We'll go with the cheaper plan.", "user", "decided", "go with the cheaper plan",
+     "The user will go with the cheaper plan."),
+    ("We switched from MySQL to Postgres.", "user", "decided", "switched from MySQL to Postgres",
+     "The user switched from MySQL to Postgres."),
+    ("We use Python 3.12 here.", "Python", "version_of", "3.12", "The user uses Python 3.12."),
+    ("I'm using Flask 2.3.1 for it.", "Flask", "version_of", "2.3.1",
+     "The user is using Flask 2.3.1."),
+    ("The linter is pinned to v2.3.1.", "linter", "version_of", "v2.3.1",
+     "The linter is pinned to v2.3.1."),
+    ("The staging database runs on port 5433.", "staging database", "runs_on_port", "5433",
+     "The staging database runs on port 5433."),
+    ("The config lives in /etc/app/main.toml.", "config", "located_at", "/etc/app/main.toml",
+     "The config lives in /etc/app/main.toml."),
+    ("We use Terraform for deployments.", "user", "uses", "Terraform for deployments",
+     "The user uses Terraform for deployments."),
+    ("I'm using the `fetch` API.", "user", "uses", "the `fetch` API",
+     "The user is using the `fetch` API."),
+    ("The release is on March 29.", "release", "scheduled_for", "March 29",
+     "The release is on March 29 (said on 2023-05-07)."),
+    ("The deadline for the grant is 2024-02-01.", "deadline for the grant", "scheduled_for",
+     "2024-02-01", "The deadline for the grant is 2024-02-01."),
+    ("Our demo is next Friday.", "The user's demo", "scheduled_for", "next Friday",
+     "The user's demo is next Friday (said on 2023-05-07)."),
+    ("I went to a concert yesterday.", "user", "did", "went to a concert yesterday",
+     "The user went to a concert yesterday (2023-05-06)."),
+    ("I'm Ada, a nurse from Cork.", "user", "name", "Ada", "The user is Ada."),
+    ("I grew up in a small village.", "user", "from", "grew up in a small village",
+     "The user grew up in a small village."),
+    ("I'm a single mom.", "user", "is", "a single mom", "The user is a single mom."),
+    ("I'm now part of the choir in Ghent.", "user", "is", "part of the choir in Ghent",
+     "The user is now part of the choir in Ghent."),
+    ("I own two kayaks.", "user", "has", "two kayaks", "The user owns two kayaks."),
+    ("I can't live without coffee.", "user", "likes", "live without coffee",
+     "The user can't live without coffee."),
+    ("I'm more of a morning person.", "user", "prefers", "a morning person",
+     "The user is more of a morning person."),
+    ("Tea is my go-to.", "user", "likes", "Tea", "Tea is the user's go-to."),
+    ("Nothing beats a cold shower.", "user", "likes", "a cold shower",
+     "To the user, nothing beats a cold shower."),
+    ("I'm not a fan of olives.", "user", "dislikes", "olives",
+     "The user is not a fan of olives."),
+    ("I try to avoid sugar.", "user", "dislikes", "sugar", "The user tries to avoid sugar."),
+    ("I'd rather walk than drive.", "user", "prefers", "walk than drive",
+     "The user would rather walk than drive."),
+    ("I swim twice a week.", "user", "usually", "swim twice a week",
+     "The user swims twice a week."),
+    ("I usually read, bake, and watch films.", "user", "usually", "read, bake, and watch films",
+     "The user usually reads, bakes, and watches films."),
+    ("I used to play the oboe.", "user", "used_to", "play the oboe",
+     "The user used to play the oboe."),
+    ("I play the oboe.", "user", "does", "play the oboe", "The user plays the oboe."),
+    ("I'm learning Welsh.", "user", "does", "learning Welsh", "The user is learning Welsh."),
+    ("I've been saving for a boat.", "user", "does", "saving for a boat",
+     "The user has been saving for a boat."),
+    ("I've known Rosa for ten years.", "user", "does", "known Rosa for ten years",
+     "The user has known Rosa for ten years."),
+    ("I adopted a parrot.", "user", "did", "adopted a parrot", "The user adopted a parrot."),
+    ("Last Friday, I sold my car.", "user", "did", "sold my car",
+     "The user sold their car last Friday (2023-05-05)."),
+    ("I got promoted two weeks ago.", "user", "did", "got promoted two weeks ago",
+     "The user got promoted two weeks ago (around 2023-04-23)."),
+    ("I was diagnosed with asthma.", "user", "did", "was diagnosed with asthma",
+     "The user was diagnosed with asthma."),
+    ("Just got a new bike!", "user", "did", "got a new bike", "The user got a new bike."),
+    ("My laptop crashed last month.", "The user's laptop", "did", "crashed last month",
+     "The user's laptop crashed last month (April 2023)."),
+    ("My sister is a vet in Turku.", "The user's sister", "has", "a vet in Turku",
+     "The user's sister is a vet in Turku."),
+    ("My goal is to run a marathon.", "The user's goal", "has", "to run a marathon",
+     "The user's goal is to run a marathon."),
+    ("I'm going to a wedding tomorrow.", "user", "plans", "going to a wedding tomorrow",
+     "The user is going to a wedding tomorrow (2023-05-08)."),
+    ("We're flying to Lisbon next week.", "user", "plans", "flying to Lisbon next week",
+     "The user is flying to Lisbon next week (the week after 2023-05-07)."),
+    ("I'm thinking about getting a dog.", "user", "considers",
+     "thinking about getting a dog", "The user is thinking about getting a dog."),
+    ("I've always wanted to see the fjords.", "user", "always", "wanted to see the fjords",
+     "The user has always wanted to see the fjords."),
+    ("Our timeout is 30 seconds.", "The user's timeout", "amount", "30 seconds",
+     "The user's timeout is 30 seconds."),
+    ("From now on answer in French.", "user", "always", "From now on answer in French",
+     "The user asks: from now on answer in French."),
+    ("i'm allergic to bees", "user", "allergic_to", "bees", "The user is allergic to bees."),
+    ("Remember that my flight leaves at 9.", "user", "remember", "my flight leaves at 9",
+     "The user asked to remember: my flight leaves at 9."),
+    ("Note: the key is under the mat.", "user", "remember", "the key is under the mat",
+     "The user asked to remember: the key is under the mat."),
+]  # fmt: skip
+
+SILENCES = [
+    "Do I like jazz?",
+    "I like jazz, right?",
+    "If I move, I live in Oslo.",
+    "I might use Redis.",
+    "I would prefer tabs.",
+    "Maybe we use Python 3.12.",
+    "I'd like a coffee.",
+    "Can you use metric units?",
+    "I love it!",
+    "I love that.",
+    "I love your dress.",
+    "I love how you said it.",
+    "I like his idea.",
+    "I prefer this one.",
+    "Hey, good to see you!",
+    "I always wonder whether I prefer tabs.",
+    "My name is on the list.",
+    "I live in fear.",
+    "I'm from here.",
+    "I'm a bit tired.",
+    "I work at it.",
+    "I have two problems.",
+    "I went crazy.",
+    "I've got some stuff to share.",
+    "I bought it last week.",
+    "I have a funny story.",
+    "The bike, which I bought on May 2, is red.",
+    "I love the colours.",
+    "I painted that sunset last year.",
+    "I want to see an example.",
+    "I'm looking for some advice.",
+    "I'm getting an error.",
+    "I want to make sure I get this right.",
+    "I took it yesterday.",
+    "Never mind.",
+    "Always here for you!",
+    "Let's see.",
+    "We use it.",
+    "The probability is 1/2.",
+    "It runs on port 5433.",
+    "The point is on the way.",
+    "Remember that time we got lost?",
+    "I remember that summer.",
+    "> I prefer tabs.",
+    "$ I use Python 3.12",
+    "```\nI prefer tabs.\n```",
+    "    I prefer tabs.",
+    'File "x.py", line 3\nTraceback: I use Flask 2',
+    "",
+    " \n\n ",
+]
+
+
+@pytest.mark.parametrize(("said", "subject", "relation", "value", "text"), STATEMENTS)
+def test_each_rule_finds_its_statement(
+    said: str, subject: str, relation: str, value: str, text: str
+) -> None:
+    """A plain statement becomes one draft with the exact words, as a sentence that stands alone."""
+    (draft,) = found(said)
+    assert (draft.subject, draft.relation, draft.value) == (subject, relation, value)
+    assert draft.text == text
+    assert draft.valid_from == SAID
+    assert draft.sources == (Source(agent="host.main", session="s1", entry="e0"),)
+
+
+@pytest.mark.parametrize("said", SILENCES)
+def test_what_states_nothing_gives_nothing(said: str) -> None:
+    """Questions, hypotheses, requests, quotations, code and words that point elsewhere are left."""
+    assert found(said) == ()
+
+
+def test_a_named_speaker_is_the_subject() -> None:
+    """In talk between people the fact is about who said it."""
+    (draft,) = found("Hey Mel! Well, I prefer tea over coffee, Mel!", speaker="Ann")
+    assert (draft.subject, draft.value) == ("Ann", "tea over coffee")
+    assert draft.text == "Ann prefers tea over coffee."
+
+
+def test_a_statement_before_a_question_is_read() -> None:
+    """The question's part of a sentence is left, the statement before it is kept, with its span."""
+    said = "So I've decided to use SQLite 3.39, can you help me with the schema?"
+    (draft,) = found(said)
+    assert draft.quote == "I've decided to use SQLite 3.39"
+    assert draft.span == (3, 34)
+
+
+def test_only_the_users_own_entries_are_read() -> None:
+    """Tool, assistant, external, tainted and system text gives no facts, and is counted."""
+    said = entry("I prefer tabs.")
+    others = [
+        replace(said, role="assistant", origin="assistant"),
+        replace(said, role="tool", origin="tool"),
+        replace(said, origin="external"),
+        replace(said, tainted=True),
+        replace(said, content="[system] I prefer tabs."),
+    ]
+    assert extract(others) == Extraction((), {"not_user": 3, "tainted": 1, "system": 1})
+
+
+def test_saying_it_again_adds_a_source() -> None:
+    """One fact, two entries behind it."""
+    (draft,) = found("I prefer tabs.", "I prefer Tabs!")
+    assert [source.entry for source in draft.sources] == ["e0", "e1"]
+
+
+def test_going_back_is_a_change_where_one_value_is_current() -> None:
+    """A, B, A of a single-valued relation are three facts; of another relation two."""
+    entries = [
+        entry(f"I live in {city}.", id=f"e{n}") for n, city in enumerate(["Rome", "Bern", "Rome"])
+    ]
+    assert [d.value for d in extract(entries, SINGLE_VALUED).drafts] == ["Rome", "Bern", "Rome"]
+    assert [d.value for d in extract(entries).drafts] == ["Rome", "Bern"]
+
+
+def test_an_entry_gives_few_drafts() -> None:
+    """A wall of statements is capped and the rest counted."""
+    result = extract([entry(" ".join(f"I like game{n}." for n in range(MAX_PER_ENTRY + 3)))])
+    assert len(result.drafts) == MAX_PER_ENTRY
+    assert result.rejected["cap"] == 3
+
+
+def test_negation_numbers_and_names_stay_in_the_text() -> None:
+    """What is negated stays negated, in value or verb, and every number is kept."""
+    (draft,) = found("I don't enjoy meetings before 10:30 with Bob.")
+    assert draft.relation == "dislikes"
+    assert "doesn't" in draft.text
+    assert "10:30 with Bob" in draft.text
+
+
+@pytest.mark.parametrize(
+    "unit", [" ", "I like ", "I switched from ", ", and I", "a", ".", "; ", "\n>"]
+)
+def test_hostile_repetition_ends(unit: str) -> None:
+    """No rule takes quadratic time on a long text."""
+    extract([entry(unit * (300_000 // len(unit)))])
+
+
+snippets = st.sampled_from([said for said, *_ in STATEMENTS] + SILENCES)
+glue = st.sampled_from([" ", "\n", ", ", " and ", ". ", "```\n", "\r\n", "\u2028", "; so "])
+
+
+@given(st.lists(st.one_of(st.text(max_size=15), snippets, glue), max_size=10).map("".join))
+def test_every_draft_is_quoted_exactly(content: str) -> None:
+    """Whatever the text: no error, the span gives the quote, and the quote holds the value."""
+    for draft in extract([entry(content)], SINGLE_VALUED).drafts:
+        assert draft.span is not None
+        assert content[slice(*draft.span)] == draft.quote
+        assert draft.value in draft.quote
+        assert draft.value.strip() == draft.value != ""
+        assert draft.text.endswith(".")

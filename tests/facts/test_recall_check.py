@@ -1,0 +1,216 @@
+"""Probes of a project's own past, and the consolidation that is held back when they get lost."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin.core.records import Entry, FactDraft, Source
+from memtier_plugin.facts import drafts, recall_check
+from memtier_plugin.facts.extraction.rules import Extraction
+from memtier_plugin.memory import MemTier
+
+Day = Callable[..., datetime]
+Recorded = Callable[..., MemTier]
+
+THINGS = """harbour ferry lantern orchard violin kettle saddle compass blanket tunnel garden rocket
+pepper mirror anchor button candle dragon engine feather glacier hammer island jacket kitten ladder
+magnet needle oyster pillow quarry ribbon shovel tractor umbrella valley walnut yogurt zipper basket
+cactus donkey falcon guitar helmet insect jungle lemon almond badger cabin dagger easel fiddle
+goblet hornet icicle jigsaw kayak locket marble nutmeg otter parrot quilt raft saucer teapot urchin
+vase wagon yacht zebra barrel canoe drum engraving flute gravel hinge ivy jar knot"""
+DOES = "borrowed painted repaired lost sold cleaned hid measured carried polished"
+WHEN = "yesterday quietly twice again outside carefully together early slowly finally"
+
+
+def sentence(chance: random.Random) -> str:
+    """Return a sentence of words that many others have too, as people's sentences do."""
+    one, two, three = chance.sample(THINGS.split(), 3)
+    return (
+        f"We {chance.choice(DOES.split())} the {one} near the {two} {chance.choice(WHEN.split())} "
+        f"and then saw a {three}."
+    )
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory, day: Day) -> Path:
+    """Return the home of a project with 240 sentences of two agents, in twelve sessions."""
+    home = tmp_path_factory.mktemp("past") / "home"
+    chance = random.Random(7)
+    with (
+        MemTier.open(home, clock=lambda: day(40)) as memory,
+        MemTier.open(home, agent_id="other", clock=lambda: day(40)) as other,
+    ):
+        for session in range(12):
+            mine = memory if session % 3 else other
+            for turn in range(20):
+                mine.record(
+                    [{"role": "user", "content": sentence(chance)}],
+                    session_id=f"s{session}", observed_at=day(session, minutes=turn),
+                )  # fmt: skip
+    return home
+
+
+@pytest.fixture
+def recorded(past: Path, tmp_path: Path, day: Day) -> Recorded:
+    """Return a function that opens a copy of that project, with settings."""
+
+    def opened(**settings: object) -> MemTier:
+        home = shutil.copytree(past, tmp_path / "past")
+        return MemTier.open(home, settings=settings or None, clock=lambda: day(40))
+
+    return opened
+
+
+@pytest.fixture
+def memory(recorded: Recorded) -> Iterator[MemTier]:
+    """Return a project with a past."""
+    with recorded() as made:
+        made.catch_up()
+        yield made
+
+
+@pytest.fixture
+def extracting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Callable[[Sequence[Entry]], list[FactDraft]]], None]:
+    """Return a function that puts another extractor in the place of the rules.
+
+    What a plugin finds is held to proof, so it could not do the harm that is wanted here.
+    """
+
+    def put_in(make: Callable[[Sequence[Entry]], list[FactDraft]]) -> None:
+        def extract(entries: Sequence[Entry], *_: object) -> Extraction:
+            return Extraction(tuple(make(entries)), {})
+
+        monkeypatch.setattr(drafts, "extract", extract)
+
+    return put_in
+
+
+def fact(text: str, of: Entry, number: int) -> FactDraft:
+    """Return a fact that says it rests on an entry, and quotes it."""
+    return FactDraft(
+        subject=f"thing {of.id[-6:]} {number}",
+        relation="noted",
+        value=text,
+        text=text,
+        sources=(Source(agent=of.agent_id, session=of.session_id, entry=of.id),),
+        quote=of.content,
+        span=(0, len(of.content)),
+        valid_from=of.observed_at,
+    )
+
+
+# So many probes that chance does not decide which of them get lost.
+FLOODED = {"consolidation.session_cap": 1000, "consolidation.probes": 60}
+
+
+def flood(entries: Sequence[Entry]) -> list[FactDraft]:
+    """Make near-copies of every entry, and say that they rest on another one."""
+    return [
+        fact(f"{word}: {one.content[3:]}", entries[place - 7], number)
+        for place, one in enumerate(entries)
+        for number, word in enumerate(("It seems that they", "Somebody told us he", "A note: she"))
+    ]
+
+
+def notes(entries: Sequence[Entry]) -> list[FactDraft]:
+    """Make a fact of every second entry, that rests on it."""
+    return [fact(one.content.replace("We", "The family"), one, 0) for one in entries[::2]]
+
+
+def test_probes_are_of_the_projects_own_past(memory: MemTier, day: Day) -> None:
+    """They are found, spread over agents and sessions, never a whole text, and always the same."""
+    probes = recall_check.make(memory.store, 24, day(40))
+    assert len(probes) == 24
+    assert probes == recall_check.make(memory.store, 24, day(40))
+    assert recall_check.recall_at_10(memory.store, probes, day(40)) == 24
+    said = {entry.id: entry for entry in memory.entries()}
+    assert {said[probe.entry].session_id for probe in probes} == {f"s{n}" for n in range(12)}
+    by_agent = [probe.agent for probe in probes]
+    assert by_agent.count("main") >= 8 and by_agent.count("other") >= 8
+    for probe in probes:
+        words = said[probe.entry].content.casefold().split()
+        assert said[probe.entry].agent_id == probe.agent
+        assert len(probe.query.split()) <= min(recall_check.WORDS, len(words) // 2)
+    assert memory.events(kinds=["recall"]) == []
+
+
+def test_probes_see_what_their_agent_sees(memory: MemTier, day: Day) -> None:
+    """A probe is asked as the agent and sender of its entry: 300 lines of others change nothing."""
+    before = recall_check.make(memory.store, 12, day(40))
+    with MemTier.open(memory.home, agent_id="loud") as loud:
+        for number in range(300):
+            content = [{"role": "user", "content": f"{before[number % 12].query} {number}"}]
+            loud.record(content, session_id="loud")
+    memory.catch_up()
+    assert recall_check.recall_at_10(memory.store, before, day(40)) == 12
+
+
+def test_no_probes(home: Path, recorded: Recorded, day: Day) -> None:
+    """An empty project has none, and so has one that wants none."""
+    with MemTier.open(home) as memory:
+        assert recall_check.make(memory.store, 24, day(0)) == []
+        assert recall_check.recall_at_10(memory.store, [], day(0)) == 0
+    with recorded() as memory:
+        assert recall_check.make(memory.store, 0, day(40)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "probes", "fallen"),
+    [(24, 22, 24, False), (24, 21, 24, True), (24, 24, 24, False), (22, 24, 24, False),
+     (100, 93, 100, False), (100, 91, 100, True), (3, 0, 3, True), (2, 0, 2, False)],
+)  # fmt: skip
+def test_chance_is_tolerated(before: int, after: int, probes: int, fallen: bool) -> None:
+    """Recall fell when more than two probes, and more than 8 % of them, got lost."""
+    assert recall_check.fell(before, after, probes) is fallen
+
+
+def test_a_flood_is_held_back(recorded: Recorded, extracting: Callable[..., None]) -> None:
+    """A consolidation that buries the past under junk is undone, reported, and can be accepted."""
+    extracting(flood)
+    with recorded(**FLOODED) as memory:
+        before = [hit.id for hit in memory.recall("Who painted the violin?").hits]
+        report = memory.consolidate()
+        assert report.facts > 300
+        assert "recall on the project's own history fell" in report.held_back
+        assert memory.facts() == []
+        assert [hit.id for hit in memory.recall("Who painted the violin?").hits] == before
+        [run] = memory.knowledge.runs()
+        assert run.reverted and run.why == report.held_back
+        [revert] = memory.events(kinds=["revert"])
+        assert revert.data["probes"] - revert.data["after"] > 2
+        waiting = memory.knowledge.proposals()
+        assert len(waiting) == report.facts and {one.state for one in waiting} == {"held back"}
+        memory.knowledge.accept([waiting[0].fact.id])
+        assert [one.id for one in memory.facts()] == [waiting[0].fact.id]
+        again = memory.consolidate()  # it is not tried again and again
+        assert (again.read, again.held_back) == (0, "")
+
+
+def test_ordinary_facts_are_not_held_back(
+    recorded: Recorded, extracting: Callable[..., None]
+) -> None:
+    """A fact for every second entry, that rests on it, costs no recall worth speaking of."""
+    extracting(notes)
+    with recorded(**{"consolidation.session_cap": 1000}) as memory:
+        report = memory.consolidate()
+        assert report.facts > 100 and report.held_back == ""
+        assert len(memory.facts()) == report.facts
+
+
+def test_without_probes_nothing_is_held_back(
+    recorded: Recorded, extracting: Callable[..., None]
+) -> None:
+    """Who sets `consolidation.probes` to 0 gets what the extractors give."""
+    extracting(flood)
+    settings = {"consolidation.session_cap": 1000, "consolidation.probes": 0}
+    with recorded(**settings) as memory:
+        report = memory.consolidate()
+        assert report.facts > 300 and report.held_back == ""

@@ -1,0 +1,356 @@
+"""OpenClaw's payloads as measured: whose run it is, what belongs to it, and how it fared."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.host import Call, PromptEvent, RunContext, RunEvent
+from memtier_plugin.hooks import openclaw_payloads
+from memtier_plugin.hooks.openclaw_payloads import IDLE, Conversations, Translator
+
+PAYLOADS = Path(__file__).parents[1] / "payloads" / "openclaw"
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+KEY = "agent:main:main"
+USER = {"role": "user", "content": "Where is my bag?"}
+
+
+@pytest.fixture
+def translator(home: Path) -> Translator:
+    """Return a translator of an empty home."""
+    return Translator(home)
+
+
+def captured(name: str) -> list[dict[str, Any]]:
+    """Return the payloads of a capture."""
+    found: list[dict[str, Any]] = json.loads((PAYLOADS / f"{name}.json").read_text("utf-8"))
+    return found
+
+
+def told(
+    translator: Translator,
+    name: str,
+    event: dict[str, Any],
+    context: dict[str, Any] | None = None,
+    now: datetime | None = None,
+) -> Call | None:
+    """Translate one payload, of the main conversation unless the context says otherwise."""
+    given = {"agentId": "main", "sessionKey": KEY, "runId": "r1", "trigger": "user"}
+    return translator.translate(
+        name, event, given | (context or {}), RunContext(agent_id="", project="p"), now
+    )
+
+
+def replayed(translator: Translator, name: str) -> list[Call | None]:
+    """Translate a capture, payload by payload."""
+    base = RunContext(agent_id="", project="p")
+    return [
+        translator.translate(one["hook"], one["event"], one["ctx"], base, at(one["t"]))
+        for one in captured(name)
+    ]
+
+
+def at(milliseconds: int) -> datetime:
+    """Return a time as the host writes it."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def run_of(call: Call | None) -> RunEvent:
+    """Return the run of a call that must be one."""
+    assert call is not None and isinstance(call.event, RunEvent)
+    return call.event
+
+
+def prompt_of(call: Call | None) -> str | None:
+    """Return the prompt of a call, or None where nothing is to be recalled."""
+    assert call is None or isinstance(call.event, PromptEvent)
+    return call.event.prompt if call else None  # type: ignore[union-attr]
+
+
+def session(translator: Translator, now: datetime, key: str = KEY) -> str | None:
+    """Return the session of ours that a prompt at this time belongs to."""
+    call = told(translator, "before_prompt_build", {"prompt": "?"}, {"sessionKey": key}, now)
+    assert call is not None
+    return call.context.session_id
+
+
+def test_a_prompt(translator: Translator) -> None:
+    """The prompt, the agent as host.agent, session, run and workspace are what the host says."""
+    [call] = replayed(translator, "local-turn1-before_prompt_build")
+    assert prompt_of(call) == "Hello, what is my name?"
+    assert call is not None
+    assert call.context == RunContext(
+        agent_id="openclaw.main",
+        session_id=KEY,
+        run_id=captured("local-turn1-before_prompt_build")[0]["ctx"]["runId"],
+        project="p",
+        workspace="<proof>/ws",
+    )
+
+
+def test_only_this_turn(translator: Translator) -> None:
+    """Of the session's messages only those since the last user message are this run's."""
+    [call] = replayed(translator, "local-turn2-tools-agent_end")
+    spoken = run_of(call).messages
+    assert [m.content for m in spoken if m.role == "user"] == ["CALL_TOOLS please"]
+    assert spoken[0].role == "user"
+    assert all("what is my name" not in message.content for message in spoken)
+
+
+def test_exit_codes_decide(translator: Translator) -> None:
+    """A command that ends in exit code 3 failed though the host has no error; 0 is well."""
+    [call] = replayed(translator, "local-turn2-tools-agent_end")
+    tools = [m.tool for m in run_of(call).messages if m.tool]
+    fared = [(tool.name, tool.ok, tool.exit_code) for tool in tools]
+    assert fared[:4] == [
+        ("read", True, None),
+        ("read", False, None),
+        ("exec", True, 0),
+        ("exec", False, 3),
+    ]
+    assert all(ok is False for name, ok, _ in fared if name == "probe_tool")
+
+
+def test_tool_calls_keep_their_arguments(translator: Translator) -> None:
+    """What the model gave to a tool is kept: attribution compares it with what was injected."""
+    [call] = replayed(translator, "local-turn2-tools-agent_end")
+    calls = [call for message in run_of(call).messages for call in message.tool_calls]
+    assert "does-not-exist.txt" in " ".join(call.arguments for call in calls)
+
+
+def test_attempts_of_one_run(translator: Translator) -> None:
+    """Each attempt recalls for what the user asked, and a run whose model failed is a failed one.
+
+    The host says success, and gives later attempts a canned prompt.
+    """
+    prompts = replayed(translator, "llm-failure-before_prompt_build-all-attempts")
+    assert [prompt_of(call) for call in prompts] == ["FAIL_LLM please"] * 3
+    ends = replayed(translator, "llm-failure-agent_end-all-attempts")
+    assert len({call.context.run_id for call in [*prompts, *ends] if call}) == 1
+    for end in map(run_of, ends):
+        assert [(m.role, m.content) for m in end.messages] == [("user", "FAIL_LLM please")]
+        assert (end.success, end.error) == (False, "500 mock server error")
+
+
+def test_the_attempt_that_succeeds(translator: Translator) -> None:
+    """What the host tells the model to go on with is nobody's message; places stay the same."""
+    failed = {"role": "assistant", "content": [], "stopReason": "error", "errorMessage": "500"}
+    retry = {"role": "user", "content": "Continue the current task from the existing transcript."}
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "In the locker."}]}
+    first = run_of(told(translator, "agent_end", {"messages": [USER, failed]}))
+    last = run_of(told(translator, "agent_end", {"messages": [USER, failed, retry, answer]}))
+    assert not first.success
+    assert last.success
+    assert [m.content for m in last.messages] == ["Where is my bag?", "In the locker."]
+    assert last.messages[: len(first.messages)] == first.messages
+
+
+def test_a_retry_whose_question_is_not_known(translator: Translator) -> None:
+    """After a restart in the middle of a run the canned prompt recalls nothing."""
+    text = "Continue the current task from the existing transcript, preserving completed work."
+    assert told(translator, "before_prompt_build", {"prompt": text}) is None
+
+
+def test_subagents(translator: Translator) -> None:
+    """A sub-agent writes a ledger of its own, linked to who started it; of its prompt the task."""
+    replayed(translator, "subagent-events")
+    [asked] = replayed(translator, "subagent-child-before_prompt_build")
+    [ended] = replayed(translator, "subagent-child-agent_end")
+    assert prompt_of(asked) == "Say CHILD-HELLO"
+    assert ended is not None
+    assert run_of(ended).messages[0].content == "Say CHILD-HELLO"
+    assert ended.context.agent_id == "openclaw.main.subagent"
+    assert ended.context.parent == "agent:main:subtest"
+
+
+def test_a_subagent_that_nobody_announced(translator: Translator) -> None:
+    """Without its spawning a sub-agent is one all the same: its key tells whose."""
+    [ended] = replayed(translator, "subagent-child-agent_end")
+    assert ended is not None
+    assert ended.context.parent == "agent:main"
+
+
+def test_a_subagents_parent_outlives_the_resident(home: Path) -> None:
+    """Who started a sub-agent is known to the resident that is started next."""
+    replayed(Translator(home), "subagent-events")
+    [ended] = replayed(Translator(home), "subagent-child-agent_end")
+    assert ended is not None
+    assert ended.context.parent == "agent:main:subtest"
+
+
+def test_announcements_are_nobodys_words(translator: Translator) -> None:
+    """The turn in which a child's end is announced recalls nothing and stores no user message."""
+    assert replayed(translator, "subagent-announce-before_prompt_build") == [None]
+    [ended] = replayed(translator, "subagent-announce-agent_end")
+    assert [message.role for message in run_of(ended).messages] == ["tool", "assistant"]
+    assert run_of(ended).messages[0].tool is not None
+
+
+@pytest.mark.parametrize("kind", ["inter_session", "internal_system"])
+def test_between_sessions(translator: Translator, kind: str) -> None:
+    """What another session or the host itself says is no user's, whatever the run is called."""
+    context = {"inputProvenance": {"kind": kind}}
+    assert told(translator, "before_prompt_build", {"prompt": "Report."}, context) is None
+    ended = run_of(told(translator, "agent_end", {"messages": [USER]}, context))
+    assert [message.role for message in ended.messages] == ["tool"]
+    person = {"inputProvenance": {"kind": "external_user"}}
+    assert prompt_of(told(translator, "before_prompt_build", {"prompt": "Hi"}, person)) == "Hi"
+
+
+@pytest.mark.parametrize("trigger", ["cron", "heartbeat"])
+@pytest.mark.parametrize("name", ["before_prompt_build", "agent_end", "before_compaction"])
+def test_nobody_asked(translator: Translator, trigger: str, name: str) -> None:
+    """Turns of cron and heartbeat neither recall nor are stored."""
+    event = {"prompt": "Check the mail.", "messages": [USER]}
+    assert told(translator, name, event, {"trigger": trigger}) is None
+
+
+def test_a_compaction(translator: Translator) -> None:
+    """A compaction without messages stores nothing; its summary is never a part of a run."""
+    assert [call for call in replayed(translator, "compaction-hooks") if call] == []
+    asked, ended = replayed(translator, "after-compaction-turn")
+    assert prompt_of(asked) == "after compaction turn"
+    assert [m.role for m in run_of(ended).messages] == ["user", "assistant"]
+    assert "Latest user request" not in str(run_of(ended).messages)
+
+
+def test_a_compaction_in_the_middle_of_a_run(translator: Translator) -> None:
+    """The messages of a run that a compaction is about to drop are stored under its id."""
+    call = told(translator, "before_compaction", {"messages": [USER]})
+    assert call is not None
+    assert (call.hook, call.context.run_id) == ("before_compaction", "r1")
+    assert told(translator, "before_compaction", {"messages": [USER]}, {"runId": None}) is None
+
+
+def test_a_reset_begins_a_session(translator: Translator) -> None:
+    """A reset ends the session though the host keeps its id; a shutdown does not."""
+    when = at(captured("reset-and-shutdown")[0]["t"])
+    before = session(translator, when, "agent:main:subtest")
+    calls = replayed(translator, "reset-and-shutdown")
+    assert [call.hook for call in calls if call][:2] == ["session_end", "session_start"]
+    assert next(call.context.session_id for call in calls if call) == before
+    after = session(translator, when, "agent:main:subtest")
+    assert (before, after) == ("agent:main:subtest", "agent:main:subtest#2")
+
+
+def test_six_idle_hours_begin_a_session(translator: Translator) -> None:
+    """A conversation goes on within six hours of silence, and is another one after them."""
+    assert session(translator, NOON) == KEY
+    assert session(translator, NOON + IDLE) == KEY
+    assert session(translator, NOON + 2 * IDLE) == KEY
+    assert session(translator, NOON + 3 * IDLE + timedelta(seconds=1)) == f"{KEY}#2"
+
+
+def test_sessions_outlive_the_resident(home: Path) -> None:
+    """A resident that is started anew goes on with the same sessions."""
+    first = Translator(home)
+    session(first, NOON)
+    told(first, "session_end", {"reason": "reset"}, now=NOON)
+    assert session(Translator(home), NOON) == f"{KEY}#2"
+
+
+def test_a_broken_memory_of_sessions(home: Path) -> None:
+    """A file of sessions that cannot be read is begun anew; nothing fails."""
+    session(Translator(home), NOON)
+    (home / "hosts" / "openclaw.json").write_text("{")
+    assert session(Translator(home), NOON) == KEY
+
+
+def test_a_run_that_waited_belongs_to_its_own_time(translator: Translator) -> None:
+    """A run delivered hours late is of the session in which it was said."""
+    when = int(NOON.timestamp() * 1000)
+    call = told(translator, "agent_end", {"messages": [USER | {"timestamp": when}]})
+    assert call is not None
+    assert session(translator, NOON + timedelta(hours=1)) == call.context.session_id == KEY
+
+
+@pytest.mark.parametrize(
+    ("key", "sender"),
+    [
+        (KEY, None),
+        ("agent:main:telegram:direct:42", None),
+        ("agent:main:telegram:group:-100", "telegram:42"),
+        ("agent:main:discord:channel:7:thread:9", "telegram:42"),
+    ],
+)
+def test_senders(translator: Translator, key: str, sender: str | None) -> None:
+    """On a channel that several share each sender is kept apart; alone there is nobody to part."""
+    context = {"sessionKey": key, "senderId": "42", "channel": "telegram"}
+    call = told(translator, "agent_end", {"messages": [USER]}, context)
+    assert call is not None
+    assert call.context.sender == sender
+
+
+def test_thinking_is_not_kept(translator: Translator) -> None:
+    """A model's thinking is no part of what it said."""
+    parts = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Here."}]
+    ended = run_of(
+        told(translator, "agent_end", {"messages": [{"role": "assistant", "content": parts}]})
+    )
+    assert [message.content for message in ended.messages] == ["Here."]
+
+
+def test_messages_that_are_none(translator: Translator) -> None:
+    """What cannot be a message is refused, so that it is not tried for ever."""
+    with pytest.raises(MessageError, match="neither text nor parts"):
+        told(translator, "agent_end", {"messages": [{"role": "user", "content": 3}]})
+
+
+def test_what_is_kept_in_mind_is_bounded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with ever new session keys does not grow the resident without end."""
+    monkeypatch.setattr(openclaw_payloads, "MOST_KEPT", 50)
+    known = Conversations(home / "none" / "openclaw.json")
+    for number in range(60):
+        known.asked(f"run {number}", "?")
+        known.session(f"key {number}", NOON)
+    assert len(known._asked) == len(known._known) == 50
+    assert known.asked("run 0", "another") == "another"
+
+
+ROLES = st.sampled_from(["user", "assistant", "toolResult", "compactionSummary", "custom", None])
+PARTS = st.lists(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["text", "thinking", "toolCall", "image"])},
+        optional={"text": st.text(), "id": st.text(), "name": st.text(), "arguments": st.none()},
+    )
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"role": ROLES, "content": st.one_of(st.none(), st.text(), PARTS)},
+        optional={
+            "timestamp": st.one_of(st.none(), st.integers(), st.floats(), st.text()),
+            "isError": st.one_of(st.none(), st.booleans()),
+            "details": st.one_of(st.none(), st.text(), st.dictionaries(st.just("exitCode"), ROLES)),
+            "stopReason": st.sampled_from(["stop", "error", "toolUse"]),
+        },
+    )
+)
+
+
+@given(messages=MESSAGES)
+def test_any_messages(home: Path, messages: list[dict[str, Any]]) -> None:
+    """Whatever the host sends is translated or refused by its place; a run has one user message."""
+    try:
+        call = told(Translator(home), "agent_end", {"messages": messages}, now=NOON)
+    except MessageError:
+        return
+    if call is not None:
+        users = [m for m in run_of(call).messages if m.role == "user"]
+        assert len(users) <= 1
+        assert not users or run_of(call).messages[0] is users[0]
+
+
+@given(history=MESSAGES, answer=st.text(min_size=1))
+def test_history_does_not_matter(home: Path, history: list[dict[str, Any]], answer: str) -> None:
+    """A run is the same whatever was said before it."""
+    mine = [USER, {"role": "assistant", "content": answer}]
+    alone = told(Translator(home), "agent_end", {"messages": mine}, now=NOON)
+    after = told(Translator(home), "agent_end", {"messages": [*history, *mine]}, now=NOON)
+    assert run_of(alone) == run_of(after)

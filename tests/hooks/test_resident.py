@@ -1,0 +1,364 @@
+"""The pipe to the resident, in Python: against a real `memtier serve`, on its bad days too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtier_plugin.core.paths import ledger_folder, socket_path
+from memtier_plugin.hooks.resident import MOST_BYTES, Refused, Resident, Unreachable, _fitting
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.ledger.jsonl import day_file, locked
+
+ROOT = Path(__file__).parents[2]
+SERVE = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
+AGENT = "hermes.default"
+PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is started find the code that is tested."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@pytest.fixture
+def pipe(home: Path) -> Iterator[Callable[..., Resident]]:
+    """Return a function that makes pipes to the home's resident; they end with the test."""
+    made: list[Resident] = []
+    before = set(threading.enumerate())  # other tests of this process have threads too
+
+    def make(*command: str, where: Path = home) -> Resident:
+        made.append(Resident(command or SERVE, where, ("PYTHONPATH",)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        child = one._child
+        one.close()
+        if child is not None:
+            child.kill()
+            child.wait()
+    threads = ("memtier-read", "memtier-write")
+    until(lambda: not any(t.name in threads for t in set(threading.enumerate()) - before))
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a `memtier serve` that is nobody's child here, and wait for its socket."""
+    process = subprocess.Popen(
+        [*SERVE, "--home", str(home), "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    until(lambda: socket_path(home).exists())
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def turn(run: str, text: str = "My bag is in the blue locker.") -> dict[str, Any]:
+    """Return the payload of a turn."""
+    return {
+        "host": "hermes",
+        "name": "sync_turn",
+        "event": {"user": text, "assistant": "Noted.", "messages": []},
+        "context": {"session_id": "s", "run_id": run},
+        "project": "p",
+    }
+
+
+def stored(home: Path) -> list[str]:
+    """Return what users said, as the ledger has it."""
+    with MemTier.open(home, "p", AGENT) as memory:
+        return [e.content for e in memory.entries(agent=AGENT) if e.role == "user"]
+
+
+def queued(home: Path) -> list[Path]:
+    """Return what waits on the disk."""
+    return sorted((home / "queue").glob("*.json"))
+
+
+def until(holds: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Wait for something that another process brings about."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+def pid(resident: Resident) -> int:
+    """Return the process that answers."""
+    return int(resident.call("ping", {}, PATIENCE)["pid"])
+
+
+def halt(process: int) -> None:
+    """Stop a process; on a busy machine its other threads go on for a while after the signal."""
+    os.kill(process, signal.SIGSTOP)
+    tasks = Path(f"/proc/{process}/task")
+    until(lambda: all(t.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"
+                      for t in tasks.iterdir()))  # fmt: skip
+
+
+@contextmanager
+def held_ledger(home: Path) -> Iterator[None]:
+    """Hold the lock on today's ledger of the agent, so that a run waits to be stored."""
+    folder = ledger_folder(home, "p", "episodic", AGENT)
+    with locked(day_file(folder, datetime.now(UTC)), 1.0):
+        yield
+
+
+def test_a_child_is_started_and_ends(home: Path, pipe: Callable[..., Resident]) -> None:
+    """Without a resident a child becomes it; it stores the run and ends cleanly when let go."""
+    resident = pipe()
+    assert resident.deliver(turn("r1"), PATIENCE)
+    child = resident._child
+    assert child is not None
+    resident.close()
+    assert child.wait(PATIENCE) == 0
+    assert stored(home) == ["My bag is in the blue locker."]
+    assert queued(home) == []
+
+
+def test_two_clients_have_one_resident(pipe: Callable[..., Resident]) -> None:
+    """Whoever comes second finds the resident that runs, and starts none."""
+    first, second = pipe(), pipe()
+    assert pid(first) == pid(second)
+    assert second._child is None
+
+
+def test_one_pipe_for_many_threads(home: Path, pipe: Callable[..., Resident]) -> None:
+    """Threads that ask at the same time start one resident, and each gets its own answer."""
+    resident = pipe()
+    found: list[bool] = []
+    threads = [
+        threading.Thread(
+            target=lambda n=n: found.append(resident.deliver(turn(f"r{n}", f"Line {n}."), PATIENCE))
+        )
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 8
+    assert sorted(stored(home)) == [f"Line {n}." for n in range(8)]
+
+
+def test_the_next_resident_after_a_clean_end(home: Path, pipe: Callable[..., Resident]) -> None:
+    """When the process whose child the resident was ends, the others go on with one of theirs."""
+    first, second = pipe(), pipe()
+    pid(first), pid(second)
+    first.close()
+    assert second.deliver(turn("r1"), PATIENCE)
+    assert second._child is not None
+    assert len(stored(home)) == 1
+
+
+@pytest.mark.slow
+def test_a_child_that_hangs(home: Path, pipe: Callable[..., Resident]) -> None:
+    """A call keeps its deadline; who does not even answer a ping is killed and started anew."""
+    resident = pipe()
+    halt(first := pid(resident))
+    started = time.monotonic()
+    with pytest.raises(Unreachable, match="no answer"):
+        resident.call("hook", turn("r1", "x" * 500_000), 0.5)  # more than a pipe holds
+    assert time.monotonic() - started < 1.5
+    until(lambda: resident._link is not None and not resident._link.alive)
+    assert pid(resident) != first
+    assert resident.deliver(turn("r2"), PATIENCE)
+
+
+@pytest.mark.slow
+def test_somebody_elses_resident_that_hangs(
+    home: Path, pipe: Callable[..., Resident], server: subprocess.Popen[bytes]
+) -> None:
+    """A resident on the socket that hangs is killed too, whoever started it."""
+    resident = pipe()
+    assert pid(resident) == server.pid
+    halt(server.pid)
+    assert not resident.deliver(turn("r1"), 0.5)
+    assert server.wait(PATIENCE) == -signal.SIGKILL
+    assert resident.deliver(turn("r2", "Second."), PATIENCE)
+    until(lambda: not queued(home))
+    assert sorted(stored(home)) == ["My bag is in the blue locker.", "Second."]
+
+
+def test_killed_in_the_middle_of_a_store(home: Path, pipe: Callable[..., Resident]) -> None:
+    """A resident killed with SIGKILL while it stores: the run is stored exactly once."""
+    resident = pipe()
+    first = pid(resident)
+    done: list[bool] = []
+    with held_ledger(home):
+        thread = threading.Thread(target=lambda: done.append(resident.deliver(turn("r1"), 20)))
+        thread.start()
+        time.sleep(0.5)
+        os.kill(first, signal.SIGKILL)
+        until(lambda: resident._child is None or resident._child.pid != first)
+    thread.join(PATIENCE)
+    assert done == [True] or len(queued(home)) == 1
+    resident.replay(PATIENCE)
+    assert stored(home) == ["My bag is in the blue locker."]
+
+
+def test_what_was_not_delivered_is_stored_once(home: Path, pipe: Callable[..., Resident]) -> None:
+    """Without any resident a run waits on the disk (0600); the next one takes it, exactly once."""
+    nobody = pipe("memtier-that-is-not-there")
+    assert not nobody.deliver(turn("r1", "First."), 1.0)
+    assert not nobody.deliver(turn("r1", "First."), 1.0)
+    assert [path.stat().st_mode & 0o777 for path in queued(home)] == [0o600] * 2
+    assert pipe().deliver(turn("r2", "Second."), PATIENCE)
+    assert queued(home) == []
+    assert sorted(stored(home)) == ["First.", "Second."]
+
+
+def test_a_resident_that_crashes_at_start(home: Path, pipe: Callable[..., Resident]) -> None:
+    """Each start that fails is followed by a longer pause, and no call waits for it in vain."""
+    resident = pipe(sys.executable, "-c", "import sys; sys.exit(3)")
+    pauses = []
+    for number in range(3):
+        assert not resident.deliver(turn(f"r{number}"), 5.0)
+        until(lambda: resident._failures)
+        time.sleep(0.1)
+        pauses.append(resident._rests_until - time.monotonic())
+    assert pauses == sorted(pauses)
+    started = time.monotonic()
+    with pytest.raises(Unreachable, match="ended with 3; it is started again in"):
+        resident.call("ping", {}, 0.05)
+    assert time.monotonic() - started < 1
+    assert len(queued(home)) == 3
+
+
+def test_a_stale_socket(home: Path, pipe: Callable[..., Resident]) -> None:
+    """A socket file that a dead resident left does not keep the next one from starting."""
+    path = socket_path(home)
+    path.parent.mkdir(parents=True, mode=0o700)
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    first, second = pipe(), pipe()
+    assert pid(first) == pid(second)
+
+
+def test_a_long_socket_path(
+    tmp_path: Path, pipe: Callable[..., Resident], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home whose path is too long for a socket has its socket elsewhere, and one resident."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    deep = tmp_path / "a" / ("x" * 120) / "home"
+    assert len(str(socket_path(deep))) < 104
+    first, second = pipe(where=deep), pipe(where=deep)
+    assert pid(first) == pid(second)
+
+
+def test_a_home_is_the_same_however_it_is_written(
+    home: Path, pipe: Callable[..., Resident]
+) -> None:
+    """A home given with `..` in it has the same resident as without."""
+    assert pid(pipe()) == pid(pipe(where=home.parent / "x" / ".." / home.name))
+
+
+def test_a_disk_that_takes_nothing(home: Path, pipe: Callable[..., Resident]) -> None:
+    """Where the queue cannot be written, runs wait in memory; one that is refused holds up none."""
+    home.mkdir(mode=0o700)
+    (home / "queue").write_text("not a folder")
+    resident = pipe("memtier-that-is-not-there")
+    wrong = turn("r0") | {"event": {"messages": [{"role": "user", "content": 3}]}}
+    assert not resident.deliver(wrong, 1.0)
+    assert not resident.deliver(turn("r1", "First."), 1.0)
+    resident._command = SERVE
+    resident._rests_until = 0
+    assert resident.deliver(turn("r2", "Second."), PATIENCE)
+    assert sorted(stored(home)) == ["First.", "Second."]
+
+
+def test_a_ledger_that_takes_nothing(
+    home: Path, tmp_path: Path, pipe: Callable[..., Resident]
+) -> None:
+    """A run that the resident could not store is not taken for stored: it waits on the disk."""
+    resident = pipe()
+    assert resident.deliver(turn("r0", "Before."), PATIENCE)
+    folder = home / "projects" / "p" / "episodic" / AGENT
+    moved = folder.rename(tmp_path / "moved")
+    folder.symlink_to(moved)
+    assert not resident.deliver(turn("r1", "Meanwhile."), PATIENCE)
+    assert len(queued(home)) == 1
+    folder.unlink()
+    moved.rename(folder)
+    assert resident.deliver(turn("r2", "After."), PATIENCE)
+    assert sorted(stored(home)) == ["After.", "Before.", "Meanwhile."]
+
+
+def test_what_will_never_be_taken(home: Path, pipe: Callable[..., Resident]) -> None:
+    """A payload that is refused is not tried for ever: in the queue it is set aside, and named."""
+    resident = pipe()
+    wrong = turn("r1") | {"event": {"messages": [{"role": "user", "content": 3}]}}
+    with pytest.raises(Refused):
+        resident.call("hook", wrong, PATIENCE)
+    resident._keep(wrong)
+    resident._keep(turn("r2"))
+    (home / "queue" / "0-broken.json").write_text("{")
+    assert resident.replay(PATIENCE) == 1
+    assert len(list((home / "queue").glob("*.refused"))) == 2
+    assert queued(home) == []
+
+
+def test_a_payload_of_many_megabytes(home: Path, pipe: Callable[..., Resident]) -> None:
+    """A tool result of 5 MB passes whole; more than a line may hold is cut, not lost."""
+    five = turn("r1") | {"noise": None}
+    five["event"] = {"messages": [{"role": "user", "content": "x" * 5_000_000}]}
+    assert "characters left out" not in _fitting(five)
+    huge = {"event": {"messages": [{"role": "tool", "content": "é" * 1_500_000}] * 3_000}}
+    huge["event"]["messages"] = huge["event"]["messages"][:20]
+    assert len(_fitting(huge)) <= MOST_BYTES
+    many = turn("r2")
+    many["event"]["messages"] = [
+        {"role": "user", "content": "Many."},
+        *({"role": "tool", "content": "x" * 2_000_000} for _ in range(10)),
+    ]
+    del many["host"]
+    resident = pipe()
+    assert resident.deliver(many | {"host": "hermes"}, PATIENCE)
+    assert "Many." in stored(home)
+
+
+def test_a_childs_environment(home: Path, pipe: Callable[..., Resident], tmp_path: Path,
+                              monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """The resident gets no secret of the host but what is named."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    monkeypatch.setenv("NAMED_KEY", "named")
+    told = tmp_path / "environment"
+    resident = Resident(["/bin/sh", "-c", f"env > {told}"], home, ("NAMED_KEY",))
+    with pytest.raises(Unreachable):
+        resident.call("ping", {}, 2.0)
+    seen = told.read_text()
+    assert "secret" not in seen
+    assert "NAMED_KEY=named" in seen and "PATH=" in seen and "MEMTIER_HOME=" in seen
+
+
+def test_letting_go_of_nothing(home: Path) -> None:
+    """Closing before anything was asked, or twice, does nothing; asking again starts anew."""
+    resident = Resident(["memtier-that-is-not-there"], home)
+    resident.close()
+    resident.close()
+    assert resident.replay(1.0) == 0
+    with pytest.raises(Unreachable, match="cannot start"):
+        resident.call("ping", {}, 1.0)
+
+
+def test_payloads_are_read_by_both_pipes(home: Path, pipe: Callable[..., Resident]) -> None:
+    """What waits on the disk is the payload itself, in JSON, whichever pipe wrote it."""
+    pipe("memtier-that-is-not-there").deliver(turn("r1"), 1.0)
+    [path] = queued(home)
+    assert json.loads(path.read_text()) == turn("r1")

@@ -1,0 +1,236 @@
+"""Every way in which a host silently does without MemTier is named, with its remedy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memtier_plugin
+from memtier_plugin.hosts import install
+from memtier_plugin.hosts.doctor import findings
+from memtier_plugin.memory import MemTier
+from memtier_plugin.operations.health import NOT_RECALLED, NOT_STORED, silence
+
+Edit = Callable[[dict[str, Any]], object]
+
+OURS = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
+# What answers `--version` as the command does, in a tenth of its time.
+ANSWERS = [sys.executable, "-S", "-c", f"print('memtier {memtier_plugin.__version__}')"]
+
+
+@pytest.fixture(autouse=True)
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Point both hosts into a folder, and let them start what is of this version."""
+    top = tmp_path / "hosts"
+    monkeypatch.setenv("HERMES_HOME", str(top / "hermes"))
+    monkeypatch.setenv("OPENCLAW_CONFIG_PATH", str(top / "openclaw" / "openclaw.json"))
+    monkeypatch.delenv("OPENCLAW_STATE_DIR", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(Path(memtier_plugin.__file__).parents[1]))
+    monkeypatch.setattr(install, "command", lambda: ANSWERS)
+    return top
+
+
+def levels(home: Path) -> dict[str, list[str]]:
+    """Return what was found, by level."""
+    found: dict[str, list[str]] = {"ok": [], "warn": [], "error": []}
+    for one in findings(home):
+        assert one.level == "ok" or one.remedy, one
+        found[one.level].append(one.what)
+    return found
+
+
+def edited(hosts: Path, edit: Edit) -> None:
+    """Change OpenClaw's configuration."""
+    path = hosts / "openclaw/openclaw.json"
+    config = json.loads(path.read_text())
+    edit(config["plugins"])
+    path.write_text(json.dumps(config))
+
+
+def entry(plugins: dict[str, Any]) -> dict[str, Any]:
+    """Return MemTier's entry of OpenClaw's plugins."""
+    found: dict[str, Any] = plugins["entries"]["memtier"]
+    return found
+
+
+def test_no_host(home: Path) -> None:
+    """Without a host, or with one that never heard of MemTier, there is nothing to say."""
+    assert findings(home) == []
+
+
+def test_another_memory_is_no_fault(hosts: Path, home: Path) -> None:
+    """Hosts that have another memory and nothing of ours are left alone."""
+    (hosts / "openclaw").mkdir(parents=True)
+    (hosts / "openclaw/openclaw.json").write_text('{"plugins": {"slots": {"memory": "x"}}}')
+    (hosts / "hermes").mkdir()
+    (hosts / "hermes/config.yaml").write_text("memory: {provider: mem0}\n")
+    assert findings(home) == []
+
+
+@pytest.mark.parametrize("host", install.HOSTS)
+def test_what_was_installed_is_well(home: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an install doctor finds nothing wrong, and that the command starts."""
+    monkeypatch.setattr(install, "command", lambda: OURS)
+    install.install(host, home, "p")
+    found = levels(home)
+    assert found["warn"] == found["error"] == []
+    assert len(found["ok"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda p: p.update(enabled=False), "plugins.enabled is false"),
+        (lambda p: p.update(deny=["memtier"]), "plugins.deny names it"),
+        (lambda p: p.update(allow=["other"]), "plugins.allow lacks it"),
+        (lambda p: entry(p).update(enabled=False), "switched off"),
+        (lambda p: p["slots"].update(memory="memory-core"), "memory-core has it"),
+        (lambda p: p.pop("slots"), "nothing has it"),
+        (lambda p: entry(p).pop("hooks"), "allowConversationAccess is not true"),
+        (
+            lambda p: entry(p)["hooks"].update(allowPromptInjection=False),
+            "allowPromptInjection is false",
+        ),
+        (lambda p: entry(p)["hooks"].update(timeoutMs=100), "a recall may be cut off"),
+        (lambda p: entry(p)["config"].update(colour="red"), "refuses MemTier's configuration"),
+        (lambda p: p["load"].update(paths=["/gone/hooks/openclaw"]), "leads nowhere"),
+        (lambda p: p.pop("load"), "no folder that has the plugin"),
+        (lambda p: entry(p)["config"].update(command=["/gone/memtier"]), "cannot start"),
+        (lambda p: entry(p)["config"].update(command="memtier"), "not a list of texts"),
+        (
+            lambda p: entry(p)["config"].update(
+                command=[sys.executable, "-c", "raise SystemExit('no module')"]
+            ),
+            "ends with 1: no module",
+        ),
+        (
+            lambda p: entry(p)["config"].update(
+                command=[sys.executable, "-c", "print('memtier 0.0.1')"]
+            ),
+            "the host starts memtier 0.0.1",
+        ),
+        (lambda p: entry(p)["config"].update(home="/elsewhere"), "writes to the home /elsewhere"),
+    ],
+)
+def test_openclaw_does_without(hosts: Path, home: Path, edit: Edit, says: str) -> None:
+    """Each setting by which OpenClaw silently does without MemTier is named."""
+    install.install("openclaw", home, "p")
+    edited(hosts, edit)
+    found = levels(home)
+    assert [what for what in (*found["error"], *found["warn"]) if says in what], found
+    assert found["ok"] == []
+
+
+def test_copies_of_the_plugin(hosts: Path, home: Path) -> None:
+    """A copy of another version, used or lying beside the one that is, is named."""
+    install.install("openclaw", home, "p")
+    copy = hosts / "openclaw/extensions/memtier"
+    copy.mkdir(parents=True)
+    (copy / "openclaw.plugin.json").write_text('{"version": "0.0.1"}')
+    found = levels(home)
+    assert [what for what in found["warn"] if "0.0.1" in what]
+    assert [what for what in found["warn"] if "a copy of the plugin beside" in what]
+    edited(hosts, lambda plugins: plugins.pop("load"))
+    assert [what for what in levels(home)["error"] if "0.0.1" in what]
+
+
+def test_a_configuration_with_comments(hosts: Path, home: Path) -> None:
+    """What cannot be read is told where MemTier is in it, and is none of ours elsewhere."""
+    path = hosts / "openclaw/openclaw.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{ // mine\n}")
+    assert findings(home) == []
+    path.write_text('{ // mine\n "plugins": {"slots": {"memory": "memtier"}}}')
+    assert "not checked" in levels(home)["warn"][0]
+
+
+def hermes_files(hosts: Path) -> tuple[Path, Path, Path]:
+    """Return Hermes' configuration, and the plugin's entry and manifest."""
+    plugin = hosts / "hermes/plugins/memtier"
+    return hosts / "hermes/config.yaml", plugin / "__init__.py", plugin / "plugin.yaml"
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "says"),
+    [
+        (0, "memory: {provider: mem0}\n", "it is 'mem0'"),
+        (0, "memory: {}\n", "there is none"),
+        (0, "memory: [1]\n", "expected a mapping"),
+        (1, None, "has no plugin"),
+        (1, "register = None\n", "does not know the plugin"),
+        (
+            1,
+            "spec_from_file_location(\"memtier_plugin\", '/gone/__init__.py')  "
+            "# register_memory_provider\n",
+            "code that is gone",
+        ),
+        (2, "name: memtier\nversion: 0.0.1\n", "version 0.0.1"),
+        (2, f"kind: standalone\nversion: {memtier_plugin.__version__}\n", "kind 'standalone'"),
+    ],
+)
+def test_hermes_does_without(
+    hosts: Path, home: Path, place: int, text: str | None, says: str
+) -> None:
+    """Each way in which Hermes silently does without MemTier is named."""
+    install.install("hermes", home, "p")
+    path = hermes_files(hosts)[place]
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    found = levels(home)
+    assert [what for what in (*found["error"], *found["warn"]) if says in what], found
+    assert found["ok"] == []
+
+
+def test_hermes_reaches_nobody(hosts: Path, home: Path) -> None:
+    """A command that Hermes cannot start, or no configuration at all, is named."""
+    install.install("hermes", home, "p")
+    told = hosts / "hermes/memtier.json"
+    told.write_text(json.dumps({"command": ["/gone/memtier"], "home": str(home)}))
+    assert "cannot start /gone/memtier" in levels(home)["error"][0]
+    told.unlink()
+    assert "goes by defaults" in levels(home)["warn"][0]
+
+
+def test_what_waits_is_told(home: Path) -> None:
+    """Runs that wait to be delivered, or were refused, stand in status and doctor."""
+    queue = home / "queue"
+    queue.mkdir(parents=True, mode=0o700)
+    for name in ("1.json", "2.json", "3.json.refused", ".x.new"):
+        (queue / name).write_text("{}")
+    found = levels(home)
+    assert "2 runs" in found["warn"][0]
+    assert "1 runs of hosts were refused" in found["error"][0]
+    with MemTier.open(home, "p") as memory:
+        report = memory.status()
+    assert report["queue"] == {"waiting": 2, "refused": 1}
+    assert len(report["warnings"]) == 2
+
+
+def test_turns_without_a_run(home: Path) -> None:
+    """When turns pass and none is stored, status says so within three, and until one is."""
+    with MemTier.open(home, "p", "openclaw.main") as memory:
+        for _ in range(NOT_STORED):
+            assert silence(memory.store, memory.agent_id) is None
+            memory.note_hook(memory.agent_id, "before_prompt_build", ok=True)
+        assert "3 turns passed and none was stored" in str(silence(memory.store, memory.agent_id))
+        assert "none was stored" in str(memory.status()["degraded"])
+        assert any("none was stored" in one.what for one in memory.doctor())
+        memory.note_hook(memory.agent_id, "agent_end", ok=True)
+        assert memory.status()["degraded"] == []
+
+
+def test_runs_without_a_recall(home: Path) -> None:
+    """When runs are stored and none was recalled for, status says so; a few may be such."""
+    with MemTier.open(home, "p", "openclaw.main") as memory:
+        for _ in range(NOT_RECALLED):
+            assert memory.status()["degraded"] == []
+            memory.note_hook(memory.agent_id, "agent_end", ok=True)
+        assert "without a recall" in str(memory.status()["degraded"])
+        memory.note_hook(memory.agent_id, "before_prompt_build", ok=True)
+        assert memory.status()["degraded"] == []

@@ -1,0 +1,342 @@
+"""Which files of a host change when MemTier is installed, and that they come back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier_plugin.core.errors import SettingsError, Unsupported
+from memtier_plugin.hosts import install
+
+OPENCLAW = {
+    "gateway": {"port": 1},
+    "plugins": {
+        "allow": ["x"],
+        "slots": {"memory": "memory-core"},
+        "entries": {"x": {"enabled": True}},
+        "load": {"paths": ["/elsewhere"]},
+    },
+}
+HERMES = (
+    "# mine\nmodel: {default: x}\nmemory:\n  nudge_interval: 0 # keep\n"
+    "  provider: mem0\nother: [1,\n  2]\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Point both hosts into a folder."""
+    top = tmp_path / "hosts"
+    monkeypatch.setenv("HERMES_HOME", str(top / "hermes"))
+    monkeypatch.setenv("OPENCLAW_CONFIG_PATH", str(top / "openclaw" / "openclaw.json"))
+    for name in ("hermes", "openclaw"):
+        (top / name).mkdir(parents=True)
+    return top
+
+
+def files(top: Path) -> dict[str, bytes]:
+    """Return every file of both hosts, and the folders that are there."""
+    return {str(p.relative_to(top)): p.read_bytes() if p.is_file() else b"" for p in top.rglob("*")}
+
+
+def put(top: Path, openclaw: str | None = None, hermes: str | None = None) -> None:
+    """Write the configurations of the hosts."""
+    for text, path in (
+        (openclaw, top / "openclaw/openclaw.json"),
+        (hermes, top / "hermes/config.yaml"),
+    ):
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_bytes(text.encode())
+
+
+def plugins(top: Path) -> dict[str, Any]:
+    """Return the section of OpenClaw's configuration that install changes."""
+    found: dict[str, Any] = json.loads((top / "openclaw/openclaw.json").read_text())["plugins"]
+    return found
+
+
+def provider(top: Path) -> Any:
+    """Return Hermes' memory provider."""
+    return yaml.safe_load((top / "hermes/config.yaml").read_text())["memory"]["provider"]
+
+
+def test_openclaw_is_set_up(hosts: Path, home: Path) -> None:
+    """The plugin is loaded and allowed, has the slot, and the permission that it needs."""
+    put(hosts, json.dumps(OPENCLAW))
+    [change] = install.install("openclaw", home, "p")
+    found = plugins(hosts)
+    assert found["allow"] == ["x", "memtier"]
+    assert found["slots"]["memory"] == "memtier"
+    assert found["load"]["paths"] == ["/elsewhere", str(install.shim())]
+    assert found["entries"]["x"] == {"enabled": True}
+    entry = found["entries"]["memtier"]
+    assert entry["enabled"] is True
+    assert entry["hooks"]["allowConversationAccess"] is True
+    assert entry["config"] == {
+        "command": install.command(),
+        "home": str(home),
+        "project": "p",
+    }
+    assert change.path == hosts / "openclaw/openclaw.json"
+
+
+def test_openclaw_without_an_allow_list(hosts: Path, home: Path) -> None:
+    """Where nothing is excluded no list is made: it would exclude everything else."""
+    put(hosts)
+    install.install("openclaw", home, "p")
+    assert "allow" not in plugins(hosts)
+
+
+def test_hermes_is_set_up(hosts: Path, home: Path) -> None:
+    """The provider stands in the plugins' folder and is the one chosen; comments stay."""
+    put(hosts, hermes=HERMES)
+    install.install("hermes", home, "p")
+    text = (hosts / "hermes/config.yaml").read_text()
+    assert provider(hosts) == "memtier"
+    assert text == HERMES.replace("mem0", "memtier")
+    config = json.loads((hosts / "hermes/memtier.json").read_text())
+    assert config == {"command": install.command(), "home": str(home), "project": "p"}
+    entry = (hosts / "hermes/plugins/memtier/__init__.py").read_text()
+    assert "register_memory_provider" in entry[:8192]
+    commands = (hosts / "hermes/plugins/memtier/cli.py").read_text()
+    namespace: dict[str, Any] = {}
+    exec(compile(commands, "cli.py", "exec"), namespace)
+    assert callable(namespace["register_cli"]) and callable(namespace["memtier_command"])
+    assert "kind" not in yaml.safe_load((hosts / "hermes/plugins/memtier/plugin.yaml").read_text())
+
+
+@pytest.mark.parametrize("host", install.HOSTS)
+def test_installing_twice_is_installing_once(hosts: Path, home: Path, host: str) -> None:
+    """The second time nothing changes, and taking it back still gives what was before the first."""
+    put(hosts, json.dumps(OPENCLAW), HERMES)
+    before = files(hosts)
+    assert install.install(host, home, "p")
+    assert install.install(host, home, "p") == []
+    assert install.changes(host, home, "p") == []
+    install.install(host, home, "q")
+    install.uninstall(host, home)
+    assert files(hosts) == before
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+SECTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "allow": st.lists(st.text(), max_size=3),
+        "slots": st.dictionaries(st.sampled_from(["memory", "contextEngine"]), st.text()),
+        "entries": st.dictionaries(
+            st.sampled_from(["memtier", "x"]),
+            st.fixed_dictionaries({}, optional={"enabled": st.booleans()}),
+        ),
+        "load": st.fixed_dictionaries({}, optional={"paths": st.lists(st.text(), max_size=2)}),
+        "enabled": st.booleans(),
+    },
+)
+
+
+@given(
+    other=st.dictionaries(st.text().filter(lambda key: key != "plugins"), JSONS, max_size=3),
+    section=st.none() | SECTIONS,
+    indent=st.none() | st.integers(0, 4),
+)
+def test_openclaw_comes_back(
+    hosts: Path, home: Path, other: dict[str, Any], section: dict[str, Any] | None, indent: int
+) -> None:
+    """Whatever the configuration was, taking MemTier out gives the same bytes again."""
+    config = other | ({"plugins": section} if section is not None else {})
+    put(hosts, json.dumps(config, indent=indent))
+    before = files(hosts)
+    install.install("openclaw", home, "p")
+    assert plugins(hosts)["slots"]["memory"] == "memtier"
+    install.uninstall("openclaw", home)
+    assert files(hosts) == before
+
+
+MEMORY = st.dictionaries(
+    st.sampled_from(["provider", "nudge_interval", "memory_enabled"]),
+    st.text() | st.integers() | st.booleans(),
+)
+
+
+@given(
+    other=st.dictionaries(st.text(min_size=1), JSONS, max_size=3),
+    memory=st.none() | MEMORY,
+    flow=st.booleans() | st.none(),
+)
+def test_hermes_comes_back(
+    hosts: Path, home: Path, other: dict[str, Any], memory: dict[str, Any] | None, flow: bool | None
+) -> None:
+    """Whatever the configuration was, taking MemTier out gives the same bytes again."""
+    config = other | ({"memory": memory} if memory is not None else {})
+    text = yaml.safe_dump(config, default_flow_style=flow, allow_unicode=True)
+    config = yaml.safe_load(text)
+    put(hosts, hermes=text)
+    before = files(hosts)
+    try:
+        install.install("hermes", home, "p")
+    except SettingsError:
+        assert files(hosts) == before
+        return
+    after = yaml.safe_load((hosts / "hermes/config.yaml").read_bytes().decode())
+    assert after == config | {"memory": (memory or {}) | {"provider": "memtier"}}
+    install.uninstall("hermes", home)
+    assert files(hosts) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", HERMES, "memory: {}\n", "memory:\n", "memory: {nudge_interval: 3}\na: 1", "x: 1\n",
+     "memory: # of the agent\n  nudge_interval: 3\n", "memory: {provider: ''}\n",
+     "a: 1\r\nmemory:\r\n  nudge_interval: 0\r\n"],
+)  # fmt: skip
+def test_forms_of_hermes_configuration(hosts: Path, home: Path, text: str | None) -> None:
+    """Every way in which people write the section is understood, and comes back byte for byte."""
+    put(hosts, hermes=text)
+    before = files(hosts)
+    install.install("hermes", home, "p")
+    assert provider(hosts) == "memtier"
+    install.uninstall("hermes", home)
+    assert files(hosts) == before
+
+
+def test_a_change_in_between_stays(hosts: Path, home: Path) -> None:
+    """What was changed since loses only what install put in; what was there before comes back."""
+    put(hosts, json.dumps(OPENCLAW), HERMES)
+    for host in install.HOSTS:
+        install.install(host, home, "p")
+    path = hosts / "openclaw/openclaw.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"new": 1}))
+    with (hosts / "hermes/config.yaml").open("a") as file:
+        file.write("added: 1 # here\n")
+    for host in install.HOSTS:
+        install.uninstall(host, home)
+    assert json.loads(path.read_text()) == OPENCLAW | {"new": 1}
+    assert (hosts / "hermes/config.yaml").read_text() == f"{HERMES}added: 1 # here\n"
+    left = [name for name in files(hosts) if "memtier" in name]
+    assert left == []
+
+
+def test_another_provider_chosen_since(hosts: Path, home: Path) -> None:
+    """Who chose another memory after installing keeps that choice."""
+    put(hosts, json.dumps(OPENCLAW), HERMES)
+    for host in install.HOSTS:
+        install.install(host, home, "p")
+    path, yml = hosts / "openclaw/openclaw.json", hosts / "hermes/config.yaml"
+    path.write_text(path.read_text().replace('"memory": "memtier"', '"memory": "other"'))
+    yml.write_text(yml.read_text().replace("provider: memtier", "provider: other"))
+    for host in install.HOSTS:
+        install.uninstall(host, home)
+    assert plugins(hosts)["slots"]["memory"] == "other"
+    assert provider(hosts) == "other"
+
+
+def test_a_dry_run_changes_nothing(hosts: Path, home: Path) -> None:
+    """What would change can be looked at, both ways."""
+    put(hosts, json.dumps(OPENCLAW), HERMES)
+    before = files(hosts)
+    for host in install.HOSTS:
+        assert install.changes(host, home, "p")
+    assert files(hosts) == before
+    install.install("hermes", home, "p")
+    after = files(hosts)
+    assert install.uninstall("hermes", home, dry_run=True)
+    assert files(hosts) == after
+
+
+def test_a_copy_stands_beside_what_changes(hosts: Path, home: Path) -> None:
+    """The configuration as it was before the first install stands beside it, with its own mode."""
+    put(hosts, json.dumps(OPENCLAW))
+    path = hosts / "openclaw/openclaw.json"
+    path.chmod(0o640)
+    install.install("openclaw", home, "p")
+    install.install("openclaw", home, "q")
+    copy = path.with_name(f"openclaw.json{install.BEFORE}")
+    assert json.loads(copy.read_text()) == OPENCLAW
+    assert [one.stat().st_mode & 0o777 for one in (path, copy)] == [0o640, 0o640]
+
+
+def test_the_hosts_own_memory_is_left_alone(hosts: Path, home: Path) -> None:
+    """MEMORY.md and its like are never touched, and neither is MemTier's own data."""
+    for name in ("openclaw/MEMORY.md", "hermes/memories/MEMORY.md"):
+        (hosts / name).parent.mkdir(exist_ok=True)
+        (hosts / name).write_text("mine")
+    data = home / "projects" / "p" / "episodic"
+    data.mkdir(parents=True, mode=0o700)
+    for host in install.HOSTS:
+        install.install(host, home, "p")
+        install.uninstall(host, home)
+    assert (hosts / "openclaw/MEMORY.md").read_text() == "mine"
+    assert (hosts / "hermes/memories/MEMORY.md").read_text() == "mine"
+    assert data.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{ // comment\n}", "not plain JSON"),
+        ("[]", "expected an object"),
+        ('{"plugins": []}', "plugins is"),
+        ('{"plugins": {"deny": ["memtier"]}}', "plugins.deny names memtier"),
+    ],
+)
+def test_openclaw_configurations_that_are_refused(
+    hosts: Path, home: Path, text: str, says: str
+) -> None:
+    """What cannot be changed safely is left as it is, and the message has file and remedy."""
+    put(hosts, text)
+    before = files(hosts)
+    with pytest.raises(SettingsError, match=says):
+        install.install("openclaw", home, "p")
+    assert files(hosts) == before
+
+
+@pytest.mark.parametrize("text", ["memory: [1]\n", "a: [\n", "- 1\n", "memory: &a {x: *a}\n"])
+def test_hermes_configurations_that_are_refused(hosts: Path, home: Path, text: str) -> None:
+    """What cannot be changed safely is left as it is, and nothing else is either."""
+    put(hosts, hermes=text)
+    before = files(hosts)
+    with pytest.raises(SettingsError, match=r"config\.yaml"):
+        install.install("hermes", home, "p")
+    assert files(hosts) == before
+
+
+def test_a_plugin_folder_that_is_a_symlink(hosts: Path, home: Path, tmp_path: Path) -> None:
+    """Somebody's own checkout, linked as the plugin, is not written into."""
+    (hosts / "hermes/plugins").mkdir()
+    (hosts / "hermes/plugins/memtier").symlink_to(tmp_path)
+    with pytest.raises(SettingsError, match="symlink"):
+        install.install("hermes", home, "p")
+
+
+def test_another_host(home: Path) -> None:
+    """A host that nobody knows is named, with those there are."""
+    with pytest.raises(Unsupported, match="openclaw, hermes"):
+        install.install("other", home, "p")
+
+
+def test_uninstalling_what_was_never_installed(hosts: Path, home: Path) -> None:
+    """There is nothing to take back then, and nothing changes."""
+    put(hosts, json.dumps(OPENCLAW), HERMES)
+    before = files(hosts)
+    for host in install.HOSTS:
+        assert install.uninstall(host, home) == []
+    assert files(hosts) == before
+
+
+def test_the_shim_is_where_openclaw_is_sent(by: Callable[[str], Path] = Path) -> None:
+    """The folder that OpenClaw loads has the plugin's three parts."""
+    assert {"index.js", "package.json", "openclaw.plugin.json", "bridge.js"} <= {
+        path.name for path in by(str(install.shim())).iterdir()
+    }

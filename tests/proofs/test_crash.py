@@ -1,0 +1,96 @@
+"""A writer that is killed loses nothing that was acknowledged, and breaks nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtier_plugin.core.paths import ledger_folders
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage import recovery
+from memtier_plugin.storage.ledger import jsonl
+from tests.proofs.checks import assert_equal_to_rebuild, bad_lines, child, outputs, show
+from tests.proofs.processes import PROJECT, exchange
+
+
+def _records(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """Return every readable line of the ledgers of one kind."""
+    found = []
+    for ledger_kind, _, where in ledger_folders(folder):
+        for path in jsonl.day_files(where) if ledger_kind == kind else ():
+            for line in path.read_bytes().split(b"\n"):
+                try:
+                    found.append(json.loads(line))
+                except ValueError:
+                    continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("point", "kills"),
+    [("append", 50), ("journal", 50), ("transaction", 50), ("reindex", 50), ("anywhere", 100)],
+)
+def test_killed_writers(home: Path, point: str, kills: int) -> None:
+    """After so many kills every acknowledged entry, credit and fact is there, and all is read."""
+    [printed] = outputs([child("crash", home, point, kills, 1)])
+    told = [json.loads(line) for line in printed.splitlines()]
+    assert [one for one in told if "failed" in one] == []
+    killed = [one["killed"] for one in told if "killed" in one]
+    # A writer whose credits are all beyond the day's limit indexes none, and does not die there.
+    assert len(killed) == kills and sum(killed) >= 0.7 * kills
+    entries = {i: text for one in told if "run" in one for i, text in one["entries"].items()}
+    credits = {(one["run"], item) for one in told if "run" in one for item in one["credits"]}
+    facts = {one["fact"] for one in told if "fact" in one}
+    assert entries
+
+    folder = home / "projects" / PROJECT
+    torn = bad_lines(folder)
+    with MemTier.open(home, PROJECT) as memory:
+        memory.recall("bread in the kitchen", run_id="after", purpose="inject")
+        memory.end_run(exchange("bread", 1, ok=True), session_id="after", run_id="after")
+        memory.catch_up()
+        stored = list(memory.entries())
+        known = {fact.id for fact in memory.facts(include_superseded=True)}
+        recovery.clear(memory.store)  # as the daily sweep does
+        reported = memory.store.reader().bad_lines(limit=1000)
+        findings = [one for one in memory.doctor() if one.level != "ok"]
+        warnings = [one for one in memory.status()["warnings"] if "edited" in one]
+    journal = _records(folder, "journal")
+    missing = entries.items() - {(entry.id, entry.content) for entry in stored}
+    credited = {(e["run_id"], e["item"]) for e in journal if e["kind"] == "credit"}
+    assert missing == set()
+    assert credits <= credited
+    assert facts <= known
+    # What is torn is skipped and named, line by line; nothing else is amiss.
+    assert [(name, line) for name, line, _ in reported] == torn
+    assert len(torn) <= kills
+    assert len(findings) == len(torn)
+    assert warnings == []
+    # Each run has its messages once, also those that were given again after the crash.
+    keys = Counter(entry.key for entry in stored)
+    assert max(keys.values()) == 1
+    for session in {entry.session_id for entry in stored}:
+        turns = [entry.turn for entry in stored if entry.session_id == session]
+        assert turns == list(range(1, len(turns) + 1))
+
+    queries = [f"writer{n} run1 bread" for n in range(0, kills, 4)]
+    at = datetime.now(UTC) + timedelta(days=1)
+    compared = assert_equal_to_rebuild(home, PROJECT, ["main"], queries, at)
+    show(
+        f"{sum(killed)} kills, {point}",
+        {
+            "acknowledged entries": len(entries),
+            "credits": len(credits),
+            "facts": len(facts),
+            "missing": 0,
+            "torn lines": len(torn),
+            "entries in all": len(stored),
+            "recalls equal to a rebuild": compared,
+        },
+    )

@@ -1,0 +1,348 @@
+"""Two worlds that differ only in what one asker may not see give that asker the same answers.
+
+A world is written op by op from a seed.  Every op that the asker may see is the same in both; what
+others say in private, recall, and know of their own differs in words and in how much there is of
+it.  Ids and the clock are those of the op, so that answers can be compared byte by byte; only the
+times that things took are left out.  The operator's own views (`status`, `doctor`, all of `log`)
+are of everybody by design and are not asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ulid
+from click.testing import CliRunner
+
+from memtier_plugin import memory as memory_module
+from memtier_plugin.cli.main import main
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.records import Fact, Source
+from memtier_plugin.memory import MemTier
+from memtier_plugin.pool import open_memories
+from memtier_plugin.server.methods import Methods, plain
+
+START = datetime(2026, 3, 2, 9, tzinfo=UTC)
+WORDS = """harbor pelican deploy port staging invoice Ada Bruno Cleo lantern kiln orchid 8443 9000
+    release password review budget Porto Kyoto train bike deadline March Friday""".split()  # noqa: SIM905
+AGENTS = ("host.a", "host.b", "host.c", "host.boss")  # the last reads everybody's
+SENDERS = (None, "ann", "bob")
+PROJECTS = ("harbor", "forge")
+OPS = 45  # of one world
+QUESTIONS = 50  # to one pair of worlds, unless more are asked for
+TIMES = re.compile(r'"ms": -?[\d.e-]+|\d+ ms(?=\)")')
+
+
+class Ticks:
+    """The clock and the ids: those of the op that is carried out, whatever came before it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.op = self.made = 0
+        real = ulid.ULID
+
+        class Fixed(real):  # type: ignore[misc, valid-type]
+            """An id that only depends on the op and on how many were made in it."""
+
+            def __new__(cls, *args: Any) -> Any:
+                if args:
+                    return real(*args)
+                self.made += 1
+                return real.from_str(f"01{self.op:08d}{self.made:016d}")
+
+        monkeypatch.setattr(ulid, "ULID", Fixed)
+        monkeypatch.setattr(memory_module, "utc_now", self.now)
+
+    def at(self, op: int) -> None:
+        """Begin an op."""
+        self.op, self.made = op, 0
+
+    def now(self) -> datetime:
+        """Return the moment of the op."""
+        return START + timedelta(minutes=7 * self.op)
+
+
+class Worlds:
+    """A pair of worlds: what the asker may see is written into both, the rest not."""
+
+    def __init__(self, folder: Path, seed: int, ticks: Ticks) -> None:
+        self.random = random.Random(seed)
+        self.seed, self.ticks = seed, ticks
+        self.homes = [folder / f"home{number}" for number in range(2)]
+        self.methods = [Methods(home, lambda _: None) for home in self.homes]
+        self.agent = AGENTS[seed % 3]
+        self.sender = SENDERS[seed // 3 % 3]
+        # Of the same agent's other senders the ledger is one file, whose lines count them.
+        self.by_sender = seed % 2 == 1
+        self.open: dict[tuple[Path, str, str], MemTier] = {}
+        self.ids: list[str] = []
+        self.recalls: list[str] = []
+        for home in self.homes:
+            home.mkdir(mode=0o700, parents=True)
+            text = "agents: {host.boss: {read_all: true}}\nconsolidation: {probes: 0}\n"
+            folder = home / "projects" / PROJECTS[0]
+            folder.mkdir(parents=True, mode=0o700)
+            folder.parent.chmod(0o700)
+            (folder / "project.yaml").write_text(text)
+            (folder / "project.yaml").chmod(0o600)
+        for op in range(1, OPS + 1):
+            self._op(op)
+        self.op = OPS
+
+    def _memory(self, home: Path, agent: str, project: str = PROJECTS[0]) -> MemTier:
+        key = home, agent, project
+        if key not in self.open:
+            self.open[key] = MemTier.open(home, project, agent)
+        return self.open[key]
+
+    def close(self) -> None:
+        """Close what is open."""
+        for memory in self.open.values():
+            memory.close()
+        open_memories.close()
+
+    def _say(self, rng: random.Random, least: int = 3) -> str:
+        return " ".join(rng.choices(WORDS, k=rng.randint(least, 9))) + "."
+
+    def _op(self, op: int) -> None:
+        """Write one op: into both worlds the same, or what is hidden, into each its own."""
+        hidden = self.random.random() < 0.55
+        kind = self.random.choice(("record", "record", "record", "fact", "recall", "elsewhere"))
+        seed = self.random.random()
+        for number, home in enumerate(self.homes):
+            self.ticks.at(op)
+            # What is hidden depends on the world; whose it is, and of what kind, does not.
+            rng = random.Random(f"{seed} {number if hidden else ''}")
+            same = random.Random(seed)
+            agent, sender = self._hidden(same) if hidden else (self.agent, self.sender)
+            if kind == "elsewhere":
+                if not hidden:
+                    continue
+                said = [{"role": "user", "content": self._say(rng)}]
+                self._memory(home, self.agent, PROJECTS[1]).record(said, session_id="s")
+                continue
+            memory = self._memory(home, agent)
+            getattr(self, f"_{kind}")(memory, agent, sender, rng, same, hidden, number)
+
+    def _hidden(self, rng: random.Random) -> tuple[str, str | None]:
+        """Return who says something that the asker may not see."""
+        if self.by_sender and rng.random() < 0.5:
+            return self.agent, rng.choice([one for one in SENDERS if one != self.sender])
+        return rng.choice([one for one in AGENTS if one != self.agent]), rng.choice(SENDERS)
+
+    def _record(
+        self, memory: MemTier, agent: str, sender: str | None, rng: random.Random,
+        same: random.Random, hidden: bool, number: int,
+    ) -> None:  # fmt: skip
+        # How much others say may differ too, but not within the asker's own files and sessions.
+        count = rng.randint(0, 5) if hidden and agent != self.agent else same.randint(1, 4)
+        tool = {"role": "tool", "name": "shell", "ok": True}
+        messages = [
+            {**(tool if place == 2 else {"role": ("user", "assistant")[place % 2]}),
+             "content": self._say(rng)}
+            for place in range(count)
+        ]  # fmt: skip
+        made = memory.record(
+            messages, session_id=f"session {same.randint(1, 3)}", sender=sender,
+            run_id=f"run {self.ticks.op}", parent=same.choice([None, None, "boss"]),
+        )  # fmt: skip
+        if number == 0:
+            self.ids += [entry.id for entry in made]
+
+    def _fact(
+        self, memory: MemTier, agent: str, sender: str | None, rng: random.Random,
+        same: random.Random, hidden: bool, number: int,
+    ) -> None:  # fmt: skip
+        # A shared fact may rest on a line that the asker cannot see; the line itself stays hidden.
+        source = Source(agent=agent, session="session 1", entry=f"01{self.ticks.op:08d}{7:016d}")
+        subject = same.choice(WORDS)
+        identity = f"01{self.ticks.op:08d}{90:016d}"
+        private = (agent, sender or "") if hidden else same.choice([None, (agent, sender or "")])
+        text = f"{subject} is {self._say(rng)}"
+        fact = Fact(
+            id=identity, timestamp=self.ticks.now(), project=PROJECTS[0], subject=subject,
+            relation="is", value=text[-20:], text=text, sources=(source,), quote=text,
+            private_to=private, valid_from=self.ticks.now(),
+            status=same.choice(["active", "active", "proposed"]),
+        )  # fmt: skip
+        # Settling compares what is new with what is there; an exact id keeps both worlds in step.
+        memory.add_facts([fact])
+        if number == 0:
+            self.ids.append(identity)
+
+    def _recall(
+        self, memory: MemTier, agent: str, sender: str | None, rng: random.Random,
+        same: random.Random, hidden: bool, number: int,
+    ) -> None:  # fmt: skip
+        if hidden and agent != self.agent and rng.random() < 0.3:
+            return
+        purpose = same.choice(["search", "inject"])
+        run = f"run {self.ticks.op}"
+        found = memory.recall(self._say(rng, 1), sender=sender, purpose=purpose, run_id=run)
+        # How an agent's recalls were made is the agent's to know, for whomever they were.
+        if number == 0 and not (hidden and agent == self.agent):
+            self.recalls.append(found.id)
+
+    # -- what is asked -------------------------------------------------------------------------
+
+    def questions(self, count: int) -> Iterator[tuple[str, list[str]]]:
+        """Yield what is asked, and the answers of both worlds."""
+        for _ in range(count):
+            self.op += 1
+            surface = self.random.choice(SURFACES)
+            seed = self.random.random()
+            answers = []
+            for number in range(2):
+                self.ticks.at(self.op)
+                rng = random.Random(seed)
+                answers.append(self._answer(surface, number, rng))
+            yield surface.__name__, answers
+
+    def _answer(self, surface: Callable[..., Any], number: int, rng: random.Random) -> str:
+        try:
+            answer = surface(self, number, rng)
+        except MemTierError as error:
+            answer = f"{type(error).__name__}: {error}"
+        text = json.dumps(answer, ensure_ascii=False, sort_keys=True, default=str)
+        return TIMES.sub("ms", text).replace(str(self.homes[number]), "HOME")
+
+    def query(self, rng: random.Random) -> str:
+        """Return a question, now and then one for an overview or a time."""
+        about = " ".join(rng.choices(WORDS, k=rng.randint(1, 4)))
+        forms = ("{}", "{}", "What happened with {} in March?", "summarise {}", "When was {}?")
+        return rng.choice(forms).format(about)
+
+
+def _recall(worlds: Worlds, number: int, rng: random.Random) -> Any:
+    memory = worlds._memory(worlds.homes[number], worlds.agent)
+    found = memory.recall(
+        worlds.query(rng), sender=worlds.sender, session_id="session 1",
+        purpose=rng.choice(["search", "inject"]), run_id="asked",
+        depth=rng.choice([None, "mixed", "facts", "raw", "auto"]),
+        k=rng.choice([None, 3]), token_budget=rng.choice([None, 120]),
+    )  # fmt: skip
+    known = plain(found)
+    if rng.random() < 0.5 and found.hits:
+        known["why"] = plain(memory.explain(found.id, rng.choice(worlds.ids)))
+    return known
+
+
+def _rpc(worlds: Worlds, number: int, rng: random.Random) -> Any:
+    methods, mine = worlds.methods[number], {"project": PROJECTS[0], "agent": worlds.agent}
+    what = rng.choice(["recall", "explain", "facts", "found", "about", "fact", "review", "forget"])
+    one = rng.choice(worlds.ids)
+    if what == "recall" or worlds.by_sender:  # the others are an agent's, whoever it talks to
+        return methods.recall(worlds.query(rng), sender=worlds.sender, **mine)
+    if what == "explain":
+        return methods.explain(rng.choice(worlds.recalls), rng.choice([None, one]), **mine)
+    if what == "facts":
+        return methods.facts(include_superseded=rng.random() < 0.5, **mine)
+    if what == "found":
+        return methods.facts(query=worlds.query(rng), **mine)
+    if what == "about":
+        return methods.facts(subject=rng.choice(WORDS), **mine)
+    if what == "fact":
+        return methods.fact(one, **mine)
+    if what == "review":
+        return methods.review(**mine)
+    return methods.forget(ids=[one], dry_run=True, **mine)
+
+
+def _hook(worlds: Worlds, number: int, rng: random.Random) -> Any:
+    context = {"agent_id": worlds.agent, "sender": worlds.sender, "session_id": "session 2",
+               "run_id": f"hook {worlds.op}", "project": PROJECTS[0]}  # fmt: skip
+    event = {"prompt": worlds.query(rng), "messages": []}
+    return worlds.methods[number].hook("before_prompt_build", context, event)
+
+
+def _tool(worlds: Worlds, number: int, rng: random.Random) -> Any:
+    context = {"agent_id": worlds.agent, "sender": worlds.sender, "project": PROJECTS[0],
+               "session_id": "session 2"}  # fmt: skip
+    name = rng.choice(["memory_search", "memory_get"])
+    given = {"query": worlds.query(rng), "id": rng.choice(worlds.ids)[rng.choice([0, -8]) :]}
+    return worlds.methods[number].tool(name, context, given)
+
+
+def _knowledge(worlds: Worlds, number: int, rng: random.Random) -> Any:
+    if worlds.by_sender:
+        return _recall(worlds, number, rng)
+    memory = worlds._memory(worlds.homes[number], worlds.agent)
+    what = rng.choice(["facts", "search", "timeline", "diff", "proposals", "entries"])
+    if what == "facts":
+        return [one.to_json() for one in memory.knowledge.facts(include_superseded=True)]
+    if what == "search":
+        return plain(memory.knowledge.search(worlds.query(rng)))
+    if what == "timeline":
+        return [one.to_json() for one in memory.knowledge.timeline(rng.choice(WORDS))]
+    if what == "diff":
+        return [one.to_json() for one in memory.knowledge.diff(START)]
+    if what == "proposals":
+        return [one.to_json() for one in memory.knowledge.proposals()]
+    return [entry.to_json() for entry in memory.entries(agent=worlds.agent)]
+
+
+def _cli(worlds: Worlds, number: int, rng: random.Random) -> Any:
+    base = ["--home", str(worlds.homes[number]), "--project", PROJECTS[0], "--json",
+            "--agent", worlds.agent]  # fmt: skip
+    if rng.random() < 0.3 and not worlds.by_sender:
+        args = ["log", "--date", "all"]
+    else:
+        given = ["--sender", worlds.sender] if worlds.sender else []
+        args = ["recall", *given, worlds.query(rng)]
+    result = CliRunner().invoke(main, [*base, *args])
+    return [result.exit_code, json.loads(result.stdout) if not result.exit_code else result.output]
+
+
+SURFACES = (_recall, _recall, _recall, _rpc, _rpc, _rpc, _hook, _tool, _knowledge, _cli)
+
+
+def differences(
+    folder: Path, seeds: range, ticks: Ticks, questions: int = QUESTIONS
+) -> tuple[int, list[str]]:
+    """Return how many answers were compared, and what differed."""
+    compared, found = 0, []
+    for seed in seeds:
+        worlds = Worlds(folder / f"pair{seed}", seed, ticks)
+        for surface, (one, other) in worlds.questions(questions):
+            compared += 1
+            if one != other:
+                at = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+                near = slice(max(0, at - 160), at + 60)
+                found.append(f"seed {seed} {surface}:\n  {one[near]}\n  {other[near]}")
+        worlds.close()
+    return compared, found
+
+
+def test_who_may_not_see_it_cannot_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some 100 answers are the same whatever others said, recalled and knew in private."""
+    compared, found = differences(tmp_path, range(2), Ticks(monkeypatch))
+    assert found == []
+    assert compared == 2 * QUESTIONS
+
+
+@pytest.mark.slow
+def test_ten_thousand_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 answers, of 50 pairs of worlds."""
+    compared, found = differences(tmp_path, range(50), Ticks(monkeypatch), 200)
+    assert compared == 10_000
+    print(f"\nisolation cases {compared}, differences {len(found)}")  # noqa: T201
+    assert found == []
+
+
+def test_who_may_see_it_can_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worlds do differ: to an orchestrator that reads everybody's lines they are two."""
+    ticks = Ticks(monkeypatch)
+    worlds = Worlds(tmp_path, 0, ticks)
+    ticks.at(OPS + 1)
+    answers = []
+    for home in worlds.homes:
+        memory = worlds._memory(home, "host.boss")
+        answers.append([hit.text for hit in memory.recall("harbor pelican deploy").hits])
+    worlds.close()
+    assert answers[0] != answers[1]

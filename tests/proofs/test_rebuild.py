@@ -1,0 +1,61 @@
+"""What many processes and agents wrote, one rebuilds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin.bench.synthetic import Synthetic
+from memtier_plugin.memory import MemTier
+from tests.proofs.checks import ask, assert_equal_to_rebuild, child, outputs, show, unequal
+from tests.proofs.processes import PROJECT
+
+AGENTS = ("agent-a", "agent-b", "agent-c")
+AT = datetime(2026, 12, 1, tzinfo=UTC)
+EACH = 67  # recalls of an agent: 201 in all
+
+
+@pytest.mark.slow
+def test_a_rich_store_is_rebuilt(home: Path) -> None:
+    """Credits, facts, promotions, supersessions and forgets: 200 recalls are equal afterwards."""
+    printed = outputs([child("live", home, agent, 12) for agent in AGENTS])
+    done = sum((Counter(json.loads(text)) for text in printed), Counter[str]())
+    queries = []
+    with MemTier.open(home, PROJECT, AGENTS[0]) as memory:
+        memory.catch_up()
+        texts = [entry.content for entry in memory.entries() if entry.role != "tool"]
+        source = Synthetic(5)
+        queries = [source.question(source.pick(texts)) for _ in range(EACH)]
+        superseded = [f for f in memory.facts(include_superseded=True) if f.valid_to is not None]
+        weights = [e for e in memory.entries() if e.cognitive_weight]
+        promoted = [e for e in memory.entries() if e.promoted]
+    assert min(done["credits"], done["facts"], done["forgotten"], done["promoted"]) > 0
+    assert superseded and weights and promoted
+
+    compared = assert_equal_to_rebuild(home, PROJECT, AGENTS, queries, AT)
+
+    # The same without any index at all, and in another place.
+    moved = home.with_name("moved")
+    shutil.copytree(home, moved, ignore=shutil.ignore_patterns("index*"))
+    again = 0
+    for agent in AGENTS:
+        with MemTier.open(home, PROJECT, agent) as one, MemTier.open(moved, PROJECT, agent) as two:
+            two.catch_up()
+            assert unequal(ask(one, queries, AT), ask(two, queries, AT)) == []
+            again += len(queries)
+    show(
+        "3 processes, 3 agents, 1 rebuild",
+        {
+            **done,
+            "superseded": len(superseded),
+            "entries with a weight": len(weights),
+            "promoted now": len(promoted),
+            "recalls equal after reindex": compared,
+            "recalls equal without the old index": again,
+        },
+    )

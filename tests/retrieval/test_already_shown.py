@@ -1,0 +1,167 @@
+"""Lines that stand in the conversation already are not injected again, and that is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin.core import plugins
+from memtier_plugin.core.host import PromptEvent, RunContext, Shown
+from memtier_plugin.core.results import Recall
+from memtier_plugin.hooks.hermes_payloads import Translator as Hermes
+from memtier_plugin.hooks.openclaw_payloads import Translator as OpenClaw
+from memtier_plugin.memory import MemTier
+
+Day = Callable[..., datetime]
+BAG = "My bag is in the blue locker."
+
+
+@pytest.fixture
+def memory(home: Path, day: Day) -> MemTier:
+    """Return a memory in which the bag was spoken of in two sessions."""
+    made = MemTier.open(home, "p", "openclaw.main", clock=lambda: day(9))
+    say(made, "old", BAG, day(0))
+    say(made, "now", "The bag in the locker is mine.", day(8))
+    return made
+
+
+def say(memory: MemTier, session: str, text: str, when: datetime) -> None:
+    """Record what a user said."""
+    memory.record(
+        [{"role": "user", "content": text}], session_id=session, observed_at=when, run_id=text
+    )
+
+
+def inject(memory: MemTier, shown: Shown | None, session: str = "now") -> Recall:
+    """Recall for a prompt of a session."""
+    return memory.recall(
+        "Where is my bag?", session_id=session, run_id="r", purpose="inject", shown=shown
+    )
+
+
+def sessions(recall: Recall) -> set[str]:
+    """Return the sessions that the block has lines of."""
+    return {source.session for hit in recall.injected for source in hit.sources}
+
+
+def test_what_was_said_here_is_not_repeated(memory: MemTier, day: Day) -> None:
+    """Lines of this session since the given moment are left out; others and older ones are not."""
+    assert sessions(inject(memory, None)) == {"old", "now"}
+    assert sessions(inject(memory, Shown(since=day(7)))) == {"old"}
+    assert sessions(inject(memory, Shown(since=day(8, hours=1)))) == {"old", "now"}
+    assert sessions(inject(memory, Shown(since=day(7)), session="other")) == {"old", "now"}
+
+
+def test_a_message_told_twice_with_other_times(memory: MemTier, day: Day) -> None:
+    """A host's clock of a message may differ by a little from turn to turn."""
+    shown = Shown(since=day(8) + timedelta(milliseconds=900))
+    assert sessions(inject(memory, shown)) == {"old"}
+
+
+def test_a_fact_of_this_conversation(home: Path, day: Day) -> None:
+    """A fact is left out when all that it rests on stands in the conversation, and not before."""
+    with MemTier.open(home, "p", "openclaw.main", clock=lambda: day(9)) as memory:
+        fact = memory.remember("The gate code is on the board.", session_id="now")
+
+        def injected(session: str, shown: Shown | None) -> set[str]:
+            recall = memory.recall(
+                "Where is the gate code?", session_id=session, purpose="inject", shown=shown
+            )
+            return {hit.id for hit in recall.injected}
+
+        assert fact.id in injected("now", None)
+        assert fact.id not in injected("now", Shown(since=day(8)))
+        assert fact.id in injected("other", Shown(since=day(8)))
+        assert fact.id in injected("now", Shown(since=day(10)))
+
+
+def test_what_was_injected_stays(home: Path, memory: MemTier, day: Day) -> None:
+    """Where a host keeps injected lines they come once, until the host shortens the session."""
+    kept = Shown(since=day(8, hours=1), injected=True)
+    assert sessions(inject(memory, kept)) == {"old", "now"}
+    assert inject(memory, kept).injected == ()
+    assert inject(memory, Shown(since=day(8, hours=1))).injected
+    assert inject(memory, Shown(since=day(9, hours=1), injected=True)).injected
+    assert inject(memory, kept, session="another").injected
+    with MemTier.open(home, "p", "openclaw.main", clock=lambda: day(9)) as later:
+        assert inject(later, kept).injected == (), "another process knows it from the journal"
+
+
+def test_a_search_repeats_what_is_asked_for(memory: MemTier) -> None:
+    """Who searches gets what is there, also what was injected before."""
+    inject(memory, None)
+    assert memory.recall("Where is my bag?", session_id="now").injected
+
+
+def test_it_is_counted_and_explained(memory: MemTier, day: Day) -> None:
+    """The journal, explain and status tell what was spared, and how much each turn got."""
+    recall = inject(memory, Shown(since=day(7)))
+    memory.catch_up()
+    [event] = memory.events(kinds=["recall"])
+    [repeat] = event.data["repeats"]
+    assert event.data["tokens"] == recall.tokens > 0
+    assert memory.explain(recall.id, repeat)["why"]["reason"] == "repeat"
+    assert memory.status()["agents"]["openclaw.main"]["injected"] == {
+        "turns": 1,
+        "tokens_a_turn": float(recall.tokens),
+        "lines": len(recall.injected),
+        "repeats_avoided": 1,
+    }
+
+
+def test_openclaw_tells_its_history(home: Path, day: Day) -> None:
+    """What OpenClaw's history begins with is what is shown; a summary of older turns is not."""
+    stamp = int(day(8).timestamp() * 1000)
+    history = [
+        {"role": "compactionSummary", "summary": "...", "timestamp": 1},
+        {"role": "assistant", "content": [], "timestamp": stamp + 5},
+        {"role": "user", "content": "?", "timestamp": stamp},
+    ]
+    translator = OpenClaw(home)
+
+    def event(messages: object) -> PromptEvent:
+        call = translator.translate(
+            "before_prompt_build",
+            {"prompt": "Where?", "messages": messages},
+            {"sessionKey": "k"},
+            RunContext(agent_id=""),
+        )
+        assert call is not None and isinstance(call.event, PromptEvent)
+        return call.event
+
+    assert event(history) == PromptEvent(prompt="Where?", visible_since=day(8))
+    assert event([]).visible_since is None
+
+
+def test_hermes_has_all_since_it_shortened(home: Path, day: Day) -> None:
+    """Hermes' session is whole until a compaction, which the next resident knows of too."""
+
+    def event(session: str) -> PromptEvent:
+        call = Hermes(home).translate(
+            "prefetch", {"query": "Where?"}, {"session_id": session}, RunContext(agent_id="")
+        )
+        assert call is not None and isinstance(call.event, PromptEvent)
+        return call.event
+
+    assert event("s1").keeps_injected
+    assert event("s1").visible_since == datetime(1, 1, 2, tzinfo=UTC)
+    Hermes(home).translate(
+        "on_pre_compress", {"messages": []}, {"session_id": "s1"}, RunContext(agent_id=""), day(3)
+    )
+    assert event("s1").visible_since == day(3)
+    assert event("s2").visible_since == datetime(1, 1, 2, tzinfo=UTC)
+
+
+def test_through_the_hook(home: Path) -> None:
+    """The hook leaves out what its event says is visible."""
+    context = RunContext(agent_id="openclaw.main", session_id="now", run_id="r", project="p")
+    with MemTier.open(home, "p", "openclaw.main") as memory:
+        memory.record([{"role": "user", "content": BAG}], session_id="now")
+    hook = plugins.manager().hook.before_prompt_build
+    asked = "Where is my bag?"
+    assert hook(event=PromptEvent(prompt=asked), context=context) is not None
+    since = datetime.now(UTC) - timedelta(hours=1)
+    assert hook(event=PromptEvent(prompt=asked, visible_since=since), context=context) is None

@@ -1,0 +1,94 @@
+"""What a question asks for, and which statements are instructions for all times to come."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier_plugin.retrieval.query_terms import LESS, weighed
+from memtier_plugin.text.tokenizer import Tokenizer
+from memtier_plugin.text.traits import is_standing
+
+WORDS = st.lists(st.sampled_from("remind list discuss port kettle fox summary fox".split()))  # noqa: SIM905
+
+
+@given(WORDS)
+def test_words_count_as_often_as_they_stand(text: list[str]) -> None:
+    """Each word counts its occurrences, a word that only asks a part of them, none nothing."""
+    words = Tokenizer().words(" ".join(text))
+    found = weighed(words, "english")
+    asking = set(Tokenizer().words("remind list discuss summary"))
+    assert found == {
+        word: pytest.approx(number * (LESS if word in asking else 1))
+        for word, number in Counter(words).items()
+    }
+    assert 0 < LESS < 1
+
+
+def test_inflections_ask_too() -> None:
+    """A word that asks does so in each of its forms."""
+    words = Tokenizer().words("reminded discussing kettles")
+    assert [*weighed(words, "english").values()] == [LESS, LESS, 1.0]
+
+
+@pytest.mark.parametrize("language", ["none", "german", "spanish"])
+def test_other_languages_have_no_asking_words(language: str) -> None:
+    """The words are English, so that elsewhere all count the same."""
+    words = Tokenizer(language).words("remind list fox fox")
+    assert weighed(words, language) == Counter(words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Always answer in metric units.",
+        "please never touch the lock file",
+        "Please, always run the linter before you commit.",
+        "Don't ever delete my drafts.",
+        "Don’t ever delete my drafts.",
+        "From now on, call me Captain.",
+        "We moved to tabs, so from now on indent with them.",
+        "Whenever I paste a log, show the first error only.",
+        "Every time I open a ticket, link the board.",
+        "In future, sign mails with my initials.",
+        "In the future please round to cents.",
+        "When I ask for a plan, give three steps.",
+        "If I ask you about travel, assume trains.",
+        "Thanks for that.\nNever use emoji, please.",
+        "  - ALWAYS QUOTE THE SOURCE",
+    ],
+)
+def test_instructions_for_all_times(text: str) -> None:
+    """What a user tells to do from now on is a standing instruction, wherever a line begins so."""
+    assert is_standing(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I have always loved tea.",
+        "She never came.",
+        "It was never about the money.",
+        "Is it always this cold in here?",
+        "We hardly ever eat out.",
+        "What will the future bring?",
+        "Her future looks bright.",
+        "I asked whether the shop was open.",
+        "Can I ask you something?",
+        "Nevertheless it rained.",
+        "Everything is fine for now on my side.",
+        "",
+    ],
+)
+def test_chat_is_no_instruction(text: str) -> None:
+    """The same words in a story or a question instruct nobody."""
+    assert not is_standing(text)
+
+
+def test_only_the_beginning_instructs() -> None:
+    """Deep in a pasted document such a line is part of the document."""
+    assert is_standing("x" * 300 + "\nAlways answer in metric units.")
+    assert not is_standing("x" * 500 + "\nAlways answer in metric units.")

@@ -1,0 +1,224 @@
+"""Orders: the default's weighted signals, and the parts of the paper's that no golden value has."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier_plugin.retrieval import paper_scorer
+from memtier_plugin.retrieval.ranking import (
+    TIER_FACTOR,
+    decay,
+    overview,
+    rank,
+    scaled,
+    weight_signal,
+)
+
+UNIT = st.floats(0, 1)
+EXACT = st.integers(0, 64).map(lambda n: n / 64)  # sums and products of these are not rounded
+NAMES = ("words", "grams", "decay", "weight")
+FINITE = st.floats(-1e300, 1e300)
+Pool = tuple[list[str], dict[str, list[float]], dict[str, float]]
+
+
+@st.composite
+def candidates(draw: st.DrawFn, unit: st.SearchStrategy[float] = UNIT) -> Pool:
+    """Draw ids, signals and weights of a pool."""
+    ids = draw(st.lists(st.text("abc", min_size=1), unique=True, max_size=8))
+    column = st.lists(unit, min_size=len(ids), max_size=len(ids))
+    signals = draw(st.dictionaries(st.sampled_from(NAMES), column))
+    weights = draw(st.dictionaries(st.sampled_from(NAMES), unit))
+    return ids, signals, weights
+
+
+@given(candidates())
+def test_rank_is_a_permutation(pool: Pool) -> None:
+    """Every candidate is ranked once, best first, ties by id, with all its signals."""
+    ids, signals, weights = pool
+    ranked = rank(ids, signals, weights)
+    assert sorted(r.index for r in ranked) == list(range(len(ids)))
+    assert [(-r.score, ids[r.index]) for r in ranked] == sorted(
+        (-r.score, ids[r.index]) for r in ranked
+    )
+    for r in ranked:
+        assert r.signals == {name: values[r.index] for name, values in signals.items()}
+
+
+@given(candidates(), st.randoms(use_true_random=False))
+def test_order_of_what_is_given_does_not_matter(pool: Pool, chance: random.Random) -> None:
+    """Neither the order of the signals nor that of the candidates changes a score, to the bit."""
+    ids, signals, weights = pool
+    before = {ids[r.index]: r.score for r in rank(ids, signals, weights)}
+    names, places = list(signals), list(range(len(ids)))
+    chance.shuffle(names)
+    chance.shuffle(places)
+    shuffled = {name: [signals[name][place] for place in places] for name in names}
+    moved = [ids[place] for place in places]
+    after = {moved[r.index]: r.score for r in rank(moved, shuffled, weights)}
+    assert list(after.items()) == list(before.items())
+
+
+@given(candidates(EXACT), EXACT, EXACT)
+def test_a_signal_that_tells_nothing_does_not_matter(
+    pool: Pool, value: float, weight: float
+) -> None:
+    """A signal with one value for all is shown and adds the same to each: no place changes."""
+    ids, signals, weights = pool
+    signals.pop("decay", None)
+    before = rank(ids, signals, weights)
+    after = rank(ids, signals | {"decay": [value] * len(ids)}, weights | {"decay": weight})
+    assert [r.index for r in after] == [r.index for r in before]
+    assert [r.score - weight * value for r in after] == [r.score for r in before]
+    assert all(r.signals["decay"] == value for r in after)
+
+
+@given(candidates())
+def test_a_signal_without_a_weight_does_not_matter(pool: Pool) -> None:
+    """A signal that has no weight counts as one of weight 0."""
+    ids, signals, weights = pool
+    zeros = dict.fromkeys(NAMES, 0.0) | weights
+    assert rank(ids, signals, weights) == rank(ids, signals, zeros)
+
+
+def test_ties_go_by_id() -> None:
+    """Equal scores are ordered by id, wherever they stand in the pool."""
+    ranked = rank(["b", "c", "a"], {"words": [0.5, 1.0, 0.5]}, {"words": 1.0})
+    assert [r.index for r in ranked] == [1, 2, 0]
+
+
+@given(st.lists(FINITE, max_size=8))
+def test_scaled(values: list[float]) -> None:
+    """Scaled values lie in [0, 1] in the same order, and the best of a match is 1."""
+    found = scaled(values)
+    assert all(0 <= value <= 1 for value in found)
+    assert len(found) == len(values)
+    assert not values or max(values) <= 0 or max(found) == 1
+    for (one, small), (other, large) in zip(
+        sorted(zip(values, found, strict=True)),
+        sorted(zip(values, found, strict=True))[1:],
+        strict=False,
+    ):
+        assert one <= other
+        assert small <= large
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(0, 10), st.booleans())
+def test_decay_is_monotonic(age: float, more: float, rate: float, bypass: bool) -> None:
+    """What is older never counts more; the future counts as now; a bypass counts fully."""
+    now, later = decay(age, rate, bypass=bypass), decay(age + more, rate, bypass=bypass)
+    assert 0 <= later <= now <= 1
+    assert decay(age, rate, bypass=True) == decay(min(age, 0.0), rate, bypass=False) == 1
+
+
+@given(st.floats(-1, 1), st.floats(-1, 1))
+def test_weight_signal_is_monotonic(one: float, other: float) -> None:
+    """A cognitive weight keeps its order and lands in [0, 1], a new item's in the middle."""
+    assert weight_signal(-1) == 0
+    assert weight_signal(0) == 0.5
+    assert weight_signal(1) == 1
+    assert (weight_signal(min(one, other))) <= weight_signal(max(one, other))
+
+
+# -- the paper's profile ---------------------------------------------------------------------------
+
+WORDS = st.lists(st.sampled_from("abcde"), max_size=5)
+WEIGHTS = {"semantic": 0.0, "bm25": 0.35, "decay": 0.25, "cw": 0.25, "tier": 0.15}
+
+
+@given(st.lists(WORDS, max_size=5), WORDS)
+def test_okapi_takes_any_pool(documents: list[list[str]], query: list[str]) -> None:
+    """An empty pool, empty documents and unknown words score finitely, one score a document."""
+    scores = paper_scorer.okapi(documents, query)
+    assert len(scores) == len(documents)
+    assert all(map(math.isfinite, scores))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("stuvw"), st.sampled_from([-1.0, 0.0, 0.5, 2.0]), UNIT)),
+    st.sets(st.sampled_from("stuvw")),
+    st.integers(1, 5),
+)
+def test_stage_one(
+    given_facts: list[tuple[str, float, float]], visible: set[str], limit: int
+) -> None:
+    """S_sem has distinct, visible sessions of facts that score, the best fact's session first."""
+    facts = [
+        paper_scorer.Document(f"f{place:02}", (), (session,), newer=newer)
+        for place, (session, _, newer) in enumerate(given_facts)
+    ]
+    scores = [score for _, score, _ in given_facts]
+    found = paper_scorer.stage_one(facts, scores, visible, limit)
+    best = {
+        session: max(score for name, score, _ in given_facts if name == session)
+        for session, _, _ in given_facts
+    }
+    wanted = {session for session in visible if best.get(session, 0) > 0}
+    assert len(found) == len(set(found)) == min(limit, len(wanted))
+    assert set(found) <= wanted
+    assert sorted(found, key=lambda session: -best[session]) == list(found)
+
+
+def test_stage_one_ties_go_to_the_newer_fact() -> None:
+    """Of facts that score the same the newer one chooses first, then the smaller id."""
+    facts = [
+        paper_scorer.Document("b", (), ("old",), newer=1.0),
+        paper_scorer.Document("c", (), ("new", "also"), newer=2.0),
+        paper_scorer.Document("a", (), ("first",), newer=1.0),
+    ]
+    everything = {"old", "new", "also", "first"}
+    assert paper_scorer.stage_one(facts, [1.0] * 3, everything, 4) == (
+        "new",
+        "also",
+        "first",
+        "old",
+    )
+
+
+@given(st.permutations(["a", "b", "c", "d"]))
+def test_paper_ties_go_by_id(order: list[str]) -> None:
+    """The published scorer, too, orders ties by id."""
+    scored = [paper_scorer.score(paper_scorer.Document(i, (), ()), 0.0, (), WEIGHTS) for i in order]
+    assert [s.document.id for s in paper_scorer.rank(scored)] == ["a", "b", "c", "d"]
+
+
+@given(st.sampled_from(sorted(WEIGHTS)))
+def test_ablation_keeps_the_sum(dropped: str) -> None:
+    """Without one signal the weights still sum to 1, and their proportions stay."""
+    left = paper_scorer.without(WEIGHTS, dropped)
+    assert left[dropped] == 0
+    assert sum(left.values()) == pytest.approx(1)
+    kept = [name for name in WEIGHTS if name != dropped and WEIGHTS[name]]
+    assert len({round(left[name] / WEIGHTS[name], 9) for name in kept}) == 1
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.floats(-1, 1), min_size=1))
+def test_projection(weights: dict[str, float]) -> None:
+    """Projected weights are not negative and sum to 1; where none is positive all are 0."""
+    found = paper_scorer.project(weights)
+    assert all(weight >= 0 for weight in found.values())
+    assert sum(found.values()) == pytest.approx(1 if max(weights.values()) > 0 else 0)
+
+
+@pytest.mark.parametrize("how", ["log1p", "minmax", "zscore"])
+def test_normalisers_take_equal_scores(how: str) -> None:
+    """A pool where every document scores 0 is normalised to 0."""
+    assert paper_scorer.normalised([0.0, 0.0], how) == [0.0, 0.0]
+
+
+def test_tiers() -> None:
+    """The tiers count as published: facts more than entries, how-tos more than facts."""
+    assert TIER_FACTOR == {"episodic": 1.0, "semantic": 1.2, "procedural": 1.4}
+
+
+def test_overview_by_itself() -> None:
+    """A summary counts by the time asked about, or else by age; a timeline by what it is of."""
+    shelves = ["", "summary", "summary", "timeline", "timeline"]
+    said, words = [9.0, 1.0, 2.0, 3.0, 3.0], [4.0, 0.0, 0.0, 3.0, 1.0]
+    assert overview(shelves, (), said, words) == [0.0, 0.8, 1.0, 0.75, 0.0]
+    times = [1.0, 1.0, 0.5, 1.0, 1.0]
+    assert overview(shelves, times, said, words) == [0.0, 1.0, 0.125, 0.75, 0.0]

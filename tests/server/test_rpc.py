@@ -1,0 +1,396 @@
+"""`memtier serve`: the protocol on stdin/stdout and on the socket, against a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from memtier_plugin.core.paths import ledger_folder, socket_path
+from memtier_plugin.memory import MemTier
+from memtier_plugin.server.rpc import LINE_BYTES
+from memtier_plugin.server.unix_socket import peer_uid
+from memtier_plugin.storage.ledger.jsonl import day_file, locked
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+SERVE = """
+import sys
+from memtier_plugin.server.rpc import serve
+sys.exit(serve(None, sys.stdin.buffer, sys.stdout.buffer, scheduler="scheduler" in sys.argv))
+"""
+HERE = {"project": "p", "agent": "test.main"}
+
+
+class Server:
+    """A `memtier serve` in a process of its own, and the requests to its stdin."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.stderr = self.process.stderr
+
+    def send(self, line: bytes | dict[str, Any] | list[Any]) -> None:
+        """Send a line, or a request as one."""
+        self.stdin.write(line if isinstance(line, bytes) else json.dumps(line).encode())
+        self.stdin.write(b"\n")
+        self.stdin.flush()
+
+    def answer(self) -> Any:
+        """Return the next answer, whosever it is; anything but JSON on stdout fails the test."""
+        return json.loads(self.stdout.readline())
+
+    def call(self, method: str, **params: Any) -> Any:
+        """Return the answer to one request."""
+        self.send(request(method, 1, **params))
+        return self.answer()
+
+    def end(self) -> tuple[int, str]:
+        """End its input and return its exit code and what it said on stderr."""
+        _, said = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, said.decode()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Server]]:
+    """Return a function that starts servers, which end with the test."""
+    servers: list[Server] = []
+
+    def start(*arguments: str) -> Server:
+        servers.append(Server(*arguments))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.process.kill()
+        server.process.wait()
+        for pipe in (server.stdin, server.stdout, server.stderr):
+            pipe.close()
+
+
+def request(method: str, key: object = 1, **params: Any) -> dict[str, Any]:
+    """Return a request."""
+    return {"jsonrpc": "2.0", "id": key, "method": method, "params": params}
+
+
+def message(text: str) -> list[dict[str, str]]:
+    """Return the messages of a run in which the user said something."""
+    return [{"role": "user", "content": text}]
+
+
+@contextmanager
+def held_ledger(home: Path) -> Iterator[None]:
+    """Hold the lock on today's ledger of the agent, so that a `record` waits."""
+    with locked(
+        day_file(ledger_folder(home, "p", "episodic", "test.main"), datetime.now(UTC)), 1.0
+    ):
+        yield
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait for something that the server brings about."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never came about"
+        time.sleep(0.05)
+
+
+def connect(path: Path) -> IO[bytes]:
+    """Connect to a server's socket, as soon as it is there."""
+    connection = socket.socket(socket.AF_UNIX)
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.connect(str(path))
+            break
+        except OSError:
+            assert time.monotonic() < end, f"nobody listens on {path}"
+            time.sleep(0.02)
+    file = connection.makefile("rwb")
+    connection.close()  # the file keeps it open
+    return file
+
+
+def test_what_is_recorded_is_recalled(serve: Callable[..., Server], home: Path) -> None:
+    """Every method that reads or writes a memory works on the home that is served."""
+    server = serve()
+    recorded = server.call("record", messages=message("My bag is blue."), session_id="s", **HERE)
+    (entry,) = recorded["result"]["entries"]
+    recalled = server.call("recall", query="Which colour has my bag?", **HERE)["result"]
+    assert "bag is blue" in recalled["text"]
+    assert recalled["hits"][0]["id"] == recalled["hits"][0]["item"]["id"] == entry["id"]
+    assert recalled["hits"][0]["sources"][0]["file"]
+    why = server.call("explain", recall_id=recalled["id"], why=entry["id"], **HERE)["result"]
+    assert why["why"]["reason"] == "injected" and why["injected"][0]["id"] == entry["id"]
+    ended = server.call(
+        "end_run", messages=message("My hat is red."), session_id="s", run_id="r", **HERE
+    )
+    assert ended["result"]["reward"] == 0.0 and len(ended["result"]["entries"]) == 1
+    fact = server.call("remember", text="The code is on the board.", **HERE)["result"]
+    assert fact["sources"]
+    assert server.call("status", **HERE)["result"]["project"] == "p"
+    forgotten = server.call("forget", ids=[entry["id"]], **HERE)["result"]
+    assert entry["id"] in forgotten["ids"]
+    assert "blue" not in server.call("recall", query="my bag", **HERE)["result"]["text"]
+    elsewhere = server.call("recall", query="my hat", project="q", agent="test.main")
+    assert elsewhere["result"]["hits"] == []
+    assert server.end()[0] == 0
+
+
+def test_hooks_over_rpc(serve: Callable[..., Server]) -> None:
+    """`hook` takes the host-independent event and context and returns what the hook returns."""
+    server = serve()
+    context = {"agent_id": "test.main", "session_id": "s", "run_id": "r1"}
+    place = {"project": "p"}
+    start = server.call("hook", name="session_start", context=context, **place)
+    assert start["result"] is None
+    event = {"messages": message("My bag is blue.")}
+    ended = server.call("hook", name="agent_end", event=event, context=context, **place)
+    assert ended["result"] is None
+    event = {"prompt": "Which colour has my bag?", "messages": []}
+    context = {**context, "run_id": "r2"}
+    addition = server.call(
+        "hook", name="before_prompt_build", event=event, context=context, **place
+    )
+    assert "bag is blue" in addition["result"]["prepend_context"]
+    assert addition["result"]["recall_id"]
+
+
+WRONG = [
+    (b"{not json", -32700),
+    (b"\xff\xfe", -32700),
+    (b"[" * 100_000, -32700),
+    (b"7", -32600),
+    (b"[]", -32600),
+    (b'{"id": 1, "method": "ping"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": 5}', -32600),
+    (b'{"jsonrpc": "2.0", "id": [1], "method": "ping"}', -32600),
+    (request("purge"), -32601),
+    (request("__init__"), -32601),
+    ({"jsonrpc": "2.0", "id": 1, "method": "recall", "params": ["query"]}, -32602),
+    (request("recall"), -32602),
+    (request("recall", query=5), -32602),
+    (request("recall", query="x", k=True), -32602),
+    (request("recall", query="x", at="yesterday"), -32602),
+    (request("recall", query="x", purpose="fun"), -32602),
+    (request("recall", query="x", colour="red"), -32602),
+    (request("hook", name="before_lunch", context={}), -32602),
+    (request("hook", name="session_start", context={"agent_id": "a"}, host="moon"), -32602),
+    (request("hook", name="session_start", context={}), -32602),
+    (request("hook", name="session_start", context={"agent_id": "a", "moon": 1}), -32602),
+    (
+        request("hook", name="agent_end", context={"agent_id": "a"}, event={"prompt": ""}),
+        -32602,
+    ),
+    (request("record", messages=[{"role": "king", "content": ""}], session_id="s"), -32000),
+    (request("recall", query="x", home="/dev/null/x"), -32000),
+]
+
+
+def test_bad_requests(serve: Callable[..., Server]) -> None:
+    """Each wrong request gets its error, with JSON-RPC's code, and the server goes on."""
+    server = serve()
+    for line, code in WRONG:
+        server.send(line)
+        error = server.answer()["error"]
+        assert error["code"] == code, (line, error)
+        assert error["message"], line
+        if code == -32000:
+            assert error["data"]["error"] in ("MessageError", "SettingsError"), line
+        assert server.call("ping")["result"]["pid"] == server.process.pid, line
+    assert "Traceback" not in server.end()[1]
+
+
+def test_batches_and_notifications(serve: Callable[..., Server]) -> None:
+    """A batch is answered in one array; notifications are carried out without an answer."""
+    server = serve()
+    note = request("record", messages=message("My bag is blue."), session_id="s", **HERE)
+    del note["id"]
+    server.send(b"\n")
+    server.send([note])
+    server.send([note | {"method": "nothing"}, request("ping", "a"), 5, request("nothing", 2.5)])
+    answers = server.answer()
+    assert [answer["id"] for answer in answers] == ["a", None, 2.5]
+    assert [answer.get("error", {}).get("code") for answer in answers] == [None, -32600, -32601]
+    until(lambda: server.call("recall", query="bag", **HERE)["result"]["hits"])
+
+
+def test_a_slow_call_blocks_nobody(serve: Callable[..., Server], home: Path) -> None:
+    """While calls wait for a lock, ping and other agents' calls are answered."""
+    server = serve()
+    server.call("record", messages=message("My hat is red."), session_id="s", **HERE)
+    with held_ledger(home):
+        for number in range(3):
+            text = message(f"My bag is number {number}.")
+            server.send(request("record", number, messages=text, session_id="s", **HERE))
+        server.send(request("ping", "quick"))
+        assert server.answer()["id"] == "quick"
+        server.send(request("recall", "other", query="hat", project="p", agent="test.other"))
+        assert server.answer()["id"] == "other"
+    assert {server.answer()["id"] for _ in range(3)} == {0, 1, 2}
+
+
+def test_the_end_of_input_finishes_running_calls(serve: Callable[..., Server], home: Path) -> None:
+    """After EOF running calls are finished and answered, the socket goes, the exit code is 0."""
+    server = serve()
+    path = Path(server.call("ping")["result"]["socket"])
+    assert path == socket_path(home)
+    with held_ledger(home):
+        server.send(request("record", messages=message("My bag is blue."), session_id="s", **HERE))
+        server.stdin.close()
+        time.sleep(0.2)
+        assert server.process.poll() is None
+    assert len(server.answer()["result"]["entries"]) == 1
+    assert server.process.wait(PATIENCE) == 0
+    assert not path.exists()
+
+
+def test_sigterm_is_an_orderly_end(serve: Callable[..., Server]) -> None:
+    """SIGTERM ends a server that waits for input: exit code 0, no socket left, no traceback."""
+    server = serve()
+    path = Path(server.call("ping")["result"]["socket"])
+    client = connect(path)
+    client.write(json.dumps(request("ping", 1)).encode() + b"\n")
+    client.flush()
+    assert client.readline()  # accepted: one that still waits at the door is reset
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(PATIENCE) == 0
+    assert client.readline() == b""
+    client.close()
+    assert not path.exists()
+    assert b"Traceback" not in server.stderr.read()
+
+
+def test_a_line_that_is_too_long(serve: Callable[..., Server]) -> None:
+    """A line of more than 16 MB is an error, and the next line is read from its beginning."""
+    server = serve()
+    server.send(b'{"jsonrpc": "' + b"x" * (LINE_BYTES + 5) + b'"}')
+    assert server.answer()["error"]["code"] == -32600
+    assert server.call("ping")["result"]
+
+
+def test_the_socket(serve: Callable[..., Server], home: Path) -> None:
+    """Several clients share the socket, which only its user can reach."""
+    serve()
+    path = socket_path(home)
+    with connect(path) as one, connect(path) as two:
+        for client in (two, one):
+            client.write(json.dumps(request("ping", id(client))).encode() + b"\n")
+            client.flush()
+            assert json.loads(client.readline())["id"] == id(client)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_second_server(serve: Callable[..., Server], home: Path) -> None:
+    """A second server of a home says that the socket is taken, and serves its stdin."""
+    first, second = serve(), None
+    path = Path(first.call("ping")["result"]["socket"])
+    second = serve()
+    assert second.call("ping")["result"]["socket"] is None
+    code, said = second.end()
+    assert code == 0 and str(path) in said and "already" in said
+    with connect(path) as client:
+        client.write(json.dumps(request("ping")).encode() + b"\n")
+        client.flush()
+        assert json.loads(client.readline())["result"]["pid"] == first.process.pid
+
+
+def test_a_dead_servers_socket_is_replaced(serve: Callable[..., Server]) -> None:
+    """The socket that a killed server left is replaced by the next one's."""
+    first = serve()
+    path = Path(first.call("ping")["result"]["socket"])
+    first.process.kill()
+    first.process.wait()
+    assert path.exists()
+    second = serve()
+    assert second.call("ping")["result"]["socket"] == str(path)
+    connect(path).close()
+
+
+def test_a_foreign_file_at_the_sockets_place(serve: Callable[..., Server], home: Path) -> None:
+    """A file that is no socket is neither removed nor used; stdin is served without a socket."""
+    path = socket_path(home)
+    path.parent.mkdir(mode=0o700, parents=True)
+    path.write_text("mine")
+    server = serve()
+    assert server.call("ping")["result"]["socket"] is None
+    assert "no socket" in server.end()[1]
+    assert path.read_text() == "mine"
+
+
+def test_socket_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket is in the runtime folder, else in the home; one too long for a socket is not."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
+    one, other = socket_path(tmp_path / "one"), socket_path(tmp_path / "other")
+    assert one.parent == other.parent == Path("/run/user/7/memtier") and one != other
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/" + "long/" * 30)
+    assert len(os.fsencode(socket_path(tmp_path))) < 104
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert socket_path(Path("/h")).parent == Path("/h/run")
+    assert len(os.fsencode(socket_path(Path("/h" * 60)))) < 104
+
+
+def test_the_peer_is_known() -> None:
+    """The system tells the user at the other end of a socket."""
+    one, other = socket.socketpair(socket.AF_UNIX)
+    with one, other:
+        assert peer_uid(one) == os.geteuid()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_is_refused(serve: Callable[..., Server], home: Path) -> None:
+    """Even where the file's mode would let another user in, the server hangs up on them."""
+    server = serve()
+    path = Path(server.call("ping")["result"]["socket"])
+    script = """
+import os, socket, sys
+client = socket.socket(socket.AF_UNIX)
+os.fchdir(int(sys.argv[1]))
+os.setuid(65534)
+client.connect(sys.argv[2])
+print(client.recv(10))
+"""
+    path.parent.chmod(0o755)
+    path.chmod(0o666)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        told = subprocess.run(
+            [sys.executable, "-c", script, str(folder), path.name],
+            pass_fds=[folder], capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    finally:
+        os.close(folder)
+    assert told.stdout.strip() == "b''"
+    assert "user 65534 was refused" in server.end()[1]
+
+
+@pytest.mark.slow
+def test_what_is_served_is_consolidated(serve: Callable[..., Server], home: Path) -> None:
+    """The server consolidates the projects that it was asked for, at their interval."""
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("consolidation: {interval_minutes: 0.01}\n")
+    server = serve("scheduler")
+    server.call("record", messages=message("I live in Lisbon."), session_id="s", **HERE)
+    with MemTier.open(home, "p", "test.main") as memory:
+        until(memory.facts)
+    assert server.end()[0] == 0

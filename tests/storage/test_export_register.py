@@ -1,0 +1,39 @@
+"""The register of what was written outside of the home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage import export_register
+
+
+def test_an_export_is_known_again(home: Path, tmp_path: Path) -> None:
+    """Each path stands once, with whether its file is still there and still what was written."""
+    with MemTier.open(home, "harbor") as memory:
+        out = tmp_path / "out.jsonl"
+        out.write_text("one\n")
+        export_register.note(memory.folder, out, "jsonl")
+        out.write_text("two\n")
+        export_register.note(memory.folder, out, "jsonl")
+        [one] = export_register.known(memory.folder)
+        assert (one.path, one.kind, one.there, one.unchanged) == (out, "jsonl", True, True)
+        out.write_text("three\n")
+        assert not export_register.known(memory.folder)[0].unchanged
+        out.unlink()
+        assert not export_register.known(memory.folder)[0].there
+
+
+def test_the_register_holds_no_content(home: Path, tmp_path: Path) -> None:
+    """What was exported does not stand in the register; a torn line in it does no harm."""
+    with MemTier.open(home, "harbor") as memory:
+        out = tmp_path / "out.md"
+        out.write_text("a very secret word\n")
+        export_register.note(memory.folder, out, "markdown")
+        register = memory.folder / export_register.REGISTER
+        assert b"secret" not in register.read_bytes()
+        with register.open("ab") as file:
+            file.write(b'{"at": "2026')
+        export_register.note(memory.folder, out, "markdown")
+        assert len(export_register.known(memory.folder)) == 1
+        assert export_register.digest_of(tmp_path / "nothing") == ""

@@ -1,0 +1,318 @@
+"""Vectors in the index: found by their signs, compared exactly, of one model and scope only."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from memtier_plugin.memory import MemTier
+from memtier_plugin.storage.index import vectors as index_vectors
+from memtier_plugin.storage.index.connection import connect
+from memtier_plugin.storage.index.vectors import IndexVectors, signs_of
+
+SIZE = 12  # components; not whole bytes, and few enough for ties
+ALL = 1_000
+Pieces = tuple[int, list[bytes]]  # the scope of a row, and a vector for each piece of it
+
+vectors = st.binary(min_size=SIZE, max_size=SIZE)
+queries = vectors.filter(any)
+stores = st.dictionaries(
+    st.integers(1, 60), st.tuples(st.integers(1, 2), st.lists(vectors, min_size=1, max_size=3))
+)
+some_scopes = st.sampled_from([(1,), (2,), (1, 2)])
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Open an index without anything in it."""
+    with closing(connect(tmp_path_factory.mktemp("index") / "index.sqlite3")) as found:
+        yield found
+
+
+@contextmanager
+def items(connection: Any, rows: Mapping[int, int]) -> Iterator[IndexVectors]:
+    """Have rows in these scopes for as long as this lasts."""
+    connection.execute("BEGIN")
+    try:
+        for scope in {*rows.values()}:
+            connection.execute(
+                "INSERT INTO scopes(id, agent, sender, entries) VALUES(?, ?, '', ?)",
+                (scope, f"agent {scope}", [*rows.values()].count(scope)),
+            )
+        connection.executemany(
+            """INSERT INTO items(row, id, tier, scope, file, line, turn, role, observed, standing,
+                                 retrievable, indexed, length, data)
+               VALUES(?1, 'e' || ?1, 'episodic', ?2, 1, ?1, 1, 'user', 0.0, 0, 1, 1, 1, x'')""",
+            [*rows.items()],
+        )
+        yield IndexVectors(connection)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+@contextmanager
+def stored(
+    connection: Any, store: Mapping[int, Pieces], model: str = "m"
+) -> Iterator[IndexVectors]:
+    """Have these rows with their vectors, put in at once."""
+    with items(connection, {row: scope for row, (scope, _) in store.items()}) as index:
+        index.put(model, {row: pieces for row, (_, pieces) in store.items()})
+        yield index
+
+
+def scan(
+    store: Mapping[int, Pieces], scopes: tuple[int, ...], query: bytes, cap: int, limit: int
+) -> tuple[list[int], int]:
+    """Compare a query with the newest pieces one by one, as `nearest` says that it does."""
+    found = [
+        (row, np.frombuffer(piece, np.int8))
+        for row in sorted(store, reverse=True)
+        for piece in store[row][1]
+        if store[row][0] in scopes and any(piece)
+    ]
+    oldest = found[min(cap, len(found)) - 1][0] if found else 0  # never but a part of a row
+    found = [(row, vector) for row, vector in found if row >= oldest]
+    wanted = np.frombuffer(query, np.int8) > 0
+    order = sorted((int(np.sum((vector > 0) != wanted)), -row) for row, vector in found)
+    return [*dict.fromkeys(-row for _, row in order[:limit])], len(found)
+
+
+def cosine(one: bytes, other: bytes) -> float:
+    """Return the cosine of two int8 vectors."""
+    a, b = (np.frombuffer(blob, np.int8).astype(float) for blob in (one, other))
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def rows_with_signs(connection: Any) -> set[int]:
+    """Return the rows whose signs are kept in some segment."""
+    blobs = connection.execute("SELECT items FROM vector_signs").fetchall()
+    return {int(row) for (blob,) in blobs for row in np.frombuffer(blob, "<i8")}
+
+
+# -- finding --------------------------------------------------------------------------------------
+
+
+@given(
+    store=stores, query=queries, scopes=some_scopes, cap=st.integers(1, 100),
+    limit=st.integers(1, 40),
+)  # fmt: skip
+def test_nearest_is_an_exact_scan(
+    connection: Any, store: dict[int, Pieces], query: bytes, scopes: tuple[int, ...], cap: int,
+    limit: int,
+) -> None:  # fmt: skip
+    """The rows that agree in most signs come first, the newest of equals, of the newest pieces."""
+    with stored(connection, store) as index:
+        assert index.nearest("m", scopes, query, cap, limit) == scan(
+            store, scopes, query, cap, limit
+        )
+
+
+@given(
+    store=stores, query=queries, scopes=some_scopes, cap=st.integers(1, 100),
+    segment=st.integers(1, 8), chance=st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_how_the_segments_came_about_does_not_matter(
+    connection: Any, store: dict[int, Pieces], query: bytes, scopes: tuple[int, ...], cap: int,
+    segment: int, chance: random.Random,
+) -> None:  # fmt: skip
+    """Whatever the order and the batches, with rows dropped and put again, the same is found."""
+    waiting = [*store]
+    chance.shuffle(waiting)
+    again = waiting[::3]
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        items(connection, {row: scope for row, (scope, _) in store.items()}) as index,
+    ):
+        patch.setattr(index_vectors, "SEGMENT", segment)
+        while waiting:
+            batch = [waiting.pop() for _ in range(min(len(waiting), chance.randint(1, 6)))]
+            index.put("m", {row: store[row][1] for row in batch})
+            if again and again[-1] not in waiting:
+                index.drop(row := again.pop(), store[row][0])
+                waiting.insert(0, row)
+        found = index.nearest("m", scopes, query, cap, 20)
+        assert found == scan(store, scopes, query, cap, 20)
+        assert index.covered("m", (1, 2)) == (len(store), len(store))
+
+
+@given(store=stores, chance=st.randoms(use_true_random=False), segment=st.integers(1, 8))
+def test_what_is_dropped_is_gone(
+    connection: Any, store: dict[int, Pieces], chance: random.Random, segment: int
+) -> None:
+    """Neither the vectors nor the signs of a dropped row are kept, and no other row's are lost."""
+    gone = {row for row in store if chance.random() < 0.5}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_vectors, "SEGMENT", segment)
+        with stored(connection, store) as index:
+            for row in gone:
+                index.drop(row, store[row][0])
+            left = {row: store[row] for row in store if row not in gone}
+            known = {row for row, (_, pieces) in left.items() if any(map(any, pieces))}
+            assert rows_with_signs(connection) == known
+            assert set(index.likeness("m", b"\1" * SIZE, store)) == set(left)
+            assert index.covered("m", (1, 2)) == (len(left), len(store))
+
+
+@given(st.lists(st.binary(min_size=1, max_size=1), min_size=1, max_size=200), st.booleans())
+def test_signs_are_padded(components: list[bytes], many: bool) -> None:
+    """Each component is one bit, set above zero, in whole words of 64 bits."""
+    vector = np.frombuffer(b"".join(components), np.int8)
+    packed = signs_of(np.stack([vector] * (2 if many else 1)))
+    assert packed.shape == (2 if many else 1, -(-len(vector) // 64) * 8)
+    bits = np.unpackbits(packed[-1])
+    assert bits[: len(vector)].tolist() == (vector > 0).tolist()
+    assert not bits[len(vector) :].any()
+
+
+# -- comparing ------------------------------------------------------------------------------------
+
+
+@given(store=stores, query=queries)
+def test_likeness_is_that_of_the_nearest_piece(
+    connection: Any, store: dict[int, Pieces], query: bytes
+) -> None:
+    """A row is as near as its nearest piece by the exact cosine, and never less than nothing."""
+    with stored(connection, store) as index:
+        found = index.likeness("m", query, [*store, 999])
+        assert found == pytest.approx(
+            {
+                row: max([0.0, *(cosine(piece, query) for piece in pieces if any(piece))])
+                for row, (_, pieces) in store.items()
+            },
+            abs=1e-6,
+        )
+        for row, value in found.items():  # whatever else is compared
+            assert index.likeness("m", query, [row]) == {row: value}
+
+
+@given(store=stores, other=stores, query=queries)
+def test_models_are_apart(
+    connection: Any, store: dict[int, Pieces], other: dict[int, Pieces], query: bytes
+) -> None:
+    """The vectors of another model change nothing, and where there are none nothing is found."""
+    with stored(connection, store) as index:
+        rows = {row: pieces for row, (_, pieces) in zip(store, other.values(), strict=False)}
+        assume(rows)
+        index.put("other", rows)
+        assert index.nearest("m", (1, 2), query, ALL, ALL) == scan(store, (1, 2), query, ALL, ALL)
+        theirs = {row: (store[row][0], pieces) for row, pieces in rows.items()}
+        assert index.nearest("other", (1, 2), query, ALL, ALL) == scan(
+            theirs, (1, 2), query, ALL, ALL
+        )
+        assert set(index.likeness("other", query, store)) == set(rows)
+        assert index.nearest("third", (1, 2), query, ALL, ALL) == ([], 0)
+        assert index.likeness("third", query, store) == {}
+
+
+@pytest.mark.parametrize("size", [1, 8, 128])
+def test_another_length_is_never_compared(connection: Any, size: int) -> None:
+    """Vectors of another length than the query's are like nothing, whatever the model's name."""
+    with stored(connection, {row: (1, [b"\1" * 64]) for row in range(1, 9)}) as index:
+        assert index.likeness("m", b"\1" * size, [1, 2]) == {1: 0.0, 2: 0.0}
+        if size > 64:
+            assert index.nearest("m", (1,), b"\1" * size, ALL, ALL) == ([], 0)
+
+
+def test_what_the_model_does_not_know(connection: Any) -> None:
+    """A vector of zeros says that a row is done; it is like nothing and found by nothing."""
+    with stored(connection, {1: (1, [bytes(SIZE)]), 2: (1, []), 3: (1, [b"\1" * SIZE])}) as index:
+        assert index.nearest("m", (1,), b"\1" * SIZE, ALL, ALL) == ([3], 1)
+        found = index.likeness("m", b"\1" * SIZE, [1, 2, 3])
+        assert found == {1: 0.0, 2: 0.0, 3: pytest.approx(1.0)}
+        assert index.covered("m", (1,)) == (3, 3)
+
+
+# -- counting -------------------------------------------------------------------------------------
+
+
+def test_put_keeps_what_is_there(connection: Any) -> None:
+    """A row that has vectors of the model keeps them; one that cannot be found gets none."""
+    with stored(connection, {1: (1, [b"\1" * SIZE]), 2: (1, [b"\1" * SIZE])}) as index:
+        connection.execute("UPDATE items SET indexed = 0 WHERE row = 2")
+        index.drop(2, 1)
+        index.put("m", {row: [b"\xff" * SIZE] for row in (1, 2, 3)})
+        assert index.likeness("m", b"\1" * SIZE, (1, 2, 3)) == {1: pytest.approx(1.0)}
+        assert index.covered("m", (1,)) == (1, 2)
+
+
+@pytest.mark.parametrize(("done", "enough"), [(0, False), (94, False), (95, True), (100, True)])
+def test_a_half_made_model_is_known_as_such(connection: Any, done: int, enough: bool) -> None:
+    """A model is used when 95 of 100 items have its vectors, counted in the scopes that are asked.
+
+    Where there is no item, none is missing.
+    """
+    rows = dict.fromkeys(range(1, 101), 1) | dict.fromkeys(range(101, 201), 2)
+    with items(connection, rows) as index:
+        index.put("m", {row: [b"\1" * SIZE] for row in range(1, done + 1)})
+        assert index.covered("m", (1,)) == (done, 100)
+        assert index.enough("m", (1,)) is enough
+        assert index.covered("m", (1, 2)) == (done, 200)
+        assert not index.enough("m", (1, 2))
+        assert not index.enough("other", (1,))
+        assert index.enough("m", (7,))
+
+
+# -- in a memory ----------------------------------------------------------------------------------
+
+
+def test_forgotten_lines_leave_no_vector(home: Path) -> None:
+    """What is forgotten has neither vectors nor signs in the index, and is not found by meaning."""
+    with MemTier.open(home) as memory:
+        kept, gone = (
+            memory.record([{"role": "user", "content": text}], session_id=text)[0]
+            for text in ("Prices of shares fell.", "My dog had puppies.")
+        )
+        connection = memory.store.index.connection()
+        assert len(rows_with_signs(connection)) == 2
+        assert [hit.id for hit in memory.recall("newborn canine litter").hits] == [gone.id]
+        memory.forget(ids=[gone.id])
+        memory.catch_up()
+        [row] = memory.store.reader().rows_of([kept.id]).values()
+        assert rows_with_signs(connection) == {row}
+        assert connection.execute("SELECT DISTINCT item FROM vectors").fetchall() == [(row,)]
+        assert gone.id not in {hit.id for hit in memory.recall("newborn canine litter").hits}
+
+
+def test_agents_and_senders_are_apart_by_meaning(home: Path) -> None:
+    """What is found by its meaning alone is of the asker's own agent and sender, like all else."""
+    text = [{"role": "user", "content": "My dog had puppies."}]
+    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
+        ids = {}
+        for memory, sender in product((one, other), ("ann", None)):
+            [entry] = memory.record(text, session_id="s", sender=sender)
+            ids[memory.agent_id, sender] = entry.id
+        for (agent, sender), own in ids.items():
+            asking = one if agent == "a" else other
+            found = asking.recall("newborn canine litter", sender=sender)
+            assert ([hit.id for hit in found.hits], found.vectors) == ([own], 2)
+
+
+def test_a_rebuild_finds_the_same_by_meaning(home: Path) -> None:
+    """An index whose vectors came one by one, with one forgotten, answers as one built at once."""
+    lines = ["My dog had puppies.", "Prices of shares fell.", "The cat caught a mouse.", "Puppies!"]
+    asked = ("newborn canine litter", "stock market", "kitten")
+    with MemTier.open(home) as memory:
+        entries = [
+            memory.record([{"role": "user", "content": text}], session_id=text)[0] for text in lines
+        ]
+        memory.forget(ids=[entries[0].id])
+        at = entries[-1].timestamp
+
+        def answers() -> list[list[Any]]:
+            recalls = [memory.recall(query, at=at) for query in asked]
+            return [[(hit.id, hit.score, hit.signals) for hit in one.hits] for one in recalls]
+
+        before = answers()
+        memory.reindex()
+        memory.catch_up()
+        assert answers() == before
+        assert all(before)

@@ -1,0 +1,82 @@
+"""Dates as they are stated, and as they are meant by who says "yesterday"."""
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier_plugin.text.dates import relative, stated, supported
+
+SAID = date(2023, 5, 10)  # a Wednesday
+
+STATED = [
+    ("on 2023-05-06", (2023, 5, 6)), ("6 May 2023", (2023, 5, 6)), ("May 6th, 2023", (2023, 5, 6)),
+    ("the 6th of May", (None, 5, 6)), ("in June", (None, 6, None)), ("May 2023", (2023, 5, None)),
+    ("since 2019", (2019, None, None)),
+    ("am 6. Mai 2023", (2023, 5, 6)),
+    ("6.5.2023", (2023, 5, 6)),
+    ("el 6 de mayo de 2023", (2023, 5, 6)), ("2023年5月6日", (2023, 5, 6)),
+    ("5月6日", (None, 5, 6)),
+    ("12/25/2022", (2022, 12, 25)), ("25/12/2022", (2022, 12, 25)),
+]  # fmt: skip
+NO_DATES = ["I may go", "3/4/2023", "I paid 2000 dollars", "room 305", "mar the paint", "May 8 pm"]
+RELATIVE = [
+    ("yesterday", (5, 9), (5, 9)), ("tomorrow", (5, 11), (5, 11)), ("last week", (5, 1), (5, 7)),
+    ("last month", (4, 1), (4, 30)), ("next month", (6, 1), (6, 30)),
+    ("3 days ago", (5, 7), (5, 7)),
+    ("in two days", (5, 12), (5, 12)), ("last Friday", (5, 5), (5, 5)),
+    ("next Monday", (5, 15), (5, 15)), ("this Friday", (5, 12), (5, 12)),
+    ("gestern", (5, 9), (5, 9)), ("vor drei Tagen", (5, 7), (5, 7)), ("ayer", (5, 9), (5, 9)),
+    ("le mois dernier", (4, 1), (4, 30)), ("вчера", (5, 9), (5, 9)), ("昨天", (5, 9), (5, 9)),
+    ("来月", (6, 1), (6, 30)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "parts"), STATED)
+def test_stated_dates(text: str, parts: tuple[int | None, ...]) -> None:
+    """A date is read in the ways in which people write one, in several languages."""
+    (found,) = stated(text)
+    assert (found.year, found.month, found.day) == parts
+
+
+@pytest.mark.parametrize("text", NO_DATES)
+def test_what_is_no_date(text: str) -> None:
+    """Amounts, "may" and a date that may be read in two ways are none."""
+    assert not [one for one in stated(text) if one.year or one.day]
+
+
+@pytest.mark.parametrize(("text", "first", "last"), RELATIVE)
+def test_relative_dates(text: str, first: tuple[int, int], last: tuple[int, int]) -> None:
+    """A time that is named from the day on which it was said has its days."""
+    (found,) = relative(f"it was {text}", SAID)
+    assert found.times == (date(2023, *first), date(2023, *last))
+
+
+def test_two_readings_are_none() -> None:
+    """Said on a Wednesday "next Friday" may be this week's or the next: it has no days."""
+    (found,) = relative("next Friday", SAID)
+    assert found.times is None
+
+
+def test_what_supports_a_date() -> None:
+    """A claim may be less precise than its source, never more, and never another."""
+
+    def holds(claimed: str, known: str) -> bool:
+        sources = stated(known) or relative(known, SAID)
+        return supported(stated(claimed)[0], sources[0], SAID)
+
+    assert holds("6 May 2023", "6 May") and holds("May 2023", "6 May 2023")
+    assert holds("9 May 2023", "yesterday") and holds("April 2023", "last month")
+    assert not holds("6 April 2023", "last month") and not holds("6 May 2021", "6 May")
+    assert not holds("7 May 2023", "6 May 2023") and not holds("8 May 2023", "yesterday")
+
+
+@given(st.text(max_size=60), st.dates())
+def test_dates_never_raise(text: str, said: date) -> None:
+    """Whatever stands in a text, at whatever time, spans lie in it and do not overlap."""
+    for found in (stated(text), relative(text, said)):
+        ends = [0, *(one.end for one in found)]
+        assert all(
+            end <= one.begin < one.end <= len(text) for end, one in zip(ends, found, strict=False)
+        )

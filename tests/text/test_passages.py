@@ -1,0 +1,89 @@
+"""The passage of a long text that stands for it in a prompt."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier_plugin.text.passages import MARK, best_passage, pieces
+from memtier_plugin.text.tokenizer import Tokenizer
+
+WORDS = Tokenizer().words
+FILLER = "Nothing of interest was said in this sentence at all. "
+
+
+def test_a_short_text_is_shown_whole() -> None:
+    """What fits is not touched."""
+    assert best_passage("As it is.", {"port": 1.0}, WORDS, 100) == "As it is."
+
+
+def test_the_sentence_that_answers_is_shown() -> None:
+    """A long text is shown by what says most of the query, marked where it is cut."""
+    text = FILLER * 20 + "The database listens on port 5433. " + FILLER * 20
+    shown = best_passage(text, {"databas": 2.0, "port": 1.0}, WORDS, 150)
+    assert "The database listens on port 5433." in shown
+    assert shown.startswith(MARK)
+    assert shown.endswith(MARK)
+
+
+def test_the_heavier_words_win() -> None:
+    """Rare words of the query count more than common ones, wherever they stand."""
+    text = "The port is open. " + FILLER * 20 + "The zanzibar is closed."
+    shown = best_passage(text, {"port": 1.0, "zanzibar": 5.0}, WORDS, 100)
+    assert "zanzibar" in shown
+    assert not shown.endswith(MARK)
+
+
+def test_without_a_match_the_beginning_is_shown() -> None:
+    """When no word of the query stands in the text, its beginning speaks for it."""
+    assert best_passage("First words. " + FILLER * 20, {}, WORDS, 60).startswith("First words.")
+
+
+@given(st.text(max_size=400), st.integers(20, 100))
+def test_a_passage_is_part_of_the_text_and_fits(text: str, size: int) -> None:
+    """Nothing is added but the marks, and the length is kept."""
+    shown = best_passage(text, {"word": 1.0}, WORDS, size)
+    inside = shown.removeprefix(f"{MARK} ").removesuffix(f" {MARK}")
+    if len(text) > size:
+        assert len(inside) <= size
+        assert inside in text
+    else:
+        assert shown == text
+
+
+# -- pieces ---------------------------------------------------------------------------------------
+
+
+@given(st.text(st.sampled_from("ab .?!。\n"), max_size=300), st.integers(4, 60), st.integers(1, 8))
+def test_pieces_follow_the_text(text: str, size: int, most: int) -> None:
+    """Pieces stand in the text in order, none is longer than the size, and only space is left out.
+
+    What comes after the last of as many pieces as there may be is left out too.
+    """
+    found = pieces(text, size, most)
+    assert 1 <= len(found) <= most
+    assert all(len(piece) <= size for piece in found)
+    place = 0
+    for piece in found:
+        start = text.index(piece, place)
+        assert not text[place:start].strip()
+        place = start + len(piece)
+    if len(found) < most:
+        assert not text[place:].strip()
+
+
+def test_pieces_are_whole_sentences() -> None:
+    """A sentence is torn only when it is longer than a piece, and then between words."""
+    assert pieces("One is. Two are.", 100, 5) == ("One is. Two are.",)
+    found = pieces("One is here. Two are there. Three.", 20, 5)
+    assert [piece.strip() for piece in found] == ["One is here.", "Two are there.", "Three."]
+    found = pieces("one two three four five six seven", 12, 5)
+    assert [word for piece in found for word in piece.split()] == [
+        "one", "two", "three", "four", "five", "six", "seven"
+    ]  # fmt: skip
+
+
+def test_pieces_of_nothing() -> None:
+    """A text without a word has one piece, so that it counts as compared."""
+    assert pieces("", 10, 3) == ("",)
+    assert pieces(" \n" * 50, 10, 3) == ((" \n" * 50)[:10],)

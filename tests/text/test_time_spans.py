@@ -1,0 +1,97 @@
+"""What time a query asks about."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier_plugin.memory import MemTier
+from memtier_plugin.text.time_spans import Span, nearness, spans
+
+NOW = datetime(2023, 10, 20, 12, tzinfo=UTC)  # a Friday
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "last"),
+    [
+        ("what happened yesterday?", "2023-10-19", "2023-10-19"),
+        ("what did she do last week?", "2023-10-09", "2023-10-15"),
+        ("whom did I meet last Friday?", "2023-10-13", "2023-10-13"),
+        ("three weeks ago", "2023-09-25", "2023-10-01"),
+        ("what came up last month", "2023-09-01", "2023-09-30"),
+        ("where did Mel go in March?", "2023-03-01", "2023-03-31"),
+        ("the plan of December", "2022-12-01", "2022-12-31"),
+        ("in June 2021", "2021-06-01", "2021-06-30"),
+        ("what happened in 2022?", "2022-01-01", "2022-12-31"),
+        ("two days before 7 May 2023", "2023-05-05", "2023-05-05"),
+        ("on October 13, 2023", "2023-10-13", "2023-10-13"),
+        ("on the 3rd of May", "2023-05-03", "2023-05-03"),
+        ("the build of 2023-05-07", "2023-05-07", "2023-05-07"),
+        ("between March 1 and April 15, 2023", "2023-03-01", "2023-04-15"),
+        ("since December", "2022-12-01", "2023-10-20"),
+        ("before 3 July 2023", "1970-01-01", "2023-07-03"),
+        ("in the last three weeks", "2023-09-29", "2023-10-20"),
+    ],
+)
+def test_a_time_is_understood(query: str, first: str, last: str) -> None:
+    """Dates, months, years, ranges and words relative to now name one span, in the past."""
+    [span] = spans(query, NOW)
+    assert (f"{span.start:%Y-%m-%d}", f"{span.end:%Y-%m-%d}") == (first, last)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["when did she move?", "how many may flowers", "what may I march to", "is v2.3.1 out?", "at 5"],
+)
+def test_what_names_no_time(query: str) -> None:
+    """A question about a time, a modal verb and a version name no span."""
+    assert spans(query, NOW) == ()
+
+
+@given(st.text(max_size=80), st.datetimes(timezones=st.just(UTC), min_value=datetime(1990, 1, 1)))
+def test_any_text_is_taken(query: str, now: datetime) -> None:
+    """No query raises, and every span ends after it begins."""
+    for span in spans(query, now):
+        assert span.start <= span.end
+
+
+def test_nearness_falls_off() -> None:
+    """Inside a span it is 1; outside less with every day, and sooner ahead of it than after."""
+    span = Span(NOW, NOW + timedelta(days=1))
+    after = [span.nearness(span.end + timedelta(days=d)) for d in (0, 1, 7, 30)]
+    assert after[0] == 1
+    assert after == sorted(after, reverse=True)
+    assert span.nearness(NOW - timedelta(days=3)) < span.nearness(span.end + timedelta(days=3))
+    assert nearness([], NOW) == 0
+
+
+def test_a_query_without_a_time_loads_no_parser() -> None:
+    """The date parser is imported only for a query that has a word of time."""
+    code = (
+        "import sys; from datetime import UTC, datetime; "
+        "from memtier_plugin.text.time_spans import spans; "
+        "spans('which port?', datetime.now(UTC)); assert 'parsedatetime' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_time_asked_about_decides_between_equals(home: Path) -> None:
+    """Of two like lines the one said at the time that the query names comes first."""
+    memory = MemTier.open(home, "p")
+    line = "The standup moved to the small room."
+    for month in (3, 6, 9):
+        memory.record(
+            [{"role": "user", "content": line}],
+            session_id=f"s{month}",
+            run_id=f"r{month}",
+            observed_at=datetime(2023, month, 10, tzinfo=UTC),
+        )
+    hits = memory.recall("where was the standup in June?", at=NOW).hits
+    assert hits[0].item.observed_at.month == 6
+    assert hits[0].signals["time"] == 1
