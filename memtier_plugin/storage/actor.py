@@ -1,0 +1,59 @@
+"""Who acts on which project: handed to every service in place of four arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.times import Clock
+from memtier_plugin.storage.store import Store
+from memtier_plugin.trust.redaction import Redactor
+
+
+class EventPayload(Protocol):
+    """What an event says, apart from who wrote it when."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of event, as in the journal."""
+
+    def to_data(self) -> Mapping[str, Any]:
+        """Return the JSON form of the event's data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """An agent at work on a project, with the clock and the redactor in use."""
+
+    store: Store
+    agent: str
+    clock: Clock
+    redactor: Redactor
+
+    def event(
+        self,
+        payload: EventPayload,
+        *,
+        run: str | None = None,
+        at: datetime | None = None,
+        event_id: str | None = None,
+    ) -> JournalEvent:
+        """Build a journal event in the agent's name.
+
+        Args:
+            run: the run that it belongs to.
+            at: when it happened; now, unless given.
+            event_id: a new id, unless given.
+        """
+        return JournalEvent(
+            id=event_id or new_id(),
+            timestamp=at or self.clock(),
+            kind=payload.kind,
+            agent_id=self.agent,
+            run_id=run,
+            data=payload.to_data(),
+        )
