@@ -63,6 +63,7 @@ HOMES = {
     "click": "cli.*",
     "huggingface_hub": "providers.embedding.*",
     "matplotlib": "bench.plot",
+    "msgspec": "core.codecs",
     "numpy": "providers.embedding.* storage.index.vectors bench.*",
     "openai": "providers.endpoint",
     "pluggy": "__init__ core.hookspecs core.plugins",

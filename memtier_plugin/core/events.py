@@ -1,0 +1,443 @@
+"""The schema of the journal: one frozen dataclass for each kind of event.
+
+A journal line holds the common fields of a `JournalEvent` and, beside them, the fields of its kind.
+Here is the only place that names these fields. Writers pass an instance to `Actor.event`; readers
+call `CreditEvent.of(event)` and get the typed fields of a line.
+
+Fields are written in the order in which they are declared. A field declared with `_optional` is
+left out of a line where it is None. Unknown fields of a line are ignored, and fields that old
+lines lack have defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, ClassVar, Final, Self
+
+from memtier_plugin.core.records import JournalEvent
+
+
+def _optional() -> Any:
+    """Declare a field that is left out of a line where it is None."""
+    return field(default=None, metadata={"optional": True})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPayload:
+    """The fields that one kind of event adds to the common ones."""
+
+    KIND: ClassVar[str]
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return _fields_of(self)
+
+    @classmethod
+    def of(cls, event: JournalEvent) -> Self:
+        """Read the fields of an event of this kind.
+
+        Raises:
+            KeyError: a field is missing.
+            ValueError: a field has the wrong type; names it.
+        """
+        from memtier_plugin.core.codecs import convert  # here: hosts import events without msgspec
+
+        return convert(event.data, cls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemsEvent(EventPayload):
+    """An event that changes the state of several entries or facts."""
+
+    items: tuple[str, ...]
+
+
+# -- recall and learning ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedItem:
+    """An item of a recall: its rank among all hits, and the signals that made its score."""
+
+    item: str
+    rank: int = 0
+    tier: str = "episodic"
+    score: float = 0.0
+    weight: float = 0.0
+    signals: Mapping[str, float] = field(default_factory=dict)
+    note: str | None = _optional()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallEvent(EventPayload):
+    """A query was answered; ``injected`` are the items whose lines stand in the block."""
+
+    KIND: ClassVar[str] = "recall"
+
+    query: str = ""
+    purpose: str = "search"
+    profile: str = ""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    session_id: str | None = None
+    at: str = ""
+    sender: str | None = None
+    k: int | None = None
+    token_budget: int | None = None
+    repeats: tuple[str, ...] = ()
+    depth: str = "mixed"
+    route: Mapping[str, Any] | None = _optional()
+    steps: tuple[Mapping[str, Any], ...] = ()
+    label: str = ""
+    ms: float = 0.0
+    postings: int = 0
+    vectors: int = 0
+    tokens: int = 0
+    injected: tuple[RankedItem, ...] = ()
+    near_misses: tuple[RankedItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditEvent(EventPayload):
+    """The outcome of a run moved the weight of an item (MemTier, eq. 1)."""
+
+    KIND: ClassVar[str] = "credit"
+
+    item: str
+    attempt: int
+    reward: float = 0.0
+    share: float = 0.0
+    delta: float
+
+
+# -- facts -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidateEvent(EventPayload):
+    """A consolidation read a window of entries, or ended early with a problem.
+
+    ``cursors`` is how many bytes of each ledger file were read.
+    """
+
+    KIND: ClassVar[str] = "consolidate"
+
+    extractor: str = "rules"
+    number: int | None = _optional()
+    cursors: Mapping[str, int] | None = _optional()
+    read: int = 0
+    facts: int | None = _optional()
+    proposed: int | None = _optional()
+    promoted: int | None = _optional()
+    superseded: int | None = _optional()
+    updated: int | None = _optional()
+    ignored: int | None = _optional()
+    rejected: Mapping[str, int] | None = _optional()
+    tokens: int | None = _optional()
+    cost: float | None = _optional()
+    ms: float | None = _optional()
+    unread: tuple[str, ...] | None = _optional()
+    problem: str | None = _optional()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromoteEvent(ItemsEvent):
+    """Facts were made of entries."""
+
+    KIND: ClassVar[str] = "promote"
+
+    facts: tuple[str, ...] = ()
+    agent: str = ""
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposeEvent(ItemsEvent):
+    """Facts were written that wait for review."""
+
+    KIND: ClassVar[str] = "propose"
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupersedeEvent(ItemsEvent):
+    """A newer fact took the place of others, which were true until ``valid_to``."""
+
+    KIND: ClassVar[str] = "supersede"
+
+    by: str
+    valid_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptEvent(ItemsEvent):
+    """A reviewer accepted proposed facts."""
+
+    KIND: ClassVar[str] = "accept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectEvent(ItemsEvent):
+    """A reviewer rejected proposed facts."""
+
+    KIND: ClassVar[str] = "reject"
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummariseEvent(EventPayload):
+    """A pass wrote summaries of sessions and days, and timelines."""
+
+    KIND: ClassVar[str] = "summarise"
+
+    sessions: int = 0
+    days: int = 0
+    timelines: int = 0
+    superseded: int = 0
+    problem: str = ""
+
+
+# -- undo ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertEvent(ItemsEvent):
+    """A consolidation was rolled back.
+
+    ``probes``, ``before`` and ``after`` are the figures of a recall regression check that failed.
+    """
+
+    KIND: ClassVar[str] = "revert"
+
+    why: str = ""
+    probes: int | None = _optional()
+    before: int | None = _optional()
+    after: int | None = _optional()
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreEvent(ItemsEvent):
+    """Items are again what they were before a consolidation, and before its facts came."""
+
+    KIND: ClassVar[str] = "restore"
+
+    facts: tuple[str, ...] = ()
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreByUndoEvent(RestoreEvent):
+    """The same, written by the undo of a recorded run, which puts the run first."""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"run": self.run, **_fields_of(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunItemsEvent(ItemsEvent):
+    """An event that undoes a recorded run of an agent, or brings it back."""
+
+    run: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawEvent(RunItemsEvent):
+    """The entries of a run, and the facts that rest on them alone, were hidden."""
+
+    KIND: ClassVar[str] = "withdraw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncreditEvent(RunItemsEvent):
+    """The credits of a run were taken back."""
+
+    KIND: ClassVar[str] = "uncredit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReinstateEvent(RunItemsEvent):
+    """A withdrawn run was brought back, with its credits."""
+
+    KIND: ClassVar[str] = "reinstate"
+
+
+# -- forgetting ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetEvent(ItemsEvent):
+    """Items were hidden; with ``session``, all of that session."""
+
+    KIND: ClassVar[str] = "forget"
+
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainEvent(EventPayload):
+    """The retention policy hid so many entries and facts."""
+
+    KIND: ClassVar[str] = "retain"
+
+    entries: int = 0
+    facts: int = 0
+    days: int = 0
+    most: int = 0
+    mb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeEvent(EventPayload):
+    """A purge is complete; its receipt holds counts only, none of the words."""
+
+    KIND: ClassVar[str] = "purge"
+
+    receipt: Mapping[str, Any] = field(default_factory=dict)
+
+
+# -- models and questions --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatEvent(EventPayload):
+    """A chat request was reserved (``reserves``), or what it took was settled (``settles``)."""
+
+    KIND: ClassVar[str] = "chat"
+
+    settles: str | None = _optional()
+    model: str = ""
+    purpose: str = ""
+    reserves: float | None = _optional()
+    calls: int = 0
+    tokens: int | None = _optional()
+    output_tokens: int | None = _optional()
+    cost: float | None = _optional()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedEvent(EventPayload):
+    """Embedding requests were approved, reserved or settled."""
+
+    KIND: ClassVar[str] = "embed"
+
+    settles: str | None = _optional()
+    model: str = ""
+    approved: float | None = _optional()
+    reserves: float | None = _optional()
+    tokens: int | None = _optional()
+    embedded: int | None = _optional()
+    cost: float | None = _optional()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskEvent(EventPayload):
+    """A question was answered."""
+
+    KIND: ClassVar[str] = "ask"
+
+    question: str = ""
+    by: str = ""
+    answered: bool = False
+    route: Mapping[str, Any] = field(default_factory=dict)
+    rounds: int = 0
+    pages: tuple[str, ...] = ()
+    citations: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    rejected: int = 0
+    problem: str = ""
+    tokens: int = 0
+    steps: tuple[Mapping[str, Any], ...] = ()
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitEvent(EventPayload):
+    """A limit cut something (``entries``, ``runs``), or is near (``near``)."""
+
+    KIND: ClassVar[str] = "limit"
+
+    limit: str = ""
+    most: int = 0
+    entries: tuple[str, ...] | None = _optional()
+    near: int | None = _optional()
+    runs: tuple[str, ...] | None = _optional()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookFailedEvent(EventPayload):
+    """A hook of a host failed."""
+
+    KIND: ClassVar[str] = "hook_failed"
+
+    host_agent: str = ""
+    hook: str = ""
+    error: str = ""
+
+
+PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
+    payload.KIND: payload
+    for payload in (
+        AcceptEvent,
+        AskEvent,
+        ChatEvent,
+        ConsolidateEvent,
+        CreditEvent,
+        EmbedEvent,
+        ForgetEvent,
+        HookFailedEvent,
+        LimitEvent,
+        PromoteEvent,
+        ProposeEvent,
+        PurgeEvent,
+        RecallEvent,
+        ReinstateEvent,
+        RejectEvent,
+        RestoreEvent,
+        RetainEvent,
+        RevertEvent,
+        SummariseEvent,
+        SupersedeEvent,
+        UncreditEvent,
+        WithdrawEvent,
+    )
+}
+
+
+def payload_of(event: JournalEvent) -> EventPayload | None:
+    """Return the typed fields of an event; None where this version does not know its kind.
+
+    Raises:
+        KeyError, ValueError: a field is missing or has the wrong type; names it.
+    """
+    payload = PAYLOADS.get(event.kind)
+    return payload.of(event) if payload else None
+
+
+def _fields_of(record: EventPayload | RankedItem) -> dict[str, Any]:
+    kind: type = type(record)
+    return {
+        name: _plain(value)
+        for name, optional in _declared(kind)
+        if (value := getattr(record, name)) is not None or not optional
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, RankedItem):
+        return _fields_of(value)
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+@cache
+def _declared(cls: type) -> list[tuple[str, bool]]:
+    return [(f.name, "optional" in f.metadata) for f in fields(cls)]
