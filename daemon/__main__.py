@@ -15,11 +15,11 @@ from types import FrameType
 from typing import Final
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.settings.load import home_path
+from memtier_plugin.core.settings.load import resolve_home
 from memtier_plugin.facts.consolidation import ConsolidationReport
 
 from .jobs import JOBS, Run
-from .scheduler import STOP_PATIENCE, do_jobs, run
+from .scheduler import STOP_TIMEOUT, do_jobs, run
 
 NICENESS: Final = 10
 
@@ -38,16 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         # What is at work may be cut off at any point without loss, so its time is limited.
-        last = threading.Timer(STOP_PATIENCE + 0.5, os._exit, [0])
+        last = threading.Timer(STOP_TIMEOUT + 0.5, os._exit, [0])
         last.daemon = True
         last.start()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    home = home_path(options.home)
+    home = resolve_home(options.home)
     try:
-        well = _work(home, options, stop)
+        well = _run_jobs(home, options, stop)
     except MemTierError as error:
         _log.error("%s", error)
         return 1
@@ -58,17 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if well or stop.is_set() else 1
 
 
-def _work(home: Path, options: argparse.Namespace, stop: threading.Event) -> bool:
+def _run_jobs(home: Path, options: argparse.Namespace, stop: threading.Event) -> bool:
     if options.held is not None:  # by the server that started us, which has the project's lock
         again = timedelta(seconds=options.again) if options.again else None
-        return do_jobs(home, options.project[0], options.job, Run(stop, _report), again)
+        return do_jobs(home, options.project[0], options.job, Run(stop, _log_report), again)
     return run(
         home,
         options.project or None,
         once=options.once,
         interval=options.interval,
         stop=stop,
-        on_run=_report,
+        on_run=_log_report,
     )
 
 
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _report(project: str, report: ConsolidationReport) -> None:
+def _log_report(project: str, report: ConsolidationReport) -> None:
     if not report.read:
         return
     rejected = ", ".join(f"{number} {why}" for why, number in report.rejected.items())

@@ -19,10 +19,10 @@ import memtier_plugin
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import (
     OPEN_FLAGS,
-    file_name,
-    ledger_folders,
-    private_folder,
-    project_folder,
+    encode_file_name,
+    iter_ledger_folders,
+    make_private_folder,
+    make_project_folder,
 )
 from memtier_plugin.core.times import from_iso
 from memtier_plugin.operations import job_state
@@ -31,8 +31,8 @@ from memtier_plugin.storage.ledger import jsonl
 from . import lock
 
 LOG_BYTES: Final = 1_000_000
-SLACK: Final = timedelta(hours=1)  # a project at rest is looked at this often all the same
-_LOOK: Final = 0.05  # seconds between two looks whether a child is to stop
+MAX_REST: Final = timedelta(hours=1)  # a project at rest is looked at this often all the same
+_POLL_SECONDS: Final = 0.05  # seconds between two looks whether a child is to stop
 
 
 def start_detached(home: Path, project: str) -> bool:
@@ -45,8 +45,8 @@ def start_detached(home: Path, project: str) -> bool:
     """
     if lock.held(home, project):
         return False
-    job_state.note_asked(project_folder(home, project), datetime.now(UTC))
-    child = _start(home, ["--project", project], start_new_session=True)
+    job_state.note_start_request(make_project_folder(home, project), datetime.now(UTC))
+    child = _start_process(home, ["--project", project], start_new_session=True)
     # Somebody has to wait for it, or a host that stays keeps a zombie.
     threading.Thread(target=child.wait, name="memtier-daemon", daemon=True).start()
     return True
@@ -72,11 +72,11 @@ def run(
     arguments = ["--project", project, "--held", str(fd)]
     arguments += ["--again", str(again.total_seconds())]
     arguments += [part for name in jobs for part in ("--job", name)]
-    child = _start(home, arguments, pass_fds=[fd])
+    child = _start_process(home, arguments, pass_fds=[fd])
     try:
         while not stop.is_set():
             with suppress(subprocess.TimeoutExpired):
-                child.wait(_LOOK)
+                child.wait(_POLL_SECONDS)
                 break
         if child.poll() is None:
             child.terminate()
@@ -96,27 +96,27 @@ def at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
 
     Looks at the times of files alone: it is asked where recalls are served.
     """
-    folder = home / "projects" / file_name(project)
-    known = job_state.look(folder).jobs
+    folder = home / "projects" / encode_file_name(project)
+    known = job_state.read_background(folder).jobs
     states = [known.get(name, job_state.JobState()) for name in jobs]
     if any(state.trouble or not state.ok for state in states):
         return False
     done = min(from_iso(str(state.started)) for state in states)
-    if not timedelta(0) <= datetime.now(UTC) - done < SLACK:
+    if not timedelta(0) <= datetime.now(UTC) - done < MAX_REST:
         return False
     try:
         newest = [
             day_files[-1].stat().st_mtime
-            for kind, _, path in ledger_folders(folder)
-            if kind != "journal" and (day_files := jsonl.day_files(path))
+            for kind, _, path in iter_ledger_folders(folder)
+            if kind != "journal" and (day_files := jsonl.list_day_files(path))
         ]
     except (OSError, MemTierError):
         return False
     return max(newest, default=0.0) < done.timestamp()
 
 
-def _start(home: Path, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
-    path = private_folder(home, "logs") / "daemon.log"
+def _start_process(home: Path, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
+    path = make_private_folder(home, "logs") / "daemon.log"
     if path.exists() and path.stat().st_size > LOG_BYTES:
         path.replace(path.with_suffix(".log.1"))
     # The child must find this package also where it is not installed.

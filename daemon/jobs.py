@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.paths import outside_name
+from memtier_plugin.core.paths import decode_file_name
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.facts.backlog import MODEL, RULES
 from memtier_plugin.facts.consolidation import ConsolidationReport
@@ -25,14 +25,14 @@ from memtier_plugin.facts.summaries.job import Summariser
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
-from memtier_plugin.operations.reembed import EmbeddingReport, embedding_state
-from memtier_plugin.providers.chat import NONE
+from memtier_plugin.operations.reembed import EmbeddingReport, read_embedding_state
+from memtier_plugin.providers.chat import NO_MODEL
 from memtier_plugin.storage import recovery
 
-OnRun = Callable[[str, ConsolidationReport], None]
+OnReport = Callable[[str, ConsolidationReport], None]
 
 ENDPOINT: Final = "endpoint:"  # what the name of a model begins with that an endpoint serves
-_STILL: Final = 3  # batches in a row after which nothing less is left
+_MAX_STALLED_BATCHES: Final = 3  # batches in a row after which nothing less is left
 
 _log = logging.getLogger("memtier")
 
@@ -42,7 +42,7 @@ def projects(home: Path) -> list[str]:
     top = home / "projects"
     if not top.is_dir():
         return []
-    return sorted(outside_name(top, folder.name) for folder in top.iterdir() if folder.is_dir())
+    return sorted(decode_file_name(top, folder.name) for folder in top.iterdir() if folder.is_dir())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Run:
     """What a job is given beside the memory: when to stop, and whom to tell of its passes."""
 
     stop: threading.Event
-    on_run: OnRun | None = None
+    on_run: OnReport | None = None
 
 
 def consolidate(
@@ -75,7 +75,7 @@ def consolidate(
         if not report.left:
             return
         still = 0 if report.left < before else still + 1
-        if still == _STILL:
+        if still == _MAX_STALLED_BATCHES:
             raise MemTierError(f"no progress: {report.left} entries are left again and again")
         before = report.left
 
@@ -90,7 +90,7 @@ def embed(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
     """
     if memory.paused:
         return None
-    state = embedding_state(memory.store)
+    state = read_embedding_state(memory.store)
     if not (state.missing or state.old):
         return None
     return memory.reembedding.run(stop=stop.is_set)
@@ -99,7 +99,7 @@ def embed(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
 def tidy(memory: MemTier) -> None:
     """Complete what was cut off, look at every ledger, and let go of what is past its retention."""
     memory.purger.complete()
-    recovery.clear(memory.store)
+    recovery.remove_unfinished(memory.store)
     memory.catch_up(full=True)
     memory.expire_recalls()
     gone = memory.retain()
@@ -128,18 +128,18 @@ def summarise(memory: MemTier, stop: threading.Event) -> int:
     return written
 
 
-def _pass(extractor: str, memory: MemTier, run: Run) -> None:
+def _run_consolidation(extractor: str, memory: MemTier, run: Run) -> None:
     for report in consolidate(memory, run.stop, extractor):
         if run.on_run is not None:
             run.on_run(memory.project, report)
 
 
-def _summaries(memory: MemTier, run: Run) -> None:
+def _run_summaries(memory: MemTier, run: Run) -> None:
     if written := summarise(memory, run.stop):
         _log.info("project %r: %d summaries and timelines", memory.project, written)
 
 
-def _embedding(memory: MemTier, run: Run) -> None:
+def _run_embedding(memory: MemTier, run: Run) -> None:
     report = embed(memory, run.stop)
     if report is not None and (report.embedded or report.dropped):
         _log.info(
@@ -151,23 +151,23 @@ def _embedding(memory: MemTier, run: Run) -> None:
         )
 
 
-def _sweep(memory: MemTier, _run: Run) -> None:
+def _run_sweep(memory: MemTier, _run: Run) -> None:
     tidy(memory)
 
 
 JOBS: Final[Mapping[str, Callable[[MemTier, Run], None]]] = {
-    "consolidation": partial(_pass, RULES),
-    "summaries": _summaries,
-    "model": partial(_pass, MODEL),
-    "embedding": _embedding,
-    "sweep": _sweep,
+    "consolidation": partial(_run_consolidation, RULES),
+    "summaries": _run_summaries,
+    "model": partial(_run_consolidation, MODEL),
+    "embedding": _run_embedding,
+    "sweep": _run_sweep,
 }
 GROUPS: Final = ("local", "endpoint", "daily")
 
 
 def jobs_of(group: str, settings: Settings) -> list[str]:
     """Return the jobs of a group, in their order: what waits for an endpoint waits apart."""
-    remote = [] if settings.consolidation.model == NONE else ["model"]
+    remote = [] if settings.consolidation.model == NO_MODEL else ["model"]
     if settings.embedding.model.startswith(ENDPOINT):
         remote.append("embedding")
     if group == "local":
@@ -182,7 +182,7 @@ def do(name: str, memory: MemTier, run: Run, again: timedelta | None = None) -> 
     Args:
         again: after how long it is due the next time, if that is known.
     """
-    _note(memory, name, started=True)
+    _note_job(memory, name, started=True)
     error = None
     try:
         JOBS[name](memory, run)
@@ -192,11 +192,11 @@ def do(name: str, memory: MemTier, run: Run, again: timedelta | None = None) -> 
     except Exception as failure:  # one job's bug must not end the others
         error = f"{type(failure).__name__}: {failure}"
         _log.exception("project %r: %s failed", memory.project, name)
-    _note(memory, name, error=error, again=again)
+    _note_job(memory, name, error=error, again=again)
     return error is None
 
 
-def _note(
+def _note_job(
     memory: MemTier,
     name: str,
     *,
@@ -217,4 +217,4 @@ def _note(
 def begun(folder: Path) -> None:
     """Keep that a daemon which a host may have started is there."""
     with suppress(MemTierError):
-        job_state.note_asked(folder, None)
+        job_state.note_start_request(folder, None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core import locks
-from memtier_plugin.core.paths import file_name, private_folder
+from memtier_plugin.core.paths import encode_file_name, make_private_folder
 from memtier_plugin.operations.job_state import LOCK_NAME as NAME
 
 __all__ = ["NAME", "held", "release", "still_ours", "take"]
@@ -23,11 +23,11 @@ def take(home: Path, project: str) -> int | None:
     Raises:
         LedgerError: the project's folder cannot be used.
     """
-    path = private_folder(home, "projects", file_name(project)) / NAME
+    path = make_private_folder(home, "projects", encode_file_name(project)) / NAME
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE)
-        if (fd := locks.take(path)) is not None:
+        if (fd := locks.try_acquire_lock(path)) is not None:
             return fd
     return None
 
@@ -42,11 +42,11 @@ def held(home: Path, project: str) -> bool:
 
 def still_ours(fd: int, home: Path, project: str) -> bool:
     """Tell whether the lock is on the file that stands there now: folders may be replaced."""
-    path = home / "projects" / file_name(project) / NAME
+    path = home / "projects" / encode_file_name(project) / NAME
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except OSError:
         return False
 
 
-release = locks.release
+release = locks.release_lock

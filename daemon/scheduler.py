@@ -20,23 +20,23 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from memtier_plugin.core.errors import MemTierError, NotFound
-from memtier_plugin.core.paths import file_name
+from memtier_plugin.core.paths import encode_file_name
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
 
 from . import child, jobs, lock
-from .jobs import OnRun, Run
+from .jobs import OnReport, Run
 
 DAY: Final = 24 * 3600.0
-LOOK_FOR_PROJECTS: Final = 60.0  # seconds
-LOOK_AT_CLOCK: Final = 5.0  # seconds
-SET_BACK: Final = 30.0  # seconds; less is the clock's ordinary drift
-STOP_PATIENCE: Final = 4.0  # seconds; a stop is to be over within five
+PROJECT_SCAN_SECONDS: Final = 60.0  # seconds
+CLOCK_CHECK_SECONDS: Final = 5.0  # seconds
+CLOCK_TOLERANCE: Final = 30.0  # seconds; less is the clock's ordinary drift
+STOP_TIMEOUT: Final = 4.0  # seconds; a stop is to be over within five
 
 _log = logging.getLogger("memtier")
 
 
-class Every(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
+class RecurringTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
     """Fires so long after it fired last, however far the clock was set forward meanwhile."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
@@ -58,17 +58,17 @@ class Scheduler:
         self,
         *,
         interval: float | None = None,
-        on_run: OnRun | None = None,
+        on_run: OnReport | None = None,
         aside: bool = False,
-        look_at_clock: float = LOOK_AT_CLOCK,
+        look_at_clock: float = CLOCK_CHECK_SECONDS,
     ) -> None:
         self._interval = interval
         self._on_run = on_run
-        self._aside = aside
+        self._in_child = aside
         self._lock = threading.Lock()
         self._held: dict[tuple[Path, str], int] = {}
         self._served: dict[tuple[Path, str], float] = {}  # with the seconds between two runs
-        self._told: dict[tuple[Path, str], str] = {}
+        self._reported: dict[tuple[Path, str], str] = {}
         self._stop = threading.Event()
         self._at_work = 0
         self._idle = threading.Condition(self._lock)
@@ -94,7 +94,7 @@ class Scheduler:
         place = (home, project)
         if place in self._served:
             return
-        seconds = self._seconds(home, project)
+        seconds = self._interval_seconds(home, project)
         with self._lock:
             if place in self._served:
                 return
@@ -103,7 +103,7 @@ class Scheduler:
             every = (lambda: DAY) if group == "daily" else (lambda: self._served[place])
             self._scheduler.add_job(
                 self._run,
-                Every(every),
+                RecurringTrigger(every),
                 [group, home, project],
                 id=_job_id(group, home, project),
                 executor="endpoint" if group == "endpoint" else "local",
@@ -114,10 +114,10 @@ class Scheduler:
     def watch(self, home: Path) -> None:
         """Serve all projects of a home, those yet to come included."""
         self._add_all(home)
-        seconds = min(self._interval or LOOK_FOR_PROJECTS, LOOK_FOR_PROJECTS)
-        self._scheduler.add_job(self._add_all, Every(lambda: seconds), [home])
+        seconds = min(self._interval or PROJECT_SCAN_SECONDS, PROJECT_SCAN_SECONDS)
+        self._scheduler.add_job(self._add_all, RecurringTrigger(lambda: seconds), [home])
 
-    def stop(self, patience: float = STOP_PATIENCE) -> bool:
+    def stop(self, patience: float = STOP_TIMEOUT) -> bool:
         """Stop after the batch at work; returns False if that took more than ``patience``.
 
         The projects are let go of in either case only when nothing works on them any more.
@@ -137,20 +137,20 @@ class Scheduler:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    def _seconds(self, home: Path, project: str) -> float:
+    def _interval_seconds(self, home: Path, project: str) -> float:
         minutes = load_settings(home, project).consolidation.interval_minutes
         return self._interval or minutes * 60
 
     def _add_all(self, home: Path) -> None:
         for project in jobs.projects(home):
-            with self._telling(home, project, "is not served"):
+            with self._report_errors(home, project, "is not served"):
                 self.add(home, project)
 
     def _run(self, group: str, home: Path, project: str) -> None:
-        with self._working(), self._telling(home, project, f"{group} jobs"):
-            if self._stop.is_set() or self._gone(home, project):
+        with self._count_work(), self._report_errors(home, project, f"{group} jobs"):
+            if self._stop.is_set() or self._drop_if_deleted(home, project):
                 return
-            fd = self._take(home, project)
+            fd = self._acquire(home, project)
             if fd is None:
                 return
             settings = load_settings(home, project)
@@ -160,16 +160,16 @@ class Scheduler:
             names = jobs.jobs_of(group, settings)
             if not names or self._stop.is_set():
                 return
-            if self._aside:
+            if self._in_child:
                 if not child.at_rest(home, project, names):
                     # A little less than `stop` waits, which then finds it ended.
-                    patience = STOP_PATIENCE - 0.5
+                    patience = STOP_TIMEOUT - 0.5
                     child.run(home, project, names, fd, self._stop, again=again, patience=patience)
                 return
             do_jobs(home, project, names, Run(self._stop, self._on_run), again)
 
     @contextmanager
-    def _working(self) -> Iterator[None]:
+    def _count_work(self) -> Iterator[None]:
         with self._lock:
             self._at_work += 1
         try:
@@ -180,20 +180,20 @@ class Scheduler:
                 self._idle.notify_all()
 
     @contextmanager
-    def _telling(self, home: Path, project: str, what: str) -> Iterator[None]:
+    def _report_errors(self, home: Path, project: str, what: str) -> Iterator[None]:
         """Tell of what goes wrong with a project, once, and go on."""
         try:
             yield
         except MemTierError as error:
-            if self._told.get((home, project)) != str(error):
-                self._told[home, project] = str(error)
+            if self._reported.get((home, project)) != str(error):
+                self._reported[home, project] = str(error)
                 _log.warning("project %r: %s: %s", project, what, error)
         else:
-            self._told.pop((home, project), None)
+            self._reported.pop((home, project), None)
 
-    def _gone(self, home: Path, project: str) -> bool:
+    def _drop_if_deleted(self, home: Path, project: str) -> bool:
         """Let go of a project whose folder was deleted, instead of making it anew."""
-        if (home / "projects" / file_name(project)).is_dir():
+        if (home / "projects" / encode_file_name(project)).is_dir():
             return False
         _log.info("project %r is gone", project)
         for group in jobs.GROUPS:
@@ -206,7 +206,7 @@ class Scheduler:
             lock.release(fd)
         return True
 
-    def _take(self, home: Path, project: str) -> int | None:
+    def _acquire(self, home: Path, project: str) -> int | None:
         """Lock the project unless it is ours already; None while another process serves it."""
         with self._lock:
             fd = self._held.get((home, project))
@@ -220,7 +220,7 @@ class Scheduler:
                     _log.info("project %r is served by another process", project)
                     return None
                 self._held[home, project] = fd
-        jobs.begun(home / "projects" / file_name(project))
+        jobs.begun(home / "projects" / encode_file_name(project))
         return fd
 
     def _watch_clock(self, every: float) -> None:
@@ -232,7 +232,7 @@ class Scheduler:
         while not self._stop.wait(every):
             now = time.time() - time.monotonic()
             moved, before = now - before, now
-            if moved > -SET_BACK:
+            if moved > -CLOCK_TOLERANCE:
                 continue
             _log.warning("the clock was set back by %.0f seconds", -moved)
             for job in self._scheduler.get_jobs():
@@ -267,7 +267,7 @@ def run(
     once: bool = False,
     interval: float | None = None,
     stop: threading.Event | None = None,
-    on_run: OnRun | None = None,
+    on_run: OnReport | None = None,
 ) -> bool:
     """Serve projects of a home (None: all, those yet to come included) until ``stop`` is set.
 
@@ -279,7 +279,7 @@ def run(
     if once:
         todo = Run(stop, on_run)
         found = jobs.projects(home) if projects is None else [*projects]
-        well = [_once(home, project, todo) for project in found]
+        well = [_run_once(home, project, todo) for project in found]
         return all(well)
     scheduler = Scheduler(interval=interval, on_run=on_run)
     try:
@@ -294,12 +294,12 @@ def run(
     return over
 
 
-def _once(home: Path, project: str, todo: Run) -> bool:
+def _run_once(home: Path, project: str, todo: Run) -> bool:
     try:
         settings = load_settings(home, project)
-        if not (home / "projects" / file_name(project)).is_dir():
+        if not (home / "projects" / encode_file_name(project)).is_dir():
             raise NotFound(f"there is no project {project!r} in {home}")
-        jobs.begun(home / "projects" / file_name(project))
+        jobs.begun(home / "projects" / encode_file_name(project))
         fd = lock.take(home, project)
         if fd is None:
             _log.info("project %r is served by another process", project)

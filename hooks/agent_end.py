@@ -6,21 +6,21 @@ from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 
-from .guard import guarded
+from .guard import run_guarded
 
 
 @hookimpl
 def agent_end(event: RunEvent, context: RunContext) -> None:
     """Record the run and settle its credit."""
-    guarded(
+    run_guarded(
         "agent_end",
         lambda hooks: hooks.end_deadline_ms,
         context,
-        lambda memory, _until: _record(memory, event, context),
+        lambda memory, _until: _end_run(memory, event, context),
     )
 
 
-def _record(memory: MemTier, event: RunEvent, context: RunContext) -> None:
+def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
     failure = None if event.success else "the host calls the run failed"
     memory.end_run(
         event.messages,

@@ -7,29 +7,29 @@ import time
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, Shown
 from memtier_plugin.memory import MemTier
-from memtier_plugin.trust.fence import clean
+from memtier_plugin.trust.fence import remove_blocks
 
-from .guard import guarded
+from .guard import run_guarded
 
 # The recall gets most of the time left; the rest is for packing and handing back.
-_SHARE = 0.9
+_RECALL_SHARE = 0.9
 
 
 @hookimpl
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
     """Return the block of recalled memory, or None when there is nothing to say."""
-    return guarded(
+    return run_guarded(
         "before_prompt_build",
         lambda hooks: hooks.prompt_deadline_ms,
         context,
-        lambda memory, until: _addition(memory, event, context, until),
+        lambda memory, until: _recall_block(memory, event, context, until),
     )
 
 
-def _addition(
+def _recall_block(
     memory: MemTier, event: PromptEvent, context: RunContext, until: float
 ) -> PromptAddition | None:
-    query = clean(_newest(event))
+    query = remove_blocks(_query_text(event))
     if not query.strip():
         return None
     since = event.visible_since
@@ -39,7 +39,7 @@ def _addition(
         run_id=context.run_id,
         purpose="inject",
         sender=context.sender,
-        deadline_ms=max(1, int((until - time.monotonic()) * 1000 * _SHARE)),
+        deadline_ms=max(1, int((until - time.monotonic()) * 1000 * _RECALL_SHARE)),
         shown=Shown(since=since, injected=event.keeps_injected) if since else None,
     )
     if not recall.injected:
@@ -47,7 +47,7 @@ def _addition(
     return PromptAddition(prepend_context=recall.text, recall_id=recall.id)
 
 
-def _newest(event: PromptEvent) -> str:
+def _query_text(event: PromptEvent) -> str:
     """Return the prompt, or the last thing the user said where a host leaves the prompt empty."""
     said = (message.content for message in reversed(event.messages) if message.role == "user")
     return event.prompt or next(said, "")

@@ -19,34 +19,34 @@ from typing import Any, Final, Literal, TypeVar
 
 from memtier_plugin.core.errors import MemTierError, Paused
 from memtier_plugin.core.host import RunContext
-from memtier_plugin.core.plugins import failed
+from memtier_plugin.core.plugins import record_failure
 from memtier_plugin.core.settings.schema import Hooks
 from memtier_plugin.memory import MemTier
-from memtier_plugin.pool import open_memories
+from memtier_plugin.pool import memory_pool
 
 T = TypeVar("T")
-Hook = Literal[
+HookName = Literal[
     "before_prompt_build", "agent_end", "session_start", "session_end", "before_compaction"
 ]
-_Job = tuple[Future[Any], Callable[[], Any], Future[Any] | None]
+_QueuedJob = tuple[Future[Any], Callable[[], Any], Future[Any] | None]
 
 MOST_WORKERS: Final = 64
-EXIT_PATIENCE: Final = 5.0  # seconds an ending process gives to late writes
+EXIT_TIMEOUT: Final = 5.0  # seconds an ending process gives to late writes
 
 
 class DeadlinePassed(MemTierError):
     """A hook did not finish in its time; its work goes on in the background."""
 
 
-class Workers:
+class WorkerPool:
     """Daemon threads, made as needed and reused: a store keeps one connection for each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._jobs: SimpleQueue[_QueuedJob] = SimpleQueue()
         self._idle = 0
         self._pending: set[Future[Any]] = set()
-        self._lines: dict[Hashable, Future[Any]] = {}
+        self._last_of_queue: dict[Hashable, Future[Any]] = {}
 
     def submit(self, job: Callable[[], T], line: Hashable = None) -> Future[T]:
         """Start a job; jobs of one line run one after another, in the order they came.
@@ -57,19 +57,21 @@ class Workers:
         future: Future[T] = Future()
         with self._lock:
             self._pending = {late for late in self._pending if not late.done()}
-            self._lines = {key: last for key, last in self._lines.items() if not last.done()}
+            self._last_of_queue = {
+                key: last for key, last in self._last_of_queue.items() if not last.done()
+            }
             if len(self._pending) >= MOST_WORKERS:
                 raise DeadlinePassed(f"{MOST_WORKERS} hooks called earlier are still at work")
-            before = self._lines.get(line)
+            before = self._last_of_queue.get(line)
             self._pending.add(future)
             if line is not None:
-                self._lines[line] = future
+                self._last_of_queue[line] = future
             short = self._idle == 0
             if not short:
                 self._idle -= 1
         self._jobs.put((future, job, before))
         if short:
-            threading.Thread(target=self._work, name="memtier-hook", daemon=True).start()
+            threading.Thread(target=self._run_jobs, name="memtier-hook", daemon=True).start()
         return future
 
     def drain(self, seconds: float) -> None:
@@ -78,7 +80,7 @@ class Workers:
             pending = set(self._pending)
         wait(pending, seconds)
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         while True:
             future, job, before = self._jobs.get()
             if before is not None:
@@ -93,19 +95,19 @@ class Workers:
             settle()
 
 
-workers = Workers()
+workers = WorkerPool()
 
 
-def _renew() -> None:
+def _reset_after_fork() -> None:
     global workers
-    workers = Workers()  # a forked child has none of its parent's threads
+    workers = WorkerPool()  # a forked child has none of its parent's threads
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def guarded(
-    hook: Hook,
+def run_guarded(
+    hook: HookName,
     deadline: Callable[[Hooks], int],
     context: RunContext,
     work: Callable[[MemTier, float], T | None],
@@ -121,11 +123,11 @@ def guarded(
         line = replace(context, run_id=None, sender=None, parent=None)
     answers: list[T | None] = []
     try:
-        seconds = deadline(open_memories.settings(context).hooks) / 1000
+        seconds = deadline(memory_pool.settings(context).hooks) / 1000
         late = threading.Event()
 
         def job() -> None:
-            _do(hook, context, work, answers, late, (started, started + seconds))
+            _run_work(hook, context, work, answers, late, (started, started + seconds))
 
         future = workers.submit(job, line)
         if wait([future], started + seconds - time.monotonic()).done:
@@ -137,12 +139,12 @@ def guarded(
         workers.submit(lambda: _note_late(hook, context, error, round(1000 * seconds)))
         raise error
     except Exception as error:  # the edge: nothing may break the host
-        failed("memtier", hook, error)
+        record_failure("memtier", hook, error)
         return None
 
 
-def _do(
-    hook: Hook,
+def _run_work(
+    hook: HookName,
     context: RunContext,
     work: Callable[[MemTier, float], T | None],
     answers: list[T | None],
@@ -154,38 +156,38 @@ def _do(
     def ms() -> int:  # that the host was held, which waits no longer than that
         return round(1000 * (min(time.monotonic(), until) - started))
 
-    with open_memories.use(context) as memory:
+    with memory_pool.use(context) as memory:
         try:
             answer = None if memory.paused else work(memory, until)
         except Paused:
             answer = None
         except Exception as error:
-            _note(memory, hook, context, ms(), error)
+            _note_outcome(memory, hook, context, ms(), error)
             raise
         answers.append(answer)
         if not memory.paused and (answer is None or not late.is_set()):  # late: reached nobody
-            _note(memory, hook, context, ms())
+            _note_outcome(memory, hook, context, ms())
 
 
-def _note_late(hook: Hook, context: RunContext, error: Exception, ms: int) -> None:
-    with open_memories.use(replace(context, session_id=None)) as memory:
-        _note(memory, hook, context, ms, error)
+def _note_late(hook: HookName, context: RunContext, error: Exception, ms: int) -> None:
+    with memory_pool.use(replace(context, session_id=None)) as memory:
+        _note_outcome(memory, hook, context, ms, error)
 
 
-def _note(
-    memory: MemTier, hook: Hook, context: RunContext, ms: int, error: Exception | None = None
+def _note_outcome(
+    memory: MemTier, hook: HookName, context: RunContext, ms: int, error: Exception | None = None
 ) -> None:
     """Keep for `status` how a hook went; a home that cannot be written costs no answer."""
     text = f"{type(error).__name__}: {error}" if error else None
     try:
         memory.note_hook(context.agent_id, hook, ok=error is None, error=text, ms=ms)
     except MemTierError as trouble:
-        failed("memtier", hook, trouble)
+        record_failure("memtier", hook, trouble)
 
 
-def _finish() -> None:
-    workers.drain(EXIT_PATIENCE)
-    open_memories.close()
+def _drain_and_close() -> None:
+    workers.drain(EXIT_TIMEOUT)
+    memory_pool.close()
 
 
-atexit.register(_finish)
+atexit.register(_drain_and_close)

@@ -16,20 +16,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.host import Call, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.paths import private_folder, write_private
+from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.ingest.messages import flatten, parse_messages
-from memtier_plugin.trust.fence import clean
+from memtier_plugin.ingest.messages import flatten_content, parse_messages
+from memtier_plugin.trust.fence import remove_blocks
 
 from .hermes import HOST, agent_of
 
-MOST_KEPT: Final = 2000  # sessions in mind; the oldest go first
-UNASKED: Final = frozenset({"cron", "curator"})  # platforms of turns that nobody asked for
+MAX_SESSIONS: Final = 2000  # sessions in mind; the oldest go first
+UNPROMPTED_PLATFORMS: Final = frozenset(
+    {"cron", "curator"}
+)  # platforms of turns that nobody asked for
 
-_SHARED: Final = frozenset({"group", "channel", "supergroup", "thread", "forum", "guild"})
+_SHARED_CHATS: Final = frozenset({"group", "channel", "supergroup", "thread", "forum", "guild"})
 _SUMMARIES: Final = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")  # how a compaction's begin
-_FAILED: Final = frozenset({"error", "blocked", "cancelled", "timeout"})
+_FAILED_STATUSES: Final = frozenset({"error", "blocked", "cancelled", "timeout"})
 
 
 @dataclass(slots=True)
@@ -37,37 +39,37 @@ class Compactions:
     """When each session was last shortened, kept for the resident that is started next."""
 
     file: Path
-    known: dict[str, str]
+    times: dict[str, str]
 
     @classmethod
-    def of(cls, home: Path) -> Compactions:
+    def load(cls, home: Path) -> Compactions:
         """Read what a home knows; a file that cannot be read is begun anew."""
         found = cls(home / "hosts" / f"{HOST}.json", {})
         with suppress(OSError, ValueError, TypeError, AttributeError):
             kept = json.loads(found.file.read_text("utf-8"))
-            found.known = {str(k): to_iso(from_iso(v)) for k, v in kept.items()}
+            found.times = {str(k): to_iso(from_iso(v)) for k, v in kept.items()}
         return found
 
-    def last(self, session: str) -> datetime:
+    def last_compaction(self, session: str) -> datetime:
         """Return since when a session's conversation is whole: from its beginning, at first."""
-        return from_iso(self.known.get(session, "0001-01-02T00:00:00Z"))
+        return from_iso(self.times.get(session, "0001-01-02T00:00:00Z"))
 
     def note(self, session: str, now: datetime) -> None:
         """Keep that a session is being shortened."""
-        self.known.pop(session, None)
-        self.known[session] = to_iso(now)
-        while len(self.known) > MOST_KEPT:
-            self.known.pop(next(iter(self.known)))
+        self.times.pop(session, None)
+        self.times[session] = to_iso(now)
+        while len(self.times) > MAX_SESSIONS:
+            self.times.pop(next(iter(self.times)))
         with suppress(MemTierError, OSError):  # in memory it is known all the same
-            private_folder(self.file.parents[1], "hosts")
-            write_private(self.file, json.dumps(self.known))
+            make_private_folder(self.file.parents[1], "hosts")
+            write_private_file(self.file, json.dumps(self.times))
 
 
 class Translator:
     """Turns Hermes' calls into calls of MemTier's hooks."""
 
     def __init__(self, home: Path) -> None:
-        self._compactions = Compactions.of(home)
+        self._compactions = Compactions.load(home)
 
     def translate(
         self,
@@ -76,47 +78,49 @@ class Translator:
         context: Mapping[str, Any],
         base: RunContext,
         now: datetime | None = None,
-    ) -> Call | None:
+    ) -> HookCall | None:
         """Return the hook to call for one of Hermes', or None where there is nothing to do.
 
         Raises:
             MessageError: the messages are none.
         """
-        if context.get("platform") in UNASKED:
+        if context.get("platform") in UNPROMPTED_PLATFORMS:
             return None
         run = self.context(context, base)
         if name == "prefetch":
             query = str(event.get("query") or "")
             # All of a session stands in its prompts, and what was injected into them too.
-            since = self._compactions.last(run.session_id or "")
+            since = self._compactions.last_compaction(run.session_id or "")
             asked = PromptEvent(prompt=query, visible_since=since, keeps_injected=True)
-            return Call("before_prompt_build", run, asked) if query else None
+            return HookCall("before_prompt_build", run, asked) if query else None
         if name in ("sync_turn", "unfinished_turn"):
-            return _ended("agent_end", _turn(event), run, failed=bool(event.get("failed")))
+            return _end_call(
+                "agent_end", _turn_messages(event), run, failed=bool(event.get("failed"))
+            )
         if name == "on_pre_compress":
             self._compactions.note(run.session_id or "", now or datetime.now(UTC))
-            return _ended("before_compaction", _turn(event), run)
+            return _end_call("before_compaction", _turn_messages(event), run)
         if name == "on_delegation":
-            return _ended("agent_end", _delegated(event), _child(run, event))
-        return Call(name, run) if name in ("session_start", "session_end") else None
+            return _end_call("agent_end", _delegation_messages(event), _child_context(run, event))
+        return HookCall(name, run) if name in ("session_start", "session_end") else None
 
     def context(self, context: Mapping[str, Any], base: RunContext) -> RunContext:
         """Return whose run it is."""
-        shared = context.get("chat_type") in _SHARED
+        shared = context.get("chat_type") in _SHARED_CHATS
         sender = context.get("user_id") or context.get("user_name")
         platform = context.get("platform") or ""
         return replace(
             base,
             agent_id=agent_of(context),
-            session_id=_text(context.get("session_id")),
-            run_id=_text(context.get("run_id")),
-            workspace=_text(context.get("workspace")) or base.workspace,
+            session_id=_text_or_none(context.get("session_id")),
+            run_id=_text_or_none(context.get("run_id")),
+            workspace=_text_or_none(context.get("workspace")) or base.workspace,
             sender=f"{platform}:{sender}" if shared and sender else None,
         )
 
 
-def _child(run: RunContext, event: Mapping[str, Any]) -> RunContext:
-    child = _text(event.get("child_session_id")) or f"{run.session_id}:child"
+def _child_context(run: RunContext, event: Mapping[str, Any]) -> RunContext:
+    child = _text_or_none(event.get("child_session_id")) or f"{run.session_id}:child"
     return replace(
         run,
         agent_id=f"{run.agent_id}.subagent",
@@ -126,86 +130,93 @@ def _child(run: RunContext, event: Mapping[str, Any]) -> RunContext:
     )
 
 
-def _text(value: Any) -> str | None:
+def _text_or_none(value: Any) -> str | None:
     return str(value) if value not in (None, "") else None
 
 
-def _ended(
+def _end_call(
     hook: str, messages: Iterator[Mapping[str, Any]], run: RunContext, *, failed: bool = False
-) -> Call | None:
+) -> HookCall | None:
     spoken = parse_messages(messages)
     event = RunEvent(messages=spoken, success=not failed)
-    return Call(hook, run, event) if spoken else None
+    return HookCall(hook, run, event) if spoken else None
 
 
-def _delegated(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _delegation_messages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield {"role": "user", "content": str(event.get("task") or "")}
     yield {"role": "assistant", "content": str(event.get("result") or "")}
 
 
-def _turn(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _turn_messages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the turn's messages; what a compaction took away comes from the live tool calls."""
     live = {str(call.get("tool_call_id")): call for call in event.get("tools") or ()}
     told: set[str] = set()
     user = str(event.get("user") or "")
-    now = _last_turn(event.get("messages") or (), user)
-    for message in merged(_last_turn(event.get("before") or (), user), now):
+    now = _messages_of_turn(event.get("messages") or (), user)
+    for message in merge_turn(_messages_of_turn(event.get("before") or (), user), now):
         if message.get("role") != "tool":
             yield message
             continue
         key = str(message.get("tool_call_id"))
         told.add(key)
-        yield {**message, **_outcome(flatten(message.get("content")), live.get(key))}
+        yield {**message, **_tool_outcome(flatten_content(message.get("content")), live.get(key))}
     for key, call in live.items():
         if key not in told:
-            yield from _live(key, call)
+            yield from _live_call_messages(key, call)
     if not event.get("messages"):
         yield {"role": "user", "content": str(event.get("user") or "")}
         yield {"role": "assistant", "content": str(event.get("assistant") or "")}
 
 
-def merged(
+def merge_turn(
     before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
     """Return a turn's messages as told before a compaction, and then those that are new since.
 
     So each keeps its place in the turn, by which it is known when it is given again.
     """
-    known = [_identity(message) for message in before]
-    fresh = [message for message in now if _identity(message) not in known]
+    known = [_message_key(message) for message in before]
+    fresh = [message for message in now if _message_key(message) not in known]
     return [*before, *fresh] if before else [*now]
 
 
-def _identity(message: Mapping[str, Any]) -> tuple[Any, ...]:
+def _message_key(message: Mapping[str, Any]) -> tuple[Any, ...]:
     calls = [call.get("id") for call in message.get("tool_calls") or ()]
-    text = "" if message.get("role") == "tool" else clean(flatten(message.get("content"))).strip()
+    text = (
+        ""
+        if message.get("role") == "tool"
+        else remove_blocks(flatten_content(message.get("content"))).strip()
+    )
     return message.get("role"), message.get("tool_call_id"), calls, text
 
 
-def _last_turn(messages: Sequence[Mapping[str, Any]], user: str) -> list[Mapping[str, Any]]:
+def _messages_of_turn(messages: Sequence[Mapping[str, Any]], user: str) -> list[Mapping[str, Any]]:
     """Return what comes from the turn's user message on, or from the last one there is."""
     spoken = [m for m in messages if m.get("role") in ("user", "assistant", "tool")]
-    spoken = [m for m in spoken if not flatten(m.get("content")).startswith(_SUMMARIES)]
+    spoken = [m for m in spoken if not flatten_content(m.get("content")).startswith(_SUMMARIES)]
     starts = [place for place, message in enumerate(spoken) if message["role"] == "user"]
-    mine = [place for place in starts if user and _same(spoken[place], user)]
+    mine = [place for place in starts if user and _is_same_text(spoken[place], user)]
     chosen = mine or starts
     return spoken[chosen[-1] :] if chosen else spoken
 
 
-def _same(message: Mapping[str, Any], user: str) -> bool:
-    return clean(flatten(message.get("content"))).strip() == clean(user).strip()
+def _is_same_text(message: Mapping[str, Any], user: str) -> bool:
+    return (
+        remove_blocks(flatten_content(message.get("content"))).strip()
+        == remove_blocks(user).strip()
+    )
 
 
-def _live(key: str, call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _live_call_messages(key: str, call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     name = str(call.get("tool_name") or "tool")
     asked = {"id": key, "name": name, "arguments": str(call.get("args") or "")}
     yield {"role": "assistant", "content": "", "tool_calls": [asked]}
     result = str(call.get("result") or "")
     told = {"role": "tool", "name": name, "tool_call_id": key, "content": result}
-    yield {**told, **_outcome(result, call)}
+    yield {**told, **_tool_outcome(result, call)}
 
 
-def _outcome(result: str, live: Mapping[str, Any] | None) -> dict[str, Any]:
+def _tool_outcome(result: str, live: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return how a tool fared: by its exit code, then by what Hermes or the result itself says."""
     try:
         told = json.loads(result)
@@ -218,5 +229,5 @@ def _outcome(result: str, live: Mapping[str, Any] | None) -> dict[str, Any]:
         return {"exit_code": code}
     failed = bool(told.get("error")) or told.get("success") is False
     if live is not None:
-        failed = failed or live.get("status") in _FAILED
+        failed = failed or live.get("status") in _FAILED_STATUSES
     return {"ok": not failed}

@@ -18,21 +18,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.host import Call, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.paths import private_folder, write_private
+from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.records import Message
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.ingest.messages import flatten, parse_messages
+from memtier_plugin.ingest.messages import flatten_content, parse_messages
 
 HOST: Final = "openclaw"
-IDLE: Final = timedelta(hours=6)  # after which a conversation is another session
-UNASKED: Final = frozenset({"cron", "heartbeat"})  # triggers of turns that nobody asked for
+SESSION_IDLE: Final = timedelta(hours=6)  # after which a conversation is another session
+UNPROMPTED_TRIGGERS: Final = frozenset(
+    {"cron", "heartbeat"}
+)  # triggers of turns that nobody asked for
 MOST_KEPT: Final = 2000  # conversations and runs in mind; the oldest go first
 
 _HOOKS: Final = (
     "before_prompt_build", "agent_end", "before_compaction", "session_start", "session_end",
 )  # fmt: skip
-_ENDS: Final = frozenset({"new", "reset", "idle", "daily", "deleted"})  # reasons of session_end
+_ENDING_REASONS: Final = frozenset(
+    {"new", "reset", "idle", "daily", "deleted"}
+)  # reasons of session_end
 _GROUP: Final = re.compile(r":(?:group|channel|room|thread|topic|guild)s?:", re.IGNORECASE)
 _TASK: Final = re.compile(
     r"\A\[Subagent Context\].*?^\[Subagent Task\]$\s*(?P<task>.*?)\s*"
@@ -40,8 +44,8 @@ _TASK: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _RETRY: Final = "Continue the current task from the existing transcript"
-_FAILED: Final = ("error", "aborted")  # reasons for which a model stopped
-_SPOKEN: Final = ("user", "assistant", "toolResult")  # the roles that a run consists of
+_FAILED_STOP_REASONS: Final = ("error", "aborted")  # reasons for which a model stopped
+_RUN_ROLES: Final = ("user", "assistant", "toolResult")  # the roles that a run consists of
 
 
 @dataclass(slots=True)
@@ -60,81 +64,81 @@ class Conversations:
     """
 
     file: Path
-    _known: dict[str, _Conversation] = field(default_factory=dict)
+    _conversations: dict[str, _Conversation] = field(default_factory=dict)
     _parents: dict[str, str] = field(default_factory=dict)
-    _asked: dict[str, str] = field(default_factory=dict)
+    _prompts: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, home: Path) -> Conversations:
+    def load(cls, home: Path) -> Conversations:
         """Read what a home knows; a file that cannot be read is begun anew.
 
         Raises:
             UnsafePath, LedgerError: the home cannot be used.
         """
-        found = cls(private_folder(home, "hosts") / f"{HOST}.json")
+        found = cls(make_private_folder(home, "hosts") / f"{HOST}.json")
         with suppress(OSError, ValueError, KeyError, TypeError):
             kept = json.loads(found.file.read_text("utf-8"))
             for key, (number, last) in kept["sessions"].items():
-                found._known[str(key)] = _Conversation(int(number), from_iso(last))
+                found._conversations[str(key)] = _Conversation(int(number), from_iso(last))
             found._parents.update({str(k): str(v) for k, v in kept["parents"].items()})
         return found
 
-    def session(self, key: str, now: datetime) -> str:
+    def session_id(self, key: str, now: datetime) -> str:
         """Return our session of a session key, which a long silence ends."""
         with self._lock:
-            known = self._known.get(key)
-            if known is None or now - known.last > IDLE:
-                self._begin(key, now)
+            known = self._conversations.get(key)
+            if known is None or now - known.last > SESSION_IDLE:
+                self._begin_session(key, now)
             else:
                 known.last = max(known.last, now)
-                if now - known.last > IDLE / 12:
+                if now - known.last > SESSION_IDLE / 12:
                     self._save()
-            return self._name(key)
+            return self._session_id_of(key)
 
-    def last(self, key: str) -> datetime | None:
+    def last_heard(self, key: str) -> datetime | None:
         """Return when a session key was last heard of."""
-        known = self._known.get(key)
+        known = self._conversations.get(key)
         return known.last if known else None
 
-    def end(self, key: str, now: datetime) -> None:
+    def end_session(self, key: str, now: datetime) -> None:
         """Let the next run of a session key begin a new session."""
         with self._lock:
-            if key in self._known:
-                self._begin(key, now)
+            if key in self._conversations:
+                self._begin_session(key, now)
 
-    def spawned(self, child: str, parent: str) -> None:
+    def note_spawned(self, child: str, parent: str) -> None:
         """Keep who started a sub-agent."""
         with self._lock:
             self._parents[child] = parent
             _forget_oldest(self._parents)
             self._save()
 
-    def parent(self, child: str) -> str | None:
+    def parent_of(self, child: str) -> str | None:
         """Return the session key that started a sub-agent, as far as it is known."""
         return self._parents.get(child)
 
-    def asked(self, run: str, prompt: str) -> str:
+    def first_prompt(self, run: str, prompt: str) -> str:
         """Return what a run was asked first: a later attempt is given a canned prompt."""
         with self._lock:
-            first = self._asked.setdefault(run, prompt)
-            _forget_oldest(self._asked)
+            first = self._prompts.setdefault(run, prompt)
+            _forget_oldest(self._prompts)
         return first
 
-    def _begin(self, key: str, now: datetime) -> None:
-        before = self._known.pop(key, None)
-        self._known[key] = _Conversation(before.number + 1 if before else 1, now)
-        _forget_oldest(self._known)
+    def _begin_session(self, key: str, now: datetime) -> None:
+        before = self._conversations.pop(key, None)
+        self._conversations[key] = _Conversation(before.number + 1 if before else 1, now)
+        _forget_oldest(self._conversations)
         self._save()
 
-    def _name(self, key: str) -> str:
-        number = self._known[key].number
+    def _session_id_of(self, key: str) -> str:
+        number = self._conversations[key].number
         return key if number == 1 else f"{key}#{number}"
 
     def _save(self) -> None:
-        kept = {key: [one.number, to_iso(one.last)] for key, one in self._known.items()}
+        kept = {key: [one.number, to_iso(one.last)] for key, one in self._conversations.items()}
         with suppress(MemTierError, OSError):  # in memory it is known all the same
-            write_private(self.file, json.dumps({"sessions": kept, "parents": self._parents}))
+            write_private_file(self.file, json.dumps({"sessions": kept, "parents": self._parents}))
 
 
 def _forget_oldest(known: dict[str, Any]) -> None:
@@ -146,7 +150,7 @@ class Translator:
     """Turns OpenClaw's payloads into calls of MemTier's hooks."""
 
     def __init__(self, home: Path) -> None:
-        self.known = Conversations.of(home)
+        self.known = Conversations.load(home)
 
     def translate(
         self,
@@ -155,7 +159,7 @@ class Translator:
         context: Mapping[str, Any],
         base: RunContext,
         now: datetime | None = None,
-    ) -> Call | None:
+    ) -> HookCall | None:
         """Return the hook to call for one of OpenClaw's, or None where there is nothing to do.
 
         Args:
@@ -166,69 +170,71 @@ class Translator:
         Raises:
             MessageError: the messages are none.
         """
-        now = now or (_told(event) if name == "agent_end" else None) or datetime.now(UTC)
+        now = (
+            now or (_last_message_time(event) if name == "agent_end" else None) or datetime.now(UTC)
+        )
         if name == "subagent_spawned":
             child, parent = event.get("childSessionKey"), context.get("requesterSessionKey")
             if child and parent:
-                self.known.spawned(str(child), str(parent))
+                self.known.note_spawned(str(child), str(parent))
             return None
-        if name not in _HOOKS or context.get("trigger") in UNASKED:
+        if name not in _HOOKS or context.get("trigger") in UNPROMPTED_TRIGGERS:
             return None
         # A session ends as the one that it was, however long it was silent.
-        last = self.known.last(_key(context)) if name == "session_end" else None
+        last = self.known.last_heard(_session_key(context)) if name == "session_end" else None
         run = self.context({**event, **context}, base, last or now)
         if name == "before_prompt_build":
-            prompt = _prompt(event, context, run, self.known)
-            return Call(name, run, prompt) if prompt else None
+            prompt = _prompt_event(event, context, run, self.known)
+            return HookCall(name, run, prompt) if prompt else None
         if name == "agent_end" or (name == "before_compaction" and run.run_id):
             ended = _run_event(event, context, run)
-            return Call(name, run, ended) if ended.messages else None
-        if name == "session_end" and event.get("reason") in _ENDS:
-            self.known.end(_key(context), now)
-        return Call(name, run) if name.startswith("session_") else None
+            return HookCall(name, run, ended) if ended.messages else None
+        if name == "session_end" and event.get("reason") in _ENDING_REASONS:
+            self.known.end_session(_session_key(context), now)
+        return HookCall(name, run) if name.startswith("session_") else None
 
     def context(
         self, context: Mapping[str, Any], base: RunContext, now: datetime | None = None
     ) -> RunContext:
         """Return whose run it is, in which session of ours."""
-        key = _key(context)
+        key = _session_key(context)
         return replace(
             base,
-            agent_id=_agent(context, key),
-            session_id=self.known.session(key, now or datetime.now(UTC)) if key else None,
-            run_id=_text(context.get("runId")),
-            workspace=_text(context.get("workspaceDir")) or base.workspace,
-            sender=_sender(context, key),
-            parent=self.known.parent(key) or _spawner(key),
+            agent_id=_agent_name(context, key),
+            session_id=self.known.session_id(key, now or datetime.now(UTC)) if key else None,
+            run_id=_text_or_none(context.get("runId")),
+            workspace=_text_or_none(context.get("workspaceDir")) or base.workspace,
+            sender=_sender_of(context, key),
+            parent=self.known.parent_of(key) or _parent_from_key(key),
         )
 
 
-def _key(context: Mapping[str, Any]) -> str:
+def _session_key(context: Mapping[str, Any]) -> str:
     return str(context.get("sessionKey") or context.get("sessionId") or "")
 
 
-def _spawner(key: str) -> str | None:
+def _parent_from_key(key: str) -> str | None:
     """Return who made a sub-agent whose spawning was not seen, as far as its key tells."""
     spawner, child, _ = key.partition(":subagent:")
     return spawner if child else None
 
 
-def _agent(context: Mapping[str, Any], key: str) -> str:
+def _agent_name(context: Mapping[str, Any], key: str) -> str:
     """Return whose ledger it is; the sub-agents of an agent write one of their own."""
     agent = f"{HOST}.{context.get('agentId') or 'main'}"
     return f"{agent}.subagent" if ":subagent:" in key else agent
 
 
-def _sender(context: Mapping[str, Any], key: str) -> str | None:
+def _sender_of(context: Mapping[str, Any], key: str) -> str | None:
     """Return who speaks on a channel that several people share."""
-    sender = _text(context.get("senderId") or context.get("requesterSenderId"))
+    sender = _text_or_none(context.get("senderId") or context.get("requesterSenderId"))
     if not sender or not _GROUP.search(key):
         return None
     where = context.get("channel") or context.get("messageProvider") or ""
     return f"{where}:{sender}" if where else sender
 
 
-def _text(value: Any) -> str | None:
+def _text_or_none(value: Any) -> str | None:
     return str(value) if value not in (None, "") else None
 
 
@@ -242,26 +248,28 @@ def _between_sessions(context: Mapping[str, Any], run: str | None) -> bool:
 # -- a prompt -----------------------------------------------------------------------------------
 
 
-def _prompt(
+def _prompt_event(
     event: Mapping[str, Any], context: Mapping[str, Any], run: RunContext, known: Conversations
 ) -> PromptEvent | None:
     if _between_sessions(context, run.run_id):
         return None
-    prompt = _asked(str(event.get("currentUserMessage") or event.get("prompt") or ""))
+    prompt = _strip_subagent_preamble(
+        str(event.get("currentUserMessage") or event.get("prompt") or "")
+    )
     if run.run_id:
-        prompt = known.asked(run.run_id, prompt)
+        prompt = known.first_prompt(run.run_id, prompt)
     if not prompt.strip() or prompt.startswith(_RETRY):
         return None
-    return PromptEvent(prompt=prompt, visible_since=_earliest(event.get("messages") or ()))
+    return PromptEvent(prompt=prompt, visible_since=_visible_since(event.get("messages") or ()))
 
 
-def _earliest(messages: Sequence[Any]) -> datetime | None:
+def _visible_since(messages: Sequence[Any]) -> datetime | None:
     """Return from when on the history is there as it was said; a summary stands for the rest."""
-    spoken = [m for m in messages if isinstance(m, Mapping) and m.get("role") in _SPOKEN]
-    return _time(spoken, min)
+    spoken = [m for m in messages if isinstance(m, Mapping) and m.get("role") in _RUN_ROLES]
+    return _message_time(spoken, min)
 
 
-def _asked(text: str) -> str:
+def _strip_subagent_preamble(text: str) -> str:
     """Return what a sub-agent was told to do without what it is told of being one."""
     task = _TASK.match(text)
     return task["task"] if task else text
@@ -271,23 +279,25 @@ def _asked(text: str) -> str:
 
 
 def _run_event(event: Mapping[str, Any], context: Mapping[str, Any], run: RunContext) -> RunEvent:
-    mine = _last_run(event.get("messages") or ())
-    spoken = parse_messages(_shaped(mine, between=_between_sessions(context, run.run_id)))
-    failure = _failure(mine)
+    mine = _messages_of_run(event.get("messages") or ())
+    spoken = parse_messages(_to_openai(mine, between=_between_sessions(context, run.run_id)))
+    failure = _model_failure(mine)
     return RunEvent(
         messages=spoken,
         success=bool(event.get("success", True)) and failure is None,
-        error=_text(event.get("error")) or failure,
+        error=_text_or_none(event.get("error")) or failure,
     )
 
 
-def _told(event: Mapping[str, Any]) -> datetime | None:
+def _last_message_time(event: Mapping[str, Any]) -> datetime | None:
     """Return when the last message was said: a run may wait long for a resident to take it."""
     messages = event.get("messages") or ()
-    return _time([m for m in messages if isinstance(m, Mapping)], max)
+    return _message_time([m for m in messages if isinstance(m, Mapping)], max)
 
 
-def _time(messages: Sequence[Mapping[str, Any]], which: Callable[[Any], float]) -> datetime | None:
+def _message_time(
+    messages: Sequence[Mapping[str, Any]], which: Callable[[Any], float]
+) -> datetime | None:
     """Return the first or last time of messages, as far as they have one."""
     times = [message.get("timestamp") for message in messages]
     known = [time for time in times if isinstance(time, int | float)]
@@ -296,42 +306,42 @@ def _time(messages: Sequence[Mapping[str, Any]], which: Callable[[Any], float]) 
     return None
 
 
-def _last_run(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
+def _messages_of_run(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
     """Return what comes from the last user message on; the rest was told of before.
 
     What the host says to the model when it tries again is nobody's message, and neither is an
     answer that never came: without them the messages of every attempt have the same places.
     """
-    known = [m for m in messages if isinstance(m, Mapping) and m.get("role") in _SPOKEN]
+    known = [m for m in messages if isinstance(m, Mapping) and m.get("role") in _RUN_ROLES]
     known = [m for m in known if not _is_retry(m)]
     starts = [place for place, message in enumerate(known) if message["role"] == "user"]
     return known[starts[-1] :] if starts else known
 
 
 def _is_retry(message: Mapping[str, Any]) -> bool:
-    return message["role"] == "user" and flatten(message.get("content")).startswith(_RETRY)
+    return message["role"] == "user" and flatten_content(message.get("content")).startswith(_RETRY)
 
 
-def _failure(messages: Sequence[Mapping[str, Any]]) -> str | None:
+def _model_failure(messages: Sequence[Mapping[str, Any]]) -> str | None:
     """Return why the model itself failed: the host calls such a run a success all the same."""
     last = next((m for m in reversed(messages) if m["role"] == "assistant"), None)
-    if last is None or last.get("stopReason") not in _FAILED:
+    if last is None or last.get("stopReason") not in _FAILED_STOP_REASONS:
         return None
     return str(last.get("errorMessage") or last["stopReason"])
 
 
-def _shaped(
+def _to_openai(
     messages: Sequence[Mapping[str, Any]], *, between: bool
 ) -> Iterator[Message | dict[str, Any]]:
     """Yield messages in the shape of OpenAI's, which `messages` reads."""
     for message in messages:
         content, when = message.get("content"), message.get("timestamp")
         if message["role"] == "user":
-            text = _asked(flatten(content))
+            text = _strip_subagent_preamble(flatten_content(content))
             told = {"role": "tool", "name": "session_message"} if between else {"role": "user"}
             yield {**told, "content": text, "timestamp": when}
         elif message["role"] == "assistant":
-            if message.get("stopReason") in _FAILED and not content:
+            if message.get("stopReason") in _FAILED_STOP_REASONS and not content:
                 continue
             parts = content if isinstance(content, list) else []
             calls = [
@@ -348,7 +358,7 @@ def _shaped(
                 "tool_call_id": message.get("toolCallId"),
                 "content": content,
                 "timestamp": when,
-                **_outcome(message),
+                **_tool_outcome(message),
             }
 
 
@@ -356,7 +366,7 @@ def _is_spoken(part: Any) -> bool:
     return not isinstance(part, Mapping) or part.get("type") not in ("toolCall", "thinking")
 
 
-def _outcome(result: Mapping[str, Any]) -> dict[str, Any]:
+def _tool_outcome(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return how a tool fared: a command that ends in an exit code has no ``isError``."""
     details = result.get("details")
     code = details.get("exitCode") if isinstance(details, Mapping) else None

@@ -27,44 +27,50 @@ from typing import IO, Any, Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.paths import private_folder, socket_path, write_private
-from memtier_plugin.operations.hook_latency import MOST_NOTED, Wait, note
+from memtier_plugin.core.paths import make_private_folder, socket_path, write_private_file
+from memtier_plugin.operations.hook_latency import MAX_NOTED, HookWait, note_waits
 
 CONNECT_SECONDS: Final = 1.0
 PING_SECONDS: Final = 2.0
 FIRST_PAUSE: Final = 0.5  # seconds before a resident that failed is started again
 LONGEST_PAUSE: Final = 60.0
-MOST_QUEUED: Final = 1000  # of what waits on the disk, that are tried at once
-MOST_KEPT: Final = 100  # that wait in memory where the disk takes nothing
-MOST_BYTES: Final = 15 * 1024 * 1024  # of a request; the resident takes a little more
-_TEXTS: Final = (1_000_000, 100_000, 10_000, 1_000, 100)  # characters left of each text, if it must
-_FAILURES: Final = 3  # of what waits, after which the rest is not tried now
-_END_SECONDS: Final = 10.0  # that a child gets to finish what it is at
+MAX_QUEUED: Final = 1000  # of what waits on the disk, that are tried at once
+MAX_IN_MEMORY: Final = 100  # that wait in memory where the disk takes nothing
+MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024  # of a request; the resident takes a little more
+_TEXT_LIMITS: Final = (
+    1_000_000,
+    100_000,
+    10_000,
+    1_000,
+    100,
+)  # characters left of each text, if it must
+_MAX_REPLAY_FAILURES: Final = 3  # of what waits, after which the rest is not tried now
+_CLOSE_TIMEOUT: Final = 10.0  # that a child gets to finish what it is at
 # What a child needs to run; a key of an endpoint only where it is named.
-_PLAIN: Final = re.compile(
+_PASSED_VARIABLES: Final = re.compile(
     r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)\Z"
 )
 
 _log = logging.getLogger("memtier")
 
 
-class Unreachable(MemTierError):
+class ResidentUnreachable(MemTierError):
     """There is no resident that answers, for now."""
 
 
-class Broken(Unreachable):
+class ResidentBroken(ResidentUnreachable):
     """The resident went away before it answered."""
 
 
-class Failed(Unreachable):
+class ResidentFailed(ResidentUnreachable):
     """The resident answers that it cannot do this now."""
 
 
-class Refused(MemTierError):
+class ResidentRefused(MemTierError):
     """The resident does not take this request, however often it is asked."""
 
 
-class _Link:
+class _Connection:
     """One connection: a thread writes what is asked, another one hands on the answers."""
 
     def __init__(
@@ -79,7 +85,7 @@ class _Link:
         self._close = close
         self._kill = kill
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
-        self._waiting: dict[str, _Answer] = {}
+        self._waiting: dict[str, _PendingAnswer] = {}
         for name, work, stream in (("read", self._read, reader), ("write", self._write, writer)):
             threading.Thread(
                 target=work, args=(stream,), name=f"memtier-{name}", daemon=True
@@ -91,13 +97,13 @@ class _Link:
         Raises:
             Refused, Failed, Broken, TimeoutError.
         """
-        key, answer = uuid.uuid4().hex, _Answer()
+        key, answer = uuid.uuid4().hex, _PendingAnswer()
         head = json.dumps({"jsonrpc": "2.0", "id": key, "method": method})
-        line = f'{head[:-1]}, "params": {_fitting(params)}}}\n'.encode("ascii")
+        line = f'{head[:-1]}, "params": {_fit_request(params)}}}\n'.encode("ascii")
         self._waiting[key] = answer
         try:
             if not self.alive:
-                raise Broken("the resident ended")
+                raise ResidentBroken("the resident ended")
             self._lines.put(line)
             return answer.wait(seconds)
         finally:
@@ -110,7 +116,7 @@ class _Link:
     def kill(self) -> None:
         """End the resident, whoever started it."""
         self._kill()
-        self._broke()
+        self._fail_pending()
 
     def _write(self, writer: IO[bytes]) -> None:
         with suppress(OSError, ValueError):
@@ -127,16 +133,16 @@ class _Link:
                 with suppress(ValueError, KeyError, TypeError):
                     told = json.loads(line)
                     self._waiting[str(told["id"])].give(told)
-        self._broke()
+        self._fail_pending()
 
-    def _broke(self) -> None:
+    def _fail_pending(self) -> None:
         self.alive = False
         self._lines.put(None)
         for answer in list(self._waiting.values()):
             answer.give(None)
 
 
-class _Answer:
+class _PendingAnswer:
     def __init__(self) -> None:
         self._event = threading.Event()
         self._told: Mapping[str, Any] | None = None
@@ -149,17 +155,17 @@ class _Answer:
         if not self._event.wait(max(0.0, seconds)):
             raise TimeoutError(f"no answer within {seconds:.1f} s")
         if self._told is None:
-            raise Broken("the resident ended before it answered")
+            raise ResidentBroken("the resident ended before it answered")
         error = self._told.get("error")
         if error is None:
             return self._told.get("result")
         what = error.get("data", {}).get("error") if isinstance(error.get("data"), dict) else None
         if error.get("code") == -32602 or what == "MessageError":
-            raise Refused(str(error.get("message")))
-        raise Failed(str(error.get("message")))
+            raise ResidentRefused(str(error.get("message")))
+        raise ResidentFailed(str(error.get("message")))
 
 
-class Resident:
+class ResidentClient:
     """Talks to the resident of one home, whoever started it; safe to share between threads."""
 
     def __init__(
@@ -169,15 +175,15 @@ class Resident:
         self._command = [*command]
         self._environment = frozenset(environment)
         self._lock = threading.Lock()
-        self._replay = threading.Lock()
-        self._link: _Link | None = None
+        self._replay_lock = threading.Lock()
+        self._link: _Connection | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._failures = 0
-        self._rests_until = 0.0
-        self._why = ""
-        self._kept: deque[Mapping[str, Any]] = deque(maxlen=MOST_KEPT)
-        self._waits: deque[Wait] = deque(maxlen=MOST_NOTED)
-        self._noting = threading.Lock()
+        self._paused_until = 0.0
+        self._last_failure = ""
+        self._in_memory: deque[Mapping[str, Any]] = deque(maxlen=MAX_IN_MEMORY)
+        self._waits: deque[HookWait] = deque(maxlen=MAX_NOTED)
+        self._waits_lock = threading.Lock()
 
     def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
         """Ask the resident, which is started if there is none; once more if it went away.
@@ -188,19 +194,19 @@ class Resident:
         """
         until = time.monotonic() + seconds
         try:
-            return self._asked(method, params, until)
-        except Broken:
-            return self._asked(method, params, until)
+            return self._ask(method, params, until)
+        except ResidentBroken:
+            return self._ask(method, params, until)
 
-    def _asked(self, method: str, params: Mapping[str, Any], until: float) -> Any:
-        link = self._linked(until)
+    def _ask(self, method: str, params: Mapping[str, Any], until: float) -> Any:
+        link = self._connect(until)
         try:
             found = link.ask(method, params, until - time.monotonic())
         except TimeoutError as error:
             if not link.suspected:
                 link.suspected = True
-                threading.Thread(target=self._suspect, args=(link,), daemon=True).start()
-            raise Unreachable(f"{method}: {error}") from error
+                threading.Thread(target=self._check_alive, args=(link,), daemon=True).start()
+            raise ResidentUnreachable(f"{method}: {error}") from error
         self._failures = 0
         return found
 
@@ -211,11 +217,11 @@ class Resident:
         """
         try:
             self.call("hook", params, seconds)
-        except Refused as error:
+        except ResidentRefused as error:
             _log.warning("memtier: %s was refused: %s", params.get("name"), error)
             return True
         except MemTierError as error:
-            self._keep(params)
+            self._queue(params)
             _log.warning("memtier: %s is not stored yet: %s", params.get("name"), error)
             return False
         self.replay(seconds)
@@ -223,31 +229,33 @@ class Resident:
 
     def replay(self, seconds: float) -> int:
         """Deliver what waits, oldest first; return how many were taken."""
-        if not self._replay.acquire(blocking=False):
+        if not self._replay_lock.acquire(blocking=False):
             return 0
         taken = failed = 0
         try:
-            while self._kept:
+            while self._in_memory:
                 try:
-                    self.call("hook", self._kept[0], seconds)
+                    self.call("hook", self._in_memory[0], seconds)
                     taken += 1
-                except Refused as error:
-                    _log.warning("memtier: %s was refused: %s", self._kept[0].get("name"), error)
-                self._kept.popleft()
+                except ResidentRefused as error:
+                    _log.warning(
+                        "memtier: %s was refused: %s", self._in_memory[0].get("name"), error
+                    )
+                self._in_memory.popleft()
             for path in self._queued():
                 try:
                     taken += self._delivered(path, seconds)
-                except Failed:
+                except ResidentFailed:
                     failed += 1
-                    if failed == _FAILURES:
+                    if failed == _MAX_REPLAY_FAILURES:
                         break
-        except Unreachable:
+        except ResidentUnreachable:
             pass  # they wait on
         finally:
-            self._replay.release()
+            self._replay_lock.release()
         return taken
 
-    def held(self, host: str, wait: Wait, *, aside: bool = False) -> None:
+    def note_wait(self, host: str, wait: HookWait, *, aside: bool = False) -> None:
         """Keep how long a hook held the host; where the disk takes nothing, with the next one.
 
         Args:
@@ -256,17 +264,17 @@ class Resident:
         self._waits.append(wait)
         if aside:
             worker = threading.Thread(
-                target=self._note, args=(host,), name="memtier-note", daemon=True
+                target=self._write_waits, args=(host,), name="memtier-note", daemon=True
             )
             with suppress(RuntimeError):  # a process that ends takes no thread any more
                 worker.start()
         else:
-            self._note(host)
+            self._write_waits(host)
 
-    def _note(self, host: str) -> None:
-        with self._noting, suppress(OSError, MemTierError):
+    def _write_waits(self, host: str) -> None:
+        with self._waits_lock, suppress(OSError, MemTierError):
             if waits := [*self._waits]:
-                note(self.home, host, waits, datetime.now(UTC))
+                note_waits(self.home, host, waits, datetime.now(UTC))
             for _ in waits:
                 self._waits.popleft()
 
@@ -279,55 +287,57 @@ class Resident:
             link.end()
         if child:
             try:
-                child.wait(_END_SECONDS)
+                child.wait(_CLOSE_TIMEOUT)
             except subprocess.TimeoutExpired:
                 if link and link.suspected:
                     link.kill()
 
     # -- what waits on the disk ------------------------------------------------------------------
 
-    def _keep(self, params: Mapping[str, Any]) -> None:
+    def _queue(self, params: Mapping[str, Any]) -> None:
         try:
-            folder = private_folder(self.home, "queue")
+            folder = make_private_folder(self.home, "queue")
             name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.json"
-            write_private(folder / name, _fitting(params), durable=True)
+            write_private_file(folder / name, _fit_request(params), durable=True)
         except (OSError, MemTierError) as error:  # a full disk, above all
-            self._kept.append(params)
+            self._in_memory.append(params)
             _log.warning("memtier: it waits in memory only: %s", error)
 
     def _queued(self) -> Iterator[Path]:
         with suppress(OSError):
-            yield from sorted((self.home / "queue").glob("*.json"))[:MOST_QUEUED]
+            yield from sorted((self.home / "queue").glob("*.json"))[:MAX_QUEUED]
 
     def _delivered(self, path: Path, seconds: float) -> bool:
         try:
             self.call("hook", json.loads(path.read_text("utf-8")), seconds)
         except FileNotFoundError:
             return False  # another process delivered it
-        except (Refused, ValueError) as error:
+        except (ResidentRefused, ValueError) as error:
             _log.warning("memtier: %s cannot be delivered and is set aside: %s", path, error)
             with suppress(OSError):
-                fault_injection.step("rename", path, path.rename, path.with_suffix(".json.refused"))
+                fault_injection.run_step(
+                    "rename", path, path.rename, path.with_suffix(".json.refused")
+                )
             return False
         except OSError as error:
-            raise Failed(f"{path} cannot be read: {error}") from error
+            raise ResidentFailed(f"{path} cannot be read: {error}") from error
         with suppress(OSError):
-            fault_injection.step("unlink", path, path.unlink, missing_ok=True)
+            fault_injection.run_step("unlink", path, path.unlink, missing_ok=True)
         return True
 
     # -- the connection --------------------------------------------------------------------------
 
-    def _linked(self, until: float) -> _Link:
+    def _connect(self, until: float) -> _Connection:
         if not self._lock.acquire(timeout=max(0.0, until - time.monotonic())):
-            raise Unreachable("the resident is still being started")
+            raise ResidentUnreachable("the resident is still being started")
         try:
             if self._link is None or not self._link.alive:
-                self._link = self._by_socket() or self._by_child(until)
+                self._link = self._connect_socket() or self._start_child(until)
             return self._link
         finally:
             self._lock.release()
 
-    def _by_socket(self) -> _Link | None:
+    def _connect_socket(self) -> _Connection | None:
         path = socket_path(self.home)
         connection = socket.socket(socket.AF_UNIX)
         try:
@@ -351,14 +361,18 @@ class Resident:
 
         reader, writer = connection.makefile("rb"), connection.makefile("wb")
         connection.close()  # when both of them are closed
-        return _Link(reader, writer, close, kill)
+        return _Connection(reader, writer, close, kill)
 
-    def _by_child(self, until: float) -> _Link:
-        rest = self._rests_until - time.monotonic()
+    def _start_child(self, until: float) -> _Connection:
+        rest = self._paused_until - time.monotonic()
         if rest > max(0.0, until - time.monotonic()):
-            raise Unreachable(f"{self._why}; it is started again in {rest:.1f} s")
+            raise ResidentUnreachable(f"{self._last_failure}; it is started again in {rest:.1f} s")
         time.sleep(max(0.0, rest))
-        keep = {n: v for n, v in os.environ.items() if _PLAIN.match(n) or n in self._environment}
+        keep = {
+            n: v
+            for n, v in os.environ.items()
+            if _PASSED_VARIABLES.match(n) or n in self._environment
+        }
         try:
             child = subprocess.Popen(
                 [*self._command, "--home", str(self.home), "serve"],
@@ -369,8 +383,8 @@ class Resident:
                 start_new_session=True,  # Ctrl-C in a terminal is the host's, not ours
             )
         except OSError as error:
-            self._failed(f"cannot start {self._command[0]}: {error}")
-            raise Unreachable(self._why) from error
+            self._note_failure(f"cannot start {self._command[0]}: {error}")
+            raise ResidentUnreachable(self._last_failure) from error
         assert child.stdin is not None
         assert child.stdout is not None
         self._child = child
@@ -381,12 +395,12 @@ class Resident:
 
         def watch() -> None:
             if (code := child.wait()) and self._child is child:
-                self._failed(f"the resident ended with {code}")
+                self._note_failure(f"the resident ended with {code}")
 
         threading.Thread(target=watch, name="memtier-child", daemon=True).start()
-        return _Link(child.stdout, child.stdin, close, child.kill)
+        return _Connection(child.stdout, child.stdin, close, child.kill)
 
-    def _suspect(self, link: _Link) -> None:
+    def _check_alive(self, link: _Connection) -> None:
         """End a resident that does not even answer a ping; a slow one may go on."""
         try:
             link.ask("ping", {}, PING_SECONDS)
@@ -394,14 +408,14 @@ class Resident:
         except (MemTierError, TimeoutError):
             if link.alive:
                 self._child = None
-                self._failed("the resident hangs")
+                self._note_failure("the resident hangs")
                 link.kill()
 
-    def _failed(self, why: str) -> None:
-        self._why = why
+    def _note_failure(self, why: str) -> None:
+        self._last_failure = why
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**self._failures)
         self._failures += 1
-        self._rests_until = time.monotonic() + pause
+        self._paused_until = time.monotonic() + pause
 
 
 def _is_resident(pid: int) -> bool:
@@ -414,21 +428,21 @@ def _is_resident(pid: int) -> bool:
     return False
 
 
-def _fitting(params: Mapping[str, Any]) -> str:
+def _fit_request(params: Mapping[str, Any]) -> str:
     """Return parameters as JSON that the resident takes: long texts are cut if it must be."""
     text = json.dumps(params, default=str)
-    for most in _TEXTS:
-        if len(text) <= MOST_BYTES:
+    for most in _TEXT_LIMITS:
+        if len(text) <= MAX_REQUEST_BYTES:
             break
-        text = json.dumps(_cut(params, most), default=str)
+        text = json.dumps(_truncate_texts(params, most), default=str)
     return text
 
 
-def _cut(value: Any, most: int) -> Any:
+def _truncate_texts(value: Any, most: int) -> Any:
     if isinstance(value, str) and len(value) > most:
         return f"{value[:most]}\n[... {len(value) - most} characters left out]"
     if isinstance(value, Mapping):
-        return {key: _cut(part, most) for key, part in value.items()}
+        return {key: _truncate_texts(part, most) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_cut(part, most) for part in value]
+        return [_truncate_texts(part, most) for part in value]
     return value

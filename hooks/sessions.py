@@ -9,16 +9,16 @@ from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
-from memtier_plugin.pool import open_memories
+from memtier_plugin.pool import memory_pool
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 
-from .guard import guarded
+from .guard import run_guarded
 
 
 @hookimpl
 def session_start(context: RunContext) -> None:
     """Open the store, read what other processes wrote, and start what is overdue."""
-    guarded(
+    run_guarded(
         "session_start",
         lambda hooks: hooks.session_deadline_ms,
         context,
@@ -29,22 +29,22 @@ def session_start(context: RunContext) -> None:
 @hookimpl
 def session_end(context: RunContext) -> None:
     """Wait for the session's late writes; the last session to end closes the store."""
-    guarded(
+    run_guarded(
         "session_end",
         lambda hooks: hooks.session_deadline_ms,
         context,
-        lambda _memory, _until: open_memories.end_session(context),
+        lambda _memory, _until: memory_pool.end_session(context),
     )
 
 
 @hookimpl
 def before_compaction(event: RunEvent, context: RunContext) -> None:
     """Record the messages that are not stored yet; no credit, as the run has not ended."""
-    guarded(
+    run_guarded(
         "before_compaction",
         lambda hooks: hooks.end_deadline_ms,
         context,
-        lambda memory, _until: _save(memory, event, context),
+        lambda memory, _until: _record_unsaved(memory, event, context),
     )
 
 
@@ -64,7 +64,7 @@ def _warm_up(memory: MemTier) -> None:
         import_module("memtier_plugin.daemon.child").start_detached(memory.home, memory.project)
 
 
-def _save(memory: MemTier, event: RunEvent, context: RunContext) -> None:
+def _record_unsaved(memory: MemTier, event: RunEvent, context: RunContext) -> None:
     if event.messages:
         memory.record(
             event.messages,

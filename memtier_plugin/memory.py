@@ -14,31 +14,31 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.host import Shown
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.paths import project_folder
+from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Message, Purpose, Run
 from memtier_plugin.core.results import Depth, Recall
-from memtier_plugin.core.settings.load import Settings, home_path, load_settings
+from memtier_plugin.core.settings.load import Settings, load_settings, resolve_home
 from memtier_plugin.core.times import Clock, aware, utc_now
 from memtier_plugin.facts import views
 from memtier_plugin.facts.consolidation import ConsolidationReport
 from memtier_plugin.facts.dependents import Forgotten
-from memtier_plugin.facts.service import Knowledge
+from memtier_plugin.facts.service import FactService
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.ingest.sessions import Session
-from memtier_plugin.learning.attribution import reward
-from memtier_plugin.learning.credit import RunResult, settle
+from memtier_plugin.learning.attribution import compute_reward
+from memtier_plugin.learning.credit import RunResult, assign_credit
 from memtier_plugin.lifecycle.history import History
 from memtier_plugin.lifecycle.purge.purge import Purger, Receipt
 from memtier_plugin.lifecycle.purge.rewrite import Progress
-from memtier_plugin.lifecycle.retention import Retained, retain
+from memtier_plugin.lifecycle.retention import RetentionResult, apply_retention
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.project import Project
 from memtier_plugin.retrieval.explain import Explainer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.trust.redaction import Redactor
 
-REMEMBERED: Final = "remembered"  # the session of what somebody asked to be kept
+REMEMBERED_SESSION: Final = "remembered"  # the session of what somebody asked to be kept
 
 
 class MemTier(Project):
@@ -70,28 +70,28 @@ class MemTier(Project):
             NotFound: there is no such project and ``create`` is off.
             UnsafePath, LedgerWriteError: the home is not ours, or cannot be made.
         """
-        where = home_path(home)
+        where = resolve_home(home)
         if not isinstance(settings, Settings):
             settings = load_settings(where, project, workspace, settings)
         memory = cls(where, project, agent_id, settings, clock or utc_now)
         if not create and not memory.folder.is_dir():
             raise NotFound(f"there is no project {project!r} in {where}; `memtier init` makes one")
-        project_folder(where, project)
+        make_project_folder(where, project)
         return memory
 
     @cached_property
     def _redactor(self) -> Redactor:
         redaction = self.settings.redaction
-        return Redactor(redaction.allow, redaction.enabled, plugins.redact_spans)
+        return Redactor(redaction.allow, redaction.enabled, plugins.find_secret_spans)
 
     @cached_property
     def _recaller(self) -> Recaller:
         return Recaller(self.store, self.agent_id, self._redactor, self._clock)
 
     @cached_property
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> FactService:
         """What can be done with the project's facts: search, review, undo, see what changed."""
-        return Knowledge(self.store, self._recaller, self.agent_id, self._clock)
+        return FactService(self.store, self._recaller, self.agent_id, self._clock)
 
     @cached_property
     def history(self) -> History:
@@ -156,7 +156,7 @@ class MemTier(Project):
         """Write entries that were exported; see `reimporting`."""
         self._refuse_when_paused()
         recorder = Recorder(self.store, agent, self._redactor, self._clock)
-        return recorder.again(entries, dry_run=dry_run)
+        return recorder.reimport(entries, dry_run=dry_run)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
         """Return how many messages `record_sessions` would write; nothing is written."""
@@ -190,12 +190,12 @@ class MemTier(Project):
             parsed, session_id=session_id, run_id=run, sender=sender,
             observed_at=observed_at, parent=parent,
         )  # fmt: skip
-        outcome = reward([m.tool for m in parsed if m.tool])
+        outcome = compute_reward([m.tool for m in parsed if m.tool])
         outcome = min(outcome, 0.0) if error else outcome
-        recalls = self._recaller.journal.injected_into(run_id, session_id, recall_ids)
-        with self.store.reading():
-            credits = settle(self.store, self._event, run, outcome, recalls, parsed)
-        self.store.journal(credits)
+        recalls = self._recaller.journal.recalls_of_run(run_id, session_id, recall_ids)
+        with self.store.session():
+            credits = assign_credit(self.store, self._new_event, run, outcome, recalls, parsed)
+        self.store.append_events(credits)
         return RunResult(entries, outcome, {e.data["item"]: e.data["delta"] for e in credits})
 
     def add_facts(self, facts: Iterable[Fact | FactDraft]) -> list[Fact]:
@@ -215,7 +215,7 @@ class MemTier(Project):
         self,
         text: str,
         *,
-        session_id: str = REMEMBERED,
+        session_id: str = REMEMBERED_SESSION,
         sender: str | None = None,
         by: Literal["user", "assistant"] = "user",
     ) -> Fact:
@@ -244,7 +244,7 @@ class MemTier(Project):
         """Turn entries not looked at yet into facts, of every agent of the project.
 
         Args:
-            extractor: only by ``rules``, or only by the ``model``.
+            extractor: only by ``candidate_rules``, or only by the ``model``.
             dry_run: tell what would be written, and write nothing.
             progress: called with (entries read, about how many there are).
             stop: asked between two steps whether to end here.
@@ -285,13 +285,13 @@ class MemTier(Project):
             wanted, dry_run=dry_run, delete_exports=delete_exports, progress=progress
         )
 
-    def retain(self) -> Retained:
+    def retain(self) -> RetentionResult:
         """Forget, as `retention` says, what is kept no longer; returns what is hidden now.
 
         Raises:
             LedgerError, IndexProblem: not all was hidden; the rest goes the next time.
         """
-        return retain(self.store, self.knowledge, self.agent_id, self._clock)
+        return apply_retention(self.store, self.knowledge, self.agent_id, self._clock)
 
     # -- recall --------------------------------------------------------------------------------
 
@@ -384,19 +384,19 @@ class MemTier(Project):
             after_id: only entries written after this one.
         """
         self.store.refresh(self.agent_id, wait_ms=500, read_all=True)
-        found = views.entries(
+        found = views.read_entries(
             self.store, agent=agent, date=date, session=session, after_id=after_id
         )
         return islice(found, limit)
 
     def events(self, *, kinds: Collection[str], limit: int = 1000) -> list[JournalEvent]:
         """Return the project's newest journal events of these kinds, oldest first."""
-        with self.store.reading() as reader:
+        with self.store.session() as reader:
             found = [event for kind in kinds for event in reader.events_of_kind(kind, limit)]
         return sorted(found, key=lambda event: (event.timestamp, event.id))[-limit:]
 
     def facts(self, *, include_superseded: bool = False) -> list[Fact]:
-        """Return the facts that this agent may see, oldest first; see `Knowledge.facts`."""
+        """Return the facts that this agent may see, oldest first; see `FactService.facts`."""
         found = self.knowledge.facts(include_superseded=include_superseded)
         return [one.fact for one in found]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memtier_plugin.core.host import RunContext
-from memtier_plugin.core.settings.load import home_path, load_settings, project_for
+from memtier_plugin.core.settings.load import load_settings, resolve_home, resolve_project
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.memory import MemTier
 
@@ -21,7 +21,7 @@ _Key = tuple[Path, str | None, str, str | None]
 
 
 @dataclass(slots=True, eq=False)
-class _Opened:
+class _PooledMemory:
     """One memory, who uses it now, and for which sessions it is kept open."""
 
     home: Path
@@ -34,12 +34,12 @@ class _Opened:
     opening: threading.Lock = field(default_factory=threading.Lock)
 
 
-class OpenMemories:
+class MemoryPool:
     """Opens memories on first use and closes each when the last of its sessions has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._opened: dict[_Key, _Opened] = {}
+        self._opened: dict[_Key, _PooledMemory] = {}
         # A thread that held a lock when the process forked does not exist in the child.
         os.register_at_fork(after_in_child=self._unlock)
 
@@ -51,7 +51,7 @@ class OpenMemories:
         """
         return self._find(context).settings
 
-    def place(self, context: RunContext) -> tuple[Path, str]:
+    def locate(self, context: RunContext) -> tuple[Path, str]:
         """Return the home and the project that a context means.
 
         Raises:
@@ -104,20 +104,20 @@ class OpenMemories:
             if opened.memory is not None:
                 opened.memory.close()
 
-    def _find(self, context: RunContext) -> _Opened:
+    def _find(self, context: RunContext) -> _PooledMemory:
         with self._lock:
             known = self._opened.get(_key(context))
         if known is not None:
             return known
-        home = home_path(context.home)
+        home = resolve_home(context.home)
         workspace = Path(context.workspace) if context.workspace else None
         project = context.project or os.environ.get("MEMTIER_PROJECT")
-        project = project or project_for(home, workspace)
-        fresh = _Opened(home, project, load_settings(home, project, workspace))
+        project = project or resolve_project(home, workspace)
+        fresh = _PooledMemory(home, project, load_settings(home, project, workspace))
         with self._lock:
             return self._opened.setdefault(_key(context), fresh)
 
-    def _leave(self, key: _Key, opened: _Opened) -> None:
+    def _leave(self, key: _Key, opened: _PooledMemory) -> None:
         with self._lock:
             opened.users -= 1
             if opened.users or not opened.over:
@@ -134,7 +134,7 @@ class OpenMemories:
 
 
 def _key(context: RunContext) -> _Key:
-    return home_path(context.home), context.project, context.agent_id, context.workspace
+    return resolve_home(context.home), context.project, context.agent_id, context.workspace
 
 
-open_memories = OpenMemories()
+memory_pool = MemoryPool()

@@ -9,13 +9,13 @@ from typing import Any, Final, Self
 
 from memtier_plugin.core.errors import LedgerError, Paused
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.paths import remove_private, write_private
+from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.times import Clock, to_iso
 from memtier_plugin.operations import health
 from memtier_plugin.operations import repair as repairing
-from memtier_plugin.operations.reembed import Reembedding
+from memtier_plugin.operations.reembed import Reembedder
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.storage.store import Store
 
@@ -52,11 +52,14 @@ class Project:
 
     def status(self) -> dict[str, Any]:
         """Return how things stand: what was stored and recalled last, and what is degraded."""
-        return health.status(self.store, self._clock())
+        return health.collect_status(self.store, self._clock())
 
-    def doctor(self) -> list[health.Finding]:
+    def doctor(self) -> list[health.HealthFinding]:
         """Check the home, the ledgers, the index and the settings, and name each remedy."""
-        return [*health.doctor(self.store, self._clock()), *repairing.leftovers(self.store)]
+        return [
+            *health.run_checks(self.store, self._clock()),
+            *repairing.find_leftovers(self.store),
+        ]
 
     def repair(self, progress: Callable[[int, int], None]) -> Iterator[repairing.Repair]:
         """Put right what can be without losing anything; yields each repair when it is made.
@@ -83,12 +86,12 @@ class Project:
         health.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
         if failure:
             told = {"host_agent": host_agent, "hook": hook, "error": failure[:500]}
-            self.store.journal([self._event("hook_failed", None, **told)], timeout=1.0)
+            self.store.append_events([self._new_event("hook_failed", None, **told)], timeout=1.0)
 
     def catch_up(self, full: bool = True) -> int:
         """Bring the index up to date and return the lines read; without ``full`` within bounds."""
         if full:
-            lines = self.store.sweep()
+            lines = self.store.catch_up_all()
             if not isinstance(self.store.embedder, EndpointEmbedder):  # that may cost money
                 with suppress(LedgerError):  # another process is at it
                     self.reembedding.run()
@@ -97,9 +100,9 @@ class Project:
         return 0
 
     @property
-    def reembedding(self) -> Reembedding:
+    def reembedding(self) -> Reembedder:
         """What makes the vectors that the current model has not made yet."""
-        return Reembedding(self.store, self.agent_id, self._clock)
+        return Reembedder(self.store, self.agent_id, self._clock)
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """Build the index anew from the ledgers and swap it in.
@@ -121,7 +124,7 @@ class Project:
 
     def pause(self) -> None:
         """Stop recording and recalling in this project."""
-        write_private(self.folder / "OFF", f"switched off at {to_iso(self._clock())}\n")
+        write_private_file(self.folder / "OFF", f"switched off at {to_iso(self._clock())}\n")
 
     def resume(self) -> None:
         """Record and recall again.
@@ -129,13 +132,13 @@ class Project:
         Raises:
             LedgerWriteError: the project's folder cannot be written.
         """
-        remove_private(self.folder / "OFF")
+        remove_private_file(self.folder / "OFF")
 
     def _refuse_when_paused(self) -> None:
         if self.paused:
             raise Paused(f"project {self.project!r} is off; `memtier on` switches it on")
 
-    def _event(self, kind: str, run: str | None, **data: Any) -> JournalEvent:
+    def _new_event(self, kind: str, run: str | None, **data: Any) -> JournalEvent:
         return JournalEvent(
             id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self.agent_id,
             run_id=run, data=data,

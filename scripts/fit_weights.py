@@ -1,4 +1,4 @@
-"""Fit the default weights of `recall_first` jointly on several data sets (issue 3).
+"""Fit the default weights of `rank_recall_first` jointly on several data sets (issue 3).
 
 Every question is asked through the public API with every candidate returned; each hit carries its
 signals.  The weights w >= 0 minimise, over the questions of all sets (each set counting the same),
@@ -27,7 +27,7 @@ import numpy as np
 
 from memtier_plugin.bench.datasets import load_dataset
 from memtier_plugin.bench.metrics import recall_at, source_turns
-from memtier_plugin.bench.retrieval import Bench
+from memtier_plugin.bench.retrieval import BenchRun
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.memory import MemTier
 
@@ -55,7 +55,7 @@ def ask_all(name: str, path: Path, facts: str, names: Sequence[str]) -> Iterator
     """Record each conversation and ask its questions."""
     everything = {"retrieval.candidates": 10_000}
     loaded = load_dataset(name, path)
-    bench = Bench(loaded=loaded, facts=facts, progress=lambda what, done, total: None)
+    bench = BenchRun(loaded=loaded, facts=facts, progress=lambda what, done, total: None)
     with tempfile.TemporaryDirectory() as home:
         for conversation in loaded.conversations:
             with MemTier.open(Path(home), conversation.id, settings=everything) as memory:

@@ -252,7 +252,7 @@ def write_papers(model: Path, wordnet: Path) -> None:
     """Write config.json, with the model's name, and PROVENANCE.md."""
     made = ("model.safetensors", "tokenizer.json")
     content = {name: (model / name).read_bytes() for name in made}
-    # As memtier_plugin.providers.embedding.static.fingerprint has it.
+    # As memtier_plugin.providers.embedding.static.fingerprint_model has it.
     digest = sha256(content["model.safetensors"] + content["tokenizer.json"]).hexdigest()[:8]
     name = f"memtier-minilm-{DIMENSIONS}-{digest}"
     config = {

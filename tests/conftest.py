@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from memtier_plugin.core import plugins
-from memtier_plugin.pool import open_memories
+from memtier_plugin.pool import memory_pool
 
 # Where Python is told to leave no bytecode, each process that a test starts would compile all anew,
 # which takes longer than most of them run.
@@ -59,7 +59,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(socket.socket, "connect", guarded)
     monkeypatch.setattr(plugins, "_errors", {})  # what failed in another test is not told here
     yield
-    open_memories.close()
+    memory_pool.close()
 
 
 @pytest.fixture

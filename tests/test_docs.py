@@ -52,7 +52,7 @@ def leaves(group: click.Group, path: str) -> Iterator[str]:
 def hooks() -> Iterator[str]:
     """Yield every hook as `name(argument: type, ...) -> type`."""
     for name, function in vars(hookspecs).items():
-        if hasattr(function, f"{hookspecs.PROJECT}_spec"):
+        if hasattr(function, f"{hookspecs.ENTRY_POINT_GROUP}_spec"):
             yield name + str(inspect.signature(function)).replace("'", "")
 
 

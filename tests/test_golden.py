@@ -15,7 +15,7 @@ from rank_bm25 import BM25Okapi
 from memtier_plugin.bench import weight_learning
 from memtier_plugin.core.records import JournalEvent, ToolCall
 from memtier_plugin.core.settings.load import Settings
-from memtier_plugin.learning.attribution import affinity, reward, shares
+from memtier_plugin.learning.attribution import affinity, compute_reward, normalise_shares
 from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.retrieval.block import pack
 from memtier_plugin.retrieval.ranking import decay
@@ -30,7 +30,7 @@ Inputs = Mapping[str, Any]
 
 def weights(values: Sequence[float] = (0, 0.35, 0.25, 0.25, 0.15)) -> dict[str, float]:
     """Return the weights of eq. 2 by name."""
-    return dict(zip(paper_scorer.SIGNALS, values, strict=True))
+    return dict(zip(paper_scorer.PAPER_SIGNALS, values, strict=True))
 
 
 def credits(deltas: Iterable[float]) -> list[JournalEvent]:
@@ -63,18 +63,22 @@ def jaccard(given: Inputs) -> dict[str, list[float]]:
     alpha = Settings().attribution.alpha
     return {
         "a": a,
-        "a_hat": shares(a),
-        "cw_after_success_from_0": [update_weight(0, alpha * share) for share in shares(a)],
-        "cw_after_failure_from_0": [update_weight(0, alpha * -0.5 * share) for share in shares(a)],
+        "a_hat": normalise_shares(a),
+        "cw_after_success_from_0": [
+            update_weight(0, alpha * share) for share in normalise_shares(a)
+        ],
+        "cw_after_failure_from_0": [
+            update_weight(0, alpha * -0.5 * share) for share in normalise_shares(a)
+        ],
     }
 
 
 def run_reward(given: Inputs) -> dict[str, float]:
     """Return the reward, and beside it the mean over calls, which seeds A6 advises against."""
     calls = [ToolCall(name=name, ok=ok) for name, ok in given["calls"]]
-    singly = [reward([call]) for call in calls]
+    singly = [compute_reward([call]) for call in calls]
     return {
-        "r_discrete": reward(calls),
+        "r_discrete": compute_reward(calls),
         "r_mean_variant": sum(singly) / len(singly) if singly else 0.0,
     }
 
@@ -98,7 +102,7 @@ def okapi(given: Inputs) -> dict[str, Any]:
         ]
 
     found = {
-        "rank_bm25": paper_scorer.okapi(documents, query),
+        "rank_bm25": paper_scorer.okapi_scores(documents, query),
         "robertson": scores(bm25.robertson_idf),
         "lucene_plus1": scores(bm25.idf),
     }
@@ -116,17 +120,17 @@ def okapi(given: Inputs) -> dict[str, Any]:
 def clears(score: float) -> bool:
     """Tell whether a BM25 score alone bypasses decay."""
     old = paper_scorer.Document("m", (), ("s",), age_days=1000)
-    return paper_scorer.score(old, score, (), weights()).signals["decay"] == 1.0
+    return paper_scorer.score_document(old, score, (), weights()).signals["decay"] == 1.0
 
 
 def pool_dependence(given: Inputs) -> dict[str, list[float]]:
     """Score the same entries with the project's pool and with the scoped one."""
     documents, query = [d.split() for d in given["docs"]], given["query"].split()
     scoped = [documents[i] for i in given["scoped_indices"]]
-    everywhere = paper_scorer.okapi(documents, query)
+    everywhere = paper_scorer.okapi_scores(documents, query)
     return {
         "project_pool_scores": [everywhere[i] for i in given["scoped_indices"]],
-        "scoped_pool_scores": paper_scorer.okapi(scoped, query),
+        "scoped_pool_scores": paper_scorer.okapi_scores(scoped, query),
     }
 
 
@@ -143,7 +147,7 @@ def scored(given: Inputs) -> paper_scorer.Scored:
         "m", (), ("s",), given["age_days"], given.get("cw", 0.0), given.get("tier", "episodic")
     )
     scope = ["s"] if given["sid_in_stage1"] else ["another"]
-    return paper_scorer.score(
+    return paper_scorer.score_document(
         document,
         given["bm25_raw"],
         scope,
@@ -169,14 +173,14 @@ def learned_score(given: Inputs) -> dict[str, float]:
 def ablation(given: Inputs) -> dict[str, float]:
     """Return eq. 2's weights under the reference's short names, without one signal."""
     short = {"semantic": "sem"}
-    left = paper_scorer.without(weights(), given["drop"])
+    left = paper_scorer.ablate(weights(), given["drop"])
     return {short.get(name, name): weight for name, weight in left.items()}
 
 
 def normalisers(given: Inputs) -> dict[str, list[float]]:
     """Return appendix E's normalisations."""
     names = {"log1p": "log1p", "minmax": "minmax", "zscore_pop": "zscore"}
-    return {key: paper_scorer.normalised(given["scores"], how) for key, how in names.items()}
+    return {key: paper_scorer.normalise_scores(given["scores"], how) for key, how in names.items()}
 
 
 def advantage(given: Inputs) -> dict[str, Any]:
@@ -187,8 +191,8 @@ def advantage(given: Inputs) -> dict[str, Any]:
 
 def clipped(given: Inputs) -> dict[str, float]:
     """Return PPO's ratio and clipped objective."""
-    ratio = weight_learning.ratio(given["logp_old"], given["logp_new"])
-    objective = weight_learning.objective(ratio, given["A"], given["eps"])
+    ratio = weight_learning.likelihood_ratio(given["logp_old"], given["logp_new"])
+    objective = weight_learning.clipped_objective(ratio, given["A"], given["eps"])
     return {"ratio": ratio, "objective": objective}
 
 
@@ -199,8 +203,10 @@ def log_probability(given: Inputs) -> float:
 
 def projected(given: Inputs) -> list[float]:
     """Return raw weights on the simplex."""
-    names = paper_scorer.SIGNALS[1:]
-    return list(paper_scorer.project(dict(zip(names, given["raw"], strict=True))).values())
+    names = paper_scorer.PAPER_SIGNALS[1:]
+    return list(
+        paper_scorer.normalise_weights(dict(zip(names, given["raw"], strict=True))).values()
+    )
 
 
 def two_stage(given: Inputs) -> dict[str, Any]:
@@ -214,18 +220,18 @@ def two_stage(given: Inputs) -> dict[str, Any]:
         paper_scorer.Document(name, text.lower().split(), (session,), age, weight)
         for name, session, text, age, weight in given["episodic(id,sid,text,age_days,cw)"]
     ]
-    raw = paper_scorer.okapi([fact.words for fact in facts], query)
+    raw = paper_scorer.okapi_scores([fact.words for fact in facts], query)
     visible = {session for entry in entries for session in entry.sessions}
-    scope = paper_scorer.stage_one(facts, raw, visible, given["k1"])
+    scope = paper_scorer.select_sessions(facts, raw, visible, given["k1"])
     inside = [entry for entry in entries if entry.sessions[0] in scope]
-    scores = paper_scorer.okapi([entry.words for entry in inside], query)
+    scores = paper_scorer.okapi_scores([entry.words for entry in inside], query)
     published = [
-        paper_scorer.score(entry, score, scope, weights())
+        paper_scorer.score_document(entry, score, scope, weights())
         for entry, score in zip(inside, scores, strict=True)
     ]
-    everywhere = paper_scorer.okapi([entry.words for entry in entries], query)
+    everywhere = paper_scorer.okapi_scores([entry.words for entry in entries], query)
     advised = [
-        paper_scorer.score(entry, score, (), weights())
+        paper_scorer.score_document(entry, score, (), weights())
         for entry, score in zip(entries, everywhere, strict=True)
         if entry in inside
     ]
@@ -241,7 +247,7 @@ def in_order(found: Sequence[paper_scorer.Scored]) -> dict[str, dict[str, float]
     """Return the ranking with what is compared of each document."""
     return {
         s.document.id: {"bm25": s.signals["bm25"], "decay": s.signals["decay"], "S": s.score}
-        for s in paper_scorer.rank(found)
+        for s in paper_scorer.order_scored(found)
     }
 
 
@@ -268,7 +274,7 @@ CHECKS: dict[str, Callable[[Inputs], Any]] = {
     "bm25_pool_": pool_dependence,
     "bm25_single_rare_": rare_term,
     "mt_ablation_": ablation,
-    "mt_attr_": lambda given: {"a_hat": shares(given["a"])},
+    "mt_attr_": lambda given: {"a_hat": normalise_shares(given["a"])},
     "mt_bm25_normalisers": normalisers,
     "mt_cw_": cognitive_weight,
     "mt_decay_": decayed,

@@ -21,7 +21,7 @@ from rank_bm25 import BM25Okapi
 from memtier_plugin.core.errors import LedgerError, MessageError, NotFound, Paused
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, Source, ToolCall
 from memtier_plugin.core.settings.schema import Weights
-from memtier_plugin.facts.extraction.rules import extract
+from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl
@@ -379,9 +379,9 @@ def test_forgetting_holds_while_the_index_is_locked(home: Path) -> None:
     """What another process forgot is gone from a recall that cannot update the index."""
     with MemTier.open(home) as memory:
         kept, gone = say(memory, "the fox stays"), say(memory, "the fox goes")
-        event = memory._event("forget", None, items=[gone.id])
+        event = memory._new_event("forget", None, items=[gone.id])
         with write_lock(memory):
-            memory.store.journal([event], shared=True)
+            memory.store.append_events([event], shared=True)
             assert [hit.id for hit in memory.recall("fox").hits] == [kept.id]
         assert [hit.id for hit in memory.recall("fox").hits] == [kept.id]
 
@@ -394,7 +394,7 @@ def test_locked_ledger(home: Path) -> None:
         before = ledgers(memory)
         locked = jsonl.locked(folder / ".lock", 1.0)
         with locked, pytest.raises(LedgerError, match="stayed locked"):
-            memory.store.add_entries("main", [], memory._clock, timeout=0.1)
+            memory.store.append_entries("main", [], memory._clock, timeout=0.1)
         assert ledgers(memory) == before
 
 
@@ -418,7 +418,7 @@ def test_sessions_are_recorded_as_their_runs(home: Path) -> None:
         apart = [
             entry
             for session in sessions
-            for run in session.runs
+            for run in session.exchanges
             for entry in one.record(
                 run.messages, session_id=session.session_id, run_id=run.run_id,
                 observed_at=session.observed_at,
@@ -658,8 +658,14 @@ def test_forget_hides_at_once_everywhere(home: Path) -> None:
         kept = say(memory, "the fox is red", run_id="r2")
         [alone] = memory.add_facts([fact(gone, "the den")])
         [both] = memory.add_facts([fact(gone, "Acme", relation="likes")])
-        memory.store.journal([memory._event("promote", None, items=[kept.id], facts=[both.id],
-                                            agent="main", session="s")], shared=True)  # fmt: skip
+        memory.store.append_events(
+            [
+                memory._new_event(
+                    "promote", None, items=[kept.id], facts=[both.id], agent="main", session="s"
+                )
+            ],
+            shared=True,
+        )
         recall = memory.recall("fox", purpose="inject")
         assert len(recall.hits) == 4
         would = memory.forget(ids=[gone.id], dry_run=True)
@@ -830,7 +836,7 @@ def test_crash_between_facts_and_cursor(home: Path) -> None:
     with MemTier.open(home) as memory:
         for number, place in enumerate(["Rome", "Oslo", "Bern"]):
             say(memory, f"I live in {place}.", run_id=f"r{number}", session_id=f"s{number}")
-        drafts = extract(list(memory.entries()), memory.settings.facts.single_valued).drafts
+        drafts = extract_facts(list(memory.entries()), memory.settings.facts.single_valued).drafts
         assert len(memory.add_facts(drafts)) == 3  # and here the process died
         assert [known.value for known in memory.facts()] == ["Bern"]
         report = memory.consolidate()

@@ -18,9 +18,9 @@ const PING_MS = 2000;
 const END_MS = 3000; // that what was written may still take to reach a child
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 60_000;
-const MOST_QUEUED = 1000; // of what waits on the disk, that are tried at once
-const MOST_KEPT = 100; // that wait in memory where the disk takes nothing
-const MOST_BYTES = 15 * 1024 * 1024; // of a request; the resident takes a little more
+const MAX_QUEUED = 1000; // of what waits on the disk, that are tried at once
+const MAX_IN_MEMORY = 100; // that wait in memory where the disk takes nothing
+const MAX_REQUEST_BYTES = 15 * 1024 * 1024; // of a request; the resident takes a little more
 const TEXTS = [1_000_000, 100_000, 10_000, 1_000, 100]; // characters left of each text, if it must
 const FAILURES = 3; // of what waits, after which the rest is not tried now
 // What a child needs to run; a key of an endpoint only where it is named.
@@ -103,14 +103,14 @@ export class Bridge {
   async keep(params) {
     const folder = join(this.home, "queue");
     const name = `${Date.now()}-${randomUUID()}.json`;
-    const fresh = join(folder, `.${name}.${process.pid}.0.new`); // as write_private has it, who dies is cleaned up after
+    const fresh = join(folder, `.${name}.${process.pid}.0.new`); // as write_private_file has it, who dies is cleaned up after
     try {
       await mkdir(folder, { recursive: true, mode: 0o700 });
       await writeFile(fresh, fitting(params), { mode: 0o600, flush: true });
       await rename(fresh, join(folder, name));
     } catch (error) {
       await unlink(fresh).catch(() => {});
-      if (this.kept.push(params) > MOST_KEPT) this.kept.shift();
+      if (this.kept.push(params) > MAX_IN_MEMORY) this.kept.shift();
       this.log.warn(`memtier: a run waits in memory only: ${error.message}`);
     }
   }
@@ -136,7 +136,7 @@ export class Bridge {
     const folder = join(this.home, "queue");
     const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".json"));
     let failed = 0;
-    for (const name of names.sort().slice(0, MOST_QUEUED)) {
+    for (const name of names.sort().slice(0, MAX_QUEUED)) {
       const path = join(folder, name);
       try {
         await this.call("hook", JSON.parse(await readFile(path, "utf8")), deadlineMs);
@@ -328,7 +328,7 @@ function within(promise, ms, what) {
 function fitting(params) {
   let text = JSON.stringify(params);
   for (const most of TEXTS) {
-    if (Buffer.byteLength(text) <= MOST_BYTES) break;
+    if (Buffer.byteLength(text) <= MAX_REQUEST_BYTES) break;
     text = JSON.stringify(params, (_, part) =>
       typeof part === "string" && part.length > most
         ? `${part.slice(0, most)}\n[... ${part.length - most} characters left out]`

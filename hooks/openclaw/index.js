@@ -53,7 +53,7 @@ function whose(context) {
   return Object.fromEntries(WHOSE.filter((name) => context?.[name] != null).map((name) => [name, context[name]]));
 }
 
-/** The name by which MemTier knows the agent; the twin of `_agent` in hooks/openclaw_payloads.py. */
+/** The name by which MemTier knows the agent; the twin of `_agent_name` in hooks/openclaw_payloads.py. */
 function agentOf(context) {
   const child = String(context?.sessionKey || context?.sessionId || "").includes(":subagent:");
   return `openclaw.${context?.agentId || "main"}${child ? ".subagent" : ""}`;

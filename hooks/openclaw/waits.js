@@ -6,7 +6,7 @@ import { mkdir, open, readFile, rename, stat, unlink, writeFile } from "node:fs/
 import { join } from "node:path";
 
 const NAME = "openclaw.waits.json";
-const MOST_NOTED = 200; // agents and hooks in the file; those not heard of for longest go first
+const MAX_NOTED = 200; // agents and hooks in the file; those not heard of for longest go first
 const SLOWEST_DAYS = 30; // that the slowest call is told of
 const LATER_MS = 500;
 const LOCK_MS = 1000;
@@ -35,7 +35,7 @@ export class Waits {
 
   add(wait) {
     this.pending.push(wait);
-    this.pending.splice(0, this.pending.length - MOST_NOTED);
+    this.pending.splice(0, this.pending.length - MAX_NOTED);
   }
 
   flush() {
@@ -48,7 +48,7 @@ export class Waits {
     if (!this.pending.length) return; // with the one before
     await mkdir(this.folder, { recursive: true, mode: 0o700 });
     const lock = join(this.folder, ".openclaw.waits.lock");
-    const fresh = join(this.folder, `.${NAME}.${process.pid}.0.new`); // as `write_private` has it
+    const fresh = join(this.folder, `.${NAME}.${process.pid}.0.new`); // as `write_private_file` has it
     await taken(lock);
     try {
       const path = join(this.folder, NAME);
@@ -77,7 +77,7 @@ export function folded(known, { project = null, agent, hook, ms, answered }, now
     Object.assign(found, { slowest_ms: ms, slowest_at: now.toISOString() });
   }
   if (!answered) Object.assign(found, { failed: before.failed + 1, last_failed: now.toISOString() });
-  return [...known.filter((one) => !mine(one)), found].slice(-MOST_NOTED);
+  return [...known.filter((one) => !mine(one)), found].slice(-MAX_NOTED);
 }
 
 /** Take a lock that another process of the host may have: a file that only one can make. */

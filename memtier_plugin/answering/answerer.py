@@ -15,25 +15,25 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from memtier_plugin.answering.llm import Finding, Said, Thinker
-from memtier_plugin.answering.write_back import Notes
+from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
+from memtier_plugin.answering.write_back import FindingWriter
 from memtier_plugin.core.errors import CapReached, EndpointError
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.results import Hit, Recall, Route, Step
 from memtier_plugin.core.times import aware
-from memtier_plugin.retrieval.block import SHORT
-from memtier_plugin.retrieval.contradictions import moment
-from memtier_plugin.retrieval.follow_up_budget import Command, Research
+from memtier_plugin.retrieval.block import SHORT_ID_CHARS
+from memtier_plugin.retrieval.contradictions import hit_time
+from memtier_plugin.retrieval.follow_up_budget import FollowUp, FollowUpBudget
 from memtier_plugin.retrieval.pages import PageReader
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.search import Asker
-from memtier_plugin.storage.budget import Account
+from memtier_plugin.retrieval.search import Viewer
+from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.passages import best_passage
+from memtier_plugin.text.passages import select_passage
 
-LINES: Final = 5  # of an answer without a model
+EXTRACTIVE_LINES: Final = 5  # of an answer without a model
 EXTRACTIVE: Final = "extractive"
 _PASSAGE: Final = 400  # characters of a cited line that are shown
 _WIDE_K: Final = 50  # lines that a search of the research loop looks at
@@ -60,7 +60,7 @@ class Citation:
     @property
     def short(self) -> str:
         """The end of its id, as it stands in the answer."""
-        return self.id[-SHORT:]
+        return self.id[-SHORT_ID_CHARS:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class _Question:
 
     id: str
     text: str
-    asker: Asker
+    asker: Viewer
     now: datetime
     steps: list[Step] = field(default_factory=list)
     rounds: int = 0
@@ -132,17 +132,17 @@ class Answerer:
     ) -> Answer:
         """Answer a question; see `MemTier.ask`."""
         now = self._clock()
-        asker = Asker(self._agent, sender, self._recaller.reads_all, aware(at) or now)
+        asker = Viewer(self._agent, sender, self._recaller.reads_all, aware(at) or now)
         asked = _Question(new_id(), question.strip(), asker, now)
         settings = self._store.settings.ask
-        model = Account(self._store, self._agent, self._clock).model(
+        model = ChatBudget(self._store, self._agent, self._clock).chat_model(
             settings.model, key="ask.model"
         )
         answer: Answer
         if model is None or self._store.paused:
             answer = self._extractive(asked, "the project is off" if self._store.paused else "")
         else:
-            thinker = Thinker(model)
+            thinker = AnsweringModel(model)
             try:
                 answer = self._thought(asked, thinker, settings.write_back, write_back)
             except (EndpointError, CapReached) as error:
@@ -157,17 +157,17 @@ class Answerer:
     def _extractive(self, asked: _Question, problem: str) -> Answer:
         """Return the lines that say most, each with its sources."""
         recall = self._recall(asked, "auto", asked.text)
-        cited = self._cited(asked, [(hit, None) for hit in recall.injected[:LINES]])
+        cited = self._cited(asked, [(hit, None) for hit in recall.injected[:EXTRACTIVE_LINES]])
         terms = self._store.tokenizer.words(asked.text)
         weights = dict.fromkeys(terms, 1.0)
         lines = []
-        for hit in recall.injected[:LINES]:
+        for hit in recall.injected[:EXTRACTIVE_LINES]:
             rests_on = {hit.id, *(source.entry for source in hit.sources)}
             names = [citation.short for citation in cited if citation.id in rests_on]
             if not names:
                 continue  # nothing that this asker could look up
-            passage = best_passage(hit.text, weights, self._store.tokenizer.words, _PASSAGE)
-            lines.append(f"- {moment(hit):%Y-%m-%d} {passage} [{', '.join(names)}]")
+            passage = select_passage(hit.text, weights, self._store.tokenizer.words, _PASSAGE)
+            lines.append(f"- {hit_time(hit):%Y-%m-%d} {passage} [{', '.join(names)}]")
         route = recall.route or Route(action="R", doubt=1.0, why=("nothing was found",))
         return self._made(
             asked, EXTRACTIVE, route, "\n".join(lines) or "Nothing was found.", bool(lines),
@@ -177,15 +177,15 @@ class Answerer:
     # -- with a model --------------------------------------------------------------------------
 
     def _thought(
-        self, asked: _Question, thinker: Thinker, keep: bool, write_back: bool | None
+        self, asked: _Question, thinker: AnsweringModel, keep: bool, write_back: bool | None
     ) -> Answer:
         facts = self._recall(asked, "facts", asked.text)
         route = thinker.route(asked.text, facts.hits)
-        said: Said | None = None
-        findings: list[Finding] = []
+        said: ModelAnswer | None = None
+        findings: list[AnswerFinding] = []
         if route.action == "S":
             findings = [
-                Finding(hit.text, moment(hit), (hit,), fact=hit.item)
+                AnswerFinding(hit.text, hit_time(hit), (hit,), fact=hit.item)
                 for hit in facts.injected
                 if isinstance(hit.item, Fact)
             ]
@@ -196,7 +196,7 @@ class Answerer:
         if route.action == "R":
             findings = self._researched(asked, thinker, facts)
             said = thinker.answer(asked.text, asked.asker.at, findings) if findings else None
-        asked.rejected += thinker.unlinked + (said.invented if said else 0)
+        asked.rejected += thinker.unlocated + (said.invented if said else 0)
         cited = self._grounds(asked, said.cites) if said else []
         if said is None or not cited:
             why = "no quote for an answer was found" if said is None else "the answer cites nothing"
@@ -205,44 +205,46 @@ class Answerer:
         written: Sequence[Fact] = ()
         wanted = keep if write_back is None else write_back
         if route.action == "R" and said.enough and wanted:
-            notes = Notes(self._store, self._agent, self._clock)
-            kept = [finding for finding in said.cites if finding.place]
-            written = notes.kept(asked.id, asked.text, kept, thinker)
+            notes = FindingWriter(self._store, self._agent, self._clock)
+            kept = [finding for finding in said.cites if finding.quote]
+            written = notes.write(asked.id, asked.text, kept, thinker)
         asked.steps += thinker.steps
         return self._made(
             asked, thinker.model.name, route, said.text, said.enough, cited, written=written
         )
 
-    def _researched(self, asked: _Question, thinker: Thinker, facts: Recall) -> list[Finding]:
+    def _researched(
+        self, asked: _Question, thinker: AnsweringModel, facts: Recall
+    ) -> list[AnswerFinding]:
         """Read pages for at most so many rounds; return what they say, located in the log."""
         settings = self._store.settings.ask
-        research = Research(settings.pages)
+        research = FollowUpBudget(settings.pages)
         seed = self._recall(asked, "raw", asked.text)
-        research.fresh([Command("semantic", asked.text)])
-        findings: list[Finding] = []
+        research.claim_new([FollowUp("semantic", asked.text)])
+        findings: list[AnswerFinding] = []
         missing = ""
-        with self._store.reading() as reader:
+        with self._store.session() as reader:
             pages = PageReader(reader, asked.asker)
             # The pages that facts and entries point at, in turn, so that neither fills a round.
-            linked = _in_turn(pages.of_hits(facts.hits), pages.of_hits(seed.hits))
-            research.offer(page.id for page in linked)
+            linked = _in_turn(pages.pages_of_hits(facts.hits), pages.pages_of_hits(seed.hits))
+            research.add_pages(page.id for page in linked)
             for number in range(settings.rounds):
                 asked.rounds = number + 1
-                now = research.take()
+                now = research.take_pages()
                 if now:
                     asked.pages += now
-                    read = [pages.hits(page) for page in map(pages.page, now) if page]
+                    read = [pages.hits_on(page) for page in map(pages.page, now) if page]
                     fresh, missing = thinker.integrate(asked.text, findings, read)
                     findings += fresh
                 if number == settings.rounds - 1:
                     break  # what a search finds now nobody would read
-                plan = thinker.plan(asked.text, findings, missing, [*research.asked.values()])
+                plan = thinker.plan(asked.text, findings, missing, [*research.searched.values()])
                 if not plan and (findings or not research.pending):
                     break
-                for command in research.fresh(plan):
+                for command in research.claim_new(plan):
                     near = command.kind == "semantic"
                     hits = self._recall(asked, "raw", command.text, near=near).hits
-                    research.offer(page.id for page in pages.of_hits(hits))
+                    research.add_pages(page.id for page in pages.pages_of_hits(hits))
                 if not research.pending:
                     break
         return _once(findings)
@@ -259,31 +261,31 @@ class Answerer:
 
     # -- citations -----------------------------------------------------------------------------
 
-    def _grounds(self, asked: _Question, findings: Iterable[Finding]) -> list[Citation]:
+    def _grounds(self, asked: _Question, findings: Iterable[AnswerFinding]) -> list[Citation]:
         """Return the lines that findings rest on, as far as the asker may see them."""
         return self._cited(asked, [(hit, one) for one in findings for hit in one.sources])
 
     def _cited(
-        self, asked: _Question, given: Sequence[tuple[Hit, Finding | None]]
+        self, asked: _Question, given: Sequence[tuple[Hit, AnswerFinding | None]]
     ) -> list[Citation]:
         """Look up the sources of hits; one that is not there, or not to be seen, is left out.
 
         A shared fact none of whose lines may be seen stands for itself, with its own line.
         """
-        wanted: dict[str, tuple[str | None, Finding | None]] = {}
+        wanted: dict[str, tuple[str | None, AnswerFinding | None]] = {}
         for hit, finding in given:
             fact = hit.id if isinstance(hit.item, Fact) else None
             for source in hit.sources:
                 wanted.setdefault(source.entry, (fact, finding))
-        with self._store.reading() as reader:
+        with self._store.session() as reader:
             pages = PageReader(reader, asked.asker)
-            seen = pages.visible(wanted)
+            seen = pages.visible_entries(wanted)
             hidden = [
                 hit.id
                 for hit, _ in given
                 if isinstance(hit.item, Fact) and not any(s.entry in seen for s in hit.sources)
             ]
-            shared = pages.facts(hidden)
+            shared = pages.visible_facts(hidden)
         return [
             *(_citation(seen[entry], *wanted[entry]) for entry in wanted if entry in seen),
             *(_of_fact(shared[fact]) for fact in dict.fromkeys(hidden) if fact in shared),
@@ -309,7 +311,7 @@ class Answerer:
 
     def _journal(self, answer: Answer) -> None:
         data = {
-            "question": self._recaller.redacted(answer.question[:2000]),
+            "question": self._recaller.redact(answer.question[:2000]),
             "by": answer.by,
             "answered": answer.answered,
             "route": answer.route.to_json(),
@@ -322,7 +324,7 @@ class Answerer:
             "tokens": answer.tokens,
             "steps": [step.to_json() for step in answer.steps],
         }
-        self._store.journal(
+        self._store.append_events(
             [
                 JournalEvent(
                     id=answer.id, timestamp=self._clock(), kind="ask", agent_id=self._agent,
@@ -332,11 +334,11 @@ class Answerer:
         )  # fmt: skip
 
 
-def _citation(hit: Hit, fact: str | None, finding: Finding | None) -> Citation:
+def _citation(hit: Hit, fact: str | None, finding: AnswerFinding | None) -> Citation:
     entry = hit.item
     assert isinstance(entry, Entry)  # only entries are sources
     [source] = hit.sources
-    quoted = finding.place.text if finding and finding.place else entry.content
+    quoted = finding.quote.text if finding and finding.quote else entry.content
     return Citation(
         id=entry.id, agent=entry.agent_id, session=entry.session_id, file=source.file,
         line=source.line, said=entry.observed_at, who=entry.speaker or entry.role,
@@ -353,11 +355,11 @@ def _of_fact(stored: Stored) -> Citation:
     )  # fmt: skip
 
 
-def _once(findings: Sequence[Finding]) -> list[Finding]:
+def _once(findings: Sequence[AnswerFinding]) -> list[AnswerFinding]:
     """Return findings without those that say the same of the same line."""
-    kept: dict[tuple[str, str], Finding] = {}
+    kept: dict[tuple[str, str], AnswerFinding] = {}
     for finding in findings:
-        where = finding.place.entry.id if finding.place else ""
+        where = finding.quote.entry.id if finding.quote else ""
         kept.setdefault((where, " ".join(finding.text.casefold().split())), finding)
     return list(kept.values())
 

@@ -15,17 +15,17 @@ from typing import Any, Final
 from memtier_plugin.core.errors import BadAnswer, ContextTooLong
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit, Route, Step
-from memtier_plugin.facts.verification.quotes import Place, locate
+from memtier_plugin.facts.verification.quotes import QuoteSpan, find_quote
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.pricing import ASK
-from memtier_plugin.providers.prompt import fenced, prompt
-from memtier_plugin.providers.structured_output import json_of
-from memtier_plugin.retrieval.block import line
-from memtier_plugin.retrieval.contradictions import moment
-from memtier_plugin.retrieval.follow_up_budget import Command
+from memtier_plugin.providers.pricing import ASK_PURPOSE
+from memtier_plugin.providers.prompt import fence_data, load_prompt
+from memtier_plugin.providers.structured_output import parse_json
+from memtier_plugin.retrieval.block import format_line
+from memtier_plugin.retrieval.contradictions import hit_time
+from memtier_plugin.retrieval.follow_up_budget import FollowUp
 
-MOST_KEPT: Final = 2  # findings of one question that become facts
-MOST_SEARCHES: Final = 3  # of one round
+MAX_KEPT: Final = 2  # findings of one question that become facts
+MAX_SEARCHES: Final = 3  # of one round
 _FINDINGS: Final = 40  # shown to a prompt
 _LISTED: Final = 10  # facts that the router sees
 _SAME_CHARS: Final = 600  # of one finding
@@ -91,35 +91,35 @@ _KEEP: Final = _object(
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AnswerFinding:
     """Something that bears on the question, and what it rests on.
 
-    A finding in the log has the ``place`` of its quote, located by code; one in the facts has the
+    A finding in the log has the ``quote`` of its quote, located by code; one in the facts has the
     fact.  ``sources`` are the hits of its entries.
     """
 
     text: str
     at: datetime
     sources: tuple[Hit, ...]
-    place: Place | None = None
+    quote: QuoteSpan | None = None
     fact: Fact | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ModelAnswer:
     """An answer, and the findings that it cites: those of its numbers that there are."""
 
     enough: bool
     text: str
-    cites: tuple[Finding, ...]
+    cites: tuple[AnswerFinding, ...]
     invented: int  # numbers of no finding
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFinding:
     """What is to become of a finding."""
 
-    finding: Finding
+    finding: AnswerFinding
     target: Fact | None  # the fact that it says more of
     subject: str
     relation: str
@@ -128,23 +128,23 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Thinker:
+class AnsweringModel:
     """Asks one model, and counts what each step took."""
 
     model: ChatModel
     steps: list[Step] = field(default_factory=list)
-    unlinked: int = 0  # findings whose quote stands nowhere
+    unlocated: int = 0  # findings whose quote stands nowhere
 
     def route(self, question: str, facts: Sequence[Hit]) -> Route:
         """Return whether the facts are enough; R unless the model says S and nothing else."""
         if not facts:
             return Route(action="R", doubt=1.0, why=("no fact was found",), by=self.model.name)
         lines = [
-            f"[{number}] {moment(hit):%Y-%m-%d} (score {hit.score:.2f}) {hit.text}"
+            f"[{number}] {hit_time(hit):%Y-%m-%d} (score {hit.score:.2f}) {hit.text}"
             for number, hit in enumerate(facts[:_LISTED], 1)
         ]
         try:
-            said = self._asked("route", f"Question: {question}\n\n{fenced(lines)}", _ROUTE, 300)
+            said = self._asked("route", f"Question: {question}\n\n{fence_data(lines)}", _ROUTE, 300)
         except BadAnswer as error:
             why = f"no decision: {error.reason}"
             return Route(action="R", doubt=1.0, why=(why,), by=self.model.name)
@@ -153,8 +153,8 @@ class Thinker:
         return Route(action=action, doubt=doubt, why=("the model says so",), by=self.model.name)
 
     def integrate(
-        self, question: str, before: Sequence[Finding], pages: Sequence[Sequence[Hit]]
-    ) -> tuple[list[Finding], str]:
+        self, question: str, before: Sequence[AnswerFinding], pages: Sequence[Sequence[Hit]]
+    ) -> tuple[list[AnswerFinding], str]:
         """Return what pages say that bears on the question, and what is still missing.
 
         Pages that are too much for the model at once are read in halves.
@@ -163,8 +163,10 @@ class Thinker:
             ContextTooLong: one page is too much.
         """
         found = "\n".join(_numbered(before)) or "nothing"
-        lines = [line(hit, hit.text) for page in pages for hit in page]
-        user = f"Question: {question}\n\nFound before:\n{fenced([found])}\n\n{fenced(lines)}"
+        lines = [format_line(hit, hit.text) for page in pages for hit in page]
+        user = (
+            f"Question: {question}\n\nFound before:\n{fence_data([found])}\n\n{fence_data(lines)}"
+        )
         try:
             said = self._asked("integrate", user, _INTEGRATE, 1200)
         except ContextTooLong:
@@ -180,23 +182,29 @@ class Thinker:
         entries = [hit.item for hit in by_id.values() if isinstance(hit.item, Entry)]
         findings = []
         for one in said["findings"]:
-            place = locate(one["quote"], entries)
+            place = find_quote(one["quote"], entries)
             if place is None or not one["fact"].strip():
-                self.unlinked += 1
+                self.unlocated += 1
                 continue
             source = by_id[place.entry.id]
             text = one["fact"].strip()[:_SAME_CHARS]
-            findings.append(Finding(text, moment(source), (source,), place=place))
+            findings.append(AnswerFinding(text, hit_time(source), (source,), quote=place))
         return findings, said["missing"]
 
     def plan(
-        self, question: str, findings: Sequence[Finding], missing: str, asked: Sequence[Command]
-    ) -> list[Command]:
+        self,
+        question: str,
+        findings: Sequence[AnswerFinding],
+        missing: str,
+        asked: Sequence[FollowUp],
+    ) -> list[FollowUp]:
         """Return the searches to make next; none when the model says so, or nothing usable."""
         made = [f"{command.kind}: {command.text}" for command in asked] or ["none"]
         user = (
-            f"Question: {question}\n\nFound so far:\n{fenced(_numbered(findings) or ['nothing'])}"
-            f"\n\nMissing:\n{fenced([missing or 'nothing named'])}\n\nSearches:\n{fenced(made)}"
+            f"Question: {question}"
+            f"\n\nFound so far:\n{fence_data(_numbered(findings) or ['nothing'])}"
+            f"\n\nMissing:\n{fence_data([missing or 'nothing named'])}"
+            f"\n\nSearches:\n{fence_data(made)}"
         )
         try:
             said = self._asked("plan", user, _PLAN, 500)
@@ -204,26 +212,30 @@ class Thinker:
             return []
         if said["decision"] == "DONE":
             return []
-        return [Command(one["kind"], one["text"]) for one in said["searches"][:MOST_SEARCHES]]
+        return [FollowUp(one["kind"], one["text"]) for one in said["searches"][:MAX_SEARCHES]]
 
-    def answer(self, question: str, at: datetime, findings: Sequence[Finding]) -> Said | None:
+    def answer(
+        self, question: str, at: datetime, findings: Sequence[AnswerFinding]
+    ) -> ModelAnswer | None:
         """Return the answer from findings, None where the model gives none."""
         shown = findings[:_FINDINGS]
-        user = f"Question: {question}\nAsked on: {at:%Y-%m-%d}\n\n{fenced(_numbered(shown))}"
+        user = f"Question: {question}\nAsked on: {at:%Y-%m-%d}\n\n{fence_data(_numbered(shown))}"
         try:
             said = self._asked("answer", user, _ANSWER, 600)
         except BadAnswer:
             return None
         numbers = dict.fromkeys(said["cites"])
         cites = tuple(shown[n - 1] for n in numbers if 1 <= n <= len(shown))
-        return Said(said["enough"], said["answer"].strip(), cites, len(numbers) - len(cites))
+        return ModelAnswer(said["enough"], said["answer"].strip(), cites, len(numbers) - len(cites))
 
-    def keep(self, question: str, findings: Sequence[Finding], known: Sequence[Fact]) -> list[Kept]:
+    def choose_kept(
+        self, question: str, findings: Sequence[AnswerFinding], known: Sequence[Fact]
+    ) -> list[KeptFinding]:
         """Return the few findings to be kept; none on anything that is not clear."""
         facts = [f"F{number} {fact.text}" for number, fact in enumerate(known, 1)]
         user = (
-            f"Question: {question}\n\nFindings:\n{fenced(_numbered(findings))}\n\n"
-            f"Known already:\n{fenced(facts or ['nothing'])}"
+            f"Question: {question}\n\nFindings:\n{fence_data(_numbered(findings))}\n\n"
+            f"Known already:\n{fence_data(facts or ['nothing'])}"
         )
         try:
             said = self._asked("write_back", user, _KEEP, 600)
@@ -240,29 +252,29 @@ class Thinker:
                 other = known[target - 1] if update else None
                 finding = findings[number - 1]
                 parts = (one["subject"], one["relation"], one["value"], one["text"])
-                kept.append(Kept(finding, other, *parts))
-        return kept[:MOST_KEPT]
+                kept.append(KeptFinding(finding, other, *parts))
+        return kept[:MAX_KEPT]
 
     def _asked(self, name: str, user: str, schema: Mapping[str, Any], most: int) -> Any:
         started, tokens = time.monotonic(), 0
         count = sum(step.name.partition(" ")[0] == name for step in self.steps)
         title = f"{name} {count + 1}" if name in ("integrate", "plan") else name
         messages = [
-            {"role": "system", "content": prompt(name).text},
+            {"role": "system", "content": load_prompt(name).text},
             {"role": "user", "content": user},
         ]
         try:
-            reply = self.model.chat(messages, purpose=ASK, max_tokens=most, schema=schema)
+            reply = self.model.chat(messages, purpose=ASK_PURPOSE, max_tokens=most, schema=schema)
             tokens = reply.prompt_tokens + reply.completion_tokens
-            return json_of(reply.text, schema)
+            return parse_json(reply.text, schema)
         finally:
             ms = (time.monotonic() - started) * 1000
             self.steps.append(Step(name=title.replace("_", " "), ms=ms, tokens=tokens))
 
 
-def _numbered(findings: Sequence[Finding]) -> list[str]:
+def _numbered(findings: Sequence[AnswerFinding]) -> list[str]:
     return [
         f"[{number}] {finding.at:%Y-%m-%d} {finding.text}"
-        + (f' ("{finding.place.text}")' if finding.place else "")
+        + (f' ("{finding.quote.text}")' if finding.quote else "")
         for number, finding in enumerate(findings[:_FINDINGS], 1)
     ]

@@ -11,14 +11,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from memtier_plugin.answering.llm import Finding, Kept, Thinker
+from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, KeptFinding
 from memtier_plugin.core.errors import CapReached, EndpointError
 from memtier_plugin.core.records import Fact, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
 from memtier_plugin.facts.evolution import Decision
-from memtier_plugin.facts.verification.verify import Claim, Rejection, verified
-from memtier_plugin.facts.writer import Settler
-from memtier_plugin.providers.prompt import prompt
+from memtier_plugin.facts.verification.verify import Claim, Rejection, verify_claim
+from memtier_plugin.facts.writer import FactWriter
+from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.storage.store import Store
 
 EXTRACTOR: Final = "ask"
@@ -26,7 +26,7 @@ _NEAREST: Final = 3  # known facts that are shown for each finding
 _NO_RIGHTS: Final = AgentRights()
 
 
-class Notes:
+class FindingWriter:
     """Writes findings back as facts of one project."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
@@ -34,8 +34,8 @@ class Notes:
         self._agent = agent
         self._clock = clock
 
-    def kept(
-        self, run: str, question: str, findings: Sequence[Finding], thinker: Thinker
+    def write(
+        self, run: str, question: str, findings: Sequence[AnswerFinding], thinker: AnsweringModel
     ) -> list[Fact]:
         """Ask the model which findings are worth it, and return the facts that they became.
 
@@ -46,7 +46,7 @@ class Notes:
             return []
         known = self._nearest(allowed)
         try:
-            chosen = thinker.keep(question, allowed, known)
+            chosen = thinker.choose_kept(question, allowed, known)
         except (EndpointError, CapReached):
             return []  # the answer stands without it
         drafts: list[FactDraft] = []
@@ -61,27 +61,27 @@ class Notes:
             drafts.append(draft)
         if not drafts:
             return []
-        settler = Settler(self._store, self._agent, self._clock)
-        return settler.add(drafts, run=f"{EXTRACTOR}-{run}", judged=judged).added
+        settler = FactWriter(self._store, self._agent, self._clock)
+        return settler.write(drafts, run=f"{EXTRACTOR}-{run}", judged=judged).added
 
-    def _draft(self, kept: Kept, model: str) -> FactDraft | None:
+    def _draft(self, kept: KeptFinding, model: str) -> FactDraft | None:
         finding = kept.finding
-        assert finding.place is not None  # only what stands in the log is kept
-        entry = finding.place.entry
+        assert finding.quote is not None  # only what stands in the log is kept
+        entry = finding.quote.entry
         claim = Claim(
             subject=kept.subject,
             relation=kept.relation,
             value=kept.value,
             text=kept.text or finding.text,
-            quote=finding.place.text,
+            quote=finding.quote.text,
             entry=entry.id,
         )
-        found = verified(
+        found = verify_claim(
             claim,
             [entry],
             extractor=EXTRACTOR,
             model=model,
-            prompt_hash=prompt("write_back").hash,
+            prompt_hash=load_prompt("write_back").hash,
         )
         if isinstance(found, Rejection):
             return None
@@ -93,16 +93,16 @@ class Notes:
             return replace(found, status="proposed", reason=reason)
         return found
 
-    def _may(self, finding: Finding) -> str:
+    def _may(self, finding: AnswerFinding) -> str:
         """Return what the agent of a line allows to become of it."""
-        if finding.place is None:
+        if finding.quote is None:
             return "none"
         agents = self._store.settings.agents
-        return agents.get(finding.place.entry.agent_id, _NO_RIGHTS).promote
+        return agents.get(finding.quote.entry.agent_id, _NO_RIGHTS).promote
 
-    def _nearest(self, findings: Sequence[Finding]) -> list[Fact]:
+    def _nearest(self, findings: Sequence[AnswerFinding]) -> list[Fact]:
         words = self._store.tokenizer.words
-        with self._store.reading() as reader:
+        with self._store.session() as reader:
             stored = [
                 one
                 for finding in findings

@@ -2,7 +2,7 @@
 
 The variants are those of MemTier's Table 2 (signals, k, token budget, scoping), Table 7 (Stage 1 by
 BM25, vectors or both), Table 8 (how many sessions Stage 1 chooses) and appendix E (normalised
-BM25), and the signals and sizes of `recall_first`.  A conversation is recorded once for each
+BM25), and the signals and sizes of `rank_recall_first`.  A conversation is recorded once for each
 embedding model; every variant asks that recording.
 """
 
@@ -15,12 +15,23 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench.compare import differences
-from memtier_plugin.bench.metrics import Outcome, latency, measured, summarise
+from memtier_plugin.bench.compare import compare_metrics
+from memtier_plugin.bench.metrics import (
+    QuestionOutcome,
+    latency_percentiles,
+    question_figures,
+    summarise_outcomes,
+)
 from memtier_plugin.bench.reading import Reader
-from memtier_plugin.bench.retrieval import Bench, Progress, Recorded, fingerprint, prepared
+from memtier_plugin.bench.retrieval import (
+    BenchRun,
+    Progress,
+    RecordedConversation,
+    dataset_fingerprint,
+    prepare_dataset,
+)
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.core.settings.load import dotted, load_settings
+from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval import paper_scorer
 
@@ -56,7 +67,7 @@ class _Arm:
     profile: str
     variant: Variant
     overrides: Mapping[str, Any]
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[QuestionOutcome] = field(default_factory=list)
 
 
 def run_ablation(
@@ -74,7 +85,7 @@ def run_ablation(
     """Ask every question of a data set once for each variant; return the differences, for JSON.
 
     Args:
-        profile: `recall_first` or `paper`; both when None.
+        profile: `rank_recall_first` or `paper`; both when None.
         only: which of `GROUPS` to vary; all when empty.
         reader: also let it answer from each variant's block.
 
@@ -83,7 +94,7 @@ def run_ablation(
     Raises:
         As `retrieval.run_retrieval`; and Unsupported: there is nothing of that group to vary.
     """
-    loaded = prepared(dataset, data, facts, limit, sample, answered=reader is not None)
+    loaded = prepare_dataset(dataset, data, facts, limit, sample, answered=reader is not None)
     groups = tuple(only) or GROUPS
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         arms = [
@@ -93,7 +104,7 @@ def run_ablation(
         ]
         if not any(arm.variant.group for arm in arms):
             raise Unsupported(f"nothing to vary in {profile}: {', '.join(groups)}")
-        run = Bench(loaded=loaded, facts=facts, progress=progress or _say_nothing)
+        run = BenchRun(loaded=loaded, facts=facts, progress=progress or _no_progress)
         _ask(run, Path(folder), arms, reader)
     return {
         "kind": "ablation",
@@ -105,16 +116,18 @@ def run_ablation(
         "unresolved": loaded.unresolved,
         "reader": reader.model if reader else None,
         "profiles": [
-            _profile(base, [a for a in arms if a.profile == base.profile and a.variant.group])
+            _profile_report(
+                base, [a for a in arms if a.profile == base.profile and a.variant.group]
+            )
             for base in arms
             if not base.variant.group
         ],
         "version": memtier_plugin.__version__,
-        "fingerprint": fingerprint(loaded),
+        "fingerprint": dataset_fingerprint(loaded),
     }
 
 
-def variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
+def list_variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
     """Yield every variant of a profile.
 
     Args:
@@ -127,7 +140,7 @@ def variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
     }
     for name, weight in weights.items():
         if weight:
-            left = paper_scorer.without(weights, name) if profile == "paper" else {name: 0.0}
+            left = paper_scorer.ablate(weights, name) if profile == "paper" else {name: 0.0}
             yield Variant(
                 "signals",
                 f"without {name}",
@@ -157,19 +170,19 @@ def _arms(
     home: Path, profile: str, groups: Sequence[str], overrides: Mapping[str, Any]
 ) -> Iterator[_Arm]:
     chosen = {**overrides, "retrieval.profile": profile}
-    settings = dotted(load_settings(home, "bench", None, chosen))
+    settings = flatten_settings(load_settings(home, "bench", None, chosen))
     yield _Arm(profile, Variant("", "as it is", {}), chosen)
-    for variant in variants(profile, settings):
+    for variant in list_variants(profile, settings):
         if variant.group in groups:
             yield _Arm(profile, variant, {**chosen, **variant.overrides})
 
 
-def _ask(run: Bench, folder: Path, arms: Sequence[_Arm], reader: Reader | None) -> None:
+def _ask(run: BenchRun, folder: Path, arms: Sequence[_Arm], reader: Reader | None) -> None:
     """Record each conversation once for each embedding model, and ask it for each arm."""
     run.repeats = len(arms)
     run.recordings = len({arm.overrides.get("embedding.model") for arm in arms})
     for conversation in run.loaded.conversations:
-        recorded: dict[str | None, Recorded] = {}
+        recorded: dict[str | None, RecordedConversation] = {}
         for arm in arms:
             model = arm.overrides.get("embedding.model")
             home = folder / f"home-{model or 'configured'}".replace("/", "-")
@@ -181,8 +194,8 @@ def _ask(run: Bench, folder: Path, arms: Sequence[_Arm], reader: Reader | None) 
                 )
 
 
-def _profile(base: _Arm, others: Sequence[_Arm]) -> dict[str, Any]:
-    before = [measured(outcome) for outcome in base.outcomes]
+def _profile_report(base: _Arm, others: Sequence[_Arm]) -> dict[str, Any]:
+    before = [question_figures(outcome) for outcome in base.outcomes]
     return {
         "profile": base.profile,
         "base": _figures(base),
@@ -192,17 +205,17 @@ def _profile(base: _Arm, others: Sequence[_Arm]) -> dict[str, Any]:
                 "name": arm.variant.name,
                 "overrides": dict(arm.variant.overrides),
                 **_figures(arm),
-                "difference": differences([measured(o) for o in arm.outcomes], before),
+                "difference": compare_metrics([question_figures(o) for o in arm.outcomes], before),
             }
             for arm in others
         ],
     }
 
 
-def _say_nothing(what: str, done: int, total: int) -> None:
+def _no_progress(what: str, done: int, total: int) -> None:
     """Take a progress that nobody wants to hear of."""
 
 
 def _figures(arm: _Arm) -> dict[str, Any]:
     seconds = [outcome.seconds for outcome in arm.outcomes]
-    return {**summarise(arm.outcomes), "latency_ms": latency(seconds)}
+    return {**summarise_outcomes(arm.outcomes), "latency_ms": latency_percentiles(seconds)}

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from memtier_plugin.bench.intervals import bootstrap, wilson
+from memtier_plugin.bench.intervals import bootstrap_interval, wilson_interval
 
 _ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ReaderAnswer:
     """What a reader said to a question, how right it is, and what it cost."""
 
     text: str
@@ -32,7 +32,7 @@ class Answer:
     completion_tokens: int = 0
 
 
-def normalised(text: str) -> str:
+def normalise_answer(text: str) -> str:
     """Return text in lower case, without ASCII punctuation, articles and extra spaces."""
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
@@ -43,13 +43,13 @@ def soft_em(said: str, expected: str) -> bool:
 
     An answer that is empty when normalised is right only if the other is too: every text holds it.
     """
-    one, other = normalised(said), normalised(expected)
+    one, other = normalise_answer(said), normalise_answer(expected)
     return (one in other or other in one) if one and other else one == other
 
 
 def soft_em_tokens(said: str, expected: str) -> bool:
     """Tell whether the tokens of one answer stand in the other, in a row and whole."""
-    one, other = normalised(said), normalised(expected)
+    one, other = normalise_answer(said), normalise_answer(expected)
     if not one or not other:
         return one == other
     first, second = f" {one} ", f" {other} "
@@ -58,16 +58,18 @@ def soft_em_tokens(said: str, expected: str) -> bool:
 
 def token_f1(said: str, expected: str) -> float:
     """Return the harmonic mean of precision and recall over the tokens, counted as a multiset."""
-    one, other = normalised(said).split(), normalised(expected).split()
+    one, other = normalise_answer(said).split(), normalise_answer(expected).split()
     if not one or not other:
         return float(one == other)
     shared = (Counter(one) & Counter(other)).total()
     return 2 * shared / (len(one) + len(other))
 
 
-def judged(said: str, expected: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> Answer:
+def judge_answer(
+    said: str, expected: str, prompt_tokens: int = 0, completion_tokens: int = 0
+) -> ReaderAnswer:
     """Return an answer with everything that is counted of it."""
-    return Answer(
+    return ReaderAnswer(
         text=said,
         soft_em=soft_em(said, expected),
         soft_em_tokens=soft_em_tokens(said, expected),
@@ -77,25 +79,25 @@ def judged(said: str, expected: str, prompt_tokens: int = 0, completion_tokens: 
     )
 
 
-def summarised(answers: Sequence[tuple[str, Answer]]) -> dict[str, Any]:
+def summarise_answers(answers: Sequence[tuple[str, ReaderAnswer]]) -> dict[str, Any]:
     """Return what a reader reached over the questions, in all and by category.
 
     Args:
         answers: at least one, each with the category of its question.
     """
-    by_category: dict[str, list[Answer]] = {}
+    by_category: dict[str, list[ReaderAnswer]] = {}
     for category, answer in answers:
         by_category.setdefault(category, []).append(answer)
     every = [answer for _, answer in answers]
     return {
-        **_scores(every),
+        **_score_answers(every),
         "prompt_tokens": round(sum(a.prompt_tokens for a in every) / len(every), 1),
         "completion_tokens": round(sum(a.completion_tokens for a in every) / len(every), 1),
-        "by_category": {name: _scores(group) for name, group in sorted(by_category.items())},
+        "by_category": {name: _score_answers(group) for name, group in sorted(by_category.items())},
     }
 
 
-def _scores(answers: Sequence[Answer]) -> dict[str, Any]:
+def _score_answers(answers: Sequence[ReaderAnswer]) -> dict[str, Any]:
     found: dict[str, Any] = {"questions": len(answers)}
     shares: Mapping[str, int] = {
         "soft_em": sum(answer.soft_em for answer in answers),
@@ -103,12 +105,12 @@ def _scores(answers: Sequence[Answer]) -> dict[str, Any]:
     }
     for name, right in shares.items():
         found[name] = round(right / len(answers), 4)
-        found[f"{name}_interval"] = _rounded(wilson(right, len(answers)))
+        found[f"{name}_interval"] = _round_interval(wilson_interval(right, len(answers)))
     values = [answer.f1 for answer in answers]
     found["f1"] = round(sum(values) / len(values), 4)
-    found["f1_interval"] = _rounded(bootstrap(values))
+    found["f1_interval"] = _round_interval(bootstrap_interval(values))
     return found
 
 
-def _rounded(interval: tuple[float, float]) -> list[float]:
+def _round_interval(interval: tuple[float, float]) -> list[float]:
     return [round(bound, 4) for bound in interval]

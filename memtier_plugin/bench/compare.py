@@ -10,29 +10,29 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench.intervals import SAMPLES, SEED, paired
+from memtier_plugin.bench.intervals import SAMPLES, SEED, paired_difference
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.transfer.importers.sessions import load_json
 
-Question = Mapping[str, Any]  # as `metrics.measured` gives it
+QuestionFigures = Mapping[str, Any]  # as `metrics.question_figures` gives it
 
 
-def _recall(k: int) -> Callable[[Question], Any]:
+def _recall_metric(k: int) -> Callable[[QuestionFigures], Any]:
     return lambda question: (question["recall"] or {}).get(str(k))
 
 
-def _answer(score: str) -> Callable[[Question], Any]:
+def _answer_metric(score: str) -> Callable[[QuestionFigures], Any]:
     return lambda question: question.get("answers", {}).get("memory", {}).get(score)
 
 
-METRICS: Final[Mapping[str, Callable[[Question], Any]]] = {
-    "recall@1": _recall(1),
-    "recall@10": _recall(10),
+METRICS: Final[Mapping[str, Callable[[QuestionFigures], Any]]] = {
+    "recall@1": _recall_metric(1),
+    "recall@10": _recall_metric(10),
     "mrr": lambda question: question["mrr"],
     "injected_recall": lambda question: question["injected_recall"],
-    "soft_em": _answer("soft_em"),
-    "soft_em_tokens": _answer("soft_em_tokens"),
-    "f1": _answer("f1"),
+    "soft_em": _answer_metric("soft_em"),
+    "soft_em_tokens": _answer_metric("soft_em_tokens"),
+    "f1": _answer_metric("f1"),
 }
 
 
@@ -46,7 +46,7 @@ def run_compare(ours: Path, theirs: Path, progress: object = None) -> dict[str, 
     Raises:
         ImportFileError: not such reports, or not on the same questions; names file and remedy.
     """
-    one, other = _read(ours), _read(theirs)
+    one, other = _read_report(ours), _read_report(theirs)
     if one["dataset"] != other["dataset"]:
         raise ImportFileError(
             f"{theirs}: measures {other['dataset']}, but {ours} measures {one['dataset']}: "
@@ -65,29 +65,29 @@ def run_compare(ours: Path, theirs: Path, progress: object = None) -> dict[str, 
     return {
         "kind": "compare",
         "dataset": one["dataset"],
-        "ours": _described(ours, one),
-        "theirs": _described(theirs, other),
+        "ours": _describe_report(ours, one),
+        "theirs": _describe_report(theirs, other),
         "questions": len(ids),
-        "metrics": differences([first[i] for i in ids], [second[i] for i in ids]),
+        "metrics": compare_metrics([first[i] for i in ids], [second[i] for i in ids]),
         "by_category": {
-            category: differences([first[i] for i in chosen], [second[i] for i in chosen])
+            category: compare_metrics([first[i] for i in chosen], [second[i] for i in chosen])
             for category in categories
             for chosen in [[i for i in ids if first[i]["category"] == category]]
         },
-        "settings": _changed(one["settings"], other["settings"]),
+        "settings": _changed_settings(one["settings"], other["settings"]),
         "samples": SAMPLES,
         "seed": SEED,
         "version": memtier_plugin.__version__,
     }
 
 
-def differences(
-    ours: Sequence[Question], theirs: Sequence[Question]
+def compare_metrics(
+    ours: Sequence[QuestionFigures], theirs: Sequence[QuestionFigures]
 ) -> dict[str, dict[str, float | int | bool]]:
     """Return, for each metric that both measured, both means and how their difference stands.
 
     Args:
-        ours: the questions of one run, as `metrics.measured` gives them.
+        ours: the questions of one run, as `metrics.question_figures` gives them.
         theirs: the same questions of the other, in the same order.
     """
     found: dict[str, dict[str, float | int | bool]] = {}
@@ -100,7 +100,7 @@ def differences(
         if not pairs:
             continue
         mine, others = zip(*pairs, strict=True)
-        result = paired(mine, others)
+        result = paired_difference(mine, others)
         found[name] = {
             "questions": len(pairs),
             "ours": round(sum(mine) / len(mine), 4),
@@ -109,12 +109,12 @@ def differences(
             "low": round(result.low, 4),
             "high": round(result.high, 4),
             "p": result.p,
-            "real": result.real,
+            "real": result.significant,
         }
     return found
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_report(path: Path) -> dict[str, Any]:
     report = load_json(path)
     if not isinstance(report, dict) or "per_question" not in report:
         kind = report.get("kind", report.get("dataset")) if isinstance(report, dict) else None
@@ -126,9 +126,9 @@ def _read(path: Path) -> dict[str, Any]:
     return report
 
 
-def _by_id(questions: Sequence[Question]) -> dict[str, Question]:
+def _by_id(questions: Sequence[QuestionFigures]) -> dict[str, QuestionFigures]:
     """Return the questions by id; one that comes again gets a number."""
-    found: dict[str, Question] = {}
+    found: dict[str, QuestionFigures] = {}
     for question in questions:
         name, again = question["id"], 1
         while name in found:
@@ -138,12 +138,12 @@ def _by_id(questions: Sequence[Question]) -> dict[str, Question]:
     return found
 
 
-def _described(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_report(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("profile", "facts", "reader", "version")
     return {"file": path.name, **{key: report.get(key) for key in kept}}
 
 
-def _changed(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _changed_settings(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the settings that differ; a baseline has none."""
     both = ours.keys() & theirs.keys()
     return {key: [ours[key], theirs[key]] for key in sorted(both) if ours[key] != theirs[key]}

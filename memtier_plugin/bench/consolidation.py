@@ -30,27 +30,27 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench.metrics import latency
+from memtier_plugin.bench.metrics import latency_percentiles
 from memtier_plugin.bench.planted import PEOPLE
-from memtier_plugin.bench.probe import PROJECT, agent_name, in_fresh_process, peak_rss_mb
+from memtier_plugin.bench.probe import PROJECT, agent_name, peak_rss_mb, run_in_fresh_process
 from memtier_plugin.bench.retrieval import Progress
-from memtier_plugin.bench.synthetic import Synthetic, WordList
+from memtier_plugin.bench.synthetic import SyntheticChat, WordList
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.records import Message
-from memtier_plugin.core.settings.load import dotted
+from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
 
 WHERE: Final = ("aside", "serve", "within")
 GOAL: Final = 2.0  # times the idle p95
 
-_SESSION: Final = 20  # messages
+_SESSION_MESSAGES: Final = 20  # messages
 _AGENTS: Final = 4
-_SAYS: Final = 5  # one message of a user in so many says something that is a fact
-_IDLE: Final = 100  # recalls before a consolidation, and as many after it
-_ROUNDS: Final = 12  # consolidations for the recalls of one kind of process, at most
-_PATIENCE: Final = 300.0  # seconds for one consolidation
-_SAID: Final = (
+_STATEMENT_EVERY: Final = 5  # one message of a user in so many says something that is a fact
+_IDLE_RECALLS: Final = 100  # recalls before a consolidation, and as many after it
+_MAX_ROUNDS: Final = 12  # consolidations for the recalls of one kind of process, at most
+_CONSOLIDATION_TIMEOUT: Final = 300.0  # seconds for one consolidation
+_STATEMENTS: Final = (
     "My {relative}'s name is {person}.", "I live in {Word}.", "I work at {Word} {Other}.",
     "I am allergic to {word}.", "My favorite {word} is {other}.", "I prefer {word} to {other}.",
     "I never eat {word}.", "{person} lives in {Word}.", "I moved to {Word} last year.",
@@ -79,16 +79,16 @@ def run_consolidation(
         home = top / "home"
         tell("recording", 0, 1)
         with MemTier.open(home, PROJECT, agent_name(0)) as memory:
-            settings = dotted(memory.settings)
+            settings = flatten_settings(memory.settings)
         _fill(home, entries, seed)
         tell("recording", 1, 1)
         steps = 1 + len(WHERE)
         tell("consolidating", 0, steps)
-        alone = _fresh("alone", home, top)
+        alone = _run_on_copy("alone", home, top)
         measured: dict[str, Any] = {}
         for number, where in enumerate(WHERE, 1):
             tell("consolidating", number, steps)
-            measured[where] = _asked(where, home, top, recalls, seed)
+            measured[where] = _measure_recalls(where, home, top, recalls, seed)
         tell("consolidating", steps, steps)
     return {
         "dataset": "consolidation",
@@ -105,42 +105,42 @@ def run_consolidation(
     }
 
 
-def _asked(where: str, home: Path, top: Path, recalls: int, seed: int) -> dict[str, Any]:
+def _measure_recalls(where: str, home: Path, top: Path, recalls: int, seed: int) -> dict[str, Any]:
     """Measure recalls of one kind of process, in as many consolidations as it takes."""
     idle: list[float] = []
     busy: list[float] = []
     rounds = 0
     seconds: list[float] = []
     rss: list[float] = []
-    while rounds < _ROUNDS and len(busy) < recalls:
-        done = _fresh("during", home, top, where=where, seed=seed + rounds)
+    while rounds < _MAX_ROUNDS and len(busy) < recalls:
+        done = _run_on_copy("during", home, top, where=where, seed=seed + rounds)
         idle += done["idle"]
         busy += done["busy"]
         seconds.append(done["seconds"])
         rss.append(done["peak_rss_mb"])
         rounds += 1
-    calm, under = latency(idle), latency(busy)
+    calm, under = latency_percentiles(idle), latency_percentiles(busy)
     return {
         "rounds": rounds,
         "idle": {"recalls": len(idle), "latency_ms": calm},
-        "during": {"recalls": len(busy), "latency_ms": under, "worst_ms": _worst(busy)},
+        "during": {"recalls": len(busy), "latency_ms": under, "worst_ms": _worst_ms(busy)},
         "ratio": {name: round(under[name] / max(calm[name], 1e-3), 2) for name in ("p50", "p95")},
         "seconds": round(sum(seconds) / len(seconds), 3),
         "peak_rss_mb": max(rss),
     }
 
 
-def _worst(seconds: Sequence[float]) -> float:
+def _worst_ms(seconds: Sequence[float]) -> float:
     return round(1000 * max(seconds), 3)
 
 
-def _fresh(function: str, home: Path, top: Path, **task: Any) -> dict[str, Any]:
+def _run_on_copy(function: str, home: Path, top: Path, **task: Any) -> dict[str, Any]:
     """Call a function of this module in a fresh process, on a copy of the store."""
     copy = top / "copy"
     shutil.copytree(home, copy)
     try:
         given = {"home": str(copy), **task}
-        return in_fresh_process(function, given, "consolidation")
+        return run_in_fresh_process(function, given, "consolidation")
     finally:
         shutil.rmtree(copy)
 
@@ -154,12 +154,14 @@ def _fill(home: Path, entries: int, seed: int) -> None:
 
 
 def _sessions(entries: int, seed: int, agent: int) -> Iterator[Session]:
-    source, chance, words = Synthetic(seed), random.Random(f"{seed}/said"), WordList().words
-    for number in range(-(-entries // _SESSION)):
-        session = source.session(number, min(_SESSION, entries - number * _SESSION))
+    source, chance, words = SyntheticChat(seed), random.Random(f"{seed}/said"), WordList().words
+    for number in range(-(-entries // _SESSION_MESSAGES)):
+        session = source.session(
+            number, min(_SESSION_MESSAGES, entries - number * _SESSION_MESSAGES)
+        )
         turns = list(session.turns)
         for place in range(0, len(turns), 2):
-            if chance.randrange(_SAYS) == 0:
+            if chance.randrange(_STATEMENT_EVERY) == 0:
                 said = f"{_statement(chance, words)} {turns[place].message.content}"
                 turns[place] = replace(turns[place], message=Message(role="user", content=said))
         if number % _AGENTS == agent:
@@ -168,7 +170,7 @@ def _sessions(entries: int, seed: int, agent: int) -> Iterator[Session]:
 
 def _statement(chance: random.Random, words: Sequence[str]) -> str:
     word, other = (words[chance.randrange(300, 3_000)] for _ in range(2))
-    return chance.choice(_SAID).format(
+    return chance.choice(_STATEMENTS).format(
         relative=chance.choice(_RELATIVES), person=chance.choice(PEOPLE), word=word, other=other,
         Word=word.capitalize(), Other=other.capitalize(), port=chance.randrange(3_000, 9_000),
     )  # fmt: skip
@@ -182,7 +184,7 @@ def alone(task: Mapping[str, Any]) -> dict[str, Any]:
     with MemTier.open(task["home"], PROJECT, agent_name(0)) as memory:
         before = peak_rss_mb()
         started = time.perf_counter()
-        read, facts = _consolidate(memory)
+        read, facts = _consolidate_all(memory)
         seconds = time.perf_counter() - started
     return {
         "seconds": round(seconds, 3),
@@ -197,25 +199,25 @@ def alone(task: Mapping[str, Any]) -> dict[str, Any]:
 def during(task: Mapping[str, Any]) -> dict[str, Any]:
     """Ask recalls before, during and after a consolidation; return the seconds of each."""
     home = Path(task["home"])
-    questions = Synthetic(task["seed"]).questions(200)
+    questions = SyntheticChat(task["seed"]).questions(200)
     if task["where"] == "serve":
-        return _by_serve(home, questions)
+        return _measure_server(home, questions)
     with MemTier.open(home, PROJECT, agent_name(0)) as memory:
 
         def ask(question: str) -> None:
             memory.recall(question, session_id="bench", run_id="bench", purpose="inject")
 
-        work = {"aside": _daemon, "within": _thread}[task["where"]]
-        return _timed(ask, questions, lambda: work(home))
+        work = {"aside": _run_daemon, "within": _consolidate_here}[task["where"]]
+        return _time_recalls(ask, questions, lambda: work(home))
 
 
-def _timed(
+def _time_recalls(
     ask: Callable[[str], None], questions: Sequence[str], work: Callable[[], None]
 ) -> dict[str, Any]:
     """Time recalls while idle, while some work is done in another thread, and while idle again."""
     for question in questions[:10]:
         ask(question)  # what the first ones load is not theirs
-    idle = [_seconds(ask, question) for question in questions[:_IDLE]]
+    idle = [_time_recall(ask, question) for question in questions[:_IDLE_RECALLS]]
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -229,24 +231,24 @@ def _timed(
     started = time.perf_counter()
     thread.start()
     while thread.is_alive():
-        busy.append(_seconds(ask, questions[len(busy) % len(questions)]))
+        busy.append(_time_recall(ask, questions[len(busy) % len(questions)]))
     seconds = time.perf_counter() - started
     thread.join()
     if failures:
         raise MemTierError(f"the consolidation failed: {failures[0]}")
-    idle += [_seconds(ask, question) for question in questions[-_IDLE:]]
+    idle += [_time_recall(ask, question) for question in questions[-_IDLE_RECALLS:]]
     return {
         "idle": idle, "busy": busy, "seconds": round(seconds, 3), "peak_rss_mb": peak_rss_mb(),
     }  # fmt: skip
 
 
-def _seconds(ask: Callable[[str], None], question: str) -> float:
+def _time_recall(ask: Callable[[str], None], question: str) -> float:
     started = time.perf_counter()
     ask(question)
     return time.perf_counter() - started
 
 
-def _consolidate(memory: MemTier) -> tuple[int, int]:
+def _consolidate_all(memory: MemTier) -> tuple[int, int]:
     """Consolidate to the end; return how many entries were read and facts made."""
     read = facts = 0
     while True:
@@ -256,12 +258,12 @@ def _consolidate(memory: MemTier) -> tuple[int, int]:
             return read, facts
 
 
-def _thread(home: Path) -> None:
+def _consolidate_here(home: Path) -> None:
     with MemTier.open(home, PROJECT, agent_name(0)) as memory:
-        _consolidate(memory)
+        _consolidate_all(memory)
 
 
-def _daemon(home: Path) -> None:
+def _run_daemon(home: Path) -> None:
     arguments = ["--once", "--home", str(home), "--project", PROJECT]
     command = [sys.executable, "-m", "memtier_plugin.daemon", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -278,38 +280,38 @@ print(peak_rss_mb(), file=sys.stderr)
 """
 
 
-def _by_serve(home: Path, questions: Sequence[str]) -> dict[str, Any]:
+def _measure_server(home: Path, questions: Sequence[str]) -> dict[str, Any]:
     """Ask a server without its background, then one that begins to consolidate at once."""
-    calm = _Served(home, background=False)
+    calm = _ServeProcess(home, background=False)
     for question in questions[:10]:
         calm.ask(question)
-    idle = [_seconds(calm.ask, question) for question in questions[:_IDLE]]
+    idle = [_time_recall(calm.ask, question) for question in questions[:_IDLE_RECALLS]]
     calm.end()
-    served = _Served(home, background=True)
+    served = _ServeProcess(home, background=True)
     for question in questions[:10]:
         served.ask(question)
     with MemTier.open(home, PROJECT, agent_name(0)) as memory:
         started = time.perf_counter()
         busy: list[float] = []
-        while not _over(memory):
-            busy.append(_seconds(served.ask, questions[len(busy) % len(questions)]))
-            if time.perf_counter() - started > _PATIENCE:
+        while not _is_consolidated(memory):
+            busy.append(_time_recall(served.ask, questions[len(busy) % len(questions)]))
+            if time.perf_counter() - started > _CONSOLIDATION_TIMEOUT:
                 raise MemTierError("memtier serve did not consolidate")
         seconds = time.perf_counter() - started
     time.sleep(1.0)  # what follows the consolidation in the background ends
-    idle += [_seconds(served.ask, question) for question in questions[-_IDLE:]]
+    idle += [_time_recall(served.ask, question) for question in questions[-_IDLE_RECALLS:]]
     rss = served.end()
     return {"idle": idle, "busy": busy, "seconds": round(seconds, 3), "peak_rss_mb": rss}
 
 
-def _over(memory: MemTier) -> bool:
+def _is_consolidated(memory: MemTier) -> bool:
     """Tell whether everything has been consolidated."""
     memory.catch_up(full=False)
     status = memory.status()
     return not status["backlog"]
 
 
-class _Served:
+class _ServeProcess:
     """A `memtier serve` in a process of its own, asked on its stdin."""
 
     def __init__(self, home: Path, *, background: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from memtier_plugin.bench.tables import Section, Table
+from memtier_plugin.bench.tables import ReportTable, Section
 
 _TITLES: Final = {
     "aside": "another process (beside memtier daemon)",
@@ -22,7 +22,7 @@ def consolidation_view(report: Mapping[str, Any]) -> list[Section]:
         f"({alone['entries_per_s']:.0f}/s), {alone['facts']} facts; peak memory "
         f"{alone['peak_rss_mb']:.0f} MB ({alone['rss_before_mb']:.0f} MB before)"
     )
-    table = Table(
+    table = ReportTable(
         ("recalls by", "idle p50", "p95", "during p50", "p95", "worst", "ratio p50", "p95", "n"),
         title="milliseconds of a recall, idle and during a consolidation",
     )
@@ -31,6 +31,6 @@ def consolidation_view(report: Mapping[str, Any]) -> list[Section]:
         times = (idle["p50"], idle["p95"], during["p50"], during["p95"], row["during"]["worst_ms"])
         ratios = (f"{row['ratio'][name]:.2f}" for name in ("p50", "p95"))
         cells = (f"{value:.1f}" for value in times)
-        table.add(_TITLES[where], *cells, *ratios, str(row["during"]["recalls"]))
+        table.add_row(_TITLES[where], *cells, *ratios, str(row["during"]["recalls"]))
     within = f"the goal is a ratio of at most {report['goal']:g}; {report['cores']} cores"
     return [told, table, f"{within}, load {report['load']:.1f} at the beginning"]

@@ -18,18 +18,18 @@ from typing import Any, Final
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import Message, Role
 from memtier_plugin.ingest.sessions import Session, Turn
-from memtier_plugin.transfer.importers.sessions import field, load_json, parse_date
+from memtier_plugin.transfer.importers.sessions import load_json, parse_date, require_field
 from memtier_plugin.transfer.importers.transcripts import (
-    locomo_sessions,
-    longmemeval_date,
-    longmemeval_sessions,
+    parse_locomo_sample,
+    parse_longmemeval_date,
+    parse_longmemeval_item,
 )
 
 _DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class DatasetQuestion:
     """A question, the ids of the turns that answer it, when it is asked, and the short answer."""
 
     id: str
@@ -56,7 +56,7 @@ class Conversation:
     id: str
     sessions: tuple[Session, ...]
     facts: tuple[DatasetFact, ...] = ()
-    questions: tuple[Question, ...] = ()
+    questions: tuple[DatasetQuestion, ...] = ()
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -81,7 +81,7 @@ class _Tally:
     skipped: int = 0
     unresolved: int = 0
 
-    def gold(self, evidence: Iterable[str], known: Mapping[str, object]) -> frozenset[str]:
+    def resolve_gold(self, evidence: Iterable[str], known: Mapping[str, object]) -> frozenset[str]:
         """Return the evidence that names a turn; count the rest, and a question left with none."""
         named = list(evidence)
         gold = frozenset(name for name in named if name in known)
@@ -133,27 +133,29 @@ _LOCOMO_CATEGORIES: Final[Mapping[int, str]] = {
 }
 
 
-def _locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
-    for index, sample in enumerate(_items(path)):
+def _load_locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
+    for index, sample in enumerate(_load_list(path)):
         place = f"{path}: sample {index}"
-        name = field(sample, "sample_id", str, place)
-        sessions = tuple(locomo_sessions(sample, place))
+        name = require_field(sample, "sample_id", str, place)
+        sessions = tuple(parse_locomo_sample(sample, place))
         known = {turn.id: turn for session in sessions for turn in session.turns}
-        at = _newest(sessions) + _DAY
+        at = _newest_date(sessions) + _DAY
         questions = []
-        for number, asked in enumerate(field(sample, "qa", list, place)):
+        for number, asked in enumerate(require_field(sample, "qa", list, place)):
             spot = f"{place}, qa[{number}]"
-            category = _LOCOMO_CATEGORIES.get(field(asked, "category", int, spot))
+            category = _LOCOMO_CATEGORIES.get(require_field(asked, "category", int, spot))
             if category is None:
                 continue
             questions.append(
-                Question(
+                DatasetQuestion(
                     id=f"{name}/{number}",
-                    text=field(asked, "question", str, spot),
+                    text=require_field(asked, "question", str, spot),
                     category=category,
-                    gold=tally.gold(_dialogue_ids(field(asked, "evidence", list, spot)), known),
+                    gold=tally.resolve_gold(
+                        _dialogue_ids(require_field(asked, "evidence", list, spot)), known
+                    ),
                     at=at,
-                    answer=_answer(asked),
+                    answer=_short_answer(asked),
                 )
             )
         yield Conversation(
@@ -175,8 +177,8 @@ def _dialogue_ids(evidence: Iterable[Any]) -> Iterator[str]:
 def _observations(sample: Any, known: Mapping[str, Turn], place: str) -> Iterator[DatasetFact]:
     observed = sample.get("observation") or {}
     for session, by_speaker in observed.items():
-        for speaker in field(observed, session, dict, place):
-            for text, given in field(by_speaker, speaker, list, f"{place}, {session}"):
+        for speaker in require_field(observed, session, dict, place):
+            for text, given in require_field(by_speaker, speaker, list, f"{place}, {session}"):
                 ids = _dialogue_ids(given if isinstance(given, list) else [given])
                 gold = tuple(dict.fromkeys(name for name in ids if name in known))
                 if gold:
@@ -187,43 +189,45 @@ def _observations(sample: Any, known: Mapping[str, Turn], place: str) -> Iterato
 _BEAM_MARKS: Final = re.compile(r"(?:\s*->->\s*[\w/]+\s*,\s*[\w/]+)+\s*$")
 
 
-def _beam(path: Path, tally: _Tally) -> Iterator[Conversation]:
+def _load_beam(path: Path, tally: _Tally) -> Iterator[Conversation]:
     chats = sorted(path.glob("*/chat.json"), key=lambda chat: (len(chat.parent.name), chat))
     for chat in chats:
         name = chat.parent.name
         sessions = tuple(_beam_sessions(chat))
         known = {turn.id: turn for session in sessions for turn in session.turns}
-        at = _newest(sessions) + _DAY
+        at = _newest_date(sessions) + _DAY
         probes = chat.parent / "probing_questions" / "probing_questions.json"
         asked = load_json(probes)
         questions = []
         for category in asked:
-            for number, probe in enumerate(field(asked, category, list, str(probes))):
+            for number, probe in enumerate(require_field(asked, category, list, str(probes))):
                 spot = f"{probes}: {category}[{number}]"
-                text = field(probe, "question", str, spot)
-                gold = tally.gold(_flat(probe.get("source_chat_ids")), known)
+                text = require_field(probe, "question", str, spot)
+                gold = tally.resolve_gold(_flatten_ids(probe.get("source_chat_ids")), known)
                 key = f"{name}/{category}/{number}"
-                questions.append(Question(id=key, text=text, category=category, gold=gold, at=at))
+                questions.append(
+                    DatasetQuestion(id=key, text=text, category=category, gold=gold, at=at)
+                )
         yield Conversation(id=name, sessions=sessions, questions=tuple(questions))
 
 
 def _beam_sessions(chat: Path) -> Iterator[Session]:
     when: datetime | None = None
-    for index, batch in enumerate(_items(chat)):
+    for index, batch in enumerate(_load_list(chat)):
         place = f"{chat}: batch {index}"
-        number = field(batch, "batch_number", int, place)
+        number = require_field(batch, "batch_number", int, place)
         turns: list[Turn] = []
-        for exchange in field(batch, "turns", list, place):
+        for exchange in require_field(batch, "turns", list, place):
             for record in exchange:
                 spot = f"{place}, message {len(turns)}"
                 # Only a batch's first message carries the date; it holds until the next one.
                 anchor = record.get("time_anchor") or (None if turns else batch.get("time_anchor"))
                 when = parse_date(anchor, "%B-%d-%Y", spot) if anchor else when
-                content = _BEAM_MARKS.sub("", field(record, "content", str, spot))
+                content = _BEAM_MARKS.sub("", require_field(record, "content", str, spot))
                 role: Role = "assistant" if record.get("role") == "assistant" else "user"
                 turns.append(
                     Turn(
-                        id=str(field(record, "id", int, spot)),
+                        id=str(require_field(record, "id", int, spot)),
                         message=Message(role=role, content=content, observed_at=when),
                     )
                 )
@@ -232,64 +236,64 @@ def _beam_sessions(chat: Path) -> Iterator[Session]:
             yield Session(session_id=f"batch-{number}", observed_at=first, turns=tuple(turns))
 
 
-def _flat(evidence: Any) -> Iterator[str]:
+def _flatten_ids(evidence: Any) -> Iterator[str]:
     """Yield the ids of a list or an object of lists, however deep."""
     if isinstance(evidence, dict):
         evidence = list(evidence.values())
     if isinstance(evidence, list):
         for inner in evidence:
-            yield from _flat(inner)
+            yield from _flatten_ids(inner)
     elif evidence is not None:
         yield str(evidence)
 
 
-def _longmemeval(path: Path, tally: _Tally) -> Iterator[Conversation]:
-    for index, item in enumerate(_items(path)):
+def _load_longmemeval(path: Path, tally: _Tally) -> Iterator[Conversation]:
+    for index, item in enumerate(_load_list(path)):
         place = f"{path}: item {index}"
-        name = field(item, "question_id", str, place)
-        sessions = tuple(longmemeval_sessions(item, place))
+        name = require_field(item, "question_id", str, place)
+        sessions = tuple(parse_longmemeval_item(item, place))
         known = {turn.id: turn for session in sessions for turn in session.turns}
-        gold = tally.gold(_marked(item, place), known)
-        question = Question(
+        gold = tally.resolve_gold(_answer_turns(item, place), known)
+        question = DatasetQuestion(
             id=name,
-            text=field(item, "question", str, place),
-            category=field(item, "question_type", str, place),
+            text=require_field(item, "question", str, place),
+            category=require_field(item, "question_type", str, place),
             gold=gold,
-            at=longmemeval_date(field(item, "question_date", str, place), place),
-            answer=_answer(item),
+            at=parse_longmemeval_date(require_field(item, "question_date", str, place), place),
+            answer=_short_answer(item),
         )
         yield Conversation(id=name, sessions=sessions, questions=(question,))
 
 
-def _marked(item: Any, place: str) -> Iterator[str]:
+def _answer_turns(item: Any, place: str) -> Iterator[str]:
     """Yield the turns marked `has_answer` in the sessions that hold the answer."""
-    holding = set(field(item, "answer_session_ids", list, place))
+    holding = set(require_field(item, "answer_session_ids", list, place))
     for name, turns in zip(item["haystack_session_ids"], item["haystack_sessions"], strict=True):
         if name in holding:
             yield from (f"{name}:{i}" for i, turn in enumerate(turns) if turn.get("has_answer"))
 
 
-def _answer(record: Mapping[str, Any]) -> str | None:
+def _short_answer(record: Mapping[str, Any]) -> str | None:
     """Return the short answer; some are bare numbers."""
     answer = record.get("answer")
     return None if answer is None else str(answer)
 
 
 LOADERS: Final[Mapping[str, Callable[[Path, _Tally], Iterator[Conversation]]]] = {
-    "locomo": _locomo,
-    "beam": _beam,
-    "longmemeval": _longmemeval,
+    "locomo": _load_locomo,
+    "beam": _load_beam,
+    "longmemeval": _load_longmemeval,
 }
 
 
-def _items(path: Path) -> list[Any]:
+def _load_list(path: Path) -> list[Any]:
     document = load_json(path)
     if not isinstance(document, list):
         raise ImportFileError(f"{path}: expected a list, found {document!r:.60}")
     return document
 
 
-def _newest(sessions: Iterable[Session]) -> datetime:
+def _newest_date(sessions: Iterable[Session]) -> datetime:
     moments = [
         moment
         for session in sessions

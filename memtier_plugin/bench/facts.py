@@ -20,27 +20,27 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench.compare import differences
+from memtier_plugin.bench.compare import compare_metrics
 from memtier_plugin.bench.datasets import Conversation, Dataset
-from memtier_plugin.bench.intervals import wilson
-from memtier_plugin.bench.metrics import Outcome, measured, summarise
-from memtier_plugin.bench.retrieval import Bench, fingerprint, prepared
+from memtier_plugin.bench.intervals import wilson_interval
+from memtier_plugin.bench.metrics import QuestionOutcome, question_figures, summarise_outcomes
+from memtier_plugin.bench.retrieval import BenchRun, dataset_fingerprint, prepare_dataset
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Fact
-from memtier_plugin.core.settings.load import dotted
+from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.transfer.importers.sessions import lines
+from memtier_plugin.transfer.importers.sessions import read_text_lines
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
 
 RUBRIC: Final = Path(__file__).with_name("rubric") / "facts.md"
 CRITERIA: Final = ("true", "self_contained", "useful")
-EACH: Final = 50  # facts drawn of each conversation
+SAMPLE_SIZE: Final = 50  # facts drawn of each conversation
 SEED: Final = 42
 
 
 @dataclass(slots=True, kw_only=True)
-class _Made:
+class _ConsolidationTally:
     """What the consolidations made, all conversations together."""
 
     each: int
@@ -58,7 +58,7 @@ class _Made:
 def run_facts(
     dataset: str,
     data: Path,
-    sample: int = EACH,
+    sample: int = SAMPLE_SIZE,
     seed: int = SEED,
     sample_file: Path | None = None,
     judgements: Path | None = None,
@@ -84,14 +84,14 @@ def run_facts(
         SettingsError: an override is not a setting.
     """
     given = load_judgements(judgements) if judgements else None
-    loaded = prepared(dataset, data, limit=limit)
-    made = _Made(each=sample, seed=seed)
+    loaded = prepare_dataset(dataset, data, limit=limit)
+    made = _ConsolidationTally(each=sample, seed=seed)
     told = progress or (lambda what, done, total: None)
-    outcomes = {"none": _asked(loaded, "none", None, overrides, told)}
-    outcomes["extracted"] = _asked(loaded, "none", made, overrides, told)
+    outcomes = {"none": _ask_dataset(loaded, "none", None, overrides, told)}
+    outcomes["extracted"] = _ask_dataset(loaded, "none", made, overrides, told)
     if any(conversation.facts for conversation in loaded.conversations):
-        outcomes["dataset"] = _asked(loaded, "dataset", None, overrides, told)
-    questions = {name: [*map(measured, found)] for name, found in outcomes.items()}
+        outcomes["dataset"] = _ask_dataset(loaded, "dataset", None, overrides, told)
+    questions = {name: [*map(question_figures, found)] for name, found in outcomes.items()}
     if sample_file:
         rows = (json.dumps(row, ensure_ascii=False) + "\n" for row in made.sample)
         sample_file.write_text("".join(rows), encoding="utf-8")
@@ -108,27 +108,30 @@ def run_facts(
         "consolidation": {"entries": made.read, "seconds": round(made.seconds, 3)},
         "questions": len(questions["none"]),
         "recall": {
-            name: {**summarise(found), "than_none": differences(questions[name], questions["none"])}
+            name: {
+                **summarise_outcomes(found),
+                "than_none": compare_metrics(questions[name], questions["none"]),
+            }
             for name, found in outcomes.items()
         },
         "sample": {"each": sample, "seed": seed, "facts": len(made.sample)},
-        "judged": None if given is None else shares(made.sample, given),
+        "judged": None if given is None else judged_shares(made.sample, given),
         "version": memtier_plugin.__version__,
         "settings": made.settings,
-        "fingerprint": fingerprint(loaded),
+        "fingerprint": dataset_fingerprint(loaded),
     }
 
 
-def _asked(
+def _ask_dataset(
     loaded: Dataset,
     facts: str,
-    made: _Made | None,
+    made: _ConsolidationTally | None,
     overrides: Mapping[str, Any] | None,
     progress: Progress,
-) -> list[Outcome]:
+) -> list[QuestionOutcome]:
     """Record each conversation, consolidate it if it is told what was ``made``, and ask."""
-    run = Bench(loaded=loaded, facts=facts, progress=progress)
-    outcomes: list[Outcome] = []
+    run = BenchRun(loaded=loaded, facts=facts, progress=progress)
+    outcomes: list[QuestionOutcome] = []
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         home = Path(folder) / "home"
         for conversation in loaded.conversations:
@@ -136,7 +139,7 @@ def _asked(
                 recorded = run.record(memory, conversation)
                 if made:
                     _consolidate(memory, conversation, recorded.names, made)
-                    made.settings = dotted(memory.settings)
+                    made.settings = flatten_settings(memory.settings)
                 outcomes += run.ask(memory, conversation, recorded)
     if made:
         made.turns = run.turns
@@ -144,7 +147,7 @@ def _asked(
 
 
 def _consolidate(
-    memory: MemTier, conversation: Conversation, names: Mapping[str, str], made: _Made
+    memory: MemTier, conversation: Conversation, names: Mapping[str, str], made: _ConsolidationTally
 ) -> None:
     """Consolidate a conversation to the end and draw the sample of its facts."""
     started = time.perf_counter()
@@ -156,14 +159,14 @@ def _consolidate(
     made.relations.update(fact.relation for fact in facts)
     turns = len(conversation.turns)
     made.by_conversation[conversation.id] = {"turns": turns, "facts": len(facts)}
-    made.sample += drawn(facts, conversation, names, made.each, made.seed)
+    made.sample += draw_sample(facts, conversation, names, made.each, made.seed)
 
 
-def drawn(
+def draw_sample(
     facts: Sequence[Fact],
     conversation: Conversation,
     names: Mapping[str, str],
-    each: int = EACH,
+    each: int = SAMPLE_SIZE,
     seed: int = SEED,
 ) -> list[dict[str, Any]]:
     """Return a sample of a conversation's facts, each as a row to be judged.
@@ -184,10 +187,10 @@ def drawn(
     rows.sort(key=lambda row: row[:2])
     chance = random.Random(f"{seed}/{conversation.id}")
     chosen = chance.sample(range(len(rows)), min(each, len(rows)))
-    return [_row(*rows[number], conversation) for number in sorted(chosen)]
+    return [_sample_row(*rows[number], conversation) for number in sorted(chosen)]
 
 
-def _row(
+def _sample_row(
     place: int, text: str, fact: Fact, turns: Sequence[str], conversation: Conversation
 ) -> dict[str, Any]:
     said = [*conversation.turns]
@@ -196,7 +199,7 @@ def _row(
     )
     told = [f"{turn.message.speaker or turn.message.role}: {turn.message.content}" for turn in said]
     return {
-        "fact": identity(conversation.id, turns[0], text, fact.quote),
+        "fact": judgement_key(conversation.id, turns[0], text, fact.quote),
         "conversation": conversation.id,
         "turns": list(turns),
         "subject": fact.subject,
@@ -210,7 +213,7 @@ def _row(
     }
 
 
-def identity(conversation: str, turn: str, text: str, quote: str) -> str:
+def judgement_key(conversation: str, turn: str, text: str, quote: str) -> str:
     """Return what a judgement names: a hash of the fact's words and of where they come from."""
     return sha256(json.dumps([conversation, turn, text, quote]).encode()).hexdigest()[:16]
 
@@ -222,7 +225,7 @@ def load_judgements(path: Path) -> dict[str, dict[str, bool]]:
         ImportFileError: a line is no judgement; names file and line.
     """
     found = {}
-    for number, line in lines(path):
+    for number, line in read_text_lines(path):
         if not line.strip():
             continue
         try:
@@ -238,7 +241,7 @@ def load_judgements(path: Path) -> dict[str, dict[str, bool]]:
     return found
 
 
-def shares(
+def judged_shares(
     sample: Sequence[Mapping[str, Any]], judgements: Mapping[str, Mapping[str, bool]]
 ) -> dict[str, Any]:
     """Return the share of the judged facts that meet each criterion, with intervals of 95 %.
@@ -256,22 +259,27 @@ def shares(
         "facts": len(judged),
         "missing": len(known) - len(judged),
         "stale": len(judgements) - len(judged),
-        **dict(_criteria([*judged.values()])),
-        "by_conversation": _each(groups["conversation"]),
-        "by_relation": _each(groups["relation"]),
+        **dict(_criterion_shares([*judged.values()])),
+        "by_conversation": _shares_by_group(groups["conversation"]),
+        "by_relation": _shares_by_group(groups["relation"]),
     }
 
 
-def _each(groups: Mapping[str, Sequence[Mapping[str, bool]]]) -> dict[str, dict[str, Any]]:
-    return {name: {"facts": len(given), **dict(_criteria(given))} for name, given in groups.items()}
+def _shares_by_group(
+    groups: Mapping[str, Sequence[Mapping[str, bool]]],
+) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"facts": len(given), **dict(_criterion_shares(given))}
+        for name, given in groups.items()
+    }
 
 
-def _criteria(given: Sequence[Mapping[str, bool]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _criterion_shares(given: Sequence[Mapping[str, bool]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield, for each criterion and for all of them together, how many meet it."""
     for name in (*CRITERIA, "all"):
         wanted = CRITERIA if name == "all" else (name,)
         met = sum(all(one[criterion] for criterion in wanted) for one in given)
-        low, high = wilson(met, len(given))
+        low, high = wilson_interval(met, len(given))
         yield (
             name,
             {

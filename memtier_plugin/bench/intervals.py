@@ -33,12 +33,12 @@ class Difference:
     p: float
 
     @property
-    def real(self) -> bool:
+    def significant(self) -> bool:
         """Whether 0 lies outside the interval."""
         return self.low > 0 or self.high < 0
 
 
-def wilson(successes: int, total: int, z: float = Z) -> tuple[float, float]:
+def wilson_interval(successes: int, total: int, z: float = Z) -> tuple[float, float]:
     """Return the score interval of a share; (0, 1) of nothing.
 
     Raises:
@@ -56,7 +56,7 @@ def wilson(successes: int, total: int, z: float = Z) -> tuple[float, float]:
     return (low if successes else 0.0), (high if successes < total else 1.0)
 
 
-def bootstrap(
+def bootstrap_interval(
     values: Sequence[float], samples: int = SAMPLES, seed: int = SEED
 ) -> tuple[float, float]:
     """Return the percentile interval of a mean.
@@ -64,11 +64,11 @@ def bootstrap(
     Raises:
         ValueError: there are no values.
     """
-    low, high = _bounds(_means(values, samples, seed))
+    low, high = _interval_bounds(_resample_means(values, samples, seed))
     return low, high
 
 
-def paired(
+def paired_difference(
     ours: Sequence[float], theirs: Sequence[float], samples: int = SAMPLES, seed: int = SEED
 ) -> Difference:
     """Return the mean difference of two systems on the same questions, and how sure it is.
@@ -79,15 +79,15 @@ def paired(
         ValueError: not one value each for the same questions, or no questions.
     """
     differences = [one - other for one, other in zip(ours, theirs, strict=True)]
-    means = _means(differences, samples, seed)
-    low, high = _bounds(means)
+    means = _resample_means(differences, samples, seed)
+    low, high = _interval_bounds(means)
     # A resample at 0 itself speaks for neither side.
     tail = min(int((means <= 0).sum()), int((means >= 0).sum()))
     p = min(1.0, 2 * max(tail, 0.5) / samples)
     return Difference(math.fsum(differences) / len(differences), low, high, p)
 
 
-def _means(values: Sequence[float], samples: int, seed: int) -> NDArray[np.float64]:
+def _resample_means(values: Sequence[float], samples: int, seed: int) -> NDArray[np.float64]:
     """Return the means of so many resamples."""
     import numpy as np
 
@@ -103,7 +103,7 @@ def _means(values: Sequence[float], samples: int, seed: int) -> NDArray[np.float
     )
 
 
-def _bounds(means: NDArray[np.float64]) -> tuple[float, float]:
+def _interval_bounds(means: NDArray[np.float64]) -> tuple[float, float]:
     import numpy as np
 
     low, high = np.quantile(means, (0.025, 0.975))

@@ -19,7 +19,7 @@ import memtier_plugin
 from memtier_plugin.bench.metrics import recall_at, reciprocal_rank, source_turns
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.settings.load import dotted
+from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
@@ -29,13 +29,13 @@ LANGUAGES: Final = tuple(
     "chinese japanese korean german russian arabic hindi identifiers".split()  # noqa: SIM905
 )
 STEMMED: Final = frozenset({"german", "russian", "arabic", "hindi"})  # Snowball has these
-SESSION: Final = 20  # lines recorded as one session, the next one a day later
+SESSION_LINES: Final = 20  # lines recorded as one session, the next one a day later
 _FIRST_DAY: Final = datetime(2025, 1, 6, 9, tzinfo=UTC)  # fixed, so that decay is the same each run
-_NO_GRAMS: Final = {"retrieval.weights.grams": 0.0}
+_WITHOUT_NGRAMS: Final = {"retrieval.weights.grams": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class LanguageQuestion:
     """What is asked, and the one line that answers it."""
 
     ask: str
@@ -48,10 +48,10 @@ class LanguageSet:
 
     language: str
     lines: tuple[str, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[LanguageQuestion, ...]
 
 
-def load_set(path: Path) -> LanguageSet:
+def load_language_set(path: Path) -> LanguageSet:
     """Read a set; the language is the name of the file.
 
     Raises:
@@ -60,7 +60,7 @@ def load_set(path: Path) -> LanguageSet:
     try:
         data = yaml.safe_load(path.read_text("utf-8"))
         lines = tuple(str(line) for line in data["lines"])
-        questions = tuple(Question(ask=q["ask"], gold=q["gold"]) for q in data["questions"])
+        questions = tuple(LanguageQuestion(ask=q["ask"], gold=q["gold"]) for q in data["questions"])
     except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError) as error:
         raise ImportFileError(f"{path} is no set of lines and questions: {error!r}") from error
     if len(set(lines)) < len(lines):
@@ -84,16 +84,20 @@ def run_languages(
     for language in chosen:
         if language not in LANGUAGES:
             raise Unsupported(f"language {language!r}; one of: {', '.join(LANGUAGES)}")
-    return measure([load_set(FOLDER / f"{language}.yaml") for language in chosen], progress)
+    return measure_languages(
+        [load_language_set(FOLDER / f"{language}.yaml") for language in chosen], progress
+    )
 
 
-def measure(sets: Sequence[LanguageSet], progress: Progress | None = None) -> dict[str, Any]:
+def measure_languages(
+    sets: Sequence[LanguageSet], progress: Progress | None = None
+) -> dict[str, Any]:
     """Return, for each set, recall@5 and MRR under the default settings and under two others.
 
     ``recall5_no_grams`` is without n-grams; ``recall5_stemmed`` with ``language`` set to the
     language of the set, None where Snowball has no stemmer for it or the default is its language.
     """
-    run = _Run(progress=progress or (lambda what, done, total: None), sets=sets)
+    run = _LanguageRun(progress=progress or (lambda what, done, total: None), sets=sets)
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         rows = [run.measure(Path(folder) / "home", asked) for asked in sets]
     return {
@@ -105,7 +109,7 @@ def measure(sets: Sequence[LanguageSet], progress: Progress | None = None) -> di
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
+class _LanguageRun:
     """What a run has done so far; each way of asking a set has a project, or asks one again."""
 
     progress: Progress
@@ -116,10 +120,10 @@ class _Run:
     def measure(self, home: Path, asked: LanguageSet) -> dict[str, Any]:
         """Record a set and ask its questions in each way."""
         with MemTier.open(home, asked.language) as memory:
-            self.settings = dotted(memory.settings)
+            self.settings = flatten_settings(memory.settings)
             names = _ingest(memory, asked)
             default = self._ask(memory, asked, names)
-        with MemTier.open(home, asked.language, settings=_NO_GRAMS) as memory:
+        with MemTier.open(home, asked.language, settings=_WITHOUT_NGRAMS) as memory:
             without = self._ask(memory, asked, names)
         stemmed = None
         if asked.language in STEMMED:
@@ -146,7 +150,7 @@ class _Run:
             return [names[source.entry] for source in hit.sources if source.entry in names]
 
         found = ranks = 0.0
-        at = _day(len(asked.lines))
+        at = _session_time(len(asked.lines))
         for question in asked.questions:
             recall = memory.recall(question.ask, purpose="search", at=at)
             ranked = source_turns(map(lines, recall.hits))
@@ -164,19 +168,21 @@ class _Run:
 def _ingest(memory: MemTier, asked: LanguageSet) -> dict[str, str]:
     """Record the lines, user and assistant in turn, and return the line of each entry."""
     names: dict[str, str] = {}
-    for start in range(0, len(asked.lines), SESSION):
-        lines = asked.lines[start : start + SESSION]
+    for start in range(0, len(asked.lines), SESSION_LINES):
+        lines = asked.lines[start : start + SESSION_LINES]
         messages = [
             {"role": "assistant" if number % 2 else "user", "content": line}
             for number, line in enumerate(lines)
         ]
         entries = memory.record(
-            messages, session_id=f"session-{start // SESSION}", observed_at=_day(start)
+            messages,
+            session_id=f"session-{start // SESSION_LINES}",
+            observed_at=_session_time(start),
         )
         names |= {entry.id: line for entry, line in zip(entries, lines, strict=True)}
     return names
 
 
-def _day(line: int) -> datetime:
+def _session_time(line: int) -> datetime:
     """Return when the session of a line is held; of the number of lines, a day after the last."""
-    return _FIRST_DAY + timedelta(days=-(-line // SESSION))
+    return _FIRST_DAY + timedelta(days=-(-line // SESSION_LINES))

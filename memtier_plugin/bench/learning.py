@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench.datasets import Question
+from memtier_plugin.bench.datasets import DatasetQuestion
 from memtier_plugin.bench.reading import Reader
-from memtier_plugin.bench.retrieval import Bench, Progress, fingerprint, prepared
-from memtier_plugin.bench.weight_learning import SIGMA, Episode, learned
+from memtier_plugin.bench.retrieval import BenchRun, Progress, dataset_fingerprint, prepare_dataset
+from memtier_plugin.bench.weight_learning import SIGMA, Episode, learn_weights
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Recall
 from memtier_plugin.core.settings.schema import Paper, PaperWeights
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.block import fill
-from memtier_plugin.retrieval.paper_scorer import project
+from memtier_plugin.retrieval.block import fill_block
+from memtier_plugin.retrieval.paper_scorer import normalise_weights
 
-LEARNED: Final = ("bm25", "decay", "cw", "tier")  # the semantic weight stays 0
+LEARNED_SIGNALS: Final = ("bm25", "decay", "cw", "tier")  # the semantic weight stays 0
 _OVERRIDES: Final = {"retrieval.profile": "paper", "retrieval.candidates": 10_000}
 _SEED: Final = 42
 
@@ -33,21 +33,23 @@ Weights = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AskedQuestion:
     """A question with all its candidates, and the entries of its evidence."""
 
-    question: Question
+    question: DatasetQuestion
     recall: Recall
     gold: frozenset[str]
 
     def block(self, weights: Weights) -> tuple[tuple[str, ...], str]:
         """Return the entries behind what these weights inject, and the block of it."""
-        scores = {h.id: sum(weights[n] * h.signals[n] for n in LEARNED) for h in self.recall.hits}
+        scores = {
+            h.id: sum(weights[n] * h.signals[n] for n in LEARNED_SIGNALS) for h in self.recall.hits
+        }
         ranked = sorted(self.recall.hits, key=lambda hit: (-scores[hit.id], hit.id))
-        shown, text = fill(ranked, self.recall.id, Paper().k, Paper().token_budget)
+        shown, text = fill_block(ranked, self.recall.id, Paper().k, Paper().token_budget)
         return tuple(source.entry for hit in shown for source in hit.sources), text
 
-    def right(self, weights: Weights, reader: Reader | None) -> bool:
+    def is_right(self, weights: Weights, reader: Reader | None) -> bool:
         """Tell whether a question is answered, or its evidence injected, with these weights."""
         entries, text = self.block(weights)
         if reader:
@@ -71,21 +73,23 @@ def run_learning(
     Raises:
         As `retrieval.run_retrieval`; and Unsupported: every question earned the same.
     """
-    loaded = prepared(dataset, data, facts, None, sample, answered=reader is not None)
-    run = Bench(loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None))
-    asked = list(_ask(run))
-    start = {name: getattr(PaperWeights(), name) for name in LEARNED}
+    loaded = prepare_dataset(dataset, data, facts, None, sample, answered=reader is not None)
+    run = BenchRun(
+        loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None)
+    )
+    asked = list(_recall_questions(run))
+    start = {name: getattr(PaperWeights(), name) for name in LEARNED_SIGNALS}
     chance = random.Random(_SEED)
     episodes = []
     for one in asked:
         action = tuple(chance.gauss(weight, SIGMA) for weight in start.values())
-        drawn = project(dict(zip(LEARNED, action, strict=True)))
-        episodes.append(Episode(action, 1.0 if one.right(drawn, reader) else -1.0))
+        drawn = normalise_weights(dict(zip(LEARNED_SIGNALS, action, strict=True)))
+        episodes.append(Episode(action, 1.0 if one.is_right(drawn, reader) else -1.0))
     try:
-        mean = learned([*start.values()], episodes, chance)
+        mean = learn_weights([*start.values()], episodes, chance)
     except ValueError as error:
         raise Unsupported(str(error)) from None
-    after = project(dict(zip(LEARNED, mean, strict=True)))
+    after = normalise_weights(dict(zip(LEARNED_SIGNALS, mean, strict=True)))
     return {
         "kind": "learning",
         "dataset": dataset,
@@ -98,30 +102,32 @@ def run_learning(
                 "name": name,
                 "before": start[name],
                 "after": round(after[name], 4),
-                "spread": round(_spread(asked, name, start[name]), 4),
+                "spread": round(_mean_spread(asked, name, start[name]), 4),
             }
-            for name in LEARNED
+            for name in LEARNED_SIGNALS
         ],
         "rewarded": sum(episode.reward > 0 for episode in episodes),
-        "right_before": sum(one.right(start, reader) for one in asked),
-        "right_after": sum(one.right(after, reader) for one in asked),
+        "right_before": sum(one.is_right(start, reader) for one in asked),
+        "right_after": sum(one.is_right(after, reader) for one in asked),
         "blocks_changed": sum(one.block(start) != one.block(after) for one in asked),
         "version": memtier_plugin.__version__,
-        "fingerprint": fingerprint(loaded),
+        "fingerprint": dataset_fingerprint(loaded),
     }
 
 
-def _ask(run: Bench) -> Iterator[_Asked]:
+def _recall_questions(run: BenchRun) -> Iterator[_AskedQuestion]:
     with tempfile.TemporaryDirectory(prefix="memtier-weights-") as folder:
         for conversation in run.loaded.conversations:
             with MemTier.open(Path(folder), conversation.id, settings=_OVERRIDES) as memory:
                 hits = run.record(memory, conversation).hits
                 for question in conversation.questions:
                     gold = frozenset(hits[turn].id for turn in question.gold)
-                    yield _Asked(question, memory.recall(question.text, at=question.at), gold)
+                    yield _AskedQuestion(
+                        question, memory.recall(question.text, at=question.at), gold
+                    )
 
 
-def _spread(asked: Sequence[_Asked], name: str, weight: float) -> float:
+def _mean_spread(asked: Sequence[_AskedQuestion], name: str, weight: float) -> float:
     """Return how far apart a signal sets the candidates of a question, on average."""
     signals = [[weight * hit.signals[name] for hit in one.recall.hits] for one in asked]
     return sum(max(values) - min(values) for values in signals if values) / len(signals)

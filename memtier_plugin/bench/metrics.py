@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from memtier_plugin.bench.answers import Answer, summarised
+from memtier_plugin.bench.answers import ReaderAnswer, summarise_answers
 
 CUTOFFS: Final = (1, 2, 4, 5, 10, 20, 50)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class QuestionOutcome:
     """What one question brought; what is not measured (a baseline injects nothing) is None.
 
     ``answers`` has a reader's answer under each condition, where one was asked.
@@ -26,7 +26,7 @@ class Outcome:
     injected: frozenset[str] | None = None
     tokens: int | None = None
     seconds: float = 0.0
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, ReaderAnswer] = field(default_factory=dict)
 
 
 def source_turns(hits: Iterable[Iterable[str]]) -> tuple[str, ...]:
@@ -65,13 +65,13 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def latency(seconds: Sequence[float]) -> dict[str, float]:
+def latency_percentiles(seconds: Sequence[float]) -> dict[str, float]:
     """Return p50, p95 and p99 in milliseconds."""
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
     return {name: round(1000 * percentile(seconds, s), 3) for name, s in shares.items()}
 
 
-def measured(outcome: Outcome) -> dict[str, Any]:
+def question_figures(outcome: QuestionOutcome) -> dict[str, Any]:
     """Return the figures of one question; those of the ranking are None where nothing is gold."""
     gold, ranked, injected = outcome.gold, outcome.ranked, outcome.injected
     found: dict[str, Any] = {
@@ -98,13 +98,13 @@ def measured(outcome: Outcome) -> dict[str, Any]:
     return found
 
 
-def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summarise_outcomes(outcomes: Sequence[QuestionOutcome]) -> dict[str, Any]:
     """Return the means over the questions, each counting the same, in all and by category.
 
     A question without gold turns counts for the answers only, which are there if any was given.
     """
     by_category: dict[str, list[dict[str, Any]]] = {}
-    every = [measured(outcome) for outcome in outcomes if outcome.gold]
+    every = [question_figures(outcome) for outcome in outcomes if outcome.gold]
     for one in every:
         by_category.setdefault(one["category"], []).append(one)
     tokens = [outcome.tokens for outcome in outcomes if outcome.tokens is not None]
@@ -116,12 +116,12 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
             for name, group in sorted(by_category.items())
         },
     }
-    answers: dict[str, list[tuple[str, Answer]]] = {}
+    answers: dict[str, list[tuple[str, ReaderAnswer]]] = {}
     for outcome in outcomes:
         for condition, answer in outcome.answers.items():
             answers.setdefault(condition, []).append((outcome.category, answer))
     if answers:
-        summary["answers"] = {name: summarised(given) for name, given in answers.items()}
+        summary["answers"] = {name: summarise_answers(given) for name, given in answers.items()}
     return summary
 
 

@@ -21,7 +21,7 @@ PEOPLE: Final = tuple(_NAMES.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planted:
+class PlantedLine:
     """A line, what it is about, and the two questions that only this line answers."""
 
     line: str
@@ -31,7 +31,7 @@ class Planted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _PlantedKind:
     """A kind of fact: how it is said and asked, and for each person what differs.
 
     A row is ``a = b = value``, ``a = value`` or ``value`` (the line says a, the paraphrase b); rows
@@ -43,14 +43,14 @@ class _Kind:
     paraphrase: str
     rows: str
 
-    def filled(self, people: Iterator[str]) -> Iterator[Planted]:
+    def fill_rows(self, people: Iterator[str]) -> Iterator[PlantedLine]:
         """Yield one line for each row, about the next person each."""
         for row in " ".join(self.rows.split()).split("; "):
             *context, value = row.split(" = ")
             a, b = (*context, *context)[:2] if context else ("", "")
             person = next(people)
             said = {"who": person, "a": a, "b": b, "value": value}
-            yield Planted(
+            yield PlantedLine(
                 line=self.line.format(**said),
                 own_words=self.own_words.format(**said),
                 paraphrase=self.paraphrase.format(**said),
@@ -58,19 +58,19 @@ class _Kind:
             )
 
 
-def planted(count: int, seed: int) -> list[Planted]:
-    """Return so many lines (at most `MOST`), the same for the same seed."""
+def plant_lines(count: int, seed: int) -> list[PlantedLine]:
+    """Return so many lines (at most `MAX_PLANTED`), the same for the same seed."""
     chance = random.Random(seed)
     people = list(PEOPLE)
     chance.shuffle(people)
-    turns = (people[number % len(people)] for number in range(MOST))
-    lines = [line for kind in _KINDS for line in kind.filled(turns)]
+    turns = (people[number % len(people)] for number in range(MAX_PLANTED))
+    lines = [line for kind in _KINDS for line in kind.fill_rows(turns)]
     chance.shuffle(lines)
     return lines[:count]
 
 
 _KINDS: Final = (
-    _Kind(
+    _PlantedKind(
         "{who} cannot eat {value}: one bite is enough for a night of rashes.",
         "What can {who} not eat, where one bite is enough for a night of rashes?",
         "Which food is {who} allergic to?",
@@ -78,7 +78,7 @@ _KINDS: Final = (
         walnuts; shrimp; celery; sesame seeds; strawberries; mustard; soybeans; crab
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} adopted a {a} from the shelter and called it {value}.",
         "What did {who} call the {a} adopted from the shelter?",
         "What is the name of {who}'s {b}?",
@@ -88,7 +88,7 @@ _KINDS: Final = (
         terrapin = pet turtle = Pebble; foal = young horse = Juniper
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} has worked as {a} at {value} since the spring.",
         "Where has {who} worked as {a} since the spring?",
         "Who employs {who} as {b}?",
@@ -100,7 +100,7 @@ _KINDS: Final = (
         Outfitters; a journalist = a reporter = the Evening Gazette
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} sold the old {a} and now drives {value} instead.",
         "What does {who} drive now instead of the old {a} that was sold?",
         "Which vehicle has taken the place of {who}'s former {b}?",
@@ -111,7 +111,7 @@ _KINDS: Final = (
         electric hatchback; jeep = off-roader = a green convertible
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} is moving to {value} in autumn because the rent went up.",
         "Where is {who} moving to in autumn because the rent went up?",
         "Which town will {who} relocate to?",
@@ -119,7 +119,7 @@ _KINDS: Final = (
         Ghent; Malaga; Cork; Graz; Turku; Bergen; Porto; Lublin
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "The {a} with {who} was put off until {value}.",
         "Until when was the {a} with {who} put off?",
         "On which date will {who}'s postponed {b} take place?",
@@ -131,7 +131,7 @@ _KINDS: Final = (
         eighth of December
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} keeps the spare key {value}.",
         "Where does {who} keep the spare key?",
         "Where is {who}'s extra house key hidden?",
@@ -141,7 +141,7 @@ _KINDS: Final = (
         meter; in the bird feeder
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "The {a} in {who}'s kitchen broke down and {value} repaired it.",
         "Who repaired the {a} in {who}'s kitchen when it broke down?",
         "By whom was {who}'s faulty {b} fixed?",
@@ -152,7 +152,7 @@ _KINDS: Final = (
         = Mr Delacroix; freezer = ice box = Ms Varga
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "For the {a} {who} was given {value}.",
         "What was {who} given for the {a}?",
         "Which present did {who} receive at the {b}?",
@@ -164,7 +164,7 @@ _KINDS: Final = (
         fountain pen; engagement = betrothal = a wool blanket
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} takes {value} every morning for {a}.",
         "What does {who} take every morning for {a}?",
         "Which remedy has {who} been told to swallow daily against {b}?",
@@ -176,7 +176,7 @@ _KINDS: Final = (
         nervousness = anxiety = lemon balm
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} has seen the film {value} more often than any other.",
         "Which film has {who} seen more often than any other?",
         "What is {who}'s favourite movie?",
@@ -185,7 +185,7 @@ _KINDS: Final = (
         Paper Harbour; Under Seven Bridges; The Last Orchard; Midnight at Calder
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} goes to {value} lessons on {a} evenings.",
         "Which lessons does {who} go to on {a} evenings?",
         "What is {who} learning in a weekly course after work?",
@@ -195,7 +195,7 @@ _KINDS: Final = (
         = calligraphy
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who}'s {a} is called {value}.",
         "What is {who}'s {a} called?",
         "Do you know the name of {who}'s {b}?",
@@ -206,7 +206,7 @@ _KINDS: Final = (
         Rosalind
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} still owes the bank {value} dollars for the {a}.",
         "How many dollars does {who} still owe the bank for the {a}?",
         "How much money must {who} pay back on the {b} loan?",
@@ -216,7 +216,7 @@ _KINDS: Final = (
         university = 17,600; kitchen = cooking range = 9,480
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} lets the nightly backup run on the machine {value}.",
         "On which machine does {who} let the nightly backup run?",
         "Which server copies {who}'s data overnight?",
@@ -224,7 +224,7 @@ _KINDS: Final = (
         pve-07; atlas-2; nas03; mox-11; krill-5; vault9; dune-14; opal-3
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} replaced the {a} by {value} last quarter.",
         "By what did {who} replace the {a} last quarter?",
         "What is {who} using now rather than the {b}?",
@@ -236,7 +236,7 @@ _KINDS: Final = (
         printed planner = a shared timetable
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} has to hand in the {a} by {value}.",
         "By when does {who} have to hand in the {a}?",
         "What is the deadline for {who}'s {b}?",
@@ -249,7 +249,7 @@ _KINDS: Final = (
         end of the quarter
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} always drinks {value} after dinner.",
         "What does {who} always drink after dinner?",
         "Which beverage does {who} have following the evening meal?",
@@ -258,7 +258,7 @@ _KINDS: Final = (
         barley coffee; ginger beer
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who}'s plane to {a} leaves at {value}.",
         "At what time does {who}'s plane to {a} leave?",
         "When is the departure of {who}'s flight?",
@@ -268,7 +268,7 @@ _KINDS: Final = (
         quarter past seven; Delhi = eight minutes to ten
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} painted the {a} {value}.",
         "In which shade has {who} painted the {a}?",
         "What colour are the walls of {who}'s {b} now?",
@@ -279,7 +279,7 @@ _KINDS: Final = (
         bedroom = lavender
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} broke a {a} while {value}.",
         "What was {who} doing while the {a} broke?",
         "How did the fracture of {who}'s {b} happen?",
@@ -290,7 +290,7 @@ _KINDS: Final = (
         incisor = opening a crate; shin = lower leg = mowing the lawn
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who}'s {a} starts at {value} in September.",
         "Where does {who}'s {a} start in September?",
         "Which school will {who}'s {b} attend?",
@@ -302,7 +302,7 @@ _KINDS: Final = (
         boy = Rowan Hall
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} was fired from {value} after the merger.",
         "Where was {who} fired from after the merger?",
         "Which firm dismissed {who}?",
@@ -311,7 +311,7 @@ _KINDS: Final = (
         Chemicals; Tamar Shipping; Rowe Publishing; Quarry Bank
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} has been scared of {value} since childhood.",
         "What has {who} been scared of since childhood?",
         "What frightens {who} the most?",
@@ -319,7 +319,7 @@ _KINDS: Final = (
         escalators; moths; thunder; clowns; deep water; dentists; needles; geese
         """,
     ),
-    _Kind(
+    _PlantedKind(
         "{who} ordered a new {a} from {value}.",
         "From where did {who} order a new {a}?",
         "Which shop sold {who} the {b}?",
@@ -331,4 +331,4 @@ _KINDS: Final = (
         """,
     ),
 )
-MOST: Final = sum(1 + kind.rows.count(";") for kind in _KINDS)
+MAX_PLANTED: Final = sum(1 + kind.rows.count(";") for kind in _KINDS)

@@ -24,7 +24,7 @@ _ROW: Final = 0.22  # inches of one row of a chart of differences
 _PERCENTILES: Final = ("p50", "p95", "p99")
 _SCANS: Final = {"rank-bm25 scan": "rank_bm25_ms", "exact numpy scan": "numpy_ms"}
 
-Rows = Sequence[tuple[str, Mapping[str, Any] | None]]
+DifferenceRows = Sequence[tuple[str, Mapping[str, Any] | None]]
 
 
 def require(path: Path) -> None:
@@ -52,11 +52,11 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     # Fixed ids, and text that stays text.
     with rc_context({"svg.hashsalt": "memtier", "svg.fonttype": "none"}):
         figure = Figure(layout="constrained")
-        _drawing(report)(report, figure)
+        _drawing_for(report)(report, figure)
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def _retrieval(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_retrieval(report: Mapping[str, Any], figure: Figure) -> None:
     answers: Mapping[str, Any] = report.get("answers", {})
     figure.set_size_inches(11 if answers else 6, 4.5)
     first, *others = figure.subplots(1, 2 if answers else 1, squeeze=False)[0]
@@ -70,14 +70,16 @@ def _retrieval(report: Mapping[str, Any], figure: Figure) -> None:
     )  # fmt: skip
     first.legend(fontsize="small")
     for axes in others:
-        _bars(axes, {name: [row[score] for score in SCORES] for name, row in answers.items()}, [
-            [row[f"{score}_interval"] for score in SCORES] for row in answers.values()
-        ])  # fmt: skip
+        _draw_bars(
+            axes,
+            {name: [row[score] for score in SCORES] for name, row in answers.items()},
+            [[row[f"{score}_interval"] for score in SCORES] for row in answers.values()],
+        )
         axes.set_xticks(range(len(SCORES)), ["soft-EM", "by tokens", "F1"])
         axes.set(title=f"answers of {report['reader']}, 95 % intervals", ylim=(0, 1))
 
 
-def _bars(
+def _draw_bars(
     axes: Axes,
     groups: Mapping[str, Sequence[float]],
     intervals: Sequence[Sequence[Sequence[float]]] = (),
@@ -89,11 +91,13 @@ def _bars(
         axes.bar(places, values, width, label=name)
         if intervals:
             low, high = zip(*intervals[number], strict=True)
-            axes.errorbar(places, values, _reach(values, low, high), fmt="none", ecolor="black")
+            axes.errorbar(
+                places, values, _error_bars(values, low, high), fmt="none", ecolor="black"
+            )
     axes.legend(fontsize="small")
 
 
-def _compare(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_compare(report: Mapping[str, Any], figure: Figure) -> None:
     rows = [*report["metrics"].items()]
     rows += [
         (f"recall@10, {category}", metrics["recall@10"])
@@ -101,12 +105,12 @@ def _compare(report: Mapping[str, Any], figure: Figure) -> None:
         if "recall@10" in metrics
     ]
     figure.set_size_inches(7, 1.2 + _ROW * len(rows))
-    _differences(figure.subplots(), rows)
+    _draw_differences(figure.subplots(), rows)
     names = " - ".join(report[side]["profile"] for side in ("ours", "theirs"))
     figure.suptitle(f"{report['dataset']}: {names}, 95 % intervals", fontsize="medium")
 
 
-def _ablation(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_ablation(report: Mapping[str, Any], figure: Figure) -> None:
     profiles = [one for one in report["profiles"] if one["rows"]]
     metrics = ["recall@10", "injected_recall", *(["soft_em"] if report["reader"] else [])]
     heights = [1.2 + _ROW * len(one["rows"]) for one in profiles]
@@ -116,17 +120,17 @@ def _ablation(report: Mapping[str, Any], figure: Figure) -> None:
     )
     for axes, one in zip(grid, profiles, strict=True):
         for place, metric in zip(axes, metrics, strict=True):
-            _differences(
+            _draw_differences(
                 place, [(row["name"], row["difference"].get(metric)) for row in one["rows"]]
             )
             place.set_title(f"{one['profile']}: change of {metric}", fontsize="medium")
 
 
-def _differences(axes: Axes, rows: Rows) -> None:
+def _draw_differences(axes: Axes, rows: DifferenceRows) -> None:
     """Draw differences with their intervals, from top to bottom; real ones in colour."""
     for place, (_, row) in enumerate(rows):
         if row is not None:
-            reach = _reach([row["difference"]], [row["low"]], [row["high"]])
+            reach = _error_bars([row["difference"]], [row["low"]], [row["high"]])
             color = _REAL if row["real"] else _PLAIN
             axes.errorbar(
                 [row["difference"]], [place], xerr=reach, fmt="o", ms=4, capsize=2, color=color
@@ -137,7 +141,7 @@ def _differences(axes: Axes, rows: Rows) -> None:
     axes.grid(axis="x", lw=0.3)
 
 
-def _reach(
+def _error_bars(
     values: Sequence[float], low: Sequence[float], high: Sequence[float]
 ) -> list[list[float]]:
     """Return how far the bounds are from the values, as matplotlib wants it; never below 0."""
@@ -147,16 +151,16 @@ def _reach(
     ]
 
 
-def _languages(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_languages(report: Mapping[str, Any], figure: Figure) -> None:
     figure.set_size_inches(9, 4)
     axes = figure.subplots()
     shown = {"recall5": "recall@5", "recall5_no_grams": "without n-grams"}
-    _bars(axes, {name: [row[key] for row in report["sets"]] for key, name in shown.items()})
+    _draw_bars(axes, {name: [row[key] for row in report["sets"]] for key, name in shown.items()})
     axes.set_xticks(range(len(report["sets"])), [row["language"] for row in report["sets"]])
     axes.set(ylim=(0, 1), ylabel="recall@5")
 
 
-def _scale(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_scale(report: Mapping[str, Any], figure: Figure) -> None:
     figure.set_size_inches(6, 4.5)
     axes = figure.subplots()
     sizes = report["sizes"]
@@ -171,20 +175,20 @@ def _scale(report: Mapping[str, Any], figure: Figure) -> None:
     axes.legend(fontsize="small")
 
 
-def _learning(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_learning(report: Mapping[str, Any], figure: Figure) -> None:
     figure.set_size_inches(6, 4)
     axes = figure.subplots()
     rows = report["weights"]
-    _bars(axes, {when: [row[when] for row in rows] for when in ("before", "after")})
+    _draw_bars(axes, {when: [row[when] for row in rows] for when in ("before", "after")})
     axes.set_xticks(range(len(rows)), [row["name"] for row in rows])
     axes.set_title(f"{report['dataset']}: weights learned from {report['questions']} questions")
 
 
-def _paper_table(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_paper_table(report: Mapping[str, Any], figure: Figure) -> None:
     """Draw the one report of a table, or recall@k of each of several."""
     parts = report["parts"]
     if len(parts) == 1:
-        _drawing(parts[0]["report"])(parts[0]["report"], figure)
+        _drawing_for(parts[0]["report"])(parts[0]["report"], figure)
         return
     figure.set_size_inches(6, 4.5)
     axes = figure.subplots()
@@ -195,15 +199,15 @@ def _paper_table(report: Mapping[str, Any], figure: Figure) -> None:
     axes.legend(fontsize="small")
 
 
-def _drawing(report: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Figure], None]:
-    return DRAWINGS.get(report.get("kind", report["dataset"]), _retrieval)
+def _drawing_for(report: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Figure], None]:
+    return DRAWINGS.get(report.get("kind", report["dataset"]), _draw_retrieval)
 
 
 DRAWINGS: Final[Mapping[str, Callable[[Mapping[str, Any], Figure], None]]] = {
-    "ablation": _ablation,
-    "compare": _compare,
-    "languages": _languages,
-    "learning": _learning,
-    "scale": _scale,
-    "table": _paper_table,
+    "ablation": _draw_ablation,
+    "compare": _draw_compare,
+    "languages": _draw_languages,
+    "learning": _draw_learning,
+    "scale": _draw_scale,
+    "table": _draw_paper_table,
 }

@@ -19,13 +19,13 @@ from statistics import fmean
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench.metrics import latency
+from memtier_plugin.bench.metrics import latency_percentiles
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.times import from_iso
 from memtier_plugin.memory import MemTier
 
 PROJECT: Final = "scale"
-FOUND_WITHIN: Final = 10  # hits
+HITS_CONSIDERED: Final = 10  # hits
 
 _PROBE: Final = """\
 import time
@@ -53,7 +53,7 @@ def agent_name(number: int) -> str:
     return f"agent-{number}"
 
 
-def in_fresh_process(
+def run_in_fresh_process(
     function: str, task: Mapping[str, Any], module: str = "probe"
 ) -> dict[str, Any]:
     """Call `ask` or `find` in a process of its own; return what it does, and `import_ms`.
@@ -86,7 +86,7 @@ def ask(task: Mapping[str, Any]) -> dict[str, Any]:
     started = time.perf_counter()
     seconds, postings, vectors = [], [], []
     labels: Counter[str] = Counter()
-    with _opened(task, agent_name(0)) as memory:
+    with _open_memory(task, agent_name(0)) as memory:
         for query in task["queries"]:
             recall = memory.recall(query, purpose="search", at=from_iso(task["at"]))
             seconds.append(time.perf_counter() - started)
@@ -96,7 +96,7 @@ def ask(task: Mapping[str, Any]) -> dict[str, Any]:
             started = time.perf_counter()
     return {
         "cold_ms": round(1000 * seconds[0], 3),
-        "latency_ms": latency(seconds[1:]),
+        "latency_ms": latency_percentiles(seconds[1:]),
         "postings_read": round(fmean(postings), 1),
         "postings_read_max": max(postings),
         "vectors_read": round(fmean(vectors), 1),
@@ -110,16 +110,16 @@ def find(task: Mapping[str, Any]) -> dict[str, Any]:
     """Ask for the planted lines, each as its agent; return the shares found among ten hits."""
     found: dict[str, list[bool]] = {}
     for agent, questions in task["asked"].items():
-        with _opened(task, agent) as memory:
+        with _open_memory(task, agent) as memory:
             for kind, question, entry in questions:
                 recall = memory.recall(question, purpose="search", at=from_iso(task["at"]))
-                hits = recall.hits[:FOUND_WITHIN]
+                hits = recall.hits[:HITS_CONSIDERED]
                 sources = {source.entry for hit in hits for source in hit.sources}
                 found.setdefault(kind, []).append(entry in sources)
     by = {kind: round(fmean(results), 4) for kind, results in found.items()}
     return {"by": by, "recall10": round(fmean(by.values()), 4)}
 
 
-def _opened(task: Mapping[str, Any], agent: str) -> MemTier:
+def _open_memory(task: Mapping[str, Any], agent: str) -> MemTier:
     home, settings = Path(task["home"]), task["overrides"]
     return MemTier.open(home, PROJECT, agent, settings=settings, create=False)

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from memtier_plugin.bench.answers import Answer, judged
-from memtier_plugin.bench.datasets import Question
+from memtier_plugin.bench.answers import ReaderAnswer, judge_answer
+from memtier_plugin.bench.datasets import DatasetQuestion
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.settings.schema import keys
-from memtier_plugin.providers.endpoint import Client, Endpoint, Reply
-from memtier_plugin.retrieval.block import fill
+from memtier_plugin.core.settings.schema import all_keys
+from memtier_plugin.providers.endpoint import ChatReply, Endpoint, EndpointClient
+from memtier_plugin.retrieval.block import fill_block
 
 CONDITIONS: Final = ("memory", "oracle", "none", "full")
-USUAL: Final = CONDITIONS[:3]
-_MOST_TOKENS: Final = 30  # of an answer (4.1)
+DEFAULT_CONDITIONS: Final = CONDITIONS[:3]
+_MAX_ANSWER_TOKENS: Final = 30  # of an answer (4.1)
 _BUDGET: Final = 1_000_000  # tokens of a block that is not to be cut
-_ORDER: Final = (
+_INSTRUCTION: Final = (
     "Answer the question with the answer alone, in as few words as possible. "
     "Where recalled memory stands above it, go by that."
 )
@@ -42,14 +42,16 @@ class Reader:
             Unsupported: that is no address.
         """
         try:
-            address = keys()[("endpoints", "*", "base_url")].accept(base_url)
+            address = all_keys()[("endpoints", "*", "base_url")].accept(base_url)
         except ValueError as error:
             raise Unsupported(f"--reader {base_url!r}: {error}") from None
         self.model = model
-        self._client = Client(Endpoint(base_url=address, key_env=key_env or "none", timeout_s=120))
-        self._replies: dict[str, Reply] = {}
+        self._client = EndpointClient(
+            Endpoint(base_url=address, key_env=key_env or "none", timeout_s=120)
+        )
+        self._replies: dict[str, ChatReply] = {}
 
-    def answer(self, question: Question, block: str, recall_id: str = "") -> Answer:
+    def answer(self, question: DatasetQuestion, block: str, recall_id: str = "") -> ReaderAnswer:
         """Return the judged answer to a question that has an expected one.
 
         Args:
@@ -65,13 +67,16 @@ class Reader:
         reply = self._replies.get(same)
         if reply is None:
             prompt = f"{block}\n{asked}" if block else asked
-            messages = [{"role": "system", "content": _ORDER}, {"role": "user", "content": prompt}]
-            reply = self._client.chat(self.model, messages, max_tokens=_MOST_TOKENS)
+            messages = [
+                {"role": "system", "content": _INSTRUCTION},
+                {"role": "user", "content": prompt},
+            ]
+            reply = self._client.chat(self.model, messages, max_tokens=_MAX_ANSWER_TOKENS)
             self._replies[same] = reply
         expected = question.answer or ""
-        return judged(reply.text, expected, reply.prompt_tokens, reply.completion_tokens)
+        return judge_answer(reply.text, expected, reply.prompt_tokens, reply.completion_tokens)
 
 
-def block_of(hits: Sequence[Hit]) -> str:
+def build_full_block(hits: Sequence[Hit]) -> str:
     """Return a block that holds all of these hits whole, as a recall would show them."""
-    return fill(hits, "bench", max(1, len(hits)), _BUDGET)[1]
+    return fill_block(hits, "bench", max(1, len(hits)), _BUDGET)[1]

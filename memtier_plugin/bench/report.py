@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.bench.consolidation_report import consolidation_view
 from memtier_plugin.bench.router_report import router_view
-from memtier_plugin.bench.tables import Section, Table
+from memtier_plugin.bench.tables import ReportTable, Section
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 SCORES: Final = ("soft_em", "soft_em_tokens", "f1")
 
 
-def sections(report: Mapping[str, Any]) -> list[Section]:
+def report_sections(report: Mapping[str, Any]) -> list[Section]:
     """Return what is shown of any report of `memtier bench`: paragraphs and tables."""
-    return VIEWS.get(report.get("kind", report["dataset"]), _retrieval)(report)
+    return VIEWS.get(report.get("kind", report["dataset"]), _retrieval_sections)(report)
 
 
 def print_report(report: Mapping[str, Any], console: Console) -> None:
@@ -29,7 +29,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     from rich import box
     from rich import table as rich_table
 
-    for section in sections(report):
+    for section in report_sections(report):
         if isinstance(section, str):
             console.print(section, markup=False, highlight=False)
             continue
@@ -53,7 +53,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
 def markdown(report: Mapping[str, Any]) -> str:
     """Return a report as a Markdown document."""
     parts = []
-    for section in sections(report):
+    for section in report_sections(report):
         if isinstance(section, str):
             parts.append("  \n".join(section.splitlines()))  # two spaces: a line of its own
             continue
@@ -61,19 +61,19 @@ def markdown(report: Mapping[str, Any]) -> str:
             parts.append(f"## {section.title}")
         rule = [":--", *("--:" for _ in section.columns[1:])]
         lines = [section.columns, rule, *(row for row in section.rows if row)]
-        parts.append("\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines))
+        parts.append("\n".join(f"| {' | '.join(map(_escape_cell, line))} |" for line in lines))
     return "\n\n".join([f"# memtier bench: {report['dataset']}", *parts]) + "\n"
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _retrieval(report: Mapping[str, Any]) -> list[Section]:
-    return [_summary(report), _ranking(report), *_answers(report)]
+def _retrieval_sections(report: Mapping[str, Any]) -> list[Section]:
+    return [_summary_text(report), _ranking_table(report), *_answer_tables(report)]
 
 
-def _summary(report: Mapping[str, Any]) -> str:
+def _summary_text(report: Mapping[str, Any]) -> str:
     ingest, latency = report["ingest"], report["latency_ms"]
     rate = ingest["turns"] / max(ingest["seconds"], 1e-9)
     milliseconds = ", ".join(f"{name} {value:.1f}" for name, value in latency.items())
@@ -89,69 +89,75 @@ def _summary(report: Mapping[str, Any]) -> str:
         lines.append(f"{report['facts_stored']} facts, {each:.1f} a question")
     if report["injected_recall"] is not None:
         lines.append(
-            f"injected recall {_share(report['injected_recall'])} "
+            f"injected recall {_format_share(report['injected_recall'])} "
             f"at {report['injected_tokens']:.0f} tokens a block"
         )
     return "\n".join(lines)
 
 
-def _ranking(report: Mapping[str, Any]) -> Table:
-    table = Table(("", *(f"@{k}" for k in report["recall"]), "MRR", "injected", "n"))
+def _ranking_table(report: Mapping[str, Any]) -> ReportTable:
+    table = ReportTable(("", *(f"@{k}" for k in report["recall"]), "MRR", "injected", "n"))
     for name in ("recall", "hit", "all", "ndcg"):
         label = {"ndcg": "nDCG"}.get(name, name)
-        table.add(label, *map(_share, report[name].values()), *_tail(report, name == "recall"))
-    table.add()
+        table.add_row(
+            label,
+            *map(_format_share, report[name].values()),
+            *_tail_cells(report, name == "recall"),
+        )
+    table.add_row()
     for name, row in report["by_category"].items():
-        table.add(name, *map(_share, row["recall"].values()), *_tail(row, True))
+        table.add_row(name, *map(_format_share, row["recall"].values()), *_tail_cells(row, True))
     return table
 
 
-def _tail(row: Mapping[str, Any], shown: bool) -> tuple[str, ...]:
+def _tail_cells(row: Mapping[str, Any], shown: bool) -> tuple[str, ...]:
     if not shown:
         return ("", "", "")
-    return _share(row["mrr"]), _share(row["injected_recall"]), str(row["questions"])
+    return _format_share(row["mrr"]), _format_share(row["injected_recall"]), str(row["questions"])
 
 
-def _answers(report: Mapping[str, Any]) -> Iterable[Table]:
+def _answer_tables(report: Mapping[str, Any]) -> Iterable[ReportTable]:
     """Show what a reader answered: with intervals, and by category as MemTier's Table 1."""
     answers: Mapping[str, Mapping[str, Any]] = report.get("answers", {})
     if not answers:
         return
     title = f"Answers of {report['reader']}, with intervals of 95 %"
-    table = Table(("given", "soft-EM", "by tokens", "F1", "tokens read"), title=title)
+    table = ReportTable(("given", "soft-EM", "by tokens", "F1", "tokens read"), title=title)
     for name, row in answers.items():
-        table.add(name, *(_with_interval(row, s) for s in SCORES), f"{row['prompt_tokens']:.0f}")
+        table.add_row(name, *(_format_score(row, s) for s in SCORES), f"{row['prompt_tokens']:.0f}")
     if "oracle" in answers and "memory" in answers:
-        table.add()
+        table.add_row()
         gaps = (answers["oracle"][score] - answers["memory"][score] for score in SCORES)
-        table.add("oracle - memory", *map(_signed, gaps), "")
+        table.add_row("oracle - memory", *map(_format_signed, gaps), "")
     yield table
     categories = dict.fromkeys(name for row in answers.values() for name in row["by_category"])
-    table = Table(("soft-EM, by category", "n", *answers))
+    table = ReportTable(("soft-EM, by category", "n", *answers))
     for category in categories:
         rows = [row["by_category"].get(category) for row in answers.values()]
         count = max(row["questions"] for row in rows if row)
-        table.add(category, str(count), *(_share(row and row["soft_em"]) for row in rows))
+        table.add_row(
+            category, str(count), *(_format_share(row and row["soft_em"]) for row in rows)
+        )
     yield table
 
 
-def _with_interval(row: Mapping[str, Any], score: str) -> str:
+def _format_score(row: Mapping[str, Any], score: str) -> str:
     low, high = row[f"{score}_interval"]
     return f"{row[score]:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _scale(report: Mapping[str, Any]) -> list[Section]:
+def _scale_sections(report: Mapping[str, Any]) -> list[Section]:
     sizes = report["sizes"]
     head = (
         f"scale · {report['source']} · {report['agents']} agents · {report['planted']} planted "
         f"lines · {report['recalls']:,} warm recalls of {report['queries']} queries in a fresh "
         f"process at each size · MemTier {report['version']}"
     )
-    table = Table(("", *(f"{size['entries']:,} entries" for size in sizes)))
+    table = ReportTable(("", *(f"{size['entries']:,} entries" for size in sizes)))
 
-    def rows(names: Mapping[str, str], shown: Callable[[Any], str] = _figure) -> None:
+    def rows(names: Mapping[str, str], shown: Callable[[Any], str] = _format_figure) -> None:
         for label, path in names.items():
-            table.add(label, *(shown(_at(size, path)) for size in sizes))
+            table.add_row(label, *(shown(_value_at(size, path)) for size in sizes))
 
     rows(
         {
@@ -162,7 +168,7 @@ def _scale(report: Mapping[str, Any]) -> list[Section]:
             "index, bytes/entry": "bytes_per_entry",
         }
     )
-    table.add()
+    table.add_row()
     rows(
         {
             "import MemTier, ms": "import_ms",
@@ -177,7 +183,7 @@ def _scale(report: Mapping[str, Any]) -> list[Section]:
         }
     )
     rows({"recalls are labelled": "labels"}, ", ".join)
-    table.add()
+    table.add_row()
     rows(
         {
             "postings read, mean": "postings_read",
@@ -186,26 +192,26 @@ def _scale(report: Mapping[str, Any]) -> list[Section]:
             "vectors read, most": "vectors_read_max",
         }
     )
-    table.add()
+    table.add_row()
     rows(
         {
             "planted lines, recall@10": "planted_recall10",
             "asked in their words": "planted_recall10_by.own_words",
             "asked by paraphrase": "planted_recall10_by.paraphrase",
         },
-        _share,
+        _format_share,
     )
-    table.add()
+    table.add_row()
     rows({f"{part}, MB": f"files_mb.{part}" for part in sizes[-1]["files_mb"]})
     pairs = (pair.split("/") for pair in report["p95_ratios"])
     ratios = [
-        f"p95({int(large):,}) / p95({int(small):,}) = {_figure(ratio)}"
+        f"p95({int(large):,}) / p95({int(small):,}) = {_format_figure(ratio)}"
         for (large, small), ratio in zip(pairs, report["p95_ratios"].values(), strict=True)
     ]
     return [head, table, *(["\n".join(ratios)] if ratios else [])]
 
 
-def _at(size: Mapping[str, Any], path: str) -> Any:
+def _value_at(size: Mapping[str, Any], path: str) -> Any:
     """Return what a size holds at a dotted path; None where it was not measured."""
     value: Any = size
     for key in path.split("."):
@@ -213,27 +219,27 @@ def _at(size: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _figure(value: float | None) -> str:
+def _format_figure(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def _languages(report: Mapping[str, Any]) -> list[Section]:
+def _languages_sections(report: Mapping[str, Any]) -> list[Section]:
     figures = ("recall5", "mrr", "recall5_no_grams", "recall5_stemmed")
     columns = ("recall@5", "MRR", "@5 without n-grams", "@5 with its stems")
-    table = Table(("", "lines", "questions", *columns))
+    table = ReportTable(("", "lines", "questions", *columns))
     for row in report["sets"]:
-        shares = (_share(row[figure]) for figure in figures)
-        table.add(row["language"], str(row["lines"]), str(row["questions"]), *shares)
+        shares = (_format_share(row[figure]) for figure in figures)
+        table.add_row(row["language"], str(row["lines"]), str(row["questions"]), *shares)
     return [table]
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _compare(report: Mapping[str, Any]) -> list[Section]:
+def _compare_sections(report: Mapping[str, Any]) -> list[Section]:
     names = [
         f"{side}: {row['profile']}, facts {row['facts']} ({row['file']})"
         for side, row in (("A", report["ours"]), ("B", report["theirs"]))
@@ -243,13 +249,13 @@ def _compare(report: Mapping[str, Any]) -> list[Section]:
         f"{key}: {one!r} in A, {other!r} in B" for key, (one, other) in report["settings"].items()
     ]
     columns = ("A", "B", "A - B", "95 %", "p", "real?", "n")
-    table = Table(("", *columns))
+    table = ReportTable(("", *columns))
     for metric, row in report["metrics"].items():
-        table.add(metric, *_difference(row))
-    by_category = Table(("recall@10 by category", *columns))
+        table.add_row(metric, *_difference_cells(row))
+    by_category = ReportTable(("recall@10 by category", *columns))
     for category, metrics in report["by_category"].items():
         if "recall@10" in metrics:
-            by_category.add(category, *_difference(metrics["recall@10"]))
+            by_category.add_row(category, *_difference_cells(metrics["recall@10"]))
     note = (
         f"real: 0 lies outside the interval ({report['samples']:,} resamples of the questions); "
         "of twenty comparisons without a difference one looks real."
@@ -257,19 +263,19 @@ def _compare(report: Mapping[str, Any]) -> list[Section]:
     return ["\n".join(lines), table, by_category, note]
 
 
-def _difference(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _difference_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
-        _share(row["ours"]),
-        _share(row["theirs"]),
-        _signed(row["difference"]),
-        f"{_signed(row['low'])} to {_signed(row['high'])}",
+        _format_share(row["ours"]),
+        _format_share(row["theirs"]),
+        _format_signed(row["difference"]),
+        f"{_format_signed(row['low'])} to {_format_signed(row['high'])}",
         f"{row['p']:.4f}",
         "yes" if row["real"] else "no",
         str(row["questions"]),
     )
 
 
-def _ablation(report: Mapping[str, Any]) -> list[Section]:
+def _ablation_sections(report: Mapping[str, Any]) -> list[Section]:
     head = " · ".join(
         (
             report["dataset"],
@@ -283,53 +289,58 @@ def _ablation(report: Mapping[str, Any]) -> list[Section]:
         "Beside each figure: the difference to the profile as it is; * where 0 lies outside its "
         f"95 % interval, which chance does to {count / 20:.1f} of {count} variants without effect."
     )
-    shown: list[Section] = [head, *(_ablated(p, report["reader"]) for p in report["profiles"])]
+    shown: list[Section] = [
+        head,
+        *(_ablation_table(p, report["reader"]) for p in report["profiles"]),
+    ]
     if not report["facts_stored"]:
         shown.append("Without facts there is no Stage 1; give it some with --facts.")
     return [*shown, note]
 
 
-def _ablated(one: Mapping[str, Any], reader: str | None) -> Table:
+def _ablation_table(one: Mapping[str, Any], reader: str | None) -> ReportTable:
     metrics = {"recall@1": "recall@1", "recall@10": "recall@10", "injected_recall": "injected"}
     metrics |= {"soft_em": "soft-EM", "f1": "F1"} if reader else {}
-    table = Table((one["profile"], *metrics.values(), "ms"))
+    table = ReportTable((one["profile"], *metrics.values(), "ms"))
     group = ""
     for row in ({"group": "", "name": "as it is", **one["base"]}, *one["rows"]):
         if row["group"] != group:
-            table.add()
+            table.add_row()
             group = row["group"]
-        cells = (_changed(row, metric) for metric in metrics)
-        table.add(row["name"], *cells, f"{row['latency_ms']['p50']:.1f}")
+        cells = (_format_change(row, metric) for metric in metrics)
+        table.add_row(row["name"], *cells, f"{row['latency_ms']['p50']:.1f}")
     return table
 
 
-def _changed(row: Mapping[str, Any], metric: str) -> str:
+def _format_change(row: Mapping[str, Any], metric: str) -> str:
     """Return a figure, and what it changed by where the row is a variant of another."""
     name, _, cutoff = metric.partition("@")
     figures = row["answers"]["memory"] if metric in SCORES else row
     value = figures[name][cutoff] if cutoff else figures[name]
     change = row.get("difference", {}).get(metric)
     if change is None:
-        return f"{_share(value)} {' ' * 7}"  # below one another, whatever changed
-    return f"{value:.3f} {_signed(change['difference'])}{'*' if change['real'] else ' '}"
+        return f"{_format_share(value)} {' ' * 7}"  # below one another, whatever changed
+    return f"{value:.3f} {_format_signed(change['difference'])}{'*' if change['real'] else ' '}"
 
 
-def _signed(change: float) -> str:
+def _format_signed(change: float) -> str:
     return f"{round(change, 3) + 0.0:+.3f}"  # adding 0 makes a negative zero positive
 
 
-def _learning(report: Mapping[str, Any]) -> list[Section]:
+def _learning_sections(report: Mapping[str, Any]) -> list[Section]:
     earned = f"soft-EM of {report['reader']}" if report["reader"] else "evidence injected"
     head = (
         f"{report['dataset']} · weights of eq. 2 learned from {report['questions']} questions, "
         f"{report['rewarded']} of them rewarded ({earned})"
     )
-    table = Table(("weight", "before", "after", "moved", "spread of weight x signal"))
+    table = ReportTable(("weight", "before", "after", "moved", "spread of weight x signal"))
     for row in report["weights"]:
         # A signal that sets no two candidates apart cannot have earned anything.
         spread = f"{row['spread']:.3f}" if row["spread"] else "none: moved by chance"
-        moved = _signed(row["after"] - row["before"])
-        table.add(row["name"], _share(row["before"]), _share(row["after"]), moved, spread)
+        moved = _format_signed(row["after"] - row["before"])
+        table.add_row(
+            row["name"], _format_share(row["before"]), _format_share(row["after"]), moved, spread
+        )
     tail = (
         f"{earned}: {report['right_before']} before, {report['right_after']} after; "
         f"the block changed for {report['blocks_changed']} questions"
@@ -337,18 +348,18 @@ def _learning(report: Mapping[str, Any]) -> list[Section]:
     return [head, table, tail]
 
 
-def _paper_table(report: Mapping[str, Any]) -> list[Section]:
+def _paper_table_sections(report: Mapping[str, Any]) -> list[Section]:
     name = f"Table {report['table']}" if report["table"].isdigit() else "Appendix E"
     shown: list[Section] = [f"{name} of the MemTier paper: {report['title']}"]
     for part in report["parts"]:
         shown += [f"--- {part['name']} ---"] if part["name"] else []
-        shown += sections(part["report"])
+        shown += report_sections(part["report"])
     if report["table"] != "5" and not report["parts"][0]["report"]["reader"]:
         shown.append("Accuracy and F1 need a model that answers: --reader, --reader-model.")
     return shown
 
 
-def _facts(report: Mapping[str, Any]) -> list[Section]:
+def _facts_sections(report: Mapping[str, Any]) -> list[Section]:
     spent, sample = report["consolidation"], report["sample"]
     rate = spent["entries"] / max(spent["seconds"], 1e-9)
     head = (
@@ -356,37 +367,40 @@ def _facts(report: Mapping[str, Any]) -> list[Section]:
         f"{report['facts']} facts of {report['turns']} turns: {report['per_100_turns']:.1f} per 100"
         f"\n{spent['entries']} entries consolidated in {spent['seconds']:.1f} s ({rate:.0f}/s)"
     )
-    counts = Table(("", "n"), title="By relation, and what was left out")
+    counts = ReportTable(("", "n"), title="By relation, and what was left out")
     for part in ("relations", "rejected"):
-        counts.add()
+        counts.add_row()
         for name, count in report[part].items():
-            counts.add(name, str(count))
-    found = Table(("facts given", "recall@1", "recall@10", "injected", "tokens"))
+            counts.add_row(name, str(count))
+    found = ReportTable(("facts given", "recall@1", "recall@10", "injected", "tokens"))
     for name, row in report["recall"].items():
-        cells = [_share(row["recall"]["1"]), _share(row["recall"]["10"])]
+        cells = [_format_share(row["recall"]["1"]), _format_share(row["recall"]["10"])]
         for place, metric in enumerate(("recall@1", "recall@10")):
             if change := row["than_none"].get(metric):
                 star = "*" if change["real"] and name != "none" else " "
-                cells[place] += f" {_signed(change['difference'])}{star}"
+                cells[place] += f" {_format_signed(change['difference'])}{star}"
         tokens = f"{row['injected_tokens']:.0f}"
-        found.add(name, *cells, _share(row["injected_recall"]), tokens)
+        found.add_row(name, *cells, _format_share(row["injected_recall"]), tokens)
     questions = f"{report['questions']} questions; * differs from none beyond chance (95 %, paired)"
     drawn = f"{sample['facts']} facts drawn to be judged, {sample['each']} of each conversation"
-    return [head, counts, found, questions, drawn, *_judged(report["judged"])]
+    return [head, counts, found, questions, drawn, *_judged_sections(report["judged"])]
 
 
-def _judged(judged: Mapping[str, Any] | None) -> Iterable[Section]:
+def _judged_sections(judged: Mapping[str, Any] | None) -> Iterable[Section]:
     if judged is None:
         return
     names = ("true", "self_contained", "useful", "all")
     title = "Judged by the rubric, with intervals of 95 %"
-    table = Table(("", "n", "true", "self-contained", "useful", "all three"), title=title)
-    cells = (f"{_share(judged[n]['share'])} {_range(judged[n]['interval'])}" for n in names)
-    table.add("all", str(judged["facts"]), *cells)
+    table = ReportTable(("", "n", "true", "self-contained", "useful", "all three"), title=title)
+    cells = (
+        f"{_format_share(judged[n]['share'])} {_format_interval(judged[n]['interval'])}"
+        for n in names
+    )
+    table.add_row("all", str(judged["facts"]), *cells)
     for part in ("by_conversation", "by_relation"):
-        table.add()
+        table.add_row()
         for name, row in judged[part].items():
-            table.add(name, str(row["facts"]), *(_share(row[n]["share"]) for n in names))
+            table.add_row(name, str(row["facts"]), *(_format_share(row[n]["share"]) for n in names))
     yield table
     yield (
         f"{judged['missing']} of the sample without a judgement; {judged['stale']} judgements "
@@ -394,18 +408,18 @@ def _judged(judged: Mapping[str, Any] | None) -> Iterable[Section]:
     )
 
 
-def _range(interval: Iterable[float]) -> str:
+def _format_interval(interval: Iterable[float]) -> str:
     return "[{:.3f}, {:.3f}]".format(*interval)
 
 
 VIEWS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Section]]]] = {
-    "ablation": _ablation,
-    "compare": _compare,
+    "ablation": _ablation_sections,
+    "compare": _compare_sections,
     "consolidation": consolidation_view,
-    "facts": _facts,
-    "languages": _languages,
-    "learning": _learning,
+    "facts": _facts_sections,
+    "languages": _languages_sections,
+    "learning": _learning_sections,
     "router": router_view,
-    "scale": _scale,
-    "table": _paper_table,
+    "scale": _scale_sections,
+    "table": _paper_table_sections,
 }

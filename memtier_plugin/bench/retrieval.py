@@ -17,16 +17,22 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench.answers import Answer
+from memtier_plugin.bench.answers import ReaderAnswer
 from memtier_plugin.bench.baselines import Baseline
-from memtier_plugin.bench.datasets import Conversation, Dataset, Question, load_dataset
-from memtier_plugin.bench.metrics import Outcome, latency, measured, source_turns, summarise
+from memtier_plugin.bench.datasets import Conversation, Dataset, DatasetQuestion, load_dataset
+from memtier_plugin.bench.metrics import (
+    QuestionOutcome,
+    latency_percentiles,
+    question_figures,
+    source_turns,
+    summarise_outcomes,
+)
 from memtier_plugin.bench.probe import peak_rss_mb
-from memtier_plugin.bench.reading import USUAL, Reader, block_of
+from memtier_plugin.bench.reading import DEFAULT_CONDITIONS, Reader, build_full_block
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.core.results import Hit, Recall
-from memtier_plugin.core.settings.load import dotted
+from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
@@ -45,7 +51,7 @@ def run_retrieval(
     sample: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     reader: Reader | None = None,
-    conditions: Sequence[str] = USUAL,
+    conditions: Sequence[str] = DEFAULT_CONDITIONS,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Ask every question of a data set and return what was found, ready for JSON.
@@ -72,14 +78,16 @@ def run_retrieval(
     """
     if baseline and reader:
         raise Unsupported(f"the baseline {baseline!r} injects nothing for a reader to read")
-    loaded = prepared(dataset, data, facts, limit, sample, answered=reader is not None)
-    run = Bench(loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None))
+    loaded = prepare_dataset(dataset, data, facts, limit, sample, answered=reader is not None)
+    run = BenchRun(
+        loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None)
+    )
     if baseline:
         settings: dict[str, Any] = {}
         outcomes = list(run.rank_by(baseline))
     else:
         chosen = {"retrieval.profile": profile} if profile else {}
-        settings, outcomes = _recalled(run, {**(overrides or {}), **chosen}, reader, conditions)
+        settings, outcomes = _run_memtier(run, {**(overrides or {}), **chosen}, reader, conditions)
     return {
         "dataset": dataset,
         "profile": baseline or settings["retrieval.profile"],
@@ -89,18 +97,18 @@ def run_retrieval(
         "skipped": loaded.skipped,
         "unresolved": loaded.unresolved,
         "reader": reader.model if reader else None,
-        **summarise(outcomes),
+        **summarise_outcomes(outcomes),
         "ingest": {"turns": run.turns, "seconds": round(run.seconds, 3)},
-        "latency_ms": latency([outcome.seconds for outcome in outcomes]),
+        "latency_ms": latency_percentiles([outcome.seconds for outcome in outcomes]),
         "peak_rss_mb": peak_rss_mb(),
         "version": memtier_plugin.__version__,
         "settings": settings,
-        "fingerprint": fingerprint(loaded),
-        "per_question": [measured(outcome) for outcome in outcomes],
+        "fingerprint": dataset_fingerprint(loaded),
+        "per_question": [question_figures(outcome) for outcome in outcomes],
     }
 
 
-def prepared(
+def prepare_dataset(
     dataset: str,
     data: Path,
     facts: str = "none",
@@ -119,7 +127,7 @@ def prepared(
         )
     asked = [question for c in loaded.conversations for question in c.questions]
     if sample is not None:
-        asked = _sampled(asked, sample)
+        asked = _draw_questions(asked, sample)
     kept = set(map(id, asked[:limit]))
     if not kept:
         raise ImportFileError(f"{data}: no question of {dataset} names a turn that answers it")
@@ -130,14 +138,14 @@ def prepared(
     return replace(loaded, conversations=tuple(c for c in conversations if c.questions))
 
 
-def fingerprint(loaded: Dataset) -> str:
+def dataset_fingerprint(loaded: Dataset) -> str:
     """Return what tells these questions, with their evidence, from others."""
     asked = [[q.id, q.text, sorted(q.gold)] for c in loaded.conversations for q in c.questions]
     return sha256(json.dumps(sorted(asked)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedConversation:
     """A recorded conversation: the turn that each entry came from, and each turn as a hit."""
 
     names: Mapping[str, str]
@@ -145,7 +153,7 @@ class Recorded:
 
 
 @dataclass(slots=True, kw_only=True)
-class Bench:
+class BenchRun:
     """Records conversations and asks their questions, and counts what that takes.
 
     ``recordings`` and ``repeats`` say how often each is recorded and asked in all.
@@ -161,7 +169,7 @@ class Bench:
     facts_stored: int = 0
     asked: int = 0
 
-    def rank_by(self, baseline: str) -> Iterator[Outcome]:
+    def rank_by(self, baseline: str) -> Iterator[QuestionOutcome]:
         """Rank the turns of each conversation by a baseline.
 
         Raises:
@@ -176,23 +184,23 @@ class Bench:
                 started = time.perf_counter()
                 ranked = ranking.rank(question.text)
                 seconds = time.perf_counter() - started
-                yield Outcome(
+                yield QuestionOutcome(
                     id=question.id,
                     category=question.category,
                     gold=question.gold,
                     ranked=ranked,
                     seconds=seconds,
                 )
-                self.tell_asked()
+                self.count_asked()
 
-    def record(self, memory: MemTier, conversation: Conversation) -> Recorded:
+    def record(self, memory: MemTier, conversation: Conversation) -> RecordedConversation:
         """Record a conversation, and the facts if there are to be any."""
         names: dict[str, str] = {}
         hits: dict[str, Hit] = {}
         total = self.recordings * sum(len(c.turns) for c in self.loaded.conversations)
         started = time.perf_counter()
         for session in conversation.sessions:
-            for run in session.runs:
+            for run in session.exchanges:
                 entries = memory.record(
                     run.messages,
                     session_id=session.session_id,
@@ -223,16 +231,16 @@ class Bench:
             while (report := memory.consolidate()).read:
                 self.facts_stored += report.facts
         self.seconds += time.perf_counter() - started
-        return Recorded(names, hits)
+        return RecordedConversation(names, hits)
 
     def ask(
         self,
         memory: MemTier,
         conversation: Conversation,
-        recorded: Recorded,
+        recorded: RecordedConversation,
         reader: Reader | None = None,
-        conditions: Sequence[str] = USUAL,
-    ) -> Iterator[Outcome]:
+        conditions: Sequence[str] = DEFAULT_CONDITIONS,
+    ) -> Iterator[QuestionOutcome]:
         """Ask the questions about a conversation."""
 
         def turns(hit: Hit) -> list[str]:
@@ -244,11 +252,11 @@ class Bench:
             recall = memory.recall(question.text, purpose="search", at=question.at)
             seconds = time.perf_counter() - started
             answers = (
-                _answers(reader, question, conversation, recorded, recall, conditions)
+                _ask_reader(reader, question, conversation, recorded, recall, conditions)
                 if reader and question.answer
                 else {}
             )
-            yield Outcome(
+            yield QuestionOutcome(
                 id=question.id,
                 category=question.category,
                 gold=question.gold,
@@ -258,39 +266,39 @@ class Bench:
                 seconds=seconds,
                 answers=answers,
             )
-            self.tell_asked()
+            self.count_asked()
 
-    def tell_asked(self) -> None:
+    def count_asked(self) -> None:
         """Count a question, and say so to whoever watches."""
         self.asked += 1
         total = self.repeats * sum(len(c.questions) for c in self.loaded.conversations)
         self.progress("ask", self.asked, total)
 
 
-def _recalled(
-    run: Bench, overrides: Mapping[str, Any], reader: Reader | None, conditions: Sequence[str]
-) -> tuple[dict[str, Any], list[Outcome]]:
+def _run_memtier(
+    run: BenchRun, overrides: Mapping[str, Any], reader: Reader | None, conditions: Sequence[str]
+) -> tuple[dict[str, Any], list[QuestionOutcome]]:
     """Record each conversation and ask about it; return the settings too."""
     settings: dict[str, Any] = {}
-    outcomes: list[Outcome] = []
+    outcomes: list[QuestionOutcome] = []
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         home = Path(folder) / "home"
         for conversation in run.loaded.conversations:
             with MemTier.open(home, conversation.id, settings=overrides) as memory:
-                settings = dotted(memory.settings)
+                settings = flatten_settings(memory.settings)
                 recorded = run.record(memory, conversation)
                 outcomes += run.ask(memory, conversation, recorded, reader, conditions)
     return settings, outcomes
 
 
-def _answers(
+def _ask_reader(
     reader: Reader,
-    question: Question,
+    question: DatasetQuestion,
     conversation: Conversation,
-    recorded: Recorded,
+    recorded: RecordedConversation,
     recall: Recall,
     conditions: Sequence[str],
-) -> dict[str, Answer]:
+) -> dict[str, ReaderAnswer]:
     """Return the reader's answer under each condition."""
     found = {}
     for condition in conditions:
@@ -302,11 +310,11 @@ def _answers(
                 for turn in conversation.turns
                 if condition == "full" or (condition == "oracle" and turn.id in question.gold)
             ]
-            found[condition] = reader.answer(question, block_of(wanted))
+            found[condition] = reader.answer(question, build_full_block(wanted))
     return found
 
 
-def _sampled(questions: Sequence[Question], size: int) -> list[Question]:
+def _draw_questions(questions: Sequence[DatasetQuestion], size: int) -> list[DatasetQuestion]:
     """Draw so many questions, of each category its share, in their order; all if there are fewer.
 
     What the shares leave over goes to the categories that lost most by rounding down.

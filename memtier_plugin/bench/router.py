@@ -18,19 +18,25 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench.datasets import Conversation, Question
-from memtier_plugin.bench.metrics import latency
+from memtier_plugin.bench.datasets import Conversation, DatasetQuestion
+from memtier_plugin.bench.metrics import latency_percentiles
 from memtier_plugin.bench.probe import peak_rss_mb
-from memtier_plugin.bench.retrieval import Bench, Progress, Recorded, fingerprint, prepared
+from memtier_plugin.bench.retrieval import (
+    BenchRun,
+    Progress,
+    RecordedConversation,
+    dataset_fingerprint,
+    prepare_dataset,
+)
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Depth, Hit, Recall
-from memtier_plugin.core.settings.load import dotted
+from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.block import line
+from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.routing import Found, escalated
-from memtier_plugin.retrieval.search import Asker
+from memtier_plugin.retrieval.routing import RoutingInput, select_from_log
+from memtier_plugin.retrieval.search import Viewer
 from memtier_plugin.trust.redaction import Redactor
 
 ARMS: Final = ("facts", "raw", "routed", "mixed", "raw cut", "pages")
@@ -45,7 +51,7 @@ GOAL: Final = {"injected_recall": 0.97, "tokens": 0.6}  # of always raw's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ArmResult:
     """What one arm gave for a question: the share of its gold turns, and what that took."""
 
     recall: float
@@ -54,7 +60,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class RouterCase:
     """One question at every depth."""
 
     id: str
@@ -63,10 +69,10 @@ class Case:
     action: str
     doubt: float
     why: tuple[str, ...]
-    arms: Mapping[str, Served]
+    arms: Mapping[str, ArmResult]
     omitted: bool  # answered from facts that lack a gold turn which the raw arm shows
 
-    def right(self, arm: str) -> bool:
+    def is_right(self, arm: str) -> bool:
         """Tell whether an arm shows every gold turn."""
         return self.arms[arm].recall == 1
 
@@ -98,7 +104,7 @@ def run_router(
     """
     if facts == "none":
         raise Unsupported("a router decides between facts and the log: it needs facts")
-    loaded = prepared(dataset, data, facts, limit, sample)
+    loaded = prepare_dataset(dataset, data, facts, limit, sample)
     loaded = replace(
         loaded,
         conversations=tuple(
@@ -106,19 +112,21 @@ def run_router(
             for c in loaded.conversations
         ),
     )
-    run = Bench(loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None))
+    run = BenchRun(
+        loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None)
+    )
     chosen = {**(overrides or {}), **({"retrieval.k": k} if k else {})}
-    cases: list[Case] = []
+    cases: list[RouterCase] = []
     settings: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         home = Path(folder) / "home"
         for conversation in loaded.conversations:
             with MemTier.open(home, conversation.id, settings=chosen) as memory:
-                settings = dotted(memory.settings)
+                settings = flatten_settings(memory.settings)
                 recorded = run.record(memory, conversation)
-                for case in _asked(memory, conversation, recorded):
+                for case in _ask_arms(memory, conversation, recorded):
                     cases.append(case)
-                    run.tell_asked()
+                    run.count_asked()
     return {
         "kind": "router",
         "dataset": dataset,
@@ -126,32 +134,34 @@ def run_router(
         "facts_stored": run.facts_stored,
         "k": settings["retrieval.k"],
         "token_budget": settings["retrieval.token_budget"],
-        **summary(cases),
+        **summarise_cases(cases),
         "peak_rss_mb": peak_rss_mb(),
         "version": memtier_plugin.__version__,
         "settings": settings,
-        "fingerprint": fingerprint(loaded),
-        "per_question": [_row(case) for case in cases],
+        "fingerprint": dataset_fingerprint(loaded),
+        "per_question": [_case_row(case) for case in cases],
     }
 
 
-def _asked(memory: MemTier, conversation: Conversation, recorded: Recorded) -> Iterator[Case]:
+def _ask_arms(
+    memory: MemTier, conversation: Conversation, recorded: RecordedConversation
+) -> Iterator[RouterCase]:
     for question in conversation.questions:
         recalls: dict[str, Recall] = {}
-        arms: dict[str, Served] = {}
+        arms: dict[str, ArmResult] = {}
         for name, depth in _DEPTHS.items():
             started = time.perf_counter()
             recall = memory.recall(question.text, at=question.at, depth=depth)
             seconds = time.perf_counter() - started
             recalls[name] = recall
-            arms[name] = _served(question, recorded, recall.injected, recall.tokens, seconds)
-        arms["raw cut"] = _cut(memory, question, recorded)
-        arms["pages"] = _paged(memory, question, recorded, recalls["raw"], arms["raw"].seconds)
+            arms[name] = _arm_result(question, recorded, recall.injected, recall.tokens, seconds)
+        arms["raw cut"] = _raw_cut_arm(memory, question, recorded)
+        arms["pages"] = _pages_arm(memory, question, recorded, recalls["raw"], arms["raw"].seconds)
         route = recalls["routed"].route
         assert route is not None
-        shown = _turns(recorded, recalls["routed"].injected)
+        shown = _gold_candidates(recorded, recalls["routed"].injected)
         missed = question.gold - shown
-        yield Case(
+        yield RouterCase(
             id=question.id,
             category=question.category,
             gold=len(question.gold),
@@ -160,67 +170,77 @@ def _asked(memory: MemTier, conversation: Conversation, recorded: Recorded) -> I
             why=route.why,
             arms=arms,
             omitted=route.action == "S"
-            and bool(missed & _turns(recorded, recalls["raw"].injected)),
+            and bool(missed & _gold_candidates(recorded, recalls["raw"].injected)),
         )
 
 
-def _turns(recorded: Recorded, hits: Sequence[Hit]) -> set[str]:
+def _gold_candidates(recorded: RecordedConversation, hits: Sequence[Hit]) -> set[str]:
     names = recorded.names
     return {names[s.entry] for hit in hits for s in hit.sources if s.entry in names}
 
 
-def _served(
-    question: Question, recorded: Recorded, hits: Sequence[Hit], tokens: int, seconds: float
-) -> Served:
-    found = _turns(recorded, hits) & question.gold
-    return Served(recall=len(found) / len(question.gold), tokens=tokens, seconds=seconds)
+def _arm_result(
+    question: DatasetQuestion,
+    recorded: RecordedConversation,
+    hits: Sequence[Hit],
+    tokens: int,
+    seconds: float,
+) -> ArmResult:
+    found = _gold_candidates(recorded, hits) & question.gold
+    return ArmResult(recall=len(found) / len(question.gold), tokens=tokens, seconds=seconds)
 
 
-def _cut(memory: MemTier, question: Question, recorded: Recorded) -> Served:
+def _raw_cut_arm(
+    memory: MemTier, question: DatasetQuestion, recorded: RecordedConversation
+) -> ArmResult:
     """Return always raw with the lines that are worth one, by the measure of a routed recall."""
     started = time.perf_counter()
     recaller = Recaller(memory.store, memory.agent_id, Redactor(), lambda: datetime.now(UTC))
-    asker = Asker(memory.agent_id, None, False, question.at or datetime.now(UTC))
-    offer = recaller.ask(question.text, asker, depth="raw").offer
-    found = Found(question.text, offer.hits, {}, lambda text: (), {})
-    hits, block = replace(offer, hits=escalated(found).hits).filled("0" * 26)
+    asker = Viewer(memory.agent_id, None, False, question.at or datetime.now(UTC))
+    offer = recaller.plan(question.text, asker, depth="raw").block
+    found = RoutingInput(question.text, offer.hits, {}, lambda text: (), {})
+    hits, block = replace(offer, hits=select_from_log(found).hits).fill("0" * 26)
     seconds = time.perf_counter() - started
-    return _served(question, recorded, hits, count_tokens(block), seconds)
+    return _arm_result(question, recorded, hits, count_tokens(block), seconds)
 
 
-def _paged(
-    memory: MemTier, question: Question, recorded: Recorded, recall: Recall, seconds: float
-) -> Served:
+def _pages_arm(
+    memory: MemTier,
+    question: DatasetQuestion,
+    recorded: RecordedConversation,
+    recall: Recall,
+    seconds: float,
+) -> ArmResult:
     """Return the first pages that the entries found stand on, read whole."""
     started = time.perf_counter()
-    with memory.store.reading() as reader:
+    with memory.store.session() as reader:
         scopes = reader.scopes(memory.agent_id, None)
         rows = reader.rows_of(hit.id for hit in recall.hits)
         order = [rows[hit.id] for hit in recall.hits if hit.id in rows]
-        on = reader.pages.page_of(order, scopes)
+        on = reader.pages.pages_of(order, scopes)
         pages = list({on[row].id: on[row] for row in order if row in on}.values())[:PAGES]
-        stored = reader.stored([row for page in pages for row in page.rows])
+        stored = reader.items_by_row([row for page in pages for row in page.rows])
     shown = [
         recorded.hits[recorded.names[one.item.id]]
         for one in stored.values()
         if one.item.id in recorded.names
     ]
-    tokens = sum(count_tokens(f"{line(hit, hit.text)}\n") for hit in shown)
+    tokens = sum(count_tokens(f"{format_line(hit, hit.text)}\n") for hit in shown)
     seconds += time.perf_counter() - started
-    return _served(question, recorded, shown, tokens, seconds)
+    return _arm_result(question, recorded, shown, tokens, seconds)
 
 
-def summary(cases: Sequence[Case]) -> dict[str, Any]:
+def summarise_cases(cases: Sequence[RouterCase]) -> dict[str, Any]:
     """Return what is told of the cases: each arm in all and by category, routes, and the table."""
-    by_category: dict[str, list[Case]] = {}
+    by_category: dict[str, list[RouterCase]] = {}
     for case in cases:
         by_category.setdefault(case.category, []).append(case)
-    arms = {arm: _arm(cases, arm) for arm in ARMS}
+    arms = {arm: _summarise_arm(cases, arm) for arm in ARMS}
     raw = arms["raw"]
     return {
         "questions": len(cases),
         "arms": arms,
-        "routes": _routes(cases),
+        "routes": _summarise_routes(cases),
         "against_raw": {
             arm: {
                 "injected_recall": _ratio(row["injected_recall"], raw["injected_recall"]),
@@ -232,25 +252,25 @@ def summary(cases: Sequence[Case]) -> dict[str, Any]:
         "by_category": {
             name: {
                 "questions": len(group),
-                "routes": _routes(group),
-                "arms": {arm: _arm(group, arm) for arm in ARMS},
+                "routes": _summarise_routes(group),
+                "arms": {arm: _summarise_arm(group, arm) for arm in ARMS},
             }
             for name, group in sorted(by_category.items())
         },
     }
 
 
-def _arm(cases: Sequence[Case], arm: str) -> dict[str, Any]:
+def _summarise_arm(cases: Sequence[RouterCase], arm: str) -> dict[str, Any]:
     served = [case.arms[arm] for case in cases]
     return {
         "injected_recall": _mean([one.recall for one in served]),
         "tokens": _mean([one.tokens for one in served]),
         "router_tokens": 0.0,  # the router by features reads nothing that is charged
-        "latency_ms": latency([one.seconds for one in served]),
+        "latency_ms": latency_percentiles([one.seconds for one in served]),
     }
 
 
-def _routes(cases: Sequence[Case]) -> dict[str, Any]:
+def _summarise_routes(cases: Sequence[RouterCase]) -> dict[str, Any]:
     """Return the share escalated, what the facts left out, and S right x R right x route.
 
     An arm is right when it shows every gold turn.  Repaired are those of the escalated that the
@@ -259,7 +279,7 @@ def _routes(cases: Sequence[Case]) -> dict[str, Any]:
     table = {
         route: {
             f"{'S' if s else 's'}{'R' if r else 'r'}": sum(
-                case.action == route and case.right("facts") == s and case.right("raw") == r
+                case.action == route and case.is_right("facts") == s and case.is_right("raw") == r
                 for case in cases
             )
             for s in (True, False)
@@ -279,7 +299,7 @@ def _routes(cases: Sequence[Case]) -> dict[str, Any]:
     }
 
 
-def _row(case: Case) -> dict[str, Any]:
+def _case_row(case: RouterCase) -> dict[str, Any]:
     return {
         "id": case.id,
         "category": case.category,

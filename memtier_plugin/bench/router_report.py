@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from memtier_plugin.bench.tables import Section, Table
+from memtier_plugin.bench.tables import ReportTable, Section
 
 _NAMES: Final = {
     "facts": "facts only",
@@ -35,27 +35,27 @@ def router_view(report: Mapping[str, Any]) -> list[Section]:
         f"answered from facts that lack a gold turn which the log would have shown: "
         f"{routes['unverifiable_omission']:.1%} of the answers from facts"
     )
-    table = Table(("", "injected", "of raw's", "tokens", "of raw's", "p50 ms", "p95 ms"))
+    table = ReportTable(("", "injected", "of raw's", "tokens", "of raw's", "p50 ms", "p95 ms"))
     for arm, row in report["arms"].items():
         if arm == "mixed":
-            table.add()
+            table.add_row()
         ratio = report["against_raw"][arm]
-        table.add(
+        table.add_row(
             _NAMES[arm], f"{row['injected_recall']:.3f}", f"{ratio['injected_recall']:.1%}",
             f"{row['tokens'] + row['router_tokens']:.0f}", f"{ratio['tokens']:.1%}",
             f"{row['latency_ms']['p50']:.1f}", f"{row['latency_ms']['p95']:.1f}",
         )  # fmt: skip
-    groups = Table(("", "n", "escalated", "facts", "raw", "routed", "tokens: raw", "routed"))
+    groups = ReportTable(("", "n", "escalated", "facts", "raw", "routed", "tokens: raw", "routed"))
     for name, group in report["by_category"].items():
         arms = group["arms"]
         shares = (f"{arms[arm]['injected_recall']:.3f}" for arm in ("facts", "raw", "routed"))
         tokens = (f"{arms[arm]['tokens']:.0f}" for arm in ("raw", "routed"))
         escalated = f"{group['routes']['escalated']:.1%}"
-        groups.add(name, str(group["questions"]), escalated, *shares, *tokens)
+        groups.add_row(name, str(group["questions"]), escalated, *shares, *tokens)
     title = "Which arm shows every gold turn, by route"
-    counts = Table(("routed to", *_CELLS.values()), title=title)
+    counts = ReportTable(("routed to", *_CELLS.values()), title=title)
     for route, name in (("S", "facts"), ("R", "the log")):
-        counts.add(name, *(str(routes["table"][route][cell]) for cell in _CELLS))
+        counts.add_row(name, *(str(routes["table"][route][cell]) for cell in _CELLS))
     rates = (
         f"escalation repairs {routes['repair_rate']:.1%} of what facts alone get wrong, and spoils "
         f"{routes['regress_rate']:.1%} of what they get right"

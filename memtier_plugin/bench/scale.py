@@ -30,13 +30,13 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.bench import scans
-from memtier_plugin.bench.planted import MOST, planted
-from memtier_plugin.bench.probe import PROJECT, agent_name, in_fresh_process
+from memtier_plugin.bench.planted import MAX_PLANTED, plant_lines
+from memtier_plugin.bench.probe import PROJECT, agent_name, run_in_fresh_process
 from memtier_plugin.bench.retrieval import Progress
-from memtier_plugin.bench.synthetic import EPOCH, Sentences, Synthetic
+from memtier_plugin.bench.synthetic import EPOCH, Sentences, SyntheticChat
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.records import Message, count_tokens
-from memtier_plugin.core.settings.load import dotted
+from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.memory import MemTier
@@ -46,12 +46,12 @@ SIZES: Final = (1_000, 10_000)
 _QUERIES: Final = 200  # distinct ones; more recalls ask them again
 _LONGEST_RUN: Final = 50  # messages, and of a session
 _LINES_AMONG: Final = 5  # at most one entry in five of the smallest size is a planted line
-_STEP: Final = 16.0  # hours between two sessions of an agent
-_COLD: Final = 5  # fresh processes for the cold recall
-_SCANS: Final = 20  # a full scan is slow and varies little
+_STEP_HOURS: Final = 16.0  # hours between two sessions of an agent
+_COLD_STARTS: Final = 5  # fresh processes for the cold recall
+_SCAN_QUERIES: Final = 20  # a full scan is slow and varies little
 _MOST_SCANNED: Final = 100_000  # by rank-bm25, which keeps every text in memory
-_ENCODINGS: Final = 40  # loads of a growth that are also encoded alone, in the same moments
-_LOAD: Final = 20  # sessions of an agent that are recorded together
+_ENCODED_LOADS: Final = 40  # loads of a growth that are also encoded alone, in the same moments
+_LOAD_SESSIONS: Final = 20  # sessions of an agent that are recorded together
 
 
 def run_scale(
@@ -84,9 +84,11 @@ def run_scale(
     if not entries or list(entries) != sorted({n for n in entries if n > 0}):
         raise Unsupported(f"sizes {[*entries]}: expected ascending whole numbers above 0")
     tell = progress or (lambda what, done, total: None)
-    store = _Store(entries[0], agents, Synthetic(seed, Sentences(data) if data else None), seed)
-    asked = store.source.questions(_QUERIES + _COLD)
-    cold, queries = asked[:_COLD], asked[_COLD:]
+    store = _GrowingStore(
+        entries[0], agents, SyntheticChat(seed, Sentences(data) if data else None), seed
+    )
+    asked = store.source.questions(_QUERIES + _COLD_STARTS)
+    cold, queries = asked[:_COLD_STARTS], asked[_COLD_STARTS:]
     rounds = [queries[number % _QUERIES] for number in range(recalls)]
     measured: list[dict[str, Any]] = []
     recalled = 0.0  # megabytes of the index that the recalls measured so far have made
@@ -95,18 +97,18 @@ def run_scale(
         for size in entries:
             grown = store.grow(home, size, overrides, partial(tell, "ingest"))
             with MemTier.open(home, PROJECT, agent_name(0), settings=overrides) as memory:
-                settings = dotted(memory.settings)
+                settings = flatten_settings(memory.settings)
             files = _files_mb(memory.folder)  # all is closed: nothing waits in a write-ahead log
             task = {"home": str(home), "at": to_iso(store.now), "overrides": overrides}
             tell(f"recall from {size:,}", 0, 3)
-            starts = [in_fresh_process("ask", {**task, "queries": [q]}) for q in cold]
-            warm = in_fresh_process("ask", {**task, "queries": [cold[0], *rounds]})
+            starts = [run_in_fresh_process("ask", {**task, "queries": [q]}) for q in cold]
+            warm = run_in_fresh_process("ask", {**task, "queries": [cold[0], *rounds]})
             tell(f"planted lines among {size:,}", 1, 3)
-            found = in_fresh_process("find", {**task, "asked": store.asked()})
+            found = run_in_fresh_process("find", {**task, "asked": store.planted_questions()})
             index = files["index"] - recalled
             recalled += _files_mb(memory.folder)["index"] - files["index"]
             tell(f"scans of {size:,}", 2, 3)
-            scanned = _scanned(store, queries[:_SCANS], seed)
+            scanned = _time_scans(store, queries[:_SCAN_QUERIES], seed)
             tell(f"scans of {size:,}", 3, 3)
             p50 = warm["latency_ms"]["p50"]
             measured.append(
@@ -153,17 +155,17 @@ def run_scale(
     }
 
 
-class _Store:
+class _GrowingStore:
     """What stands in the store as it grows: a place from zero for each entry, nothing kept."""
 
-    def __init__(self, smallest: int, agents: int, source: Synthetic, seed: int) -> None:
+    def __init__(self, smallest: int, agents: int, source: SyntheticChat, seed: int) -> None:
         self.source = source
         self.entries = 0
         self._agents = agents
         self._length = max(2, min(_LONGEST_RUN, smallest // agents))  # of a session
-        count = min(MOST, max(1, smallest // _LINES_AMONG))
+        count = min(MAX_PLANTED, max(1, smallest // _LINES_AMONG))
         places = [(2 * number + 1) * smallest // (2 * count) for number in range(count)]
-        self.lines = dict(zip(places, planted(count, seed), strict=True))
+        self.lines = dict(zip(places, plant_lines(count, seed), strict=True))
         self._ids: dict[int, str] = {}  # of the planted entries
 
     @property
@@ -173,7 +175,7 @@ class _Store:
 
     @property
     def _step(self) -> float:
-        return _STEP / self._agents
+        return _STEP_HOURS / self._agents
 
     def grow(
         self,
@@ -190,7 +192,7 @@ class _Store:
         """
         first, seconds, tokens = self.entries, 0.0, 0
         encoded, encoding = 0, 0.0
-        every = max(1, (size - first) // (self._length * _LOAD * _ENCODINGS))
+        every = max(1, (size - first) // (self._length * _LOAD_SESSIONS * _ENCODED_LOADS))
         with ExitStack() as stack:
             memories = [
                 stack.enter_context(MemTier.open(home, PROJECT, name, settings=overrides))
@@ -199,7 +201,7 @@ class _Store:
             for memory in memories:
                 if memory.store.embedder:
                     memory.store.embedder.encode(["warm up"])
-            for number, (agent, load) in enumerate(self._loads(first, size)):
+            for number, (agent, load) in enumerate(self._load_batches(first, size)):
                 messages = [message for _, session in load for message in session.messages]
                 tokens += sum(count_tokens(message.content) for message in messages)
                 sessions = [session for _, session in load]
@@ -207,7 +209,7 @@ class _Store:
                 stored = [e for part in memories[agent].record_sessions(sessions) for e in part]
                 seconds += time.perf_counter() - started
                 if number % every == 0:
-                    encoding += scans.encode_seconds([message.content for message in messages])
+                    encoding += scans.time_encoding([message.content for message in messages])
                     encoded += len(messages)
                 places = [
                     place
@@ -231,7 +233,7 @@ class _Store:
             "mean_tokens": round(tokens / added, 1),
         }
 
-    def asked(self) -> dict[str, list[tuple[str, str, str]]]:
+    def planted_questions(self) -> dict[str, list[tuple[str, str, str]]]:
         """Return what each agent is asked about its lines: kind, question, id of the entry."""
         found: dict[str, list[tuple[str, str, str]]] = {}
         for place, line in self.lines.items():
@@ -246,10 +248,10 @@ class _Store:
 
     def texts(self, agent: int | None = None) -> Iterator[str]:
         """Yield the texts that are in the store, all or those of one agent."""
-        for _, session in self._runs(0, self.entries, agent):
+        for _, session in self._sessions_between(0, self.entries, agent):
             yield from (message.content for message in session.messages)
 
-    def _runs(
+    def _sessions_between(
         self, first: int, last: int, agent: int | None = None
     ) -> Iterator[tuple[int, Session]]:
         """Yield the sessions, with their numbers, as far as they lie between two places."""
@@ -259,16 +261,18 @@ class _Store:
             session = self.source.session(number, self._length, self._step)
             start = number * self._length
             turns = tuple(
-                self._with_line(start + place, turn)
+                self._plant_line(start + place, turn)
                 for place, turn in enumerate(session.turns)
                 if first <= start + place < last
             )
             yield number, replace(session, turns=turns)
 
-    def _loads(self, first: int, last: int) -> Iterator[tuple[int, list[tuple[int, Session]]]]:
+    def _load_batches(
+        self, first: int, last: int
+    ) -> Iterator[tuple[int, list[tuple[int, Session]]]]:
         """Yield sessions with the place where each begins, some of one agent's at a time."""
-        runs = self._runs(first, last)
-        while together := [*islice(runs, _LOAD * self._agents)]:
+        runs = self._sessions_between(first, last)
+        while together := [*islice(runs, _LOAD_SESSIONS * self._agents)]:
             for agent in range(self._agents):
                 load = [
                     (max(first, number * self._length), session)
@@ -278,18 +282,18 @@ class _Store:
                 if load:
                     yield agent, load
 
-    def _with_line(self, place: int, turn: Turn) -> Turn:
+    def _plant_line(self, place: int, turn: Turn) -> Turn:
         if place not in self.lines:
             return turn
         return replace(turn, message=Message(role="user", content=self.lines[place].line))
 
 
-def _scanned(store: _Store, queries: Sequence[str], seed: int) -> dict[str, float | None]:
+def _time_scans(store: _GrowingStore, queries: Sequence[str], seed: int) -> dict[str, float | None]:
     small = store.entries <= _MOST_SCANNED
     return {
-        "rank_bm25_ms": scans.rank_bm25_ms(store.texts(), queries) if small else None,
-        "rank_bm25_agent_ms": scans.rank_bm25_ms(store.texts(agent=0), queries),
-        "numpy_ms": scans.numpy_ms(store.entries, queries, seed),
+        "rank_bm25_ms": scans.time_rank_bm25(store.texts(), queries) if small else None,
+        "rank_bm25_agent_ms": scans.time_rank_bm25(store.texts(agent=0), queries),
+        "numpy_ms": scans.time_numpy(store.entries, queries, seed),
     }
 
 

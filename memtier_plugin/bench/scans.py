@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memtier_plugin.bench.metrics import percentile
-from memtier_plugin.providers.embedding.static import SHIPPED, StaticEmbedder
+from memtier_plugin.providers.embedding.static import SHIPPED_MODEL, StaticEmbedder
 
 T = TypeVar("T")
 
-_BEST: Final = 200  # what a scan has to find: as many candidates as a ranking looks at
+_TOP: Final = 200  # what a scan has to find: as many candidates as a ranking looks at
 
 
-def rank_bm25_ms(texts: Iterable[str], queries: Sequence[str]) -> float:
+def time_rank_bm25(texts: Iterable[str], queries: Sequence[str]) -> float:
     """Return the median milliseconds of scoring every text by rank-bm25 and taking the best 200.
 
     Words are split and lower-cased, nothing more; making the scorer is not counted.
@@ -32,22 +32,22 @@ def rank_bm25_ms(texts: Iterable[str], queries: Sequence[str]) -> float:
         return [kept.setdefault(word, word) for word in re.findall(r"\w+", text.lower())]
 
     bm25 = BM25Okapi([words(text) for text in texts])
-    return _median_ms(lambda query: bm25.get_scores(words(query)).argsort()[-_BEST:], queries)
+    return _median_ms(lambda query: bm25.get_scores(words(query)).argsort()[-_TOP:], queries)
 
 
-def numpy_ms(rows: int, queries: Sequence[str], seed: int) -> float:
+def time_numpy(rows: int, queries: Sequence[str], seed: int) -> float:
     """Return the median milliseconds of one exact cosine scan and taking the best 200.
 
     The query's vector is the shipped model's and not counted; the float32 rows of its dimension are
     random ones of length one, since the time does not depend on what they are.
     """
-    embedder = _shipped()
+    embedder = _shipped_embedder()
     table = np.random.default_rng(seed).standard_normal(
         (rows, embedder.dimensions), dtype=np.float32
     )
     for block in np.array_split(table, 1 + rows // 100_000):
         block /= np.linalg.norm(block, axis=1, keepdims=True)
-    best = min(_BEST, rows)
+    best = min(_TOP, rows)
 
     def scan(vector: NDArray[Any]) -> object:
         cosines = table @ vector
@@ -57,17 +57,17 @@ def numpy_ms(rows: int, queries: Sequence[str], seed: int) -> float:
     return _median_ms(scan, list(np.asarray(embedder.encode(queries), np.float32)))
 
 
-def encode_seconds(texts: Sequence[str]) -> float:
+def time_encoding(texts: Sequence[str]) -> float:
     """Return how long the shipped model takes to make vectors of these texts, on one thread."""
-    embedder = _shipped()
+    embedder = _shipped_embedder()
     started = time.perf_counter()
     embedder.encode(texts)
     return time.perf_counter() - started
 
 
 @cache
-def _shipped() -> StaticEmbedder:
-    embedder = StaticEmbedder(SHIPPED)
+def _shipped_embedder() -> StaticEmbedder:
+    embedder = StaticEmbedder(SHIPPED_MODEL)
     embedder.encode(["this reads its files"])
     return embedder
 

@@ -26,18 +26,18 @@ from memtier_plugin.ingest.sessions import Session, Turn
 EPOCH: Final = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 WORDS: Final = Path(__file__).parent / "words" / "words.txt.gz"
 
-_SESSION: Final = 20  # messages
-_WORDS: Final = (18, 40)  # of a user's message and of an answer, by median
-_COMMON: Final = 100  # words of the list that say nothing by themselves
-_ASKING: Final = (
+_SESSION_MESSAGES: Final = 20  # messages
+_MEDIAN_WORDS: Final = (18, 40)  # of a user's message and of an answer, by median
+_COMMON_WORDS: Final = 100  # words of the list that say nothing by themselves
+_QUESTION_OPENINGS: Final = (
     "what did we say about", "do you remember", "when was it that", "who told me of",
     "where did I read", "why is it", "how was that with", "tell me again about",
 )  # fmt: skip
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
-_LONGEST: Final = 60  # words of a sentence; what is longer is a table or a program
+_MAX_SENTENCE_WORDS: Final = 60  # words of a sentence; what is longer is a table or a program
 
 
-class Source(Protocol):
+class TextSource(Protocol):
     """Where text comes from."""
 
     def text(self, chance: random.Random, words: int) -> str:
@@ -75,7 +75,7 @@ class WordList:
     def question(self, chance: random.Random) -> str:
         """Return a question of some natural words after its opening."""
         drawn = chance.choices(self.words, cum_weights=self._weights, k=chance.randint(5, 12))
-        return f"{chance.choice(_ASKING)} {' '.join(drawn)}?"
+        return f"{chance.choice(_QUESTION_OPENINGS)} {' '.join(drawn)}?"
 
 
 class Sentences:
@@ -96,7 +96,7 @@ class Sentences:
             for turn in conversation.turns:
                 for sentence in _SENTENCE_END.split(turn.message.content):
                     length = len(sentence.split())
-                    if 3 <= length <= _LONGEST:
+                    if 3 <= length <= _MAX_SENTENCE_WORDS:
                         found[sentence.strip()] = length
         if not found:
             raise ImportFileError(f"{path}: expected sentences, found none")
@@ -120,15 +120,17 @@ class Sentences:
         return " ".join([*first[: 1 + len(first) // 2], *last[-6:]])
 
 
-class Synthetic:
+class SyntheticChat:
     """Sessions of chat without end, the same for the same seed and source."""
 
-    def __init__(self, seed: int, source: Source | None = None) -> None:
+    def __init__(self, seed: int, source: TextSource | None = None) -> None:
         self._seed = seed
         self._source = source or WordList()
         self._random = random.Random(seed)
 
-    def session(self, number: int, messages: int = _SESSION, step: float = 16.0) -> Session:
+    def session(
+        self, number: int, messages: int = _SESSION_MESSAGES, step: float = 16.0
+    ) -> Session:
         """Return the session of a number from zero: a user and an assistant taking turns.
 
         Args:
@@ -139,7 +141,7 @@ class Synthetic:
         chance = random.Random(f"{self._seed}/{number}")
         turns = []
         for place in range(messages):
-            words = max(3, round(chance.lognormvariate(0, 0.6) * _WORDS[place % 2]))
+            words = max(3, round(chance.lognormvariate(0, 0.6) * _MEDIAN_WORDS[place % 2]))
             text = self._source.text(chance, words)
             message = Message(role="assistant" if place % 2 else "user", content=text)
             turns.append(Turn(id=f"{number}:{place}", message=message))
@@ -164,7 +166,7 @@ class Synthetic:
 
     def question(self, text: str) -> str:
         """Ask for a text by a few of its words, among some that say nothing."""
-        common = {word.casefold() for word in _word_list()[0][:_COMMON]}
+        common = {word.casefold() for word in _word_list()[0][:_COMMON_WORDS]}
         words = [word.strip(".,!?") for word in text.split()]
         words = [word for word in words if word and word.casefold() not in common]
         chosen = self._random.sample(words, min(len(words), self._random.randint(2, 5)))

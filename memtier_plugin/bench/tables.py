@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """Named columns, the first one of names; an empty row is a rule."""
 
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]] = field(default_factory=list)
     title: str = ""
 
-    def add(self, *cells: str) -> None:
+    def add_row(self, *cells: str) -> None:
         """Add a row, or a rule when there are no cells."""
         self.rows.append(cells)
 
 
-Section = str | Table
+Section = str | ReportTable

@@ -39,18 +39,18 @@ def log_probability(action: Sequence[float], mean: Sequence[float], sigma: float
     )
 
 
-def ratio(old: float, new: float) -> float:
+def likelihood_ratio(old: float, new: float) -> float:
     """Return how much likelier an action became, from its log probabilities."""
     return math.exp(new - old)
 
 
-def objective(likelier: float, advantage: float, clip: float = CLIP) -> float:
+def clipped_objective(likelier: float, advantage: float, clip: float = CLIP) -> float:
     """Return PPO's clipped objective (Schulman et al. 2017, eq. 7) of one action."""
     clipped = min(1 + clip, max(1 - clip, likelier))
     return min(likelier * advantage, clipped * advantage)
 
 
-def gradient(
+def policy_gradient(
     mean: Sequence[float], old: Sequence[float], batch: Sequence[Episode], sigma: float = SIGMA
 ) -> list[float]:
     """Return the gradient, by the policy's mean, of the batch's average objective.
@@ -62,15 +62,15 @@ def gradient(
     gains = advantages([episode.reward for episode in batch])
     for episode, gain in zip(batch, gains, strict=True):
         before = log_probability(episode.action, old, sigma)
-        likelier = ratio(before, log_probability(episode.action, mean, sigma))
-        if objective(likelier, gain) < likelier * gain:
+        likelier = likelihood_ratio(before, log_probability(episode.action, mean, sigma))
+        if clipped_objective(likelier, gain) < likelier * gain:
             continue  # clipped: no step goes further this way
         for i, (a, m) in enumerate(zip(episode.action, mean, strict=True)):
             total[i] += likelier * gain * (a - m) / sigma**2 / len(batch)
     return total
 
 
-def learned(
+def learn_weights(
     start: Sequence[float],
     episodes: Sequence[Episode],
     chance: random.Random,
@@ -95,7 +95,7 @@ def learned(
         chance.shuffle(shuffled)
         for begin in range(0, len(shuffled), size):
             step += 1
-            slopes = gradient(mean, start, shuffled[begin : begin + size])
+            slopes = policy_gradient(mean, start, shuffled[begin : begin + size])
             for i, slope in enumerate(slopes):
                 first[i] = 0.9 * first[i] + 0.1 * slope
                 second[i] = 0.999 * second[i] + 0.001 * slope**2

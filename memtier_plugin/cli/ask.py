@@ -12,14 +12,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import Command, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.times import from_iso, to_iso
 
 if TYPE_CHECKING:
     from memtier_plugin.answering.answerer import Answer, Citation
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.argument("question")
 @click.option("--sender", metavar="NAME", help="On a shared channel, whose entries may be seen.")
 @click.option("--at", metavar="TIME", help="What now is, as 2026-03-14T09:00 (UTC).")
@@ -37,7 +37,7 @@ def ask(
     """Answer QUESTION from what is remembered, with the lines it rests on."""
     with scope.open() as memory:
         write_back = False if no_write_back else None
-        answer = memory.ask(question, sender=sender, at=_moment(at), write_back=write_back)
+        answer = memory.ask(question, sender=sender, at=_parse_time(at), write_back=write_back)
     scope.show(answer_document(answer) | {"show_steps": steps}, answer_view)
 
 
@@ -51,7 +51,7 @@ def answer_document(answer: Answer) -> dict[str, Any]:
         "by": answer.by,
         "problem": answer.problem,
         "route": answer.route.to_json(),
-        "citations": [_cited(citation) for citation in answer.citations],
+        "citations": [_citation_document(citation) for citation in answer.citations],
         "rounds": answer.rounds,
         "pages": list(answer.pages),
         "written": [fact.to_json() for fact in answer.written],
@@ -62,23 +62,24 @@ def answer_document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _cited(citation: Citation) -> dict[str, Any]:
+def _citation_document(citation: Citation) -> dict[str, Any]:
     return {**asdict(citation), "short": citation.short, "said": to_iso(citation.said)}
 
 
 def answer_view(document: views.Document) -> RenderableType:
     """Return an answer the way a person reads it."""
-    parts: list[RenderableType] = [Text(views.plain(document["answer"]))]
+    parts: list[RenderableType] = [Text(views.escape_controls(document["answer"]))]
     if document["citations"]:
         parts.append(Text("\nIt rests on", style="bold"))
     for cited in document["citations"]:
         where = f"{cited['file']}:{cited['line']}" if cited["file"] else "not in the index yet"
-        head = f"  {cited['short']}  {cited['said'][:10]} {views.plain(cited['who'])}  {where}"
-        parts += [Text(head, style="dim"), Text(f"    {views.plain(cited['text'])}")]
+        speaker = views.escape_controls(cited["who"])
+        head = f"  {cited['short']}  {cited['said'][:10]} {speaker}  {where}"
+        parts += [Text(head, style="dim"), Text(f"    {views.escape_controls(cited['text'])}")]
     for fact in document["written"]:
         kept = "kept" if fact["status"] == "active" else "kept for review"
-        parts.append(Text(f"\n{kept}: {views.plain(fact['text'])}  {fact['id']}"))
-    parts.append(Text(f"\n{_how(document)}", style="dim"))
+        parts.append(Text(f"\n{kept}: {views.escape_controls(fact['text'])}  {fact['id']}"))
+    parts.append(Text(f"\n{_describe_answer(document)}", style="dim"))
     if document.get("show_steps"):
         parts += [
             Text(f"  {s['name']:<18} {s['ms']:>9.1f} ms {s['tokens']:>7} tokens", style="dim")
@@ -87,12 +88,12 @@ def answer_view(document: views.Document) -> RenderableType:
     return Lines(*parts)
 
 
-def _how(document: views.Document) -> str:
+def _describe_answer(document: views.Document) -> str:
     """Say how it was answered, and why no model did where one should have."""
     route = {"S": "from the facts", "R": "from the log"}[document["route"]["action"]]
     if document["by"] == "extractive":
         why = document["problem"] or "no model is configured (ask.model)"
-        how = f"The lines that say most, as they stand: {views.plain(why)}."
+        how = f"The lines that say most, as they stand: {views.escape_controls(why)}."
     else:
         rounds = f", {document['rounds']} rounds" if document["rounds"] else ""
         how = f"By {document['by']}, {route}{rounds}."
@@ -101,7 +102,7 @@ def _how(document: views.Document) -> str:
     return f"{how} {document['tokens']} tokens, {document['ms']:.0f} ms."
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:

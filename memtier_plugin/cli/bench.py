@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import Group, progress
+from memtier_plugin.cli.scope import CliGroup, progress_bar
 
 DATASETS: Final = {
     "locomo": "Measure recall on LoCoMo: long talks between two people.",
@@ -24,31 +24,31 @@ TABLES: Final = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "E")
 PARTS: Final = ("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise")
 
 
-def _written(flag: str, name: str, metavar: str, help_text: str) -> click.Option:
+def _output_option(flag: str, name: str, metavar: str, help_text: str) -> click.Option:
     kind = click.Path(dir_okay=False, writable=True, path_type=Path)
     return click.Option([flag, name], type=kind, metavar=metavar, help=help_text)
 
 
 # Not the common --json: here it takes a file, and the tables go to stdout beside it.
 OUTPUTS: Final = (
-    _written("--json", "json_file", "FILE", "Write the whole report there."),
-    _written("--markdown", "markdown_file", "FILE.md", "Write the tables there."),
-    _written("--plot", "plot_file", "FILE.svg", "Draw the figures there (needs matplotlib)."),
+    _output_option("--json", "json_file", "FILE", "Write the whole report there."),
+    _output_option("--markdown", "markdown_file", "FILE.md", "Write the tables there."),
+    _output_option("--plot", "plot_file", "FILE.svg", "Draw the figures there (needs matplotlib)."),
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CliGroup)
 def bench() -> None:
     """Measure recall and cost, apart from your own memory."""
 
 
-def _measure(function: str, *arguments: Any, **options: Any) -> None:
+def _run_bench(function: str, *arguments: Any, **options: Any) -> None:
     """Run a function of `bench`, show its report, and write it into the files that are wanted."""
     files = {name: options.pop(name) for name in ("json_file", "markdown_file", "plot_file")}
     module, _, name = function.rpartition(".")
     if files["plot_file"]:  # what cannot be drawn is told before an hour of measuring
         import_module("memtier_plugin.bench.plot").require(files["plot_file"])
-    with progress() as tell:
+    with progress_bar() as tell:
         run = getattr(import_module(f"memtier_plugin.bench.{module}"), name)
         result: Mapping[str, Any] = run(*arguments, progress=tell, **options)
     shown = import_module("memtier_plugin.bench.report")
@@ -58,10 +58,10 @@ def _measure(function: str, *arguments: Any, **options: Any) -> None:
         files["markdown_file"].write_text(shown.markdown(result), encoding="utf-8")
     if files["plot_file"]:
         import_module("memtier_plugin.bench.plot").draw(result, files["plot_file"])
-    shown.print_report(result, views.console())
+    shown.print_report(result, views.make_console())
 
 
-def _data() -> click.Option:
+def _data_option() -> click.Option:
     return click.Option(
         ["--data"],
         required=True,
@@ -71,7 +71,7 @@ def _data() -> click.Option:
     )
 
 
-def _facts(default: str) -> click.Option:
+def _facts_option(default: str) -> click.Option:
     return click.Option(
         ["--facts"],
         type=click.Choice(["none", "dataset", "extracted"]),
@@ -80,7 +80,7 @@ def _facts(default: str) -> click.Option:
     )
 
 
-def _sample(default: str) -> click.Option:
+def _sample_option(default: str) -> click.Option:
     return click.Option(
         ["--sample"],
         type=click.IntRange(1),
@@ -91,21 +91,21 @@ def _sample(default: str) -> click.Option:
 
 def _retrieval_options() -> list[click.Parameter]:
     return [
-        _data(),
+        _data_option(),
         click.Option(
             ["--profile"],
             type=click.Choice(["recall_first", "paper"]),
             help="The retrieval profile [the configured one].",
         ),
-        _facts("none"),
+        _facts_option("none"),
         click.Option(
             ["--limit"], type=click.IntRange(1), metavar="N", help="Ask only the first N questions."
         ),
-        _sample("all"),
+        _sample_option("all"),
     ]
 
 
-def _baseline() -> click.Option:
+def _baseline_option() -> click.Option:
     return click.Option(
         ["--baseline"],
         type=click.Choice(["bm25", "bm25-stem"]),
@@ -130,7 +130,7 @@ def _reader_options() -> list[click.Parameter]:
     ]
 
 
-def _with_reader(options: dict[str, Any]) -> dict[str, Any]:
+def _build_reader(options: dict[str, Any]) -> dict[str, Any]:
     """Replace what was said about the reader by the reader."""
     url, model, key = (options.pop(name) for name in ("reader", "reader_model", "reader_key_env"))
     if not url:
@@ -146,7 +146,7 @@ def _with_reader(options: dict[str, Any]) -> dict[str, Any]:
 def _retrieval(dataset: str, **options: Any) -> None:
     if not options["conditions"]:
         del options["conditions"]
-    _measure("retrieval.run_retrieval", dataset, **_with_reader(options))
+    _run_bench("retrieval.run_retrieval", dataset, **_build_reader(options))
 
 
 for _name, _help in DATASETS.items():
@@ -155,7 +155,7 @@ for _name, _help in DATASETS.items():
             _name,
             params=[
                 *_retrieval_options(),
-                _baseline(),
+                _baseline_option(),
                 *_reader_options(),
                 click.Option(
                     ["--condition", "conditions"],
@@ -173,7 +173,7 @@ for _name, _help in DATASETS.items():
 
 
 def _ablation(dataset: str, **options: Any) -> None:
-    _measure("ablation.run_ablation", dataset, **_with_reader(options))
+    _run_bench("ablation.run_ablation", dataset, **_build_reader(options))
 
 
 bench.add_command(
@@ -198,7 +198,7 @@ bench.add_command(
 
 
 def _table(number: str, **options: Any) -> None:
-    _measure("paper_tables.run_table", number, **_with_reader(options))
+    _run_bench("paper_tables.run_table", number, **_build_reader(options))
 
 
 bench.add_command(
@@ -206,14 +206,14 @@ bench.add_command(
         "table",
         params=[
             click.Argument(["number"], type=click.Choice(TABLES)),
-            _data(),
+            _data_option(),
             click.Option(
                 ["--dataset"],
                 type=click.Choice([*DATASETS]),
                 help="What the file is [for Table 3 locomo, else longmemeval].",
             ),
-            _facts("extracted"),
-            _sample("as many as the paper took"),
+            _facts_option("extracted"),
+            _sample_option("as many as the paper took"),
             *_reader_options(),
             *OUTPUTS,
         ],
@@ -233,7 +233,7 @@ bench.add_command(
                 default="locomo",
                 help="What the file is [locomo].",
             ),
-            _data(),
+            _data_option(),
             click.Option(
                 ["--sample"],
                 type=click.IntRange(1),
@@ -241,7 +241,7 @@ bench.add_command(
                 metavar="N",
                 help="Draw N facts of each conversation to be judged [50].",
             ),
-            _written(
+            _output_option(
                 "--sample-file",
                 "sample_file",
                 "FILE.jsonl",
@@ -255,7 +255,7 @@ bench.add_command(
             ),
             *OUTPUTS,
         ],
-        callback=partial(_measure, "facts.run_facts"),
+        callback=partial(_run_bench, "facts.run_facts"),
         help="Measure what a consolidation without a model makes: facts, their truth, recall.",
     )
 )
@@ -271,7 +271,7 @@ bench.add_command(
                 default="locomo",
                 help="What the file is [locomo].",
             ),
-            _data(),
+            _data_option(),
             click.Option(
                 ["--facts"],
                 type=click.Choice(["dataset", "extracted"]),
@@ -287,17 +287,17 @@ bench.add_command(
                 metavar="N",
                 help="Ask only the first N questions.",
             ),
-            _sample("all"),
+            _sample_option("all"),
             *OUTPUTS,
         ],
-        callback=partial(_measure, "router.run_router"),
+        callback=partial(_run_bench, "router.run_router"),
         help="Measure what answering from facts saves and costs: facts only, always raw, routed.",
     )
 )
 
 
 def _compare(ours: Path, theirs: Path, **files: Path | None) -> None:
-    _measure("compare.run_compare", ours, theirs, **files)
+    _run_bench("compare.run_compare", ours, theirs, **files)
 
 
 bench.add_command(
@@ -320,12 +320,12 @@ bench.add_command(
 )
 
 
-def _number(flag: str, default: int, help_text: str) -> click.Option:
+def _count_option(flag: str, default: int, help_text: str) -> click.Option:
     shown = f"{help_text} [{default:,}]."
     return click.Option([flag], type=click.IntRange(1), default=default, metavar="N", help=shown)
 
 
-def _sizes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+def _parse_sizes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
     """Read ascending whole numbers with commas between them."""
     try:
         sizes = tuple(int(part) for part in value.split(","))
@@ -344,13 +344,13 @@ bench.add_command(
         params=[
             click.Option(
                 ["--entries"],
-                callback=_sizes,
+                callback=_parse_sizes,
                 default="1000,10000",
                 metavar="N,N,...",
                 help="The sizes to grow to and measure at, ascending [1000,10000].",
             ),
-            _number("--recalls", 200, "How many warm recalls at each size"),
-            _number("--agents", 20, "How many agents share it"),
+            _count_option("--recalls", 200, "How many warm recalls at each size"),
+            _count_option("--agents", 20, "How many agents share it"),
             click.Option(
                 ["--data"],
                 type=click.Path(exists=True, path_type=Path),
@@ -360,7 +360,7 @@ bench.add_command(
             ),
             *OUTPUTS,
         ],
-        callback=partial(_measure, "scale.run_scale"),
+        callback=partial(_run_bench, "scale.run_scale"),
         help="Measure time, memory and what is found in a growing store of made-up entries.",
     )
 )
@@ -378,7 +378,7 @@ bench.add_command(
             ),
             *OUTPUTS,
         ],
-        callback=partial(_measure, "languages.run_languages"),
+        callback=partial(_run_bench, "languages.run_languages"),
         help="Measure recall in seven languages and of identifiers, on sets that ship.",
     )
 )
@@ -388,13 +388,13 @@ bench.add_command(
     click.Command(
         "consolidation",
         params=[
-            _number("--entries", 1000, "How many entries are consolidated"),
-            _number(
+            _count_option("--entries", 1000, "How many entries are consolidated"),
+            _count_option(
                 "--recalls", 200, "How many recalls are to fall into consolidations, of each kind"
             ),
             *OUTPUTS,
         ],
-        callback=partial(_measure, "consolidation.run_consolidation"),
+        callback=partial(_run_bench, "consolidation.run_consolidation"),
         help="Measure one consolidation by rules, and recalls while it runs.",
     )
 )

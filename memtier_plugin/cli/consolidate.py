@@ -10,15 +10,24 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import Command, Scope, progress
-from memtier_plugin.facts.consolidation import ConsolidationReport, extractors
+from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.facts.consolidation import ConsolidationReport, list_extractors
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.pricing import money
+from memtier_plugin.providers.pricing import format_cost
 
-_SHOWN = ("read", "facts", "proposed", "promoted", "superseded", "updated", "ignored", "left")
+_SHOWN_FIELDS = (
+    "read",
+    "facts",
+    "proposed",
+    "promoted",
+    "superseded",
+    "updated",
+    "ignored",
+    "left",
+)
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.option("--limit", type=click.IntRange(1), help="How many entries to read, at most.")
 @click.option("--all", "everything", is_flag=True, help="Go on until everything is read.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be written and superseded.")
@@ -40,17 +49,17 @@ def consolidate(
         raise click.UsageError("--all goes with neither --limit nor --dry-run")
     with scope.open() as memory:
         if everything:
-            report = _all(memory, extractor)
+            report = _consolidate_all(memory, extractor)
         else:
             report = memory.consolidate(limit, extractor=extractor, dry_run=dry_run)
-    scope.show(document(report, dry_run), view)
+    scope.show(report_document(report, dry_run), report_view)
 
 
-def _all(memory: MemTier, extractor: str | None) -> ConsolidationReport:
+def _consolidate_all(memory: MemTier, extractor: str | None) -> ConsolidationReport:
     """Consolidate batch by batch until nothing is left, showing how far it is."""
     whole = ConsolidationReport()
-    with progress() as show:
-        for name in [extractor] if extractor else extractors(memory.store):
+    with progress_bar() as show:
+        for name in [extractor] if extractor else list_extractors(memory.store):
             done, left = 0, 1
             while left:
 
@@ -64,7 +73,7 @@ def _all(memory: MemTier, extractor: str | None) -> ConsolidationReport:
     return whole
 
 
-def document(report: ConsolidationReport, dry_run: bool) -> dict[str, Any]:
+def report_document(report: ConsolidationReport, dry_run: bool) -> dict[str, Any]:
     """Return a report as JSON shows it."""
     left_out = ("drafts", "replaced")
     told = {f.name: getattr(report, f.name) for f in fields(report) if f.name not in left_out}
@@ -75,19 +84,23 @@ def document(report: ConsolidationReport, dry_run: bool) -> dict[str, Any]:
     return told
 
 
-def view(told: views.Document) -> RenderableType:
+def report_view(told: views.Document) -> RenderableType:
     """Show a report the way a person reads it."""
-    rows = [(name, str(told[name])) for name in _SHOWN]
+    rows = [(name, str(told[name])) for name in _SHOWN_FIELDS]
     if told["tokens"]:
-        rows += [("tokens", str(told["tokens"])), ("cost", money(told["cost"]))]
-    rows += [(name, views.said(told[name])) for name in ("problem", "held_back") if told[name]]
+        rows += [("tokens", str(told["tokens"])), ("cost", format_cost(told["cost"]))]
+    rows += [
+        (name, views.format_value(told[name])) for name in ("problem", "held_back") if told[name]
+    ]
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(told["rejected"].items()))
     rows += [("rejected", reasons)] if reasons else []
-    shown: list[RenderableType] = [views.pairs(rows)]
+    shown: list[RenderableType] = [views.name_value_table(rows)]
     if told["dry_run"] and told["drafts"]:
         replaced = {one["by"]: one["id"] for one in told["replaced"]}
         table = Table("would be written", "status", "instead of", title_justify="left")
         for fact in told["drafts"]:
-            table.add_row(views.said(fact["text"]), fact["status"], replaced.get(fact["id"], ""))
+            table.add_row(
+                views.format_value(fact["text"]), fact["status"], replaced.get(fact["id"], "")
+            )
         shown.append(table)
     return Group(*shown)

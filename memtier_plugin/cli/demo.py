@@ -21,10 +21,10 @@ from typing import Any, Final
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 
-from memtier_plugin.cli.views import columns, plain, text
+from memtier_plugin.cli.views import column_table, escape_controls, safe_text
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.paths import ledger_folder, private_folder, write_private
+from memtier_plugin.core.paths import make_ledger_folder, make_private_folder, write_private_file
 from memtier_plugin.core.plugins import manager
 from memtier_plugin.core.records import Entry, Message, ToolCall
 from memtier_plugin.core.results import Hit
@@ -35,7 +35,7 @@ MARKER: Final = ".memtier-demo"
 CONFIGURATION: Final = "retrieval:\n  k: 6  # lines per prompt, at most\n"
 MONDAY: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 ASKED_AT: Final = MONDAY + timedelta(days=2)
-PATIENCE: Final = 30.0  # seconds the scheduler gets to promote a fact
+PROMOTION_TIMEOUT: Final = 30.0  # seconds the scheduler gets to promote a fact
 
 # Two pieces of advice, alike in their words; only trying tells which one works.
 DRAIN: Final = "To restart the tide service, drain it with pierctl first."
@@ -116,11 +116,11 @@ class Stage:
     def step(self, number: int, title: str) -> None:
         """Begin a step."""
         self.out.print()
-        self.out.rule(text(f"{number}. {title} ", "bold"), align="left", characters="─")
+        self.out.rule(safe_text(f"{number}. {title} ", "bold"), align="left", characters="─")
 
     def say(self, line: str, style: str = "") -> None:
         """Print one line."""
-        self.out.print(text(line, style), soft_wrap=True)
+        self.out.print(safe_text(line, style), soft_wrap=True)
 
     def show(self, view: RenderableType) -> None:
         """Print something indented."""
@@ -134,12 +134,12 @@ def run(home: Path, out: Console) -> Mapping[str, Any]:
         MemTierError: the folder is not the demo's, or one of the demo's claims does not hold.
     """
     began = time.monotonic()
-    stage = Stage(_fresh(home), out)
-    stored = _record(stage)
-    _recall(stage)
-    recalls = _learn(stage)
-    fact = _share(stage)
-    files = _look(stage, recalls[1])
+    stage = Stage(_prepare_home(home), out)
+    stored = _show_recording(stage)
+    _show_recall(stage)
+    recalls = _show_learning(stage)
+    fact = _show_sharing(stage)
+    files = _show_files(stage, recalls[1])
     out.print()
     stage.say(f"All of it held. {time.monotonic() - began:.1f} seconds, no network, no LLM.")
     return {
@@ -152,7 +152,7 @@ def run(home: Path, out: Console) -> Mapping[str, Any]:
     }
 
 
-def _fresh(home: Path) -> Path:
+def _prepare_home(home: Path) -> Path:
     """Return the demo's folder, empty: one that the demo made before is made anew."""
     home = home.absolute()
     if home.exists():
@@ -162,9 +162,11 @@ def _fresh(home: Path) -> Path:
                 f"name another one with --home"
             )
         shutil.rmtree(home)
-    private_folder(home)
+    make_private_folder(home)
     (home / MARKER).write_text("Made by `memtier demo`, which may delete this folder.\n")
-    write_private(ledger_folder(home, PROJECT, "semantic").parent / "project.yaml", CONFIGURATION)
+    write_private_file(
+        make_ledger_folder(home, PROJECT, "semantic").parent / "project.yaml", CONFIGURATION
+    )
     return home
 
 
@@ -173,7 +175,7 @@ def _check(claim: bool, what: str) -> None:
         raise ClaimFailed(f"the demo's claim does not hold: {what}")
 
 
-def _record(stage: Stage) -> int:
+def _show_recording(stage: Stage) -> int:
     stage.step(1, "Two agents work, every run is written down")
     stored: list[Entry] = []
     for session, agent, minutes, lines in SESSIONS:
@@ -202,7 +204,7 @@ def _record(stage: Stage) -> int:
     return len(stored)
 
 
-def _recall(stage: Stage) -> None:
+def _show_recall(stage: Stage) -> None:
     stage.step(2, "A prompt is about to be built: what matters for it comes back, with its source")
     question = "Which port does the health check use?"
     stage.say(f"  builder is asked: {question}")
@@ -226,21 +228,21 @@ def _recall(stage: Stage) -> None:
 _MAY_DIFFER: Final = {"weight", "dense", "dense_window"}
 
 
-def _learn(stage: Stage) -> tuple[str, str]:
+def _show_learning(stage: Stage) -> tuple[str, str]:
     stage.step(3, "Tools fail and succeed, and the memory learns which line helped")
     stage.say("  Mara gave two pieces of advice which words cannot tell apart:")
     for advice in TRIALS:
         stage.say(f"    {advice}", "cyan")
     with stage.open("builder") as memory:
         before = memory.recall(RESTART, at=ASKED_AT)
-        old = _pair(before.hits)
+        old = _rank_advice(before.hits)
     first, second = sorted(old, key=lambda advice: old[advice][0])
-    _try_it(stage, "wednesday-2", first, ok=False)
-    _try_it(stage, "wednesday-3", second, ok=True)
+    _play_run(stage, "wednesday-2", first, ok=False)
+    _play_run(stage, "wednesday-3", second, ok=True)
     manager().hook.session_end(context=_context(stage, "builder", "wednesday", "wednesday-3"))
     with stage.open("builder") as memory:
         after = memory.recall(RESTART, at=ASKED_AT)
-        new = _pair(after.hits)
+        new = _rank_advice(after.hits)
         told = memory.explain(after.id)
     _check(new[first][1].weight < 0 < new[second][1].weight, "one is blamed, one is credited")
     _check(new[second][0] < new[first][0], "the advice that helped is ranked first after the runs")
@@ -253,7 +255,7 @@ def _learn(stage: Stage) -> tuple[str, str]:
         told_weight = known.get(new[advice][1].id, math.nan)
         _check(abs(told_weight - new[advice][1].weight) < 1e-9, f"explain tells of {advice!r}")
     stage.say(f"  Asked for {RESTART!r} before and after: likeness stays, the weight decides:")
-    table = columns("", "rank", "score", "weight", "likeness", "advice", right=["rank"])
+    table = column_table("", "rank", "score", "weight", "likeness", "advice", right=["rank"])
     for when, pair in (("before", old), ("after", new)):
         for advice in sorted(pair, key=lambda line: pair[line][0]):
             rank, hit = pair[advice]
@@ -268,14 +270,14 @@ def _learn(stage: Stage) -> tuple[str, str]:
     return before.id, after.id
 
 
-def _pair(hits: tuple[Hit, ...]) -> dict[str, tuple[int, Hit]]:
+def _rank_advice(hits: tuple[Hit, ...]) -> dict[str, tuple[int, Hit]]:
     """Return rank and hit of the two pieces of advice."""
     found = {hit.text: (rank, hit) for rank, hit in enumerate(hits, 1)}
     _check(DRAIN in found and FLUSH in found, "both pieces of advice are recalled")
     return {advice: found[advice] for advice in (DRAIN, FLUSH)}
 
 
-def _try_it(stage: Stage, run_id: str, advice: str, *, ok: bool) -> None:
+def _play_run(stage: Stage, run_id: str, advice: str, *, ok: bool) -> None:
     """Play one run of the builder as a host does: prompt, tool call, result, answer, end."""
     command, answer = TRIALS[advice]
     prompt = "Pager: tide hangs again, please bring it back."  # in other words than the advice
@@ -295,7 +297,7 @@ def _try_it(stage: Stage, run_id: str, advice: str, *, ok: bool) -> None:
     stage.say(f"  run {run_id}: shell `{command}` → {outcome}")
 
 
-def _share(stage: Stage) -> str:
+def _show_sharing(stage: Stage) -> str:
     stage.step(4, "In the background facts are made, which all agents of the project share")
     question = "health check port"
     with stage.open("reviewer") as reviewer:
@@ -331,12 +333,14 @@ def _fact_about(memory: MemTier, word: str) -> Any:
 
 
 def _wait_for(found: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PROMOTION_TIMEOUT
     while time.monotonic() < deadline:
         if result := found():
             return result
         time.sleep(0.1)
-    raise ClaimFailed(f"the demo's claim does not hold: {what} within {PATIENCE:.0f} seconds")
+    raise ClaimFailed(
+        f"the demo's claim does not hold: {what} within {PROMOTION_TIMEOUT:.0f} seconds"
+    )
 
 
 @contextmanager
@@ -352,20 +356,20 @@ def _scheduler(home: Path) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(PATIENCE)
+        thread.join(PROMOTION_TIMEOUT)
 
 
-def _look(stage: Stage, recall_id: str) -> list[str]:
+def _show_files(stage: Stage, recall_id: str) -> list[str]:
     stage.step(5, "Look at it")
     folder = stage.home / "projects" / PROJECT
     files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
-    stage.say(f"  {_shortest(folder)}")
+    stage.say(f"  {_shortest_path(folder)}")
     for path in sorted(folder.rglob("*.jsonl")):
         lines = len(path.read_text().splitlines())
         stage.say(f"    {path.relative_to(folder)}  {lines} lines")
     stage.say("  Try:")
     for command in (
-        f"export MEMTIER_HOME={_shortest(stage.home)} MEMTIER_PROJECT={PROJECT}",
+        f"export MEMTIER_HOME={_shortest_path(stage.home)} MEMTIER_PROJECT={PROJECT}",
         "memtier log",
         "memtier facts list",
         f"memtier recall --agent builder '{RESTART}'",
@@ -377,8 +381,10 @@ def _look(stage: Stage, recall_id: str) -> list[str]:
     return files
 
 
-def _shortest(path: Path) -> str:
-    return plain(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+def _shortest_path(path: Path) -> str:
+    return escape_controls(
+        path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    )
 
 
 def _ledgers(home: Path) -> list[Path]:

@@ -10,12 +10,12 @@ import click
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import Command, Scope, progress
-from memtier_plugin.operations.reembed import EmbeddingState, embedding_state
-from memtier_plugin.providers.pricing import money
+from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state
+from memtier_plugin.providers.pricing import format_cost
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.option("--estimate", is_flag=True, help="Only tell what is missing and what it would cost.")
 @click.option("--yes", is_flag=True, help="Allow what that costs, where the endpoint has a price.")
 @click.option("--afresh", is_flag=True, help="Forget what this model has made, and begin anew.")
@@ -23,43 +23,46 @@ from memtier_plugin.providers.pricing import money
 def embed(scope: Scope, estimate: bool, yes: bool, afresh: bool) -> None:
     """Make the missing vectors of embedding.model now."""
     with scope.open() as memory:
-        state = embedding_state(memory.store)
+        state = read_embedding_state(memory.store)
         if estimate or state.model is None:
-            scope.show(state.to_json(), state_view)
+            scope.show(state.to_json(), embedding_state_view)
             return
         job = memory.reembedding
-        if state.paid and not yes and _asks(scope, state):
-            yes = click.confirm(f"{_price(state)} Go on?", abort=True, err=True)
+        if state.paid and not yes and _needs_consent(scope, state):
+            yes = click.confirm(f"{_describe_price(state)} Go on?", abort=True, err=True)
         if yes:
             job.approve()
-        with progress() as report:
+        with progress_bar() as report:
             done = job.run(progress=partial(report, "embedding"), afresh=afresh)
-        state = embedding_state(memory.store)
-    scope.show({**asdict(done), "state": state.to_json()}, done_view)
+        state = read_embedding_state(memory.store)
+    scope.show({**asdict(done), "state": state.to_json()}, embedding_done_view)
 
 
-def _asks(scope: Scope, state: EmbeddingState) -> bool:
+def _needs_consent(scope: Scope, state: EmbeddingState) -> bool:
     enough = state.spent + state.cost <= state.allowed
     return bool(state.missing) and not enough and not scope.as_json and sys.stdin.isatty()
 
 
-def _price(state: EmbeddingState) -> str:
+def _describe_price(state: EmbeddingState) -> str:
     return (
-        f"{state.missing} items, about {state.tokens} tokens, cost about {money(state.cost)}; "
-        f"spent {money(state.spent)} of {money(state.allowed)} allowed."
+        f"{state.missing} items, about {state.tokens} tokens, "
+        f"cost about {format_cost(state.cost)}; "
+        f"spent {format_cost(state.spent)} of {format_cost(state.allowed)} allowed."
     )
 
 
-def state_view(state: views.Document) -> RenderableType:
+def embedding_state_view(state: views.Document) -> RenderableType:
     """Show how far the vectors are."""
     names = ["model", "items", "missing", "tokens", *(["error"] if state["error"] else [])]
-    rows = [(name, views.said(state[name])) for name in names]
+    rows = [(name, views.format_value(state[name])) for name in names]
     prices = ["cost", "spent", "allowed"] if state["paid"] else []
-    return views.pairs([*rows, *((name, money(state[name])) for name in prices)])
+    return views.name_value_table([*rows, *((name, format_cost(state[name])) for name in prices)])
 
 
-def done_view(document: views.Document) -> RenderableType:
+def embedding_done_view(document: views.Document) -> RenderableType:
     """Show what a pass did, and how far the vectors are now."""
-    rows = [(name, views.said(document[name])) for name in ("embedded", "dropped", "left")]
-    cost = [("cost", money(document["cost"]))] if document["cost"] else []
-    return views.pairs([("model", views.said(document["state"]["model"])), *rows, *cost])
+    rows = [(name, views.format_value(document[name])) for name in ("embedded", "dropped", "left")]
+    cost = [("cost", format_cost(document["cost"]))] if document["cost"] else []
+    return views.name_value_table(
+        [("model", views.format_value(document["state"]["model"])), *rows, *cost]
+    )

@@ -15,16 +15,24 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import Group, Scope
-from memtier_plugin.cli.views import Document, one_line, pairs, said, short, stamp, text
+from memtier_plugin.cli.scope import CliGroup, Scope
+from memtier_plugin.cli.views import (
+    Document,
+    format_time,
+    format_value,
+    name_value_table,
+    one_line,
+    safe_text,
+    short_id,
+)
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.facts.views import Known
+from memtier_plugin.facts.views import FactView
 
-_AGO: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
+_RELATIVE_TIME: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
 _UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AROUND: Final = 160  # characters of a source line shown on either side of the quote
-SIGNS: Final = {
+_CONTEXT_CHARS: Final = 160  # characters of a source line shown on either side of the quote
+CHANGE_SIGNS: Final = {
     "added": ("+", "green"),
     "proposed": ("?", "yellow"),
     "updated": ("~", "cyan"),
@@ -40,7 +48,7 @@ SIGNS: Final = {
 _STATES: Final = {"active": "", "proposed": "yellow", "held back": "yellow"}
 
 
-@click.group(cls=Group)
+@click.group(cls=CliGroup)
 def facts() -> None:
     """What the project knows, and what becomes of it."""
 
@@ -59,12 +67,12 @@ def facts_list(scope: Scope, everything: bool, proposed: bool, subject: str | No
             if proposed
             else person.facts(include_superseded=everything, subject=subject, shelves=everything)
         )
-    shown = [one for one in known if subject is None or _about(one, subject)]
+    shown = [one for one in known if subject is None or _is_about(one, subject)]
     ordered = sorted(shown, key=lambda one: one.fact.id, reverse=True)
-    scope.show({"facts": [one.to_json() for one in ordered]}, list_view)
+    scope.show({"facts": [one.to_json() for one in ordered]}, fact_list_view)
 
 
-def _about(one: Known, subject: str) -> bool:
+def _is_about(one: FactView, subject: str) -> bool:
     return one.fact.subject.casefold() == subject.strip().casefold()
 
 
@@ -77,12 +85,12 @@ def facts_search(scope: Scope, query: str, limit: int) -> None:
     with scope.open() as memory:
         found = memory.knowledge.person.search(query, limit)
     hits = [{**_fact_json(hit.item), "score": round(hit.score, 4)} for hit in found.hits]
-    scope.show({"query": query, "label": found.label, "facts": hits}, list_view)
+    scope.show({"query": query, "label": found.label, "facts": hits}, fact_list_view)
 
 
 def _fact_json(item: object) -> dict[str, Any]:
     assert isinstance(item, Fact)
-    return Known(item, "active").to_json()
+    return FactView(item, "active").to_json()
 
 
 @facts.command("show")
@@ -93,7 +101,7 @@ def facts_show(scope: Scope, fact_id: str) -> None:
     with scope.open() as memory:
         person = memory.knowledge.person
         found = person.fact(person.full_id(fact_id))
-    scope.show(found.to_document(), show_view)
+    scope.show(found.to_document(), fact_view)
 
 
 # -- review ----------------------------------------------------------------------------------
@@ -114,30 +122,30 @@ def facts_review(
         no = [person.full_id(item) for item in rejected]
         waiting = [] if yes or no else [person.fact(k.fact.id) for k in person.proposals()]
         if waiting and not scope.as_json and sys.stdin.isatty():
-            yes, no = _asked(waiting)
+            yes, no = _ask_each(waiting)
             waiting = [one for one in waiting if one.fact.id not in {*yes, *no}]
         decided = [*person.accept(yes), *person.reject(no, why)]
         held = {run.run: run.why for run in person.runs() if run.why and run.reverted}
     document = {
         "decided": [asdict(one) for one in decided],
         "waiting": [one.to_document() for one in waiting],
-        "held_back": {run: why for run, why in held.items() if run and _holds(waiting, run)},
+        "held_back": {run: why for run, why in held.items() if run and _is_held_back(waiting, run)},
     }
     scope.show(document, review_view)
 
 
-def _holds(waiting: Iterable[Known], run: str) -> bool:
+def _is_held_back(waiting: Iterable[FactView], run: str) -> bool:
     return any(one.fact.run == run and one.state == "held back" for one in waiting)
 
 
-def _asked(waiting: Sequence[Known]) -> tuple[list[str], list[str]]:
+def _ask_each(waiting: Sequence[FactView]) -> tuple[list[str], list[str]]:
     """Ask a person about each fact in turn; return those accepted and those rejected."""
     yes: list[str] = []
     no: list[str] = []
-    out = views.console(stderr=True)
+    out = views.make_console(stderr=True)
     for number, one in enumerate(waiting, 1):
-        out.print(text(f"\n{number} of {len(waiting)}", "bold"))
-        out.print(waiting_view(one.to_document()))
+        out.print(safe_text(f"\n{number} of {len(waiting)}", "bold"))
+        out.print(proposal_view(one.to_document()))
         answer = click.prompt(
             "Let it hold? yes, no, skip or quit",
             type=click.Choice(["y", "n", "s", "q"], case_sensitive=False),
@@ -161,7 +169,7 @@ def _asked(waiting: Sequence[Known]) -> tuple[list[str], list[str]]:
 def facts_diff(scope: Scope, since: str, until: str | None) -> None:
     """Show what happened to the facts since a moment."""
     now = datetime.now(UTC)
-    start, end = moment(since, now), moment(until, now) if until else None
+    start, end = parse_time(since, now), parse_time(until, now) if until else None
     with scope.open() as memory:
         changes = memory.knowledge.person.diff(start, end)
     document = {
@@ -169,12 +177,12 @@ def facts_diff(scope: Scope, since: str, until: str | None) -> None:
         "until": to_iso(end) if end else None,
         "changes": [change.to_json() for change in changes],
     }
-    scope.show(document, diff_view)
+    scope.show(document, fact_diff_view)
 
 
-def moment(said: str, now: datetime) -> datetime:
+def parse_time(said: str, now: datetime) -> datetime:
     """Return the moment that a person means, also as long ago as "2d"."""
-    if ago := _AGO.fullmatch(said.strip()):
+    if ago := _RELATIVE_TIME.fullmatch(said.strip()):
         try:
             return now - timedelta(**{_UNITS[ago[2].lower()]: int(ago[1])})
         except OverflowError:
@@ -195,7 +203,7 @@ def facts_runs(scope: Scope, limit: int) -> None:
     """List the consolidations, with their figures."""
     with scope.open() as memory:
         found = memory.knowledge.person.runs(limit)
-    scope.show({"runs": [run.to_json() for run in reversed(found)]}, runs_view)
+    scope.show({"runs": [run.to_json() for run in reversed(found)]}, consolidations_view)
 
 
 @facts.command("timeline")
@@ -211,40 +219,40 @@ def facts_timeline(scope: Scope, subject: str) -> None:
 # -- views -----------------------------------------------------------------------------------
 
 
-def list_view(document: Document) -> RenderableType:
+def fact_list_view(document: Document) -> RenderableType:
     """Show facts, each with who is behind it and how it stands."""
-    table = views.columns("date", "id", "fact", "from", "status", wide=["fact"])
+    table = views.column_table("date", "id", "fact", "from", "status", wide=["fact"])
     for fact in document["facts"]:
         origins = dict.fromkeys(source["agent"] for source in fact["sources"])
         table.add_row(
-            stamp(fact["valid_from"] or fact["timestamp"])[:10],
-            short(fact["id"]),
-            text(one_line(fact["text"], 300)),
-            text(", ".join(origins)),
-            text(fact["state"], _STATES.get(fact["state"], "dim")),
+            format_time(fact["valid_from"] or fact["timestamp"])[:10],
+            short_id(fact["id"]),
+            safe_text(one_line(fact["text"], 300)),
+            safe_text(", ".join(origins)),
+            safe_text(fact["state"], _STATES.get(fact["state"], "dim")),
         )
     if table.row_count:
         return table
-    return text("No facts found." if "query" in document else "No facts yet.", "dim")
+    return safe_text("No facts found." if "query" in document else "No facts yet.", "dim")
 
 
-def show_view(document: Document) -> RenderableType:
+def fact_view(document: Document) -> RenderableType:
     """Show one fact whole, what was decided on it, and the lines it rests on."""
     fact = document["fact"]
     names = ("id", "text", "subject", "relation", "value", "confidence", "origin", "extractor")
     more = [name for name in ("model", "run", "reason", "superseded_by") if fact[name]]
-    private = [("private to", said(fact["private_to"]))] if fact["private_to"] else []
-    rows = [(name, said(fact[name])) for name in (*names, *more)] + private
-    rows += [(name, stamp(fact[name])) for name in ("valid_from", "valid_to")]
-    rows += [(review["what"], _decided(review)) for review in document["reviews"]]
-    state = ("state", text(fact["state"], _STATES.get(fact["state"], "dim")))
-    heading = text("sources", "bold")
-    return Lines(pairs([state, *rows]), "", heading, *_source_lines(document["sources"]))
+    private = [("private to", format_value(fact["private_to"]))] if fact["private_to"] else []
+    rows = [(name, format_value(fact[name])) for name in (*names, *more)] + private
+    rows += [(name, format_time(fact[name])) for name in ("valid_from", "valid_to")]
+    rows += [(review["what"], _describe_review(review)) for review in document["reviews"]]
+    state = ("state", safe_text(fact["state"], _STATES.get(fact["state"], "dim")))
+    heading = safe_text("sources", "bold")
+    return Lines(name_value_table([state, *rows]), "", heading, *_source_lines(document["sources"]))
 
 
-def _decided(review: Document) -> str:
+def _describe_review(review: Document) -> str:
     why = f": {review['why']}" if review["why"] else ""
-    return f"{stamp(review['at'])} by {review['agent']}{why}"
+    return f"{format_time(review['at'])} by {review['agent']}{why}"
 
 
 def _source_lines(sources: Iterable[Document]) -> Iterator[Text]:
@@ -253,40 +261,50 @@ def _source_lines(sources: Iterable[Document]) -> Iterator[Text]:
         entry = source["line_of"]
         place = f"{source['agent']}/{source['session']}"
         if entry is None:
-            yield text(f"  {place}  {source['entry']}\n    (forgotten, or another agent's)", "dim")
+            yield safe_text(
+                f"  {place}  {source['entry']}\n    (forgotten, or another agent's)", "dim"
+            )
             continue
         where = f"{source['file']}:{source['line']}"
-        head = text(f"  {stamp(entry['observed_at'])}  {place}  {where}  {source['entry']}\n    ")
+        head = safe_text(
+            f"  {format_time(entry['observed_at'])}  {place}  {where}  {source['entry']}\n    "
+        )
         who = entry["speaker"] or entry["role"]
         yield Text.assemble(
-            head, text(f"{who}: ", "dim"), _marked(entry["content"], source["mark"])
+            head, safe_text(f"{who}: ", "dim"), _mark_quote(entry["content"], source["mark"])
         )
 
 
-def _marked(content: str, mark: Sequence[int] | None) -> Text:
+def _mark_quote(content: str, mark: Sequence[int] | None) -> Text:
     """Return a line with the quote in it marked, cut to what is around it."""
     if mark is None:
-        return text(one_line(content, 2 * _AROUND))
+        return safe_text(one_line(content, 2 * _CONTEXT_CHARS))
     start, end = mark
-    before, after = content[max(0, start - _AROUND) : start], content[end : end + _AROUND]
-    parts = [text("…" if start > _AROUND else ""), text(_flat(before))]
-    parts += [text(f"⟦{_flat(content[start:end])}⟧", "bold"), text(_flat(after))]
-    return Text.assemble(*parts, text("…" if len(content) > end + _AROUND else ""))
+    before, after = (
+        content[max(0, start - _CONTEXT_CHARS) : start],
+        content[end : end + _CONTEXT_CHARS],
+    )
+    parts = [safe_text("…" if start > _CONTEXT_CHARS else ""), safe_text(_collapse_spaces(before))]
+    parts += [
+        safe_text(f"⟦{_collapse_spaces(content[start:end])}⟧", "bold"),
+        safe_text(_collapse_spaces(after)),
+    ]
+    return Text.assemble(*parts, safe_text("…" if len(content) > end + _CONTEXT_CHARS else ""))
 
 
-def _flat(part: str) -> str:
+def _collapse_spaces(part: str) -> str:
     return re.sub(r"\s+", " ", part)
 
 
-def waiting_view(document: Document) -> RenderableType:
+def proposal_view(document: Document) -> RenderableType:
     """Show one fact that waits: what it says, why it waits, and the lines it rests on."""
     fact = document["fact"]
     head = Text.assemble(
-        text(fact["text"], "bold"),
-        text(f"  {short(fact['id'])}  {fact['state']}", "dim"),
+        safe_text(fact["text"], "bold"),
+        safe_text(f"  {short_id(fact['id'])}  {fact['state']}", "dim"),
     )
     why = fact["reason"] or next((r["why"] for r in reversed(document["reviews"])), "")
-    reason = [text(f"  {why} (origin: {fact['origin']})", "yellow")] if why else []
+    reason = [safe_text(f"  {why} (origin: {fact['origin']})", "yellow")] if why else []
     return Lines(head, *reason, *_source_lines(document["sources"]))
 
 
@@ -294,62 +312,72 @@ def review_view(document: Document) -> RenderableType:
     """Show what was decided, and what waits."""
     parts: list[RenderableType] = []
     for one in document["decided"]:
-        gone = f", in the place of {', '.join(map(short, one['superseded']))}"
-        parts.append(text(f"{short(one['id'])} {one['now']}{gone if one['superseded'] else ''}"))
+        gone = f", in the place of {', '.join(map(short_id, one['superseded']))}"
+        parts.append(
+            safe_text(f"{short_id(one['id'])} {one['now']}{gone if one['superseded'] else ''}")
+        )
     for run, why in document["held_back"].items():
-        parts += [text(f"{run} was held back: {why}", "yellow")]
+        parts += [safe_text(f"{run} was held back: {why}", "yellow")]
     for one in document["waiting"]:
-        parts += ["", waiting_view(one)]
+        parts += ["", proposal_view(one)]
     if document["waiting"]:
         count = len(document["waiting"])
-        parts += ["", text(f"{count} wait; --accept ID and --reject ID decide on them", "dim")]
-    return Lines(*(parts or [text("Nothing waits for review.", "dim")]))
+        parts += ["", safe_text(f"{count} wait; --accept ID and --reject ID decide on them", "dim")]
+    return Lines(*(parts or [safe_text("Nothing waits for review.", "dim")]))
 
 
-def diff_view(document: Document) -> RenderableType:
+def fact_diff_view(document: Document) -> RenderableType:
     """Show what happened to the facts, oldest first, and how often."""
-    table = views.columns("when", "", "id", "fact", "", wide=["fact"])
+    table = views.column_table("when", "", "id", "fact", "", wide=["fact"])
     counts: dict[str, int] = {}
     for change in document["changes"]:
         what = change["what"]
         counts[what] = counts.get(what, 0) + 1
-        sign, style = SIGNS[what]
-        fact = text(one_line(change["fact"]["text"], 300) if change["fact"] else "-")
+        sign, style = CHANGE_SIGNS[what]
+        fact = safe_text(one_line(change["fact"]["text"], 300) if change["fact"] else "-")
         if change["by"]:
-            fact.append_text(text(f"  → {one_line(change['by']['text'], 200)}", "dim"))
+            fact.append_text(safe_text(f"  → {one_line(change['by']['text'], 200)}", "dim"))
         if change["why"]:
-            fact.append_text(text(f"  ({one_line(change['why'], 200)})", "dim"))
-        told = text(f"{sign} {what}", style)
-        run = text(change["run"] or change["agent"] or "", "dim")
-        table.add_row(stamp(change["at"]), told, short(change["id"]), fact, run)
+            fact.append_text(safe_text(f"  ({one_line(change['why'], 200)})", "dim"))
+        told = safe_text(f"{sign} {what}", style)
+        run = safe_text(change["run"] or change["agent"] or "", "dim")
+        table.add_row(format_time(change["at"]), told, short_id(change["id"]), fact, run)
     if not counts:
-        return text("Nothing happened to the facts.", "dim")
-    return Lines(table, text(said(counts), "dim"))
+        return safe_text("Nothing happened to the facts.", "dim")
+    return Lines(table, safe_text(format_value(counts), "dim"))
 
 
-def runs_view(document: Document) -> RenderableType:
+def consolidations_view(document: Document) -> RenderableType:
     """Show the consolidations, newest first."""
     numbers = ("read", "facts", "proposed", "superseded")
-    table = views.columns("when", "run", *numbers, "rejected", "", right=numbers, wide=["rejected"])
+    table = views.column_table(
+        "when", "run", *numbers, "rejected", "", right=numbers, wide=["rejected"]
+    )
     for run in document["runs"]:
-        undone = f"undone {stamp(run['reverted'])}: {run['why']}" if run["reverted"] else ""
-        figures = [text(run.get(name, "-")) for name in numbers]
-        rejected = text(said(run.get("rejected", {})))
-        table.add_row(stamp(run["at"]), text(run["run"] or "-"), *figures, rejected, text(undone))
-    return table if table.row_count else text("No consolidation yet.", "dim")
+        undone = f"undone {format_time(run['reverted'])}: {run['why']}" if run["reverted"] else ""
+        figures = [safe_text(run.get(name, "-")) for name in numbers]
+        rejected = safe_text(format_value(run.get("rejected", {})))
+        table.add_row(
+            format_time(run["at"]),
+            safe_text(run["run"] or "-"),
+            *figures,
+            rejected,
+            safe_text(undone),
+        )
+    return table if table.row_count else safe_text("No consolidation yet.", "dim")
 
 
 def timeline_view(document: Document) -> RenderableType:
     """Show each relation's values over time; what was superseded with its end."""
-    parts: list[RenderableType] = [text(document["subject"], "bold")]
+    parts: list[RenderableType] = [safe_text(document["subject"], "bold")]
     relation = None
     for fact in document["facts"]:
         if fact["relation"] != relation:
             relation = fact["relation"]
-            parts += ["", text(relation, "cyan")]
-        start = stamp(fact["valid_from"] or fact["timestamp"])[:10]
-        end = stamp(fact["valid_to"])[:10] if fact["valid_to"] else "now" + " " * 7
+            parts += ["", safe_text(relation, "cyan")]
+        start = format_time(fact["valid_from"] or fact["timestamp"])[:10]
+        end = format_time(fact["valid_to"])[:10] if fact["valid_to"] else "now" + " " * 7
         held = "  " if fact["state"] == "active" else "× "
-        line = f"  {start} – {end}  {held}{one_line(fact['text'], 200)}  {short(fact['id'])}"
-        parts.append(text(line, "" if fact["state"] == "active" else "dim"))
+        line = f"  {start} – {end}  {held}{one_line(fact['text'], 200)}  {short_id(fact['id'])}"
+        parts.append(safe_text(line, "" if fact["state"] == "active" else "dim"))
     return Lines(*parts)

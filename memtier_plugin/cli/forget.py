@@ -12,11 +12,11 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.facts import moment
-from memtier_plugin.cli.scope import Command, Scope, progress, scope_of
-from memtier_plugin.cli.views import Document, pairs, said, text
-from memtier_plugin.lifecycle.purge.rewrite import is_begun
-from memtier_plugin.lifecycle.selection import Selection, select
+from memtier_plugin.cli.facts import parse_time
+from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar, scope_of
+from memtier_plugin.cli.views import Document, format_value, name_value_table, safe_text
+from memtier_plugin.lifecycle.purge.rewrite import is_in_progress
+from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.memory import MemTier
 
 _COUNTS: Final = (
@@ -24,12 +24,12 @@ _COUNTS: Final = (
     "vectors", "ngrams", "pages", "queue",
 )  # fmt: skip
 
-_Chosen = Callable[..., Any]
+_CommandFunction = Callable[..., Any]
 
 
-def _selectors(command: _Chosen) -> _Chosen:
+def _selection_options(command: _CommandFunction) -> _CommandFunction:
     """Add the options by which items are chosen."""
-    options: tuple[Callable[[_Chosen], _Chosen], ...] = (
+    options: tuple[Callable[[_CommandFunction], _CommandFunction], ...] = (
         click.option("--all-of-agent", is_flag=True, help="All that --agent has said and heard."),
         click.option("--until", metavar="WHEN", help="Said before then."),
         click.option("--since", metavar="WHEN", help="Said since a time, or as long ago as 2d."),
@@ -44,12 +44,14 @@ def _selectors(command: _Chosen) -> _Chosen:
     return command
 
 
-def _selection(scope: Scope, memory: MemTier, given: dict[str, Any]) -> Selection:
+def _build_selection(scope: Scope, memory: MemTier, given: dict[str, Any]) -> Selection:
     """Return what the options select; an agent alone selects nothing unless that is asked for."""
     now = datetime.now(UTC)
     person = memory.knowledge.person
     rest = {name: given[name] for name in ("query", "session", "sender", "run")}
-    rest |= {name: moment(given[name], now) if given[name] else None for name in ("since", "until")}
+    rest |= {
+        name: parse_time(given[name], now) if given[name] else None for name in ("since", "until")
+    }
     narrowed = given["all_of_agent"] or any(one is not None for one in rest.values())
     if given["all_of_agent"] and not scope.agent:
         raise click.UsageError("--all-of-agent needs --agent NAME")
@@ -60,38 +62,38 @@ def _selection(scope: Scope, memory: MemTier, given: dict[str, Any]) -> Selectio
     )
 
 
-@click.command(cls=Command)
-@_selectors
+@click.command(cls=CliCommand)
+@_selection_options
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def forget(scope: Scope, /, dry_run: bool, yes: bool, **given: Any) -> None:
     """Hide lines for good: by id, words, session, sender, time."""
     with scope.open() as memory:
-        wanted = _selection(scope, memory, given)
+        wanted = _build_selection(scope, memory, given)
         if not wanted:
             raise click.UsageError("name the ids to forget, or --session ID")
         person = memory.knowledge.person
-        memory.store.sweep()
-        entries, facts = select(memory.store, wanted)
+        memory.store.catch_up_all()
+        entries, facts = select_items(memory.store, wanted)
         chosen = [*entries, *facts]
         plan = person.forget(ids=chosen, dry_run=True)
         gone = {*plan.ids, *plan.facts}
         document = {
             "forgotten": not dry_run,
             "entries": [e.to_json() for e in memory.entries() if e.id in gone],
-            "facts": [one.fact.to_json() for one in person.known(plan.facts)],
+            "facts": [one.fact.to_json() for one in person.facts_by_id(plan.facts)],
         }
         if not dry_run:
             if not yes and not scope.as_json and sys.stdin.isatty():
-                views.console(stderr=True).print(views.forget_view(document))
+                views.make_console(stderr=True).print(views.forget_view(document))
                 click.confirm(f"Forget these {len(gone)}?", abort=True, err=True)
             person.forget(ids=chosen)
     scope.show(document, views.forget_view)
 
 
-@click.command(cls=Command)
-@_selectors
+@click.command(cls=CliCommand)
+@_selection_options
 @click.option("--text", "words", metavar="TEXT", help="This text, wherever it stands.")
 @click.option("--text-stdin", is_flag=True, help="The same, read from stdin: no history keeps it.")
 @click.option("--delete-exports", is_flag=True, help="Delete exported files that hold it.")
@@ -113,11 +115,11 @@ def purge(
     """Erase lines, or a text, from every file; with a receipt."""
     scope = scope_of(ctx)
     words = sys.stdin.read().strip("\r\n") if text_stdin else words
-    with scope.open() as memory, progress() as report:
-        wanted = words if words is not None else _selection(scope, memory, given)
+    with scope.open() as memory, progress_bar() as report:
+        wanted = words if words is not None else _build_selection(scope, memory, given)
         if resume:
             memory.purger.complete(report)
-            scope.show({"whole": not is_begun(memory.folder)})
+            scope.show({"whole": not is_in_progress(memory.folder)})
             return
         if not wanted:
             raise click.UsageError("name what is to be purged: ids, --text-stdin, --session ID ...")
@@ -127,7 +129,7 @@ def purge(
                 raise click.UsageError(
                     "a purge cannot be undone: --dry-run lists it, --yes does it"
                 )
-            views.console(stderr=True).print(receipt_view(plan.to_json()))
+            views.make_console(stderr=True).print(receipt_view(plan.to_json()))
             click.confirm(f"Purge these {plan.copies.found} for good?", abort=True, err=True)
         receipt = memory.purge(
             wanted, dry_run=dry_run, delete_exports=delete_exports, progress=report
@@ -140,24 +142,29 @@ def purge(
 def receipt_view(document: Document) -> RenderableType:
     """Show what was found, what was found again, and what nobody here can reach."""
     copies = document["copies"]
-    rows = [(name, said(copies[name])) for name in _COUNTS if copies[name]]
-    rows += [("agents", said(copies["agents"]))] if copies["agents"] else []
+    rows = [(name, format_value(copies[name])) for name in _COUNTS if copies[name]]
+    rows += [("agents", format_value(copies["agents"]))] if copies["agents"] else []
     rows += [("file", path) for path in copies["files"]]
     rows += [("export", f"{one['path']}: {one['what']}") for one in copies["exports"]]
     rows += [("left", f"{one['path']}: {one['why']}") for one in copies["left"]]
     title = "Purged:" if document["done"] else "Would be purged:"
-    parts: list[RenderableType] = [text(title, "bold")]
-    parts.append(pairs(rows) if rows else text("  nothing is there", "dim"))
+    parts: list[RenderableType] = [safe_text(title, "bold")]
+    parts.append(name_value_table(rows) if rows else safe_text("  nothing is there", "dim"))
     if document["done"]:
         after = document["found_after"]
         told = ", ".join(f"{name} {count}" for name, count in after.items())
-        parts += ["", text(f"Found afterwards: {told}", "green" if document["gone"] else "red")]
-        parts += [text(f"  {path}", "red") for path in document["where_after"]]
+        parts += [
+            "",
+            safe_text(f"Found afterwards: {told}", "green" if document["gone"] else "red"),
+        ]
+        parts += [safe_text(f"  {path}", "red") for path in document["where_after"]]
         if not document["clean"]:
             parts.append(
-                text("The index is still read by another process: `memtier purge --resume`", "red")
+                safe_text(
+                    "The index is still read by another process: `memtier purge --resume`", "red"
+                )
             )
-        parts.append(text(f"receipt {document['purge']}", "dim"))
-    parts += ["", text("Out of reach:", "bold")]
-    parts += [text(f"  {one}", "dim") for one in document["cannot_reach"]]
+        parts.append(safe_text(f"receipt {document['purge']}", "dim"))
+    parts += ["", safe_text("Out of reach:", "bold")]
+    parts += [safe_text(f"  {one}", "dim") for one in document["cannot_reach"]]
     return Lines(*parts)

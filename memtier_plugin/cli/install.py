@@ -12,16 +12,16 @@ import click
 from rich.console import Group, RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import Command, Scope
-from memtier_plugin.core.paths import private_folder
+from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.hosts import install as installing
-from memtier_plugin.hosts.install import Change
+from memtier_plugin.hosts.install import FileChange
 from memtier_plugin.trust.redaction import Redactor
 
-PROJECT = "default"  # of a host's memory unless one is named: both hosts share it then
+DEFAULT_PROJECT = "default"  # of a host's memory unless one is named: both hosts share it then
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.argument("host", type=click.Choice(installing.HOSTS))
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--uninstall", "undo", is_flag=True, help="Take it back; the memory itself stays.")
@@ -30,35 +30,37 @@ PROJECT = "default"  # of a host's memory unless one is named: both hosts share 
 def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary: bool) -> None:
     """Make HOST use MemTier, and prove it by one turn of it."""
     scope: Scope = ctx.obj
-    project = scope.project or os.environ.get("MEMTIER_PROJECT") or PROJECT
+    project = scope.project or os.environ.get("MEMTIER_PROJECT") or DEFAULT_PROJECT
     document: dict[str, Any] = {"host": host, "home": str(scope.path), "project": project}
     if undo:
-        changes = installing.uninstall(host, scope.path, dry_run=True)
+        changes = installing.uninstall_host(host, scope.path, dry_run=True)
     else:
-        changes = installing.changes(host, scope.path, project)
-    document["changes"] = [{"path": str(c.path), "why": c.why, "diff": _diff(c)} for c in changes]
+        changes = installing.plan_changes(host, scope.path, project)
+    document["changes"] = [
+        {"path": str(c.path), "why": c.why, "diff": _format_diff(c)} for c in changes
+    ]
     document["done"] = not dry_run
     document["canary"] = None
     if not dry_run and undo:
-        installing.uninstall(host, scope.path)
+        installing.uninstall_host(host, scope.path)
     elif not dry_run:
-        private_folder(scope.path)
-        installing.install(host, scope.path, project)
+        make_private_folder(scope.path)
+        installing.install_host(host, scope.path, project)
         if not no_canary:
             from memtier_plugin.hosts.canary import (
-                prove,  # has a server that no other command needs
+                run_canary,  # has a server that no other command needs
             )
 
-            with views.console(stderr=True).status(f"one turn of {host}, to prove it"):
-                document["canary"] = asdict(prove(host, scope.path))
-    document["next"] = _next(document, undo)
+            with views.make_console(stderr=True).status(f"one turn of {host}, to prove it"):
+                document["canary"] = asdict(run_canary(host, scope.path))
+    document["next"] = _next_step(document, undo)
     scope.show(document, install_view)
     proof = document["canary"]
     if proof and proof["ran"] and not proof["ok"]:
         ctx.exit(1)
 
 
-def _diff(change: Change) -> str:
+def _format_diff(change: FileChange) -> str:
     """Return what changes in a file; what looks like a key in it is masked."""
     before = change.path.read_text("utf-8") if change.path.exists() else ""
     lines = unified_diff(
@@ -72,7 +74,7 @@ def _diff(change: Change) -> str:
     return Redactor().redact("\n".join(lines)).text
 
 
-def _next(document: Mapping[str, Any], undo: bool) -> str:
+def _next_step(document: Mapping[str, Any], undo: bool) -> str:
     host = document["host"]
     if not document["done"]:
         return "nothing was changed; the same without --dry-run does it"
@@ -88,25 +90,25 @@ def install_view(document: views.Document) -> RenderableType:
     parts: list[RenderableType] = []
     changes: Sequence[Mapping[str, Any]] = document["changes"]
     for change in changes:
-        parts += [views.text(f"{change['path']}: {change['why']}", "bold")]
-        parts += [_line(line) for line in change["diff"].splitlines()[2:]]
+        parts += [views.safe_text(f"{change['path']}: {change['why']}", "bold")]
+        parts += [_diff_line(line) for line in change["diff"].splitlines()[2:]]
         parts += [""]
     if not changes:
-        parts.append(views.text("Nothing has to change."))
+        parts.append(views.safe_text("Nothing has to change."))
     proof = document["canary"]
     if proof:
         level = "ok" if proof["ok"] else "error" if proof["ran"] else "warn"
         took = f" ({proof['seconds']} s)" if proof["ran"] else ""
-        what = f"{views.MARKS[level]} {proof['what']}{took}"
-        parts.append(views.text(what, views.COLOURS[level]))
+        what = f"{views.LEVEL_MARKS[level]} {proof['what']}{took}"
+        parts.append(views.safe_text(what, views.LEVEL_COLOURS[level]))
         if proof["remedy"]:
-            parts.append(views.text(f"  {proof['remedy']}"))
+            parts.append(views.safe_text(f"  {proof['remedy']}"))
         if proof["said"]:
-            parts.append(views.text(proof["said"], "dim"))
-    parts.append(views.text(document["next"], "dim"))
+            parts.append(views.safe_text(proof["said"], "dim"))
+    parts.append(views.safe_text(document["next"], "dim"))
     return Group(*parts)
 
 
-def _line(line: str) -> RenderableType:
+def _diff_line(line: str) -> RenderableType:
     style = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
-    return views.text(line, style)
+    return views.safe_text(line, style)

@@ -24,21 +24,26 @@ from memtier_plugin.cli.embed import embed
 from memtier_plugin.cli.facts import facts
 from memtier_plugin.cli.forget import forget, purge
 from memtier_plugin.cli.install import install
-from memtier_plugin.cli.scope import Group, Scope, common_options, progress, scope_of
+from memtier_plugin.cli.scope import CliGroup, Scope, common_options, progress_bar, scope_of
 from memtier_plugin.cli.status import status_view
 from memtier_plugin.cli.time_travel import diff, revert
 from memtier_plugin.cli.transfer import backup, export, import_, restore
 from memtier_plugin.core.errors import ImportFileError, NotFound
-from memtier_plugin.core.paths import private_folder, write_private
+from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.results import Depth
-from memtier_plugin.core.settings.load import bind_workspace, load_settings, project_for, provenance
+from memtier_plugin.core.settings.load import (
+    bind_workspace,
+    load_settings,
+    resolve_project,
+    setting_sources,
+)
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.hosts import doctor as doctor_hosts
-from memtier_plugin.operations.health import Finding
+from memtier_plugin.operations.health import HealthFinding
 
 
 @click.group(
-    cls=Group,
+    cls=CliGroup,
     params=common_options(),
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -61,22 +66,22 @@ def init(scope: Scope) -> None:
     """Set up the home and this folder's project."""
     folder = Path.cwd()
     project = scope.project_name
-    bound = project_for(scope.path, folder) == project and scope.project is None
-    done = {"home": str(private_folder(scope.path)), "project": project}
-    made = _new_file(scope.path / "config.yaml", "# Your settings; see `memtier config show`.\n")
+    bound = resolve_project(scope.path, folder) == project and scope.project is None
+    done = {"home": str(make_private_folder(scope.path)), "project": project}
+    made = _create_file(scope.path / "config.yaml", "# Your settings; see `memtier config show`.\n")
     with scope.open(create=True) as memory:
         text = f"# Settings of the project {project!r}.\n"
-        made += _new_file(memory.folder / "project.yaml", text)
+        made += _create_file(memory.folder / "project.yaml", text)
         done["folder"] = str(memory.folder)
     if not bound:
         bind_workspace(scope.path, folder, project)
     scope.show({**done, "workspace": str(folder), "bound": not bound, "created": made})
 
 
-def _new_file(path: Path, text: str) -> list[str]:
+def _create_file(path: Path, text: str) -> list[str]:
     if path.exists():
         return []
-    write_private(path, text)
+    write_private_file(path, text)
     return [str(path)]
 
 
@@ -94,19 +99,23 @@ def status(scope: Scope) -> None:
 def doctor(ctx: click.Context, fix: bool) -> None:
     """Check files, index, settings and hosts; exit 1 on an error."""
     scope = scope_of(ctx)
-    found, fixed = doctor_hosts.findings(scope.path), []
+    found, fixed = doctor_hosts.check_hosts(scope.path), []
     try:
         with scope.open() as memory:
             if fix:
-                with progress() as report:
+                with progress_bar() as report:
                     for repair in memory.repair(partial(report, "reading the ledgers")):
                         fixed.append(asdict(repair))
-                        click.echo(f"fixed: {repair.what}: {views.plain(repair.where)}", err=True)
+                        click.echo(
+                            f"fixed: {repair.what}: {views.escape_controls(repair.where)}", err=True
+                        )
             found = [*memory.doctor(), *found]
     except NotFound as error:
         if not found:
             raise
-        found.append(Finding("warn", str(error), str(scope.path), "a host's first turn makes it"))
+        found.append(
+            HealthFinding("warn", str(error), str(scope.path), "a host's first turn makes it")
+        )
     findings = [asdict(finding) for finding in found]
     scope.show({"findings": findings, **({"fixed": fixed} if fix else {})}, views.doctor_view)
     if any(finding["level"] == "error" for finding in findings):
@@ -123,19 +132,21 @@ def log(scope: Scope, date: str | None, session: str | None, follow: bool) -> No
     from memtier_plugin.cli import log as cli_log
 
     with scope.open() as memory:
-        day = _day(date) or (None if session else cli_log.newest_day(memory, scope.agent))
+        day = _parse_day(date) or (
+            None if session else cli_log.find_newest_day(memory, scope.agent)
+        )
         chosen = {"agent": scope.agent, "session": session}
-        lines = list(cli_log.log_lines(memory, date=None if day == "all" else day, **chosen))
+        lines = list(cli_log.read_log_lines(memory, date=None if day == "all" else day, **chosen))
         if scope.as_json and not follow:
             scope.show({"lines": lines})
             return
         last = lines[-1]["id"] if lines else None
         stream: Iterable[dict[str, Any]] = lines
         if follow:
-            stream = _chain(lines, cli_log.follow(memory, last, **chosen))
-        console = views.console()
+            stream = _chain(lines, cli_log.follow_log(memory, last, **chosen))
+        console = views.make_console()
         try:
-            for line in stream if scope.as_json else cli_log.headed(iter(stream)):
+            for line in stream if scope.as_json else cli_log.add_headings(iter(stream)):
                 if scope.as_json:
                     click.echo(json.dumps(line))
                 else:
@@ -144,10 +155,10 @@ def log(scope: Scope, date: str | None, session: str | None, follow: bool) -> No
             return  # the way to end --follow
 
 
-def _day(text: str | None) -> str | None:
+def _parse_day(text: str | None) -> str | None:
     if text in (None, "all"):
         return text
-    moment = _moment(text)
+    moment = _parse_time(text)
     return to_iso(moment)[:10] if moment else None
 
 
@@ -188,18 +199,18 @@ def recall(
     """Find what matters for QUERY, each line with its source."""
     sized: dict[str, Any] = {"k": k, "token_budget": budget, "depth": depth}
     with scope.open() as memory:
-        if then := _moment(as_of):
-            with progress() as report:
+        if then := _parse_time(as_of):
+            with progress_bar() as report:
                 step = partial(report, "reading the ledgers")
                 found = memory.history.recall(query, then, progress=step, **sized)
         else:
-            found = memory.recall(query, at=_moment(at), **sized)
+            found = memory.recall(query, at=_parse_time(at), **sized)
     document = views.recall_document(found, limit)
     document |= {"signals": signals, "text": found.text if inject_preview else ""}
     scope.show(document, views.recall_view)
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
@@ -227,13 +238,13 @@ def explain(scope: Scope, recall_id: str, why: str | None) -> None:
 @click.pass_obj
 def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
     """Write messages (JSON or JSON Lines; - for stdin) to the log."""
-    messages = _messages(file)
+    messages = _read_messages(file)
     with scope.open(create=True) as memory:
         entries = memory.record(messages, session_id=session, run_id=run)
     scope.show({"recorded": len(entries), "given": len(messages), "ids": [e.id for e in entries]})
 
 
-def _messages(file: IO[str]) -> list[Any]:
+def _read_messages(file: IO[str]) -> list[Any]:
     """Read a list of messages, an object that holds one, or a message a line."""
     try:
         content = file.read()
@@ -296,7 +307,7 @@ def serve(ctx: click.Context, socket: bool) -> None:
 @click.pass_obj
 def reindex(scope: Scope) -> None:
     """Rebuild the index from the ledgers."""
-    with scope.open() as memory, progress() as report:
+    with scope.open() as memory, progress_bar() as report:
         document = memory.reindex(partial(report, "reading the ledgers"))
     scope.show(document)
 
@@ -310,7 +321,7 @@ def config() -> None:
 @click.pass_obj
 def config_show(scope: Scope) -> None:
     """List every value, and the file and line that set it."""
-    known = provenance(scope.path, scope.project_name, Path.cwd())
+    known = setting_sources(scope.path, scope.project_name, Path.cwd())
     rows = [{"key": key, "value": v.value, "from": v.source} for key, v in known.items()]
     scope.show({"project": scope.project_name, "settings": rows}, views.settings_view)
 
@@ -347,7 +358,7 @@ def demo(scope: Scope) -> None:
     """Show it all on a small conversation, in ./memtier-demo."""
     from memtier_plugin.cli.demo import run
 
-    out = views.console(stderr=scope.as_json)
+    out = views.make_console(stderr=scope.as_json)
     document = run(Path(scope.home or "memtier-demo"), out)
     if scope.as_json:
         scope.show(document)

@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from memtier_plugin.cli import views
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.settings.load import home_path, project_for
+from memtier_plugin.core.settings.load import resolve_home, resolve_project
 from memtier_plugin.memory import MemTier
 
 
@@ -32,13 +32,13 @@ class Scope:
     @property
     def path(self) -> Path:
         """The home in use."""
-        return home_path(self.home)
+        return resolve_home(self.home)
 
     @property
     def project_name(self) -> str:
         """The project named, else the environment's, else the one of this folder."""
         named = self.project or os.environ.get("MEMTIER_PROJECT")
-        return named or project_for(self.path, Path.cwd())
+        return named or resolve_project(self.path, Path.cwd())
 
     def open(self, *, create: bool = False) -> MemTier:
         """Open the memory; only commands that write to it make one."""
@@ -62,14 +62,14 @@ class Scope:
         if self.as_json:
             click.echo(json.dumps(document))  # ASCII: no text in it can drive a terminal
         else:
-            views.console().print(view(document))
+            views.make_console().print(view(document))
 
 
 def scope_of(ctx: click.Context) -> Scope:
     return ctx.ensure_object(Scope)
 
 
-def _set(ctx: click.Context, param: click.Parameter, value: object) -> None:
+def _store_option(ctx: click.Context, param: click.Parameter, value: object) -> None:
     if value and not ctx.resilient_parsing:
         setattr(scope_of(ctx), "as_json" if param.name == "json" else str(param.name), value)
 
@@ -80,7 +80,7 @@ def _option(flag: str, metavar: str | None, help_text: str) -> click.Option:
         metavar=metavar,
         is_flag=metavar is None,
         expose_value=False,
-        callback=_set,
+        callback=_store_option,
         help=help_text,
     )
 
@@ -94,7 +94,7 @@ def common_options() -> list[click.Parameter]:
     ]
 
 
-class Command(click.Command):
+class CliCommand(click.Command):
     """A command that takes the common options, before or after its name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -103,10 +103,10 @@ class Command(click.Command):
         self.params += [param for param in common_options() if param.name not in taken]
 
 
-class Group(click.Group):
+class CliGroup(click.Group):
     """A group whose commands take the common options, and which explains what MemTier refuses."""
 
-    command_class = Command
+    command_class = CliCommand
     group_class = type
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -118,18 +118,18 @@ class Group(click.Group):
         except (MemTierError, OSError) as error:
             if scope_of(ctx).as_json:
                 click.echo(json.dumps({"error": str(error), "kind": type(error).__name__}))
-            click.echo(f"memtier: {views.plain(error)}", err=True)
+            click.echo(f"memtier: {views.escape_controls(error)}", err=True)
             ctx.exit(1)
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar (what is done, how many, of how many) on stderr, and only to a person."""
-    console = views.console(stderr=True)
+    console = views.make_console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
         def report(what: str, done: int, total: int) -> None:
-            bar.update(task, description=views.plain(what), completed=done, total=total)
+            bar.update(task, description=views.escape_controls(what), completed=done, total=total)
 
         yield report

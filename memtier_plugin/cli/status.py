@@ -6,51 +6,63 @@ from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 
-from memtier_plugin.cli.views import Document, columns, one_line, pairs, said, stamp, text
-from memtier_plugin.providers.pricing import money
-from memtier_plugin.storage.quota import disk_line
+from memtier_plugin.cli.views import (
+    Document,
+    column_table,
+    format_time,
+    format_value,
+    name_value_table,
+    one_line,
+    safe_text,
+)
+from memtier_plugin.providers.pricing import format_cost
+from memtier_plugin.storage.quota import describe_usage
 
 
 def status_view(document: Document) -> RenderableType:
     """Show how a project does: what is stored, which hooks ran when, what is degraded."""
     first = ("project", "home", "paused", "entries", "facts", "index")
     parts: list[RenderableType] = [
-        pairs(
+        name_value_table(
             [
-                *((name, said(document[name])) for name in first if name in document),
-                *_facts_lines(document),
-                ("embedding", embedding_line(document.get("embedding", {}))),
-                ("disk", disk_line(document.get("disk", {}))),
+                *((name, format_value(document[name])) for name in first if name in document),
+                *_consolidation_rows(document),
+                ("embedding", describe_embedding(document.get("embedding", {}))),
+                ("disk", describe_usage(document.get("disk", {}))),
             ]
         )
     ]
-    jobs = columns("job", "last ok", "last error", "in a row", "next", right=["in a row"])
+    jobs = column_table("job", "last ok", "last error", "in a row", "next", right=["in a row"])
     background = document.get("background", {})
     for name, state in background.get("jobs", {}).items():
-        again = stamp(state["next"]) if background["served"] else ""
+        again = format_time(state["next"]) if background["served"] else ""
         failures = str(state["failures"] or "")
-        jobs.add_row(text(name), stamp(state["ok"]), stamp(state["failed"]), failures, again)
+        jobs.add_row(
+            safe_text(name), format_time(state["ok"]), format_time(state["failed"]), failures, again
+        )
     parts += ["", jobs] if jobs.row_count else []
-    hooks = columns("agent", "hook", "last ok", "last error", "error", wide=["error"])
+    hooks = column_table("agent", "hook", "last ok", "last error", "error", wide=["error"])
     for agent, by_hook in document.get("hooks", {}).items():
         for hook, mark in by_hook.items():
             hooks.add_row(
-                text(agent),
-                text(hook),
-                stamp(mark.get("last_ok")),
-                stamp(mark.get("last_error")),
-                text(one_line(mark.get("error") or "")),
+                safe_text(agent),
+                safe_text(hook),
+                format_time(mark.get("last_ok")),
+                format_time(mark.get("last_error")),
+                safe_text(one_line(mark.get("error") or "")),
             )
-    parts += ["", hooks] if hooks.row_count else ["", text("No host has called a hook yet.", "dim")]
+    parts += (
+        ["", hooks] if hooks.row_count else ["", safe_text("No host has called a hook yet.", "dim")]
+    )
     figures = ("last ms", "slowest ms", "calls", "no answer")
-    waits = columns("agent", "hook", *figures[:2], "on", *figures[2:], right=figures)
-    for agent, hook, mark in _held(document):
+    waits = column_table("agent", "hook", *figures[:2], "on", *figures[2:], right=figures)
+    for agent, hook, mark in _hook_waits(document):
         waits.add_row(
-            text(agent),
-            text(hook),
+            safe_text(agent),
+            safe_text(hook),
             str(mark["last_ms"]),
             str(mark["slowest_ms"]),
-            stamp(mark["slowest_at"]),
+            format_time(mark["slowest_at"]),
             str(mark.get("calls") or mark["runs"]),
             str(mark.get("failed") or ""),
         )
@@ -58,13 +70,17 @@ def status_view(document: Document) -> RenderableType:
     for agent, seen in document.get("agents", {}).items():
         if told := seen.get("injected"):
             line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"
-            parts.append(text(f"{agent}: {line.format(**told)} in {told['turns']} turns", "dim"))
+            parts.append(
+                safe_text(f"{agent}: {line.format(**told)} in {told['turns']} turns", "dim")
+            )
     for name, style in (("degraded", "yellow"), ("warnings", "yellow")):
-        parts += [text(f"{name}: {said(line)}", style) for line in document.get(name, ())]
+        parts += [
+            safe_text(f"{name}: {format_value(line)}", style) for line in document.get(name, ())
+        ]
     return Group(*parts)
 
 
-def _held(document: Document) -> Iterator[tuple[str, str, Document]]:
+def _hook_waits(document: Document) -> Iterator[tuple[str, str, Document]]:
     """Yield how long each hook held its host; where the host's own side tells, it is right."""
     noted, waits = document.get("hooks", {}), document.get("waits", {})
     for agent in sorted({*noted, *waits}):
@@ -73,35 +89,39 @@ def _held(document: Document) -> Iterator[tuple[str, str, Document]]:
             yield agent, hook, mark
 
 
-def _facts_lines(document: Document) -> Iterator[tuple[str, str]]:
+def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
     """Say in a few lines how far the facts are, and what they wait for."""
     known = document.get("consolidation", {})
     served = document.get("background", {}).get("served")
     left = known.get("backlog", {})
     waits = ", ".join(f"{number} for the {name}" for name, number in left.items() if number)
     by = "a daemon serves the project" if served else "no daemon: the next session starts one"
-    due = "due now" if known.get("due") else f"next {stamp(known.get('next'))}"
+    due = "due now" if known.get("due") else f"next {format_time(known.get('next'))}"
     yield "backlog", f"{waits} (entries)" if waits else "nothing"
-    yield "consolidation", f"last {stamp(known.get('last'))}, {due}; {by}"
+    yield "consolidation", f"last {format_time(known.get('last'))}, {due}; {by}"
     if report := known.get("report"):
-        yield "last report", said(report)
+        yield "last report", format_value(report)
     spending = document.get("spending", {})
     if spending.get("model", "none") != "none" or spending.get("asked"):
         calls = f"{spending['calls']} of {spending['most_calls']} calls today"
-        cost = f"spent {money(spending['cost'])} of {money(spending['most_cost'])}"
+        cost = f"spent {format_cost(spending['cost'])} of {format_cost(spending['most_cost'])}"
         yield "model", f"{spending['model']}: {calls}, {spending['asked']} to answer, {cost}"
     if number := document.get("proposals", {}).get("waiting"):
-        oldest = stamp(document["proposals"]["oldest"])
+        oldest = format_time(document["proposals"]["oldest"])
         yield "proposals", f"{number} wait since {oldest}: memtier facts review"
     for held in document.get("held_back", ()):
-        yield "held back", f"{stamp(held['at'])} {held['run']}: {said(held['why'])}"
+        yield "held back", f"{format_time(held['at'])} {held['run']}: {format_value(held['why'])}"
 
 
-def embedding_line(state: Document) -> str:
+def describe_embedding(state: Document) -> str:
     """Say in a line how far the vectors are."""
     if not state.get("model"):
         return "none"
     done = f"{state['items'] - state['missing']} of {state['items']} items"
-    cost = f", spent {money(state['spent'])} of {money(state['allowed'])}" if state["paid"] else ""
-    more = f", the rest {money(state['cost'])}" if state["paid"] and state["missing"] else ""
+    cost = (
+        f", spent {format_cost(state['spent'])} of {format_cost(state['allowed'])}"
+        if state["paid"]
+        else ""
+    )
+    more = f", the rest {format_cost(state['cost'])}" if state["paid"] and state["missing"] else ""
     return f"{state['model']}: {done}{cost}{more}"

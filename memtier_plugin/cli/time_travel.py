@@ -12,24 +12,31 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.facts import diff_view, moment
-from memtier_plugin.cli.scope import Command, Scope
-from memtier_plugin.cli.views import Document, one_line, said, short, stamp, text
+from memtier_plugin.cli.facts import fact_diff_view, parse_time
+from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.views import (
+    Document,
+    format_time,
+    format_value,
+    one_line,
+    safe_text,
+    short_id,
+)
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.facts.rollback import Reverted
-from memtier_plugin.facts.service import Knowledge
-from memtier_plugin.lifecycle.undo_run import Retracted
+from memtier_plugin.facts.rollback import Rollback
+from memtier_plugin.facts.service import FactService
+from memtier_plugin.lifecycle.undo_run import UndoneRun
 from memtier_plugin.memory import MemTier
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.argument("since")
 @click.argument("until", required=False)
 @click.pass_obj
 def diff(scope: Scope, since: str, until: str | None) -> None:
     """Show what changed between two moments (2d, 2026-03-14)."""
     now = datetime.now(UTC)
-    start, end = moment(since, now), moment(until, now) if until else now
+    start, end = parse_time(since, now), parse_time(until, now) if until else now
     if start > end:
         raise MessageError(f"{since} is later than {until or 'now'}: name the earlier one first")
     with scope.open() as memory:
@@ -37,7 +44,7 @@ def diff(scope: Scope, since: str, until: str | None) -> None:
     scope.show(found.to_json(), difference_view)
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.option("--run", required=True, metavar="ID", help="The run to take back, of either kind.")
 @click.option("--undo", is_flag=True, help="Bring it back instead.")
 @click.option("--dry-run", is_flag=True, help="Only show what it takes.")
@@ -46,30 +53,30 @@ def diff(scope: Scope, since: str, until: str | None) -> None:
 def revert(scope: Scope, run: str, undo: bool, dry_run: bool, yes: bool) -> None:
     """Undo one consolidation or recorded run, and nothing later."""
     with scope.open() as memory:
-        document = _reverted(memory, run, scope.agent, undo=undo, done=False)
+        document = _revert_document(memory, run, scope.agent, undo=undo, done=False)
         if not dry_run and not yes and not scope.as_json and sys.stdin.isatty():
-            views.console(stderr=True).print(revert_view(document))
+            views.make_console(stderr=True).print(revert_view(document))
             click.confirm(f"{'Bring back' if undo else 'Undo'} {run}?", abort=True, err=True)
         if not dry_run:
-            document = _reverted(memory, run, scope.agent, undo=undo, done=True)
+            document = _revert_document(memory, run, scope.agent, undo=undo, done=True)
     scope.show(document, revert_view)
 
 
-def _reverted(
+def _revert_document(
     memory: MemTier, run: str, agent: str | None, *, undo: bool, done: bool
 ) -> dict[str, Any]:
     plan = memory.history.revert(run, agent=agent, undo=undo, dry_run=not done)
-    if isinstance(plan, Retracted):
+    if isinstance(plan, UndoneRun):
         return {**plan.to_json(), "reverted": done and not undo, "undone": done and undo}
-    return _of_consolidation(memory.knowledge.person, plan, done=done, undo=undo)
+    return _consolidation_document(memory.knowledge.person, plan, done=done, undo=undo)
 
 
-def _of_consolidation(
-    person: Knowledge, plan: Reverted, *, done: bool, undo: bool
+def _consolidation_document(
+    person: FactService, plan: Rollback, *, done: bool, undo: bool
 ) -> dict[str, Any]:
     pairs_ = (*plan.superseded, *plan.lives_on)
     ids = {*plan.facts, *plan.kept, *plan.restored, *(one for pair in pairs_ for one in pair)}
-    told = {one.fact.id: one.fact.text for one in person.known(ids)}
+    told = {one.fact.id: one.fact.text for one in person.facts_by_id(ids)}
 
     def texts(wanted: Iterable[str]) -> list[dict[str, Any]]:
         return [{"id": one, "text": told[one]} for one in wanted if one in told]
@@ -99,20 +106,20 @@ def difference_view(document: Document) -> RenderableType:
     parts: list[RenderableType] = []
     if document["said"]:
         told = ", ".join(f"{agent} {count}" for agent, count in document["said"].items())
-        parts.append(text(f"new entries: {told}"))
+        parts.append(safe_text(f"new entries: {told}"))
     if document["facts"]:
-        parts.append(diff_view({"changes": document["facts"]}))
+        parts.append(fact_diff_view({"changes": document["facts"]}))
     if document["forgotten"]:
-        parts.append(text(f"x {len(document['forgotten'])} entries forgotten", "red"))
+        parts.append(safe_text(f"x {len(document['forgotten'])} entries forgotten", "red"))
     for one in document["weights"]:
         style = "green" if one["after"] > one["before"] else "red"
-        weight = text(f"{one['before']:+.4f} → {one['after']:+.4f}  ", style)
-        parts.append(weight + text(f"{one_line(one['text'], 200)}  {short(one['id'])}"))
+        weight = safe_text(f"{one['before']:+.4f} → {one['after']:+.4f}  ", style)
+        parts.append(weight + safe_text(f"{one_line(one['text'], 200)}  {short_id(one['id'])}"))
     parts += [
-        text(f"{stamp(one['at'])}  {one['what']} {one['run'] or ''}", "dim")
+        safe_text(f"{format_time(one['at'])}  {one['what']} {one['run'] or ''}", "dim")
         for one in document["runs"]
     ]
-    return Lines(*(parts or [text("Nothing happened.", "dim")]))
+    return Lines(*(parts or [safe_text("Nothing happened.", "dim")]))
 
 
 def revert_view(document: Document) -> RenderableType:
@@ -128,13 +135,13 @@ def revert_view(document: Document) -> RenderableType:
         ("lives_on", "= found by a later one too, lives on:", "green"),
     ):
         for one in document[name]:
-            line = f"{sign} {one_line(one['text'] or '-', 200)}  {short(one['id'])}"
-            parts.append(text(line, style))
+            line = f"{sign} {one_line(one['text'] or '-', 200)}  {short_id(one['id'])}"
+            parts.append(safe_text(line, style))
     count = len(document["facts"])
     verb = "undone" if document["reverted"] else "would be undone"
     entries = document["entries"]
     tail = f", {entries} entries no longer marked as promoted" if entries else ""
-    parts.append(text(f"{document['run']}: {count} facts {verb}{tail}", "dim"))
+    parts.append(safe_text(f"{document['run']}: {count} facts {verb}{tail}", "dim"))
     return Lines(*parts)
 
 
@@ -144,4 +151,6 @@ def _recording_view(document: Document) -> RenderableType:
     told = {name: len(document[name]) for name in names if document[name]}
     verb = "taken back" if not document["undone"] else "brought back"
     head = f"{document['run']} of {document['agent']} {'is' if done else 'would be'} {verb}"
-    return text(f"{head}: {said(told)}" if told else f"{document['run']}: nothing is left to do")
+    return safe_text(
+        f"{head}: {format_value(told)}" if told else f"{document['run']}: nothing is left to do"
+    )

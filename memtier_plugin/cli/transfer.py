@@ -16,51 +16,54 @@ import click
 from rich.console import Group, RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import Command, Scope, progress
+from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
 from memtier_plugin.core.errors import BackupError
-from memtier_plugin.core.paths import OPEN_FLAGS, file_name
+from memtier_plugin.core.paths import OPEN_FLAGS, encode_file_name
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
 from memtier_plugin.transfer import backup as archives
-from memtier_plugin.transfer.importers.detect import MEMTIER, detect
-from memtier_plugin.transfer.importers.proposals import KINDS, propose
+from memtier_plugin.transfer.importers.detect import MEMTIER_FORMAT, detect_format
+from memtier_plugin.transfer.importers.proposals import PROPOSED_FORMATS, propose_facts
 from memtier_plugin.transfer.importers.transcripts import FORMATS, read_transcript
 
 _EXAMPLES: Final = 3
-_SHOWN: Final = 20  # of what was left out
+_MAX_LEFT_OUT: Final = 20  # of what was left out
 
 
-class Left(NamedTuple):
+class LeftOut(NamedTuple):
     """Something of a file that is not brought in: where it stands, and why."""
 
     place: str
     why: str
 
 
-@click.command("import", cls=Command)
+@click.command("import", cls=CliCommand)
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option(
-    "--format", "form", type=click.Choice([*FORMATS, MEMTIER]), help="What it is [told by itself]."
+    "--format",
+    "form",
+    type=click.Choice([*FORMATS, MEMTIER_FORMAT]),
+    help="What it is [told by itself].",
 )
 @click.option("--dry-run", is_flag=True, help="Only count, and show some of it.")
 @click.pass_obj
 def import_(scope: Scope, file: Path, form: str | None, dry_run: bool) -> None:
     """Read conversations or memories of FILE (or a folder, or ZIP) into the log."""
-    form = form or detect(file)
-    left: list[Left] = []
-    with _opened(scope, dry_run) as memory:
-        bring = _reimported if form == MEMTIER else _recorded
+    form = form or detect_format(file)
+    left: list[LeftOut] = []
+    with _open_memory(scope, dry_run) as memory:
+        bring = _import_memtier_export if form == MEMTIER_FORMAT else _import_transcript
         document = bring(scope, memory, file, form, dry_run, left)
-    shown = [one._asdict() for one in left[:_SHOWN]]
+    shown = [one._asdict() for one in left[:_MAX_LEFT_OUT]]
     document = {"format": form, "dry_run": dry_run, **document}
     scope.show({**document, "left_out": len(left), "why": shown}, import_view)
 
 
 @contextmanager
-def _opened(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
+def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
     """Give the memory; for a dry run of a project that is not there yet an empty one elsewhere."""
-    if not dry_run or (scope.path / "projects" / file_name(scope.project_name)).is_dir():
+    if not dry_run or (scope.path / "projects" / encode_file_name(scope.project_name)).is_dir():
         with scope.open(create=not dry_run) as memory:
             yield memory
         return
@@ -71,12 +74,12 @@ def _opened(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
         yield memory
 
 
-def _recorded(
-    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, left: list[Left]
+def _import_transcript(
+    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, left: list[LeftOut]
 ) -> dict[str, Any]:
     """Read it all first, so that a file which is refused leaves nothing behind; then record it."""
     names, origins, examples, total = set[str](), Counter[str](), list[str](), 0
-    for session in read_transcript(file, form, lambda *why: left.append(Left(*why))):
+    for session in read_transcript(file, form, lambda *why: left.append(LeftOut(*why))):
         names.add(session.session_id)
         total += len(session.turns)
         origins.update(message.origin or message.role for message in session.messages)
@@ -84,18 +87,22 @@ def _recorded(
     figures: dict[str, Any] = {
         "sessions": len(names), "messages": total, "origins": dict(sorted(origins.items())),
     }  # fmt: skip
-    with progress() as report:
-        sessions = _told(read_transcript(file, form), report, total)
+    with progress_bar() as report:
+        sessions = _report_progress(read_transcript(file, form), report, total)
         if dry_run:
             return {**figures, "new": memory.count_new(sessions), "examples": examples}
         recorded = proposed = 0
         for new in memory.record_sessions(sessions):
             recorded += len(new)
-            proposed += propose(memory, new) if form in KINDS else 0
-    return {**figures, "recorded": recorded, **({"proposed": proposed} if form in KINDS else {})}
+            proposed += propose_facts(memory, new) if form in PROPOSED_FORMATS else 0
+    return {
+        **figures,
+        "recorded": recorded,
+        **({"proposed": proposed} if form in PROPOSED_FORMATS else {}),
+    }
 
 
-def _told(sessions: Iterable[Session], report: Any, total: int) -> Iterator[Session]:
+def _report_progress(sessions: Iterable[Session], report: Any, total: int) -> Iterator[Session]:
     done = 0
     for session in sessions:
         yield session
@@ -103,16 +110,16 @@ def _told(sessions: Iterable[Session], report: Any, total: int) -> Iterator[Sess
         report("importing", done, total)
 
 
-def _reimported(
-    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, left: list[Left]
+def _import_memtier_export(
+    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, left: list[LeftOut]
 ) -> dict[str, Any]:
-    from memtier_plugin.transfer.importers.memtier_export import reimport
+    from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
 
-    with progress() as report:
-        done = reimport(
+    with progress_bar() as report:
+        done = import_memtier_export(
             memory,
             file,
-            lambda *why: left.append(Left(*why)),
+            lambda *why: left.append(LeftOut(*why)),
             agent=scope.agent,
             dry_run=dry_run,
             progress=lambda number: report("importing", number, 0),
@@ -130,20 +137,22 @@ def _reimported(
 def import_view(document: views.Document) -> RenderableType:
     """Show what an import brought in, and what it left out with the reasons."""
     lists = ("examples", "why")
-    rows = [(n.replace("_", " "), views.said(v)) for n, v in document.items() if n not in lists]
-    parts: list[RenderableType] = [views.pairs(rows)]
+    rows = [
+        (n.replace("_", " "), views.format_value(v)) for n, v in document.items() if n not in lists
+    ]
+    parts: list[RenderableType] = [views.name_value_table(rows)]
     parts += [
-        views.text(f"  {views.one_line(example, 90)}", "dim")
+        views.safe_text(f"  {views.one_line(example, 90)}", "dim")
         for example in document.get("examples", ())
     ]
-    parts += [views.text(f"left out: {one['place']}: {one['why']}", "yellow")
+    parts += [views.safe_text(f"left out: {one['place']}: {one['why']}", "yellow")
               for one in document["why"]]  # fmt: skip
     if document["left_out"] > len(document["why"]):
-        parts.append(views.text(f"... and {document['left_out'] - len(document['why'])} more"))
+        parts.append(views.safe_text(f"... and {document['left_out'] - len(document['why'])} more"))
     return Group(*parts)
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.option(
     "--format", "form", default="jsonl", show_default=True,
     type=click.Choice(["jsonl", "markdown"]), help="To be imported again, or to be read.",
@@ -164,13 +173,13 @@ def export(scope: Scope, form: str, session: str | None, output: Path | None) ->
             for chunk in chunks:
                 click.echo(chunk, nl=False)
             return
-        with progress() as report:
-            written = _write_new(output, chunks, partial(report, "exporting"))
-        export_register.note(memory.folder, output.resolve(), form)
+        with progress_bar() as report:
+            written = _write_new_file(output, chunks, partial(report, "exporting"))
+        export_register.register_export(memory.folder, output.resolve(), form)
     scope.show({"file": str(output), "format": form, "bytes": written})
 
 
-def _write_new(path: Path, chunks: Iterable[str], report: Any) -> int:
+def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
     """Write a new file (0600) and return its size; what is half written is taken away again."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
@@ -189,33 +198,33 @@ def _write_new(path: Path, chunks: Iterable[str], report: Any) -> int:
         raise
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.argument("dest", default=".", type=click.Path(path_type=Path))
 @click.pass_obj
 def backup(scope: Scope, dest: Path) -> None:
     """Write the project into one archive, DEST, while others go on."""
-    with scope.open() as memory, progress() as report:
+    with scope.open() as memory, progress_bar() as report:
         now = datetime.now(UTC)
-        made = archives.backup(
+        made = archives.write_backup(
             memory.folder, memory.project, dest, now, partial(report, "backing up")
         )
-        manifest = archives.verify(made, partial(report, "verifying"))
-        export_register.note(memory.folder, made.resolve(), "backup")
-    scope.show({"archive": str(made), **_figures(manifest), "bytes": made.stat().st_size})
+        manifest = archives.verify_backup(made, partial(report, "verifying"))
+        export_register.register_export(memory.folder, made.resolve(), "backup")
+    scope.show({"archive": str(made), **_manifest_figures(manifest), "bytes": made.stat().st_size})
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.argument("archive", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--dry-run", is_flag=True, help="Only verify the archive.")
 @click.pass_obj
 def restore(scope: Scope, archive: Path, dry_run: bool) -> None:
     """Make a project of an archive; one that is there is left alone."""
-    with progress() as report:
+    with progress_bar() as report:
         if dry_run:
-            manifest = archives.verify(archive, partial(report, "verifying"))
-            scope.show({"archive": str(archive), **_figures(manifest), "verified": True})
+            manifest = archives.verify_backup(archive, partial(report, "verifying"))
+            scope.show({"archive": str(archive), **_manifest_figures(manifest), "verified": True})
             return
-        name, folder = archives.restore(
+        name, folder = archives.restore_backup(
             archive, scope.path, scope.project, partial(report, "restoring")
         )
         with MemTier.open(scope.path, name, create=False) as memory:
@@ -223,6 +232,6 @@ def restore(scope: Scope, archive: Path, dry_run: bool) -> None:
     scope.show({"project": name, "folder": str(folder), **counts})
 
 
-def _figures(manifest: views.Document) -> dict[str, Any]:
+def _manifest_figures(manifest: views.Document) -> dict[str, Any]:
     names = ("project", "made", "memtier")
     return {**{name: manifest[name] for name in names}, "files": len(manifest["files"])}

@@ -1,7 +1,7 @@
 """What the commands show a person: every view takes the JSON document that `--json` prints.
 
-Remembered text comes from anywhere, so nothing of it may drive the terminal: `plain` makes control
-characters visible, and no text ever passes through rich's markup.
+Remembered text comes from anywhere, so nothing of it may drive the terminal: `escape_controls`
+makes control characters visible, and no text ever passes through rich's markup.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ from rich.text import Text
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.retrieval.block import SHORT
-from memtier_plugin.trust.escaping import visible
+from memtier_plugin.retrieval.block import SHORT_ID_CHARS
+from memtier_plugin.trust.escaping import reveal_hidden
 
 Document = Mapping[str, Any]
 
 HIDDEN: Final = "(forgotten, or another agent's)"
 WIDTH_OF_PIPES: Final = 100  # where there is no terminal to ask
 INDENT: Final = (0, 0, 0, 13)  # below the text of a ranked line
-MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
-COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
+LEVEL_MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
+LEVEL_COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
 
 # C0 but tab and newline, DEL, C1, the marks that reorder a line, and halves of surrogate pairs.
-_UNSAFE: Final = re.compile(
+_CONTROL_CHARS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
-def plain(text: object) -> str:
+def escape_controls(text: object) -> str:
     """Return the text with everything that could drive a terminal made visible."""
-    return visible(_UNSAFE.sub(_visible, str(text)))
+    return reveal_hidden(_CONTROL_CHARS.sub(_visible_form, str(text)))
 
 
-def _visible(match: re.Match[str]) -> str:
+def _visible_form(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)  # Unicode's control pictures: ESC is shown as ␛
     return "␡" if code == 0x7F else f"<U+{code:04X}>"
 
 
-def console(*, stderr: bool = False) -> Console:
+def make_console(*, stderr: bool = False) -> Console:
     """Return a console on the current stdout or stderr, without markup and highlighting."""
     out = sys.stderr if stderr else sys.stdout
     width = None if out.isatty() else WIDTH_OF_PIPES
     return Console(file=out, width=width, markup=False, highlight=False, emoji=False)
 
 
-def text(value: object, style: str = "") -> Text:
+def safe_text(value: object, style: str = "") -> Text:
     """Return safe text for a cell or a line."""
-    return Text(plain(value), style=style)
+    return Text(escape_controls(value), style=style)
 
 
 def one_line(value: object, limit: int = 200) -> str:
@@ -69,17 +69,17 @@ def one_line(value: object, limit: int = 200) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def pairs(rows: Iterable[tuple[str, object]]) -> Table:
+def name_value_table(rows: Iterable[tuple[str, object]]) -> Table:
     """Return a list of names and values, the names aligned."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:
-        grid.add_row(name, value if isinstance(value, Text) else text(value))
+        grid.add_row(name, value if isinstance(value, Text) else safe_text(value))
     return grid
 
 
-def columns(*names: str, right: Iterable[str] = (), wide: Iterable[str] = ()) -> Table:
+def column_table(*names: str, right: Iterable[str] = (), wide: Iterable[str] = ()) -> Table:
     """Return an empty table with a ruled head; columns in `wide` wrap, the others do not."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for name in names:
@@ -93,25 +93,25 @@ def columns(*names: str, right: Iterable[str] = (), wide: Iterable[str] = ()) ->
     return table
 
 
-def stamp(iso: object) -> str:
+def format_time(iso: object) -> str:
     """Return a time from disk as date and minute, or a dash for none."""
-    return plain(str(iso)[:16].replace("T", " ")) if iso else "-"
+    return escape_controls(str(iso)[:16].replace("T", " ")) if iso else "-"
 
 
-def short(item_id: object) -> str:
+def short_id(item_id: object) -> str:
     """Return the end of an id, as it stands in an injected block."""
-    return plain(item_id)[-SHORT:]
+    return escape_controls(item_id)[-SHORT_ID_CHARS:]
 
 
-def said(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as a person writes it: yes and no, lists with commas, a dash for nothing."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        parts = ((k, said(v), isinstance(v, Mapping)) for k, v in value.items())
+        parts = ((k, format_value(v), isinstance(v, Mapping)) for k, v in value.items())
         return ", ".join(f"{k} ({v})" if nested else f"{k} {v}" for k, v, nested in parts) or "-"
     if isinstance(value, (list, tuple)):
-        return ", ".join(said(part) for part in value) or "-"
+        return ", ".join(format_value(part) for part in value) or "-"
     return "-" if value is None or value == "" else str(value)
 
 
@@ -120,10 +120,14 @@ def doctor_view(document: Document) -> RenderableType:
     parts: list[RenderableType] = []
     for finding in document["findings"]:
         level = finding["level"]
-        parts.append(Text.assemble((MARKS[level] + " ", COLOURS[level]), text(finding["what"])))
+        parts.append(
+            Text.assemble(
+                (LEVEL_MARKS[level] + " ", LEVEL_COLOURS[level]), safe_text(finding["what"])
+            )
+        )
         if level != "ok":
             rows = [(key, finding[key]) for key in ("where", "remedy") if finding[key]]
-            parts.append(Padding(pairs(rows), (0, 0, 0, 4), expand=False))
+            parts.append(Padding(name_value_table(rows), (0, 0, 0, 4), expand=False))
     return Group(*parts)
 
 
@@ -131,17 +135,17 @@ def log_view(line: Document) -> RenderableType:
     """Show one line of the log: an entry, a heading, or what the journal says happened."""
     kind = line["kind"]
     if kind == "heading":
-        return Group("", text(line["text"], "bold"))
+        return Group("", safe_text(line["text"], "bold"))
     grid = Table.grid(padding=(0, 1), expand=True)
-    for width in (5, 14, SHORT):
+    for width in (5, 14, SHORT_ID_CHARS):
         grid.add_column(width=width, no_wrap=True, overflow="ellipsis")
     grid.add_column(ratio=1, overflow="fold")
     grid.add_column(width=7, justify="right", no_wrap=True)
     if kind == "entry":
         grid.add_row(*_entry_cells(line))
     else:
-        happened = text(line["text"], "dim italic")
-        when = text(line["timestamp"][11:16], "dim")
+        happened = safe_text(line["text"], "dim italic")
+        when = safe_text(line["timestamp"][11:16], "dim")
         grid.add_row(when, "", "", Text.assemble(("↳ ", "dim"), happened), "")
     return grid
 
@@ -149,18 +153,18 @@ def log_view(line: Document) -> RenderableType:
 def _entry_cells(entry: Document) -> Sequence[RenderableType]:
     tool = entry.get("tool") or {}
     who = entry["speaker"] or entry["sender"] or tool.get("name") or entry["role"]
-    content = text(entry["content"], "dim" if entry["role"] in ("tool", "system") else "")
+    content = safe_text(entry["content"], "dim" if entry["role"] in ("tool", "system") else "")
     if tool.get("ok") is not None:
         level = "ok" if tool["ok"] else "error"
-        content = Text.assemble((MARKS[level] + " ", COLOURS[level]), content)
+        content = Text.assemble((LEVEL_MARKS[level] + " ", LEVEL_COLOURS[level]), content)
     weight = entry["cognitive_weight"]
     marks = Text("★ " if entry["promoted"] else "", "yellow")
     if weight:
         marks.append(f"{weight:+.2f}", "green" if weight > 0 else "red")
     return (
-        text(entry["observed_at"][11:16], "dim"),
-        text(who, "cyan" if entry["role"] == "user" else "blue"),
-        text(short(entry["id"]), "dim"),
+        safe_text(entry["observed_at"][11:16], "dim"),
+        safe_text(who, "cyan" if entry["role"] == "user" else "blue"),
+        safe_text(short_id(entry["id"]), "dim"),
         content,
         marks,
     )
@@ -223,15 +227,15 @@ def recall_view(document: Document) -> RenderableType:
         mark = Text("▸" if hit["injected"] else " ", "green")
         head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
         place = " · ".join(str(hit[name]) for name in ("tier", "date", "who", "id", "place"))
-        parts += [head.append_text(text(one_line(hit["text"], 400)))]
-        parts.append(Padding(text(place, "cyan"), INDENT, expand=False))
+        parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
+        parts.append(Padding(safe_text(place, "cyan"), INDENT, expand=False))
         if hit["note"]:
-            parts.append(Padding(text(hit["note"], "yellow"), INDENT, expand=False))
+            parts.append(Padding(safe_text(hit["note"], "yellow"), INDENT, expand=False))
         if document["signals"]:
             shown = (f"{name} {value:.3f}" for name, value in hit["signals"].items() if value)
-            parts.append(Padding(text("  ".join(shown), "dim"), INDENT, expand=False))
+            parts.append(Padding(safe_text("  ".join(shown), "dim"), INDENT, expand=False))
     parts.append(
-        text(
+        safe_text(
             f"{document['found']} found, {len(document['injected'])} (▸) would be injected: "
             f"{document['tokens']} tokens; {document['label']}, {document['ms']:.0f} ms, "
             f"{document['postings']} postings read; recall {document['id']}",
@@ -239,13 +243,15 @@ def recall_view(document: Document) -> RenderableType:
         )
     )
     if document["route"]:
-        parts.append(text("; ".join(": ".join(one) for one in how_deep(document)[:2]), "dim"))
+        parts.append(
+            safe_text("; ".join(": ".join(one) for one in describe_depth(document)[:2]), "dim")
+        )
     if document["text"]:
-        parts += ["", text(document["text"])]
+        parts += ["", safe_text(document["text"])]
     return Group(*parts)
 
 
-def how_deep(document: Document) -> list[tuple[str, str]]:
+def describe_depth(document: Document) -> list[tuple[str, str]]:
     """Return how deep a recall went, what the router decided, and what each step took."""
     told = []
     if document.get("depth", "mixed") != "mixed":
@@ -260,29 +266,30 @@ def how_deep(document: Document) -> list[tuple[str, str]]:
 
 def explain_view(document: Document) -> RenderableType:
     """Show why each line was chosen: its signals as they were then, its weight then and now."""
-    head = pairs(
+    head = name_value_table(
         [
             ("recall", document["id"]),
             ("query", one_line(document["query"])),
             (
                 "made",
-                f"{stamp(document['timestamp'])}, {document['label']}, {document['ms']:.0f} ms",
+                f"{format_time(document['timestamp'])}, {document['label']}, "
+                f"{document['ms']:.0f} ms",
             ),
-            *how_deep(document),
+            *describe_depth(document),
         ]
     )
     if document.get("why"):
-        return Group(head, "", *_why_view(document["why"], document["weights"]))
+        return Group(head, "", *_left_out_view(document["why"], document["weights"]))
     counted = document.get("weights", {})
     parts: list[RenderableType] = [head]
     for title, name in (("injected", "injected"), ("near misses", "near_misses")):
-        parts += ["", text(title, "bold")]
-        parts += [line for row in document[name] for line in _why(row, counted)]
-    credits = columns("run", "line", "reward", "share", "change", right=["reward", "share"])
+        parts += ["", safe_text(title, "bold")]
+        parts += [line for row in document[name] for line in _ranked_row_view(row, counted)]
+    credits = column_table("run", "line", "reward", "share", "change", right=["reward", "share"])
     for credit in document["credits"]:
         credits.add_row(
-            text(credit.get("run_id") or "-"),
-            short(credit.get("item")),
+            safe_text(credit.get("run_id") or "-"),
+            short_id(credit.get("item")),
             f"{credit.get('reward', 0):+.1f}",
             f"{credit.get('share', 0):.3f}",
             f"{credit.get('delta', 0):+.4f}",
@@ -292,23 +299,23 @@ def explain_view(document: Document) -> RenderableType:
     return Group(*parts)
 
 
-def _why(row: Document, counted: Document) -> Sequence[RenderableType]:
+def _ranked_row_view(row: Document, counted: Document) -> Sequence[RenderableType]:
     """Say what a line was and why it stood where it stood: each signal × what it counted."""
     said_then = one_line(row["text"] or HIDDEN, 300)
-    head = Text.assemble((f"{row['rank']:>4} {row['score']:.4f}  ", "bold"), text(said_then))
+    head = Text.assemble((f"{row['rank']:>4} {row['score']:.4f}  ", "bold"), safe_text(said_then))
     place = f"{row['file']}:{row['line']}" if row["file"] else row["tier"]
     now = row.get("weight_now", row["weight"])
     weight = f"learned weight {row['weight']:+.3f}, now {now:+.3f}"
     note = f" · {row['note']}" if row.get("note") else ""
-    whole = f"{short(row['id'])} · {place} · {weight}{note}"
+    whole = f"{short_id(row['id'])} · {place} · {weight}{note}"
     return (
         head,
-        Padding(text(whole, "cyan"), INDENT, expand=False),
-        Padding(text(_sum(row, counted), "dim"), INDENT, expand=False),
+        Padding(safe_text(whole, "cyan"), INDENT, expand=False),
+        Padding(safe_text(_format_contributions(row, counted), "dim"), INDENT, expand=False),
     )
 
 
-def _sum(row: Document, counted: Document) -> str:
+def _format_contributions(row: Document, counted: Document) -> str:
     """Write a score as its sum: what each signal added (its weight × its value), most first."""
     signals = row["signals"]
     parts = [
@@ -320,57 +327,75 @@ def _sum(row: Document, counted: Document) -> str:
     return "  ".join([*parts, *uncounted, *other])
 
 
-def _why_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:
+def _left_out_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:
     """Say why a line was left out, then what is known of it from then and from now."""
-    parts: list[RenderableType] = [text(f"{why['id']}: {why['reason']}", "bold"), text(why["said"])]
+    parts: list[RenderableType] = [
+        safe_text(f"{why['id']}: {why['reason']}", "bold"),
+        safe_text(why["said"]),
+    ]
     if why["text"] is not None:
-        parts.append(text(one_line(why["text"], 300), "dim"))
-        parts.append(text(f"{why['file']}:{why['line']}", "cyan"))
+        parts.append(safe_text(one_line(why["text"], 300), "dim"))
+        parts.append(safe_text(f"{why['file']}:{why['line']}", "cyan"))
     then, now, last = why["then"], why["now"], why["last_line"]
     if then:
-        parts += ["", text(f"journalled then: rank {then['rank']}, {then['score']:.4f}", "bold")]
-        parts.append(Padding(text(_sum(then, counted_then)), INDENT, expand=False))
+        parts += [
+            "",
+            safe_text(f"journalled then: rank {then['rank']}, {then['score']:.4f}", "bold"),
+        ]
+        parts.append(
+            Padding(safe_text(_format_contributions(then, counted_then)), INDENT, expand=False)
+        )
     if now:
         where = f"rank {now['rank']} of {now['of']}, {now['score']:.4f}"
-        parts += ["", text(f"recomputed now: {where}", "bold")]
-        parts.append(Padding(text(_sum(now, now["weights"])), INDENT, expand=False))
+        parts += ["", safe_text(f"recomputed now: {where}", "bold")]
+        parts.append(
+            Padding(safe_text(_format_contributions(now, now["weights"])), INDENT, expand=False)
+        )
     if last:
-        where = f"rank {last['rank']}, {last['score']:.4f}, {short(last['id'])}"
-        parts.append(text(f"last line now: {where}", "bold"))
-        parts.append(Padding(text(_sum(last, now["weights"])), INDENT, expand=False))
+        where = f"rank {last['rank']}, {last['score']:.4f}, {short_id(last['id'])}"
+        parts.append(safe_text(f"last line now: {where}", "bold"))
+        parts.append(
+            Padding(safe_text(_format_contributions(last, now["weights"])), INDENT, expand=False)
+        )
         lacked = "  ".join(f"{name} {value:+.3f}" for name, value in last["lacked"].items())
-        parts.append(Padding(text(f"ahead by: {lacked or '-'}", "yellow"), INDENT, expand=False))
+        parts.append(
+            Padding(safe_text(f"ahead by: {lacked or '-'}", "yellow"), INDENT, expand=False)
+        )
     if why["words"]:
         words = why["words"]
-        rows = [(name, said(words[name])) for name in ("query", "entry", "shared")]
-        parts += ["", pairs(rows)]
-    parts += [text(f"! {line}", "yellow") for line in why["differences"]]
+        rows = [(name, format_value(words[name])) for name in ("query", "entry", "shared")]
+        parts += ["", name_value_table(rows)]
+    parts += [safe_text(f"! {line}", "yellow") for line in why["differences"]]
     return parts
 
 
 def forget_view(document: Document) -> RenderableType:
     """Show the lines that go, or would go."""
-    table = columns("id", "who", "text", wide=["text"])
+    table = column_table("id", "who", "text", wide=["text"])
     for entry in document["entries"]:
         who = entry["speaker"] or entry["role"]
-        table.add_row(plain(entry["id"]), text(who), text(one_line(entry["content"])))
+        table.add_row(
+            escape_controls(entry["id"]), safe_text(who), safe_text(one_line(entry["content"]))
+        )
     for fact in document["facts"]:
-        table.add_row(plain(fact["id"]), "fact", text(one_line(fact["text"])))
+        table.add_row(escape_controls(fact["id"]), "fact", safe_text(one_line(fact["text"])))
     verb = "forgotten" if document["forgotten"] else "would be forgotten"
-    return Group(table, text(f"{table.row_count} {verb}", "dim"))
+    return Group(table, safe_text(f"{table.row_count} {verb}", "dim"))
 
 
 def settings_view(document: Document) -> RenderableType:
     """Show every key, its value, and where the value came from."""
-    table = columns("key", "value", "from", wide=["value"])
+    table = column_table("key", "value", "from", wide=["value"])
     for row in document["settings"]:
         is_default = row["from"] == "default"
         style = "dim" if is_default else ""
         value = row["value"] if isinstance(row["value"], str) else json.dumps(row["value"])
-        table.add_row(text(row["key"], style), text(value, style), text(row["from"]))
+        table.add_row(safe_text(row["key"], style), safe_text(value, style), safe_text(row["from"]))
     return table
 
 
 def done_view(document: Document) -> RenderableType:
     """Show what a command did, a name and a value a line."""
-    return pairs((name.replace("_", " "), said(value)) for name, value in document.items())
+    return name_value_table(
+        (name.replace("_", " "), format_value(value)) for name, value in document.items()
+    )

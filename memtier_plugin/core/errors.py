@@ -72,17 +72,18 @@ class MessageError(MemTierError):
 class EndpointError(MemTierError):
     """An endpoint gave no answer that can be used; names it and the remedy.
 
-    ``passing`` tells that the same request may do better later, after ``wait`` seconds at least.
+    ``transient`` tells that the same request may do better later, after ``retry_after`` seconds at
+    least.
     """
 
-    passing: bool = False
-    wait: float = 0.0
+    transient: bool = False
+    retry_after: float = 0.0
 
 
 class EndpointRefused(EndpointError):
-    """An endpoint will not take this request, however often it is asked; ``said`` is its why."""
+    """An endpoint will not take this request, however often; ``response_text`` says why."""
 
-    said: str = ""
+    response_text: str = ""
 
 
 class ContextTooLong(EndpointRefused):

@@ -2,8 +2,9 @@
 
 Every write, fsync, rename, truncation and removal that the promises rest on is an operation with a
 name, such as ``append episodic``, and passes up to three points: ``before`` it, ``part of`` it
-(half of the bytes are out), ``after`` it.  Points beside no operation (`point`) are where a process
-may die between two of them.  ``MEMTIER_FAULT`` is ``POINT[:TIME][=KIND]``, or several with ``;``:
+(half of the bytes are out), ``after`` it.  Points beside no operation (`pass_point`) are where a
+process may die between two of them.  ``MEMTIER_FAULT`` is ``POINT[:TIME][=KIND]``, or several with
+``;``:
 
     after append episodic                  die after the first append to an episodic ledger
     append episodic:2=enospc               the second one finds the disk full (``before`` it)
@@ -52,12 +53,12 @@ class Fault:
     """One thing that is to fail."""
 
     point: str
-    time: int = 1
-    on: bool = False  # from that time on, not only then
+    occurrence: int = 1
+    repeating: bool = False  # from that time on, not only then
     kind: str = "kill"
 
     @classmethod
-    def of(cls, told: str) -> Fault:
+    def parse(cls, told: str) -> Fault:
         """Read one of those that ``MEMTIER_FAULT`` names.
 
         Raises:
@@ -70,7 +71,7 @@ class Fault:
             raise ValueError(f"{VARIABLE}={told!r}: the kind is one of {', '.join(KINDS)}")
         if when and not when.removesuffix("+").isdecimal():
             raise ValueError(f"{VARIABLE}={told!r}: the time is a number, or a number and +")
-        moment, name = _parted(name)
+        moment, name = _split_moment(name)
         if moment == "part of" and " " not in name:
             name = f"append {name}"  # a ledger alone
         if not moment:
@@ -80,7 +81,7 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Plan:
+class FaultPlan:
     """What a process was told: what is to fail, and where to write what it passes."""
 
     faults: Sequence[Fault] = ()
@@ -88,7 +89,7 @@ class Plan:
     passed: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def meets(self, point: str, kinds: tuple[str, ...]) -> str | None:
+    def match(self, point: str, kinds: tuple[str, ...]) -> str | None:
         """Note that a point is passed, and return what is to happen there, if anything is."""
         with self.lock:
             self.passed[point] += 1
@@ -96,7 +97,7 @@ class Plan:
         if self.log:
             self._write(f"{point}\t{' '.join(kinds)}")
         for one in self.faults:
-            now = number == one.time or (one.on and number > one.time)
+            now = number == one.occurrence or (one.repeating and number > one.occurrence)
             if one.point == point and one.kind in kinds and now:
                 if self.log:
                     self._write(f"{FIRED}{point}:{number}={one.kind}")
@@ -111,32 +112,32 @@ class Plan:
             os.close(fd)
 
 
-_plan: Plan | None = None
+_plan: FaultPlan | None = None
 
 
 def arm(told: str = "", log: str = "") -> None:
     """Tell this process, and those that it forks, what is to fail; nothing by default.
 
     Raises:
-        ValueError: as `Fault.of`.
+        ValueError: as `Fault.parse`.
     """
     global _plan
-    faults = [Fault.of(one) for one in told.split(";") if one.strip()]
-    _plan = Plan(faults, log) if faults or log else None
+    faults = [Fault.parse(one) for one in told.split(";") if one.strip()]
+    _plan = FaultPlan(faults, log) if faults or log else None
 
 
-def armed() -> bool:
+def is_armed() -> bool:
     """Tell whether something is to fail, or to be listed."""
     return _plan is not None
 
 
-def point(name: str) -> None:
+def pass_point(name: str) -> None:
     """A place between two operations, where a process may die or be slow."""
     if _plan is not None:
-        _happen(name, _BETWEEN)
+        _inject(name, _BETWEEN)
 
 
-def write(name: str, fd: int, data: bytes, path: Path | None = None) -> int:
+def write_bytes(name: str, fd: int, data: bytes, path: Path | None = None) -> int:
     """Write as `os.write` does.
 
     Args:
@@ -144,39 +145,39 @@ def write(name: str, fd: int, data: bytes, path: Path | None = None) -> int:
     """
     if _plan is None:
         return os.write(fd, data)
-    return passing(name, path, lambda part: os.write(fd, part), data)
+    return write_through(name, path, lambda part: os.write(fd, part), data)
 
 
-def passing(name: str, path: Path | None, put: Callable[[bytes], int], data: bytes) -> int:
+def write_through(name: str, path: Path | None, put: Callable[[bytes], int], data: bytes) -> int:
     """Let bytes out by ``put`` as a write that may fail; returns what it did, or a half."""
-    name = _named(name, path)
-    _happen(f"before {name}", _MOMENTS["before"])
+    name = _operation_name(name, path)
+    _inject(f"before {name}", _MOMENTS["before"])
     half = data[: len(data) // 2]
-    if _happen(f"part of {name}", _MOMENTS["part of"], lambda: put(half)) == "short":
+    if _inject(f"part of {name}", _MOMENTS["part of"], lambda: put(half)) == "short":
         return len(half)
     written = put(data)
-    _happen(f"after {name}", _MOMENTS["after"])
+    _inject(f"after {name}", _MOMENTS["after"])
     return written
 
 
-def step(
+def run_step(
     name: str, path: Path | None, do: Callable[_P, _T], *given: _P.args, **more: _P.kwargs
 ) -> _T:
     """Do one operation on files that happens whole or not at all: an fsync, a rename, a removal."""
     if _plan is None:
         return do(*given, **more)
-    name = _named(name, path)
-    _happen(f"before {name}", _MOMENTS["before"])
+    name = _operation_name(name, path)
+    _inject(f"before {name}", _MOMENTS["before"])
     done = do(*given, **more)
-    _happen(f"after {name}", _MOMENTS["after"])
+    _inject(f"after {name}", _MOMENTS["after"])
     return done
 
 
-def _happen(
+def _inject(
     point: str, kinds: tuple[str, ...], first: Callable[[], object] = lambda: None
 ) -> str | None:
     """Let happen what is told for a point, after ``first`` if anything is; return its kind."""
-    kind = _plan.meets(point, kinds) if _plan else None
+    kind = _plan.match(point, kinds) if _plan else None
     if kind is None:
         return None
     first()
@@ -189,14 +190,14 @@ def _happen(
     return kind
 
 
-def _parted(name: str) -> tuple[str, str]:
+def _split_moment(name: str) -> tuple[str, str]:
     for moment in _MOMENTS:
         if name.startswith(f"{moment} "):
             return moment, name.removeprefix(f"{moment} ")
     return "", name
 
 
-def _named(name: str, path: Path | None) -> str:
+def _operation_name(name: str, path: Path | None) -> str:
     """Return an operation's name with what the file is: the same for every agent and day."""
     if path is None:
         return name

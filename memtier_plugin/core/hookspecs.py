@@ -19,10 +19,10 @@ from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, Ru
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.core.results import Hit, Signal
 
-PROJECT: Final = "memtier"
+ENTRY_POINT_GROUP: Final = "memtier"
 
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
+hookspec = pluggy.HookspecMarker(ENTRY_POINT_GROUP)
+hookimpl = pluggy.HookimplMarker(ENTRY_POINT_GROUP)
 
 
 @runtime_checkable

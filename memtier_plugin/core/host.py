@@ -68,7 +68,7 @@ class RunEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HookCall:
     """One call of MemTier's hooks that a host's payload stands for."""
 
     hook: str

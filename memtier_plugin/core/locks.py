@@ -9,11 +9,11 @@ import stat
 from pathlib import Path
 
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ours
+from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership
 
 
-def take(path: Path) -> int | None:
-    """Lock a file (made 0600 if new); return what `release` needs, or None if it is locked.
+def try_acquire_lock(path: Path) -> int | None:
+    """Lock a file (made 0600 if new); return what `release_lock` needs, or None if it is locked.
 
     Raises:
         UnsafePath: a symlink or somebody else's file stands there.
@@ -23,10 +23,10 @@ def take(path: Path) -> int | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            check_ours(path, path.lstat(), stat.S_IFREG)
+            check_ownership(path, path.lstat(), stat.S_IFREG)
         raise LedgerError(f"cannot open the lock {path}: {error}") from error
     try:
-        check_ours(path, os.fstat(fd), stat.S_IFREG)
+        check_ownership(path, os.fstat(fd), stat.S_IFREG)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
@@ -37,12 +37,12 @@ def take(path: Path) -> int | None:
     return fd
 
 
-def release(fd: int) -> None:
+def release_lock(fd: int) -> None:
     """Let go of a lock; the file stays, as removing it would let two holders in."""
     os.close(fd)
 
 
-def is_alive(process: int) -> bool:
+def is_process_alive(process: int) -> bool:
     """Tell whether there is a process of this number, be it somebody else's."""
     try:
         os.kill(process, 0)

@@ -33,7 +33,7 @@ RESTORING: Final = ".restoring-"  # begins the name of a folder that is being un
 OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def file_name(name: str) -> str:
+def encode_file_name(name: str) -> str:
     """Return the file name that stands for a name from outside."""
     encoded = "".join(
         c if c in _SAFE else "".join(f"%{byte:02X}" for byte in c.encode("utf-8", "surrogatepass"))
@@ -47,12 +47,12 @@ def file_name(name: str) -> str:
     return encoded
 
 
-def owner_name(owner: str) -> str:
+def owner_folder_name(owner: str) -> str:
     """Return the file name of an agent's folder, or of the project's own journal."""
-    return owner if owner == PROJECT_JOURNAL else file_name(owner)
+    return owner if owner == PROJECT_JOURNAL else encode_file_name(owner)
 
 
-def outside_name(folder: Path, encoded: str) -> str:
+def decode_file_name(folder: Path, encoded: str) -> str:
     """Return the name that a file name stands for; a long one is looked up in ``.names``."""
     if encoded == PROJECT_JOURNAL:
         return encoded
@@ -61,20 +61,20 @@ def outside_name(folder: Path, encoded: str) -> str:
     return "" if encoded == "%" else unquote(encoded, errors="surrogatepass")
 
 
-def keep_name(parent: Path, encoded: str, name: str) -> None:
+def register_long_name(parent: Path, encoded: str, name: str) -> None:
     """Note what a file name stands for, where it does not say so itself.
 
     Raises:
         LedgerWriteError: it cannot be written.
     """
-    if "~" not in encoded or outside_name(parent, encoded) == name:
+    if "~" not in encoded or decode_file_name(parent, encoded) == name:
         return
     # A newline first: whatever a crash left of an earlier line stands alone.
     line = f"\n{json.dumps({'file': encoded, 'name': name})}\n".encode("ascii")
     try:
         fd = os.open(parent / ".names", os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600)
         try:
-            written = fault_injection.write("write", fd, line, parent / ".names")
+            written = fault_injection.write_bytes("write", fd, line, parent / ".names")
         finally:
             os.close(fd)
         if written != len(line):
@@ -83,7 +83,7 @@ def keep_name(parent: Path, encoded: str, name: str) -> None:
         raise LedgerWriteError(f"cannot keep the name {name[:40]!r}: {error}") from error
 
 
-def private_folder(home: Path, *parts: str) -> Path:
+def make_private_folder(home: Path, *parts: str) -> Path:
     """Make (0700) and return a folder under the home, checking every step of the way.
 
     Raises:
@@ -103,11 +103,11 @@ def private_folder(home: Path, *parts: str) -> Path:
                 raise LedgerWriteError(f"cannot make the folder {folder}: {error}") from error
         except OSError as error:
             raise LedgerWriteError(f"cannot look at {folder}: {error}") from error
-        check_ours(folder, status, stat.S_IFDIR)
+        check_ownership(folder, status, stat.S_IFDIR)
     return folder
 
 
-def mend_mode(path: Path | int, mode: int) -> bool:
+def tighten_mode(path: Path | int, mode: int) -> bool:
     """Take away what others may do with a file or folder of ours; tell whether they could."""
     loose = stat.S_IMODE(mode) & 0o077
     if loose:
@@ -116,7 +116,7 @@ def mend_mode(path: Path | int, mode: int) -> bool:
     return bool(loose)
 
 
-def check_ours(path: Path, status: os.stat_result, kind: int) -> None:
+def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
     """Refuse what is not of this kind or not this user's.
 
     Raises:
@@ -130,43 +130,43 @@ def check_ours(path: Path, status: os.stat_result, kind: int) -> None:
         raise UnsafePath(f"{path} belongs to user {status.st_uid}, not to you ({os.geteuid()})")
 
 
-def is_ours(folder: Path) -> bool:
+def owned_folder_exists(folder: Path) -> bool:
     """Tell whether a folder is there.
 
     Raises:
         UnsafePath: a symlink or a file is, or it belongs to somebody else.
     """
     try:
-        check_ours(folder, folder.lstat(), stat.S_IFDIR)
+        check_ownership(folder, folder.lstat(), stat.S_IFDIR)
     except FileNotFoundError:
         return False
     return True
 
 
-def ledger_folder(home: Path, project: str, ledger: str, owner: str | None = None) -> Path:
+def make_ledger_folder(home: Path, project: str, ledger: str, owner: str | None = None) -> Path:
     """Make and return the folder of a ledger; ``owner`` is the agent for episodic and journal."""
-    top = private_folder(project_folder(home, project), ledger)
+    top = make_private_folder(make_project_folder(home, project), ledger)
     if owner is None:
         return top
-    keep_name(top, owner_name(owner), owner)
-    return private_folder(top, owner_name(owner))
+    register_long_name(top, owner_folder_name(owner), owner)
+    return make_private_folder(top, owner_folder_name(owner))
 
 
-def project_folder(home: Path, project: str) -> Path:
+def make_project_folder(home: Path, project: str) -> Path:
     """Make and return the folder of a project.
 
     Raises:
-        UnsafePath, LedgerWriteError: as `private_folder`.
+        UnsafePath, LedgerWriteError: as `make_private_folder`.
     """
-    top = private_folder(home, "projects")
-    keep_name(top, file_name(project), project)
-    folder = private_folder(top, file_name(project))
+    top = make_private_folder(home, "projects")
+    register_long_name(top, encode_file_name(project), project)
+    folder = make_private_folder(top, encode_file_name(project))
     for path in (home, top, folder):
-        mend_mode(path, path.lstat().st_mode)
+        tighten_mode(path, path.lstat().st_mode)
     return folder
 
 
-def ledger_folders(folder: Path) -> Iterator[tuple[str, str | None, Path]]:
+def iter_ledger_folders(folder: Path) -> Iterator[tuple[str, str | None, Path]]:
     """Yield (ledger, owner, folder) for every ledger folder of a project, in a fixed order.
 
     Raises:
@@ -174,13 +174,15 @@ def ledger_folders(folder: Path) -> Iterator[tuple[str, str | None, Path]]:
     """
     for ledger in LEDGERS:
         top = folder / ledger
-        if not is_ours(top):
+        if not owned_folder_exists(top):
             continue
         if ledger in ("semantic", "procedural"):
             yield ledger, None, top
             continue
-        for path in sorted(path for path in top.iterdir() if path.is_dir() and is_ours(path)):
-            yield ledger, outside_name(top, path.name), path
+        for path in sorted(
+            path for path in top.iterdir() if path.is_dir() and owned_folder_exists(path)
+        ):
+            yield ledger, decode_file_name(top, path.name), path
 
 
 def index_path(folder: Path) -> Path:
@@ -188,11 +190,11 @@ def index_path(folder: Path) -> Path:
 
     SQLite's locks and its shared memory do not work across a network file system.
     """
-    if not on_network(folder):
+    if not is_on_network(folder):
         return folder / "index.sqlite3"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-    return private_folder(cache, "memtier", name) / "index.sqlite3"
+    return make_private_folder(cache, "memtier", name) / "index.sqlite3"
 
 
 def socket_path(home: Path) -> Path:
@@ -208,7 +210,7 @@ def socket_path(home: Path) -> Path:
     return path
 
 
-def on_network(folder: Path) -> bool:
+def is_on_network(folder: Path) -> bool:
     """Tell whether a folder lies on a network file system (known on Linux only)."""
     try:
         mounts = Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
@@ -224,7 +226,7 @@ def on_network(folder: Path) -> bool:
     return kind in _NETWORK
 
 
-def write_private(path: Path, text: str, *, durable: bool = False) -> None:
+def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
     """Replace a file whole (0600): readers see the old text or the new, never a part.
 
     Args:
@@ -239,15 +241,15 @@ def write_private(path: Path, text: str, *, durable: bool = False) -> None:
         try:
             data = text.encode("utf-8", "surrogateescape")
             while data:
-                written = fault_injection.write("write", fd, data, path)
+                written = fault_injection.write_bytes("write", fd, data, path)
                 if not written:
                     raise OSError(errno.ENOSPC, f"{len(data)} bytes did not fit")
                 data = data[written:]
             if durable:
-                fault_injection.step("fsync", path, os.fsync, fd)
+                fault_injection.run_step("fsync", path, os.fsync, fd)
         finally:
             os.close(fd)
-        fault_injection.step("rename", path, os.replace, fresh, path)
+        fault_injection.run_step("rename", path, os.replace, fresh, path)
         if durable:
             _sync_folder(path)
     except OSError as error:
@@ -256,7 +258,7 @@ def write_private(path: Path, text: str, *, durable: bool = False) -> None:
         raise LedgerWriteError(f"cannot write {path}: {error}") from error
 
 
-def remove_private(path: Path, what: str = "") -> None:
+def remove_private_file(path: Path, what: str = "") -> None:
     """Remove a file, if it is there.
 
     Args:
@@ -267,7 +269,7 @@ def remove_private(path: Path, what: str = "") -> None:
     """
     name, named_by = (f"unlink {what}", None) if what else ("unlink", path)
     try:
-        fault_injection.step(name, named_by, path.unlink, missing_ok=True)
+        fault_injection.run_step(name, named_by, path.unlink, missing_ok=True)
     except OSError as error:
         raise LedgerWriteError(f"cannot remove {path}: {error}") from error
 
@@ -276,7 +278,7 @@ def _sync_folder(path: Path) -> None:
     """See to it that a name stays what it is now."""
     fd = os.open(path.parent, os.O_RDONLY)
     try:
-        fault_injection.step("fsync folder of", path, os.fsync, fd)
+        fault_injection.run_step("fsync folder of", path, os.fsync, fd)
     finally:
         os.close(fd)
 

@@ -25,12 +25,12 @@ from typing import Any, Final, cast
 import pluggy
 
 from memtier_plugin.core import hookspecs
-from memtier_plugin.core.hookspecs import PROJECT, Embedder
+from memtier_plugin.core.hookspecs import ENTRY_POINT_GROUP, Embedder
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.core.results import Hit, Signal
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
-SHIPPED: Final = (
+SHIPPED_HANDLERS: Final = (
     "memtier_plugin.hooks.before_prompt_build",
     "memtier_plugin.hooks.agent_end",
     "memtier_plugin.hooks.sessions",
@@ -57,7 +57,7 @@ _errors: dict[tuple[str, str], PluginError] = {}
 def manager() -> pluggy.PluginManager:
     """Return this process's plugin manager, made and filled at the first call."""
     with _lock:
-        return _manager()
+        return _build_manager()
 
 
 def load_errors() -> list[PluginError]:
@@ -67,7 +67,7 @@ def load_errors() -> list[PluginError]:
 
 
 @contextmanager
-def failures() -> Iterator[list[BaseException]]:
+def watch_failures() -> Iterator[list[BaseException]]:
     """Give the list of what our own hooks fail with meanwhile, to who must know of it."""
     seen: list[BaseException] = []
     token = _watching.set(seen)
@@ -77,9 +77,9 @@ def failures() -> Iterator[list[BaseException]]:
         _watching.reset(token)
 
 
-def failed(plugin: str, hook: str, error: BaseException) -> None:
+def record_failure(plugin: str, hook: str, error: BaseException) -> None:
     """Count a failure of a plugin's hook; it is logged unless it is the same as the last one."""
-    if plugin == PROJECT:
+    if plugin == ENTRY_POINT_GROUP:
         _watching.get([]).append(error)
     text = f"{type(error).__name__}: {error}"
     with _lock:
@@ -93,7 +93,7 @@ def failed(plugin: str, hook: str, error: BaseException) -> None:
         _log.warning("%r failed in %s and is passed over", plugin, hook, exc_info=error)
 
 
-def redact_spans(text: str) -> list[tuple[int, int, str]]:
+def find_secret_spans(text: str) -> list[tuple[int, int, str]]:
     """Return the spans (start, end, kind) that plugins want redacted in a text."""
     hook = manager().hook.memtier_redact
     if not hook.get_hookimpls():  # asked for every message that is written
@@ -102,49 +102,49 @@ def redact_spans(text: str) -> list[tuple[int, int, str]]:
     return [span for spans in answers for span in spans]
 
 
-def signals(query: str, items: Sequence[Entry | Fact]) -> list[Signal]:
+def collect_signals(query: str, items: Sequence[Entry | Fact]) -> list[Signal]:
     """Return the plugins' ranking signals, each with one value for every item."""
     answers = manager().hook.memtier_signals(query=query, items=items)
     return [signal for found in answers for signal in found]
 
 
-def extract(entries: Sequence[Entry]) -> list[FactDraft]:
+def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
     """Return the facts that plugins find in entries."""
     answers = manager().hook.memtier_extract(entries=entries)
     return [draft for drafts in answers for draft in drafts]
 
 
-def rerank(query: str, hits: Sequence[Hit], deadline: float) -> Sequence[Hit]:
+def rerank_hits(query: str, hits: Sequence[Hit], deadline: float) -> Sequence[Hit]:
     """Return the hits in the order of the first plugin that reranks them, else as they are."""
     answer = manager().hook.memtier_rerank(query=query, hits=hits, deadline=deadline)
     return hits if answer is None else cast("Sequence[Hit]", answer)
 
 
-def embedder() -> Embedder | None:
+def find_embedder() -> Embedder | None:
     """Return the embedder that a plugin brings, if one does."""
     return cast("Embedder | None", manager().hook.memtier_embedder())
 
 
 @functools.cache
-def _manager() -> pluggy.PluginManager:
-    made = pluggy.PluginManager(PROJECT)
+def _build_manager() -> pluggy.PluginManager:
+    made = pluggy.PluginManager(ENTRY_POINT_GROUP)
     made.add_hookspecs(hookspecs)
-    for name in SHIPPED:
+    for name in SHIPPED_HANDLERS:
         made.register(importlib.import_module(name), name)
-    if _third_parties():
+    if _may_have_third_parties():
         from importlib.metadata import entry_points  # here: its import costs more than the rest
 
-        for point in entry_points(group=PROJECT):
+        for point in entry_points(group=ENTRY_POINT_GROUP):
             try:
                 _register(made, point.name, point.load())
             except Exception as error:  # a foreign module, it may raise anything
-                failed(point.name, "load", error)
+                record_failure(point.name, "load", error)
     return made
 
 
-def _third_parties() -> bool:
+def _may_have_third_parties() -> bool:
     """Whether any installed distribution may name the entry-point group; errs towards yes."""
-    group = f"[{PROJECT}]".encode()
+    group = f"[{ENTRY_POINT_GROUP}]".encode()
     try:
         for place in filter(Path.exists, map(Path, sys.path)):
             if not place.is_dir():
@@ -177,7 +177,7 @@ def _register(made: pluggy.PluginManager, name: str, plugin: Any) -> None:
             raise pluggy.PluginValidationError(
                 plugin, f"{hook!r} is a wrapper: every plugin is called on its own, use a plain one"
             )
-        setattr(kept, attribute, _isolated(name, hook, getattr(plugin, attribute)))
+        setattr(kept, attribute, _guard(name, hook, getattr(plugin, attribute)))
     try:
         made.register(kept, name)
     except pluggy.PluginValidationError:
@@ -185,7 +185,7 @@ def _register(made: pluggy.PluginManager, name: str, plugin: Any) -> None:
         raise
 
 
-def _isolated(plugin: str, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _guard(plugin: str, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
     names = tuple(inspect.signature(function).parameters)
     check = _CHECKS.get(hook)
 
@@ -197,7 +197,7 @@ def _isolated(plugin: str, hook: str, function: Callable[..., Any]) -> Callable[
                 return answer
             return check(answer, dict(zip(names, arguments, strict=False)))
         except Exception as error:  # foreign code, it may raise anything
-            failed(plugin, hook, error)
+            record_failure(plugin, hook, error)
             return None
 
     return call

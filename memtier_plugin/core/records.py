@@ -24,7 +24,7 @@ Tier = Literal["episodic", "semantic", "procedural"]
 Status = Literal["active", "proposed"]
 Purpose = Literal["search", "inject"]
 # What is found only by a query that asks for it; see `Fact.shelf`.
-SHELVES: Final = ("summary", "timeline")
+ON_DEMAND_KINDS: Final = ("summary", "timeline")
 
 
 def count_tokens(text: str) -> int:
@@ -206,7 +206,7 @@ class Fact:
     @property
     def shelf(self) -> str:
         """What a query must ask for to find it: a "summary", a "timeline", or "" for nothing."""
-        return self.extractor if self.extractor in SHELVES else ""
+        return self.extractor if self.extractor in ON_DEMAND_KINDS else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, keys in the order of the fields."""

@@ -20,7 +20,7 @@ from memtier_plugin.storage.store import Store
 RULES: Final = "rules"
 MODEL: Final = "model"
 
-_MORE: Final = 20  # entries that a window may have beyond its limit, so as not to cut a run
+_OVERRUN: Final = 20  # entries that a window may have beyond its limit, so as not to cut a run
 
 
 @dataclass(slots=True)
@@ -30,23 +30,25 @@ class Window:
     entries: list[Entry] = field(default_factory=list)
     starts: dict[str, int] = field(default_factory=dict)
     cursors: dict[str, int] = field(default_factory=dict)
-    left_out: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
-    places: list[tuple[str, int]] = field(default_factory=list)  # of the entries: file and offset
+    positions: list[tuple[str, int]] = field(
+        default_factory=list
+    )  # of the entries: file and offset
 
-    def cut(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Keep only the first few entries: the cursors stand before the next one then."""
         if count >= len(self.entries):
             return
-        name, start = self.places[count]
+        name, start = self.positions[count]
         names = list(self.cursors)
         self.cursors = {one: self.cursors[one] for one in names[: names.index(name)]}
         if start > self.starts[name]:
             self.cursors[name] = start
-        del self.entries[count:], self.places[count:]
+        del self.entries[count:], self.positions[count:]
 
 
-def backlog(store: Store, extractor: str = RULES) -> dict[LedgerFile, int]:
+def find_unread_files(store: Store, extractor: str = RULES) -> dict[LedgerFile, int]:
     """Return the episodic ledger files with whole lines an extractor has not read, in bytes.
 
     Oldest first, so that facts come in the order in which they were said.
@@ -59,23 +61,23 @@ def backlog(store: Store, extractor: str = RULES) -> dict[LedgerFile, int]:
     return {file: size for file, size in waiting.items() if size > 0}
 
 
-def waiting(store: Store, extractor: str = RULES) -> int:
+def count_unread(store: Store, extractor: str = RULES) -> int:
     """Return about how many entries an extractor has not read."""
     reader = store.reader()
     lines, known = reader.line_counts(), reader.offsets()
     # Not counted, which would mean reading them: by the mean length of each file's lines.
     return sum(
         math.ceil(size * lines[file.name] / known[file.name])
-        for file, size in backlog(store, extractor).items()
+        for file, size in find_unread_files(store, extractor).items()
     )
 
 
-def waiting_since(store: Store) -> datetime | None:
+def find_oldest_unread(store: Store) -> datetime | None:
     """Return when the first entry was written that the rules may not have read."""
     seen = store.reader().cursors(RULES)
-    for file in backlog(store):
-        lines = next(_lines(store, file, seen.get(file.name, 0)), [])
-        for entry in (_entry(line, file) for line in lines):
+    for file in find_unread_files(store):
+        lines = next(_stream_indexed_lines(store, file, seen.get(file.name, 0)), [])
+        for entry in (_parse_entry(line, file) for line in lines):
             if entry:
                 return entry.timestamp
     return None
@@ -100,11 +102,11 @@ def read_window(
     """
     window = Window()
     seen = store.reader().cursors(extractor)
-    for file in backlog(store, extractor):
+    for file in find_unread_files(store, extractor):
         window.starts[file.name] = seen.get(file.name, 0)
-        for lines in _lines(store, file, seen.get(file.name, 0)):
-            found = [(line, _entry(line, file)) for line in lines]
-            aside = store.reader().not_for_facts([entry.id for _, entry in found if entry])
+        for lines in _stream_indexed_lines(store, file, seen.get(file.name, 0)):
+            found = [(line, _parse_entry(line, file)) for line in lines]
+            aside = store.reader().excluded_from_facts([entry.id for _, entry in found if entry])
             for line, entry in found:
                 if _is_full(window, entry, limit, tokens):
                     return window
@@ -112,15 +114,15 @@ def read_window(
                 if entry is None or entry.id in aside:
                     continue
                 if reason := refuse(entry):
-                    window.left_out[reason] += 1
+                    window.skipped[reason] += 1
                     continue
                 window.entries.append(entry)
-                window.places.append((file.name, line.start))
+                window.positions.append((file.name, line.start))
                 window.tokens += entry.tokens
     return window
 
 
-def groups(entries: list[Entry]) -> list[list[Entry]]:
+def group_by_session(entries: list[Entry]) -> list[list[Entry]]:
     """Return entries by agent, session and sender, each in order, the first said first."""
     together: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
@@ -135,10 +137,12 @@ def _is_full(window: Window, entry: Entry | None, limit: int, tokens: float) -> 
         return False
     last = window.entries[-1]
     goes_on = entry and (entry.agent_id, entry.run_id) == (last.agent_id, last.run_id)
-    return not goes_on or count >= limit + _MORE or window.tokens >= 2 * tokens
+    return not goes_on or count >= limit + _OVERRUN or window.tokens >= 2 * tokens
 
 
-def _lines(store: Store, file: LedgerFile, start: int) -> Iterator[list[jsonl.Line]]:
+def _stream_indexed_lines(
+    store: Store, file: LedgerFile, start: int
+) -> Iterator[list[jsonl.LedgerLine]]:
     """Yield what the index knows of a file after a cursor, a piece at a time."""
     end = store.reader().offsets().get(file.name, 0)
     for lines in jsonl.stream(file.path, start):
@@ -148,8 +152,8 @@ def _lines(store: Store, file: LedgerFile, start: int) -> Iterator[list[jsonl.Li
             return
 
 
-def _entry(line: jsonl.Line, file: LedgerFile) -> Entry | None:
+def _parse_entry(line: jsonl.LedgerLine, file: LedgerFile) -> Entry | None:
     try:
-        return Entry.from_json(jsonl.parse(line), owner=file.owner)
+        return Entry.from_json(jsonl.parse_line(line), owner=file.owner)
     except (ValueError, TypeError, KeyError):
         return None  # `doctor` names it

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.retrieval.visibility import shown
+from memtier_plugin.retrieval.visibility import redact_for
 from memtier_plugin.storage.index.reader import IndexReader
 
 # What the journal tells, and how it is told; a promotion that names a fact adds a source to it.
-TOLD: Final = {
+EVENT_CHANGES: Final = {
     "promote": "updated",
     "supersede": "superseded",
     "accept": "accepted",
@@ -27,8 +27,8 @@ TOLD: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What happened to one fact: added, proposed, or one of `TOLD`.
+class FactChange:
+    """What happened to one fact: added, proposed, or one of `EVENT_CHANGES`.
 
     A forgotten one is known by its id alone.  ``by`` is the fact that took its place, ``agent``
     who did it, ``run`` the consolidation.
@@ -57,9 +57,9 @@ class Change:
         }
 
 
-def between(
+def list_changes(
     reader: IndexReader, since: datetime, until: datetime, viewer: str | None
-) -> list[Change]:
+) -> list[FactChange]:
     """Return what happened, oldest first, to the facts that an agent may see.
 
     Args:
@@ -67,21 +67,21 @@ def between(
     """
     start, end = to_iso(since), to_iso(until)
     written = reader.facts_written(start, end)
-    events = [event for kind in TOLD for event in reader.events_between(kind, start, end)]
+    events = [event for kind in EVENT_CHANGES for event in reader.events_between(kind, start, end)]
     named = {item for event in events for item in _items(event)}
     named |= {str(event.data["by"]) for event in events if event.kind == "supersede"}
     rows = reader.rows_of([*named, *(one.item.id for one in written)])
     known: dict[str, Fact | None] = {}  # None is one that was forgotten
     runs: dict[str, str | None] = {}
-    for one in reader.stored([*rows.values()]).values():
+    for one in reader.items_by_row([*rows.values()]).values():
         fact = one.item
         if isinstance(fact, Fact) and (
             viewer is None or not fact.private_to or fact.private_to[0] == viewer
         ):
-            known[fact.id] = None if one.state.forgotten else shown(fact, viewer)
+            known[fact.id] = None if one.state.forgotten else redact_for(fact, viewer)
             runs[fact.id] = fact.run
     changes = [
-        Change(
+        FactChange(
             "proposed" if one.item.status == "proposed" else "added",
             one.item.timestamp, one.item.id, known[one.item.id], run=one.item.run,
         )
@@ -89,13 +89,13 @@ def between(
         if isinstance(one.item, Fact) and one.item.id in known
     ]  # fmt: skip
     for event in sorted(events, key=lambda event: event.id):
-        changes += _told(event, known, runs)
+        changes += _changes_of_event(event, known, runs)
     return sorted(changes, key=lambda change: change.at)  # what was written at once, facts first
 
 
-def _told(
+def _changes_of_event(
     event: JournalEvent, known: Mapping[str, Fact | None], runs: Mapping[str, str | None]
-) -> Iterable[Change]:
+) -> Iterable[FactChange]:
     """Yield what an event did to the facts that are known; entries are left out."""
     by = known.get(str(event.data.get("by")))
     for item in _items(event):
@@ -104,8 +104,8 @@ def _told(
             continue  # an entry; or what the run promoted into the facts that it made
         run = event.run_id or event.data.get("run")
         why = str(event.data.get("why") or event.data.get("reason") or "")
-        what = TOLD[event.kind]
-        yield Change(what, event.timestamp, item, fact, by, event.agent_id, run, why)
+        what = EVENT_CHANGES[event.kind]
+        yield FactChange(what, event.timestamp, item, fact, by, event.agent_id, run, why)
 
 
 def _items(event: JournalEvent) -> list[str]:

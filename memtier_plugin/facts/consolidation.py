@@ -2,7 +2,7 @@
 
 Each has cursors of its own, so that an endpoint that is down or slow delays only its own pass.
 What a pass finds is read without holding what a recall or a record needs; it is written together
-(`settling`), the cursors last.  Source: MemTier (consolidation daemon), seeds 1.6; design 4.4.
+(`charge`), the cursors last.  Source: MemTier (consolidation daemon), seeds 1.6; design 4.4.
 """
 
 from __future__ import annotations
@@ -27,14 +27,28 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
-from memtier_plugin.facts.backlog import MODEL, RULES, Window, backlog, read_window, waiting
-from memtier_plugin.facts.drafts import Drafter, Found
-from memtier_plugin.facts.writer import Added, Events, Settler
-from memtier_plugin.providers.chat import NONE
+from memtier_plugin.facts.backlog import (
+    MODEL,
+    RULES,
+    Window,
+    count_unread,
+    find_unread_files,
+    read_window,
+)
+from memtier_plugin.facts.drafts import DraftBatch, DraftBuilder
+from memtier_plugin.facts.writer import Events, FactWriter, WriteOutcome
+from memtier_plugin.providers.chat import NO_MODEL
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust import echoes, origins
 
-__all__ = ["Added", "ConsolidationReport", "Consolidator", "backlog", "extractors", "waiting"]
+__all__ = [
+    "ConsolidationReport",
+    "Consolidator",
+    "WriteOutcome",
+    "count_unread",
+    "find_unread_files",
+    "list_extractors",
+]
 
 _PROMPTS: Final = 200  # of the journal, among which the session's are looked for
 _RECENT: Final = 50  # consolidations among which an extractor's last one is looked for
@@ -109,18 +123,18 @@ class Consolidator:
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._agent = agent
-        self._settler = Settler(store, agent, clock)
-        self._drafter = Drafter(store, agent, clock, self._settler)
+        self._settler = FactWriter(store, agent, clock)
+        self._drafter = DraftBuilder(store, agent, clock, self._settler)
 
-    def add(self, given: Iterable[Fact | FactDraft]) -> Added:
-        """Add facts that are new, and supersede what they replace (see `Settler.add`)."""
-        return self._settler.add(given)
+    def add_facts(self, given: Iterable[Fact | FactDraft]) -> WriteOutcome:
+        """Add facts that are new, and supersede what they replace (see `FactWriter.write`)."""
+        return self._settler.write(given)
 
     def remember(self, entry: Entry, *, doubted: bool) -> Fact:
         """Make a fact of an entry that somebody asked to be kept.
 
         Args:
-            doubted: a model keeps it and it is not what `is_the_users`: it waits for review.
+            doubted: a model keeps it and it is not what `is_users_own_words`: it waits for review.
         """
         source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
         draft = FactDraft(
@@ -136,24 +150,24 @@ class Consolidator:
             origin=entry.origin,
             valid_from=entry.observed_at,
             status="proposed" if doubted else "active",
-            reason=origins.REASONS["unsaid"] if doubted else "",
+            reason=origins.REVIEW_REASONS["unsaid"] if doubted else "",
         )
         reader = self._store.reader()
 
-        def finish(result: Added) -> Events:
-            kept = [*(fact.id for fact in result.added), *(twin for _, twin in result.same)]
+        def finish(result: WriteOutcome) -> Events:
+            kept = [*(fact.id for fact in result.added), *(twin for _, twin in result.restated)]
             return [] if reader.state(entry.id).promoted else [self._promotion(entry, kept, None)]
 
-        result = self._settler.add([draft], finish=finish)
+        result = self._settler.write([draft], finish=finish)
         if result.added:
             return result.added[0]
-        rows = reader.rows_of(twin for _, twin in result.same)
-        for one in reader.stored([*rows.values()]).values():
+        rows = reader.rows_of(twin for _, twin in result.restated)
+        for one in reader.items_by_row([*rows.values()]).values():
             if isinstance(one.item, Fact) and not one.state.forgotten:
                 return one.item
         raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
 
-    def is_the_users(self, text: str, session: str) -> bool:
+    def is_users_own_words(self, text: str, session: str) -> bool:
         """Tell whether a text says no more than the user's own prompts of a session did.
 
         What else a model wants to be kept, something that it read in the same run may have told it
@@ -164,13 +178,13 @@ class Consolidator:
         written = self._store.reader().events_of_kind("recall", _PROMPTS)
         prompts = [
             event.data["query"]
-            for event in [*written, *self._store.unread_events(self._agent)]
+            for event in [*written, *self._store.unindexed_events(self._agent)]
             if event.kind == "recall"
             and event.agent_id == self._agent
             and event.data.get("session_id") == session
             and event.data["purpose"] == "inject"
         ]
-        return echoes.states(text, prompts, self._store.tokenizer.words)
+        return echoes.is_stated_by(text, prompts, self._store.tokenizer.words)
 
     def run(
         self,
@@ -185,7 +199,7 @@ class Consolidator:
         """Look at up to ``limit`` entries that no pass has seen, of every agent.
 
         Args:
-            extractor: only this one's pass, ``rules`` or ``model``.
+            extractor: only this one's pass, ``candidate_rules`` or ``model``.
             dry_run: tell what would be written, and write nothing.
             progress: called with the entries read, of about how many there are.
             stop: asked between two steps whether to end here.
@@ -195,10 +209,10 @@ class Consolidator:
             LedgerError: another process is at it, or nothing could be written.
         """
         report = ConsolidationReport()
-        for name in extractors(self._store) if extractor is None else (extractor,):
-            with self._alone(name), self._store.reading():
+        for name in list_extractors(self._store) if extractor is None else (extractor,):
+            with self._alone(name), self._store.session():
                 self._settler.recover()
-                self._store.sweep()
+                self._store.catch_up_all()
                 report += self._pass(name, limit, dry_run, progress, stop, guarded)
         return report
 
@@ -207,7 +221,7 @@ class Consolidator:
     @contextmanager
     def _alone(self, extractor: str) -> Iterator[None]:
         """Hold the lock on an extractor's pass, without waiting for it."""
-        held = locks.take(self._store.folder / f".consolidate.{extractor}.lock")
+        held = locks.try_acquire_lock(self._store.folder / f".consolidate.{extractor}.lock")
         if held is None:
             raise LedgerError(
                 f"project {self._store.project!r} is being consolidated ({extractor}): its lock is"
@@ -216,7 +230,7 @@ class Consolidator:
         try:
             yield
         finally:
-            locks.release(held)
+            locks.release_lock(held)
 
     def _pass(
         self,
@@ -228,7 +242,7 @@ class Consolidator:
         guarded: Guard,
     ) -> ConsolidationReport:
         report = ConsolidationReport()
-        total = waiting(self._store, extractor) if progress else 0
+        total = count_unread(self._store, extractor) if progress else 0
         while report.read < limit and not stop():
             tokens = self._store.settings.consolidation.batch_tokens
             window = read_window(
@@ -237,7 +251,7 @@ class Consolidator:
                 limit - report.read,
                 # A model reads so much at once: what was paid for is kept before more is asked.
                 tokens=tokens if extractor == MODEL else math.inf,
-                refuse=self._drafter.refusal,
+                refuse=self._drafter.refusal_reason,
             )
             if not window.cursors:
                 break
@@ -253,20 +267,20 @@ class Consolidator:
                 progress(report.read, max(report.read, total))
             if dry_run:
                 break
-        left = 0 if report.problem else waiting(self._store, extractor)
+        left = 0 if report.problem else count_unread(self._store, extractor)
         return replace(report, left=max(0, left - report.read) if dry_run else left)
 
     def _consolidated(
         self, extractor: str, window: Window, dry_run: bool, guarded: Guard
     ) -> ConsolidationReport:
         started = time.perf_counter()
-        found = self._drafter.found(extractor, window)
-        found.rejected.update(window.left_out)
+        found = self._drafter.build(extractor, window)
+        found.rejected.update(window.skipped)
         number = self._store.reader().last_pass(extractor) + 1
-        run = run_id(extractor, number, window.starts)
+        run = derive_run_id(extractor, number, window.starts)
         made: list[ConsolidationReport] = []
 
-        def finish(result: Added) -> Events:
+        def finish(result: WriteOutcome) -> Events:
             by_entry = _facts_by_entry(result, window.entries)
             report = _report(window, found, result, len(by_entry), run)
             made.append(replace(report, ms=round((time.perf_counter() - started) * 1000, 1)))
@@ -282,8 +296,12 @@ class Consolidator:
             return replace(made[0], runs=())
 
         def write() -> ConsolidationReport:
-            self._settler.add(
-                found.drafts, run=run, contexts=found.contexts, judged=found.judged, finish=finish
+            self._settler.write(
+                found.drafts,
+                run=run,
+                contexts=found.contexts,
+                judged=found.decisions,
+                finish=finish,
             )
             return made[0]
 
@@ -297,7 +315,7 @@ class Consolidator:
             session=entry.session_id,
         )  # fmt: skip
 
-    def _proposals(self, result: Added, run: str) -> list[JournalEvent]:
+    def _proposals(self, result: WriteOutcome, run: str) -> list[JournalEvent]:
         reasons: dict[str, list[str]] = {}
         for fact in result.proposed:
             reasons.setdefault(fact.reason, []).append(fact.id)
@@ -314,7 +332,7 @@ class Consolidator:
             told = self._settler.event(
                 "consolidate", None, extractor=extractor, read=0, problem=problem
             )
-            self._store.journal([told], shared=True)
+            self._store.append_events([told], shared=True)
 
     def _told(
         self, extractor: str, number: int, window: Window, report: ConsolidationReport
@@ -330,29 +348,31 @@ class Consolidator:
         )  # fmt: skip
 
 
-def extractors(store: Store) -> tuple[str, ...]:
+def list_extractors(store: Store) -> tuple[str, ...]:
     """Return the passes that a project has."""
-    return (RULES,) if store.settings.consolidation.model == NONE else (RULES, MODEL)
+    return (RULES,) if store.settings.consolidation.model == NO_MODEL else (RULES, MODEL)
 
 
-def run_id(extractor: str, number: int, starts: Mapping[str, int]) -> str:
+def derive_run_id(extractor: str, number: int, starts: Mapping[str, int]) -> str:
     """Return a consolidation's id: the same for a pass that is done again after a crash."""
     begun = json.dumps([extractor, number, sorted(starts.items())])
     return f"{extractor}-{number}-{hashlib.blake2b(begun.encode(), digest_size=4).hexdigest()}"
 
 
-def _facts_by_entry(result: Added, entries: Sequence[Entry]) -> list[tuple[Entry, list[str]]]:
+def _facts_by_entry(
+    result: WriteOutcome, entries: Sequence[Entry]
+) -> list[tuple[Entry, list[str]]]:
     """Return the entries that facts rest on, in order, each with those that hold."""
     facts: dict[str, list[str]] = {}
     active = [(fact, fact.id) for fact in result.added if fact.status == "active"]
-    for fact, identity in [*active, *result.same]:
+    for fact, identity in [*active, *result.restated]:
         for source in fact.sources:
             facts.setdefault(source.entry, []).append(identity)
     return [(entry, facts[entry.id]) for entry in entries if entry.id in facts]
 
 
 def _report(
-    window: Window, found: Found, result: Added, promoted: int, run: str
+    window: Window, found: DraftBatch, result: WriteOutcome, promoted: int, run: str
 ) -> ConsolidationReport:
     return ConsolidationReport(
         read=len(window.entries),
@@ -360,10 +380,10 @@ def _report(
         promoted=promoted,
         superseded=len(result.superseded),
         updated=len(result.updates),
-        ignored=len(result.same),
+        ignored=len(result.restated),
         proposed=len(result.proposed),
         rejected=dict(
-            +(found.rejected + result.refused + Counter({"known already": len(result.same)}))
+            +(found.rejected + result.refused + Counter({"known already": len(result.restated)}))
         ),
         last_id=window.entries[-1].id if window.entries else None,
         tokens=found.tokens,

@@ -21,7 +21,7 @@ class Forgotten:
     facts: tuple[str, ...]
 
 
-def find(
+def find_with_dependents(
     store: Store,
     agent: str,
     ids: Iterable[str],
@@ -37,14 +37,14 @@ def find(
         NotFound: an id, or the session, is not known.
         IndexProblem, LedgerError: what there is cannot be known.
     """
-    store.sweep()
-    with store.reading() as reader:
+    store.catch_up_all()
+    with store.session() as reader:
         wanted = list(dict.fromkeys(ids))
         rows = reader.rows_of(wanted)
         if viewer is not None:
             hidden = {
                 one.item.id
-                for one in reader.stored([*rows.values()]).values()
+                for one in reader.items_by_row([*rows.values()]).values()
                 if _owner(one.item) not in (None, viewer)
             }
             rows = {identity: row for identity, row in rows.items() if identity not in hidden}
@@ -55,10 +55,10 @@ def find(
             if not inside:
                 raise NotFound(f"{agent} has no session {session!r}")
             wanted += [identity for identity in inside if identity not in rows]
-        stored = reader.stored([*reader.rows_of(wanted).values()]).values()
+        stored = reader.items_by_row([*reader.rows_of(wanted).values()]).values()
         entries = [one.item.id for one in stored if isinstance(one.item, Entry)]
         facts = {one.item.id for one in stored if isinstance(one.item, Fact)}
-        facts.update(reader.facts_resting_on(entries))
+        facts.update(reader.dependent_facts(entries))
     return Forgotten(tuple(sorted(entries)), tuple(sorted(facts)))
 
 

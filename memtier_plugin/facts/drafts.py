@@ -18,16 +18,16 @@ from memtier_plugin.core.errors import CapReached, EndpointError
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
 from memtier_plugin.facts import filters
-from memtier_plugin.facts.backlog import RULES, Window, groups
+from memtier_plugin.facts.backlog import RULES, Window, group_by_session
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.evolution_llm import ChatEvolution
 from memtier_plugin.facts.extraction import experiences
 from memtier_plugin.facts.extraction.llm import ChatExtractor
-from memtier_plugin.facts.extraction.rules import extract
-from memtier_plugin.facts.verification.verify import Claim, Rejection, verified
-from memtier_plugin.facts.writer import Settler
+from memtier_plugin.facts.extraction.rules import extract_facts
+from memtier_plugin.facts.verification.verify import Claim, Rejection, verify_claim
+from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.storage.budget import Account
+from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust import echoes, origins
 
@@ -37,7 +37,7 @@ _NO_RIGHTS: Final = AgentRights()
 
 
 @dataclass(slots=True)
-class Found:
+class DraftBatch:
     """What a window gave: drafts, each with the words around its quote, and what was rejected.
 
     ``problem`` is why the model did not say anything of all entries; ``unread`` are the entries of
@@ -46,7 +46,7 @@ class Found:
 
     drafts: list[FactDraft] = field(default_factory=list)
     contexts: dict[int, str] = field(default_factory=dict)
-    judged: dict[int, Decision] = field(default_factory=dict)
+    decisions: dict[int, Decision] = field(default_factory=dict)
     rejected: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
     cost: float = 0.0
@@ -54,46 +54,46 @@ class Found:
     problem: str = ""
 
 
-class Drafter:
+class DraftBuilder:
     """Finds the drafts of one project's facts."""
 
     def __init__(
-        self, store: Store, agent: str, clock: Callable[[], datetime], settler: Settler
+        self, store: Store, agent: str, clock: Callable[[], datetime], settler: FactWriter
     ) -> None:
         self._store = store
         self._agent = agent
         self._clock = clock
         self._settler = settler
 
-    def refusal(self, entry: Entry) -> str:
+    def refusal_reason(self, entry: Entry) -> str:
         """Return why nothing is to be made of an entry, or nothing."""
         if entry.parent:  # what it found is its parent's to say
             return "said by a sub-agent"
         rights = self._store.settings.agents.get(entry.agent_id, _NO_RIGHTS)
         return "agents.*.promote: none" if rights.promote == "none" else ""
 
-    def found(self, extractor: str, window: Window) -> Found:
+    def build(self, extractor: str, window: Window) -> DraftBatch:
         """Return what an extractor finds in a window, as far as the entries bear it out.
 
         Raises:
             CapReached, EndpointError, SettingsError: the model says nothing now.
         """
         if not self._store.settings.trust.defence:
-            window.entries[:] = [origins.taken_at_its_word(entry) for entry in window.entries]
+            window.entries[:] = [origins.assume_trusted(entry) for entry in window.entries]
         return self._by_rules(window) if extractor == RULES else self._by_model(window)
 
-    def _by_rules(self, window: Window) -> Found:
-        found = Found()
-        for group in groups(window.entries):
+    def _by_rules(self, window: Window) -> DraftBatch:
+        found = DraftBatch()
+        for group in group_by_session(window.entries):
             by_id = {entry.id: entry for entry in group}
-            own = (_standing(draft, by_id) for draft in self._drafts(group, found.rejected))
-            theirs = (_checked(draft, by_id) for draft in plugins.extract(group))
-            self._keep(chain(own, theirs), by_id, found)
+            own = (_check_own(draft, by_id) for draft in self._extract(group, found.rejected))
+            theirs = (_verify_plugin_draft(draft, by_id) for draft in plugins.collect_drafts(group))
+            self._add_accepted(chain(own, theirs), by_id, found)
         return found
 
-    def _by_model(self, window: Window) -> Found:
-        found = Found()
-        model = Account(self._store, self._agent, self._clock).model()
+    def _by_model(self, window: Window) -> DraftBatch:
+        found = DraftBatch()
+        model = ChatBudget(self._store, self._agent, self._clock).chat_model()
         if model is None:
             return found
         chat = ChatExtractor(model, self._store.settings.consolidation.batch_tokens)
@@ -101,11 +101,11 @@ class Drafter:
         for group in chat.batches(window.entries):
             by_id = {entry.id: entry for entry in group}
             try:
-                said = chat.claims(group)
+                said = chat.extract_claims(group)
             except (CapReached, EndpointError) as error:
                 found.problem = str(error)
                 if answered:  # what was paid for is kept, up to the first entry without an answer
-                    _cut(window, found, answered)
+                    _truncate(window, found, answered)
                     break
                 raise
             answered.update(by_id)
@@ -114,88 +114,94 @@ class Drafter:
             found.tokens += said.prompt_tokens + said.completion_tokens
             found.cost += said.cost
             checked = (
-                verified(
+                verify_claim(
                     claim, group, extractor=chat.name, model=model.name,
                     prompt_hash=chat.prompt.hash,
                 )
                 for claim in said.claims
             )  # fmt: skip
-            self._keep(checked, by_id, found)
+            self._add_accepted(checked, by_id, found)
         if not found.problem:
-            self._judge(found, model)
+            self._ask_for_decisions(found, model)
         return found
 
-    def _keep(
+    def _add_accepted(
         self,
         checked: Iterable[FactDraft | Rejection],
         entries: Mapping[str, Entry],
-        found: Found,
+        found: DraftBatch,
     ) -> None:
         """Keep what stands of one session's drafts, as far as the gates let it pass."""
         standing: list[FactDraft] = []
         for draft in checked:
             if isinstance(draft, Rejection):
                 found.rejected[draft.reason] += 1
-            elif reason := _called(draft, entries) or self._heard(draft, entries):
+            elif reason := _from_tool_arguments(draft, entries) or self._repeated_recall(
+                draft, entries
+            ):
                 found.rejected[reason] += 1
             else:
-                standing.append(self._allowed(self._resting_on_tools(draft, entries)))
+                standing.append(self._apply_agent_rights(self._hold_if_from_tools(draft, entries)))
         settings = self._store.settings
-        kept, rejected = filters.passed(
+        kept, rejected = filters.apply_filters(
             standing,
             cap=settings.consolidation.session_cap,
             single_valued=settings.facts.single_valued,
         )
         found.rejected.update(rejected)
         for draft in kept:
-            found.contexts[len(found.drafts)] = _around(draft, entries)
+            found.contexts[len(found.drafts)] = _quote_context(draft, entries)
             found.drafts.append(draft)
 
-    def _judge(self, found: Found, model: ChatModel) -> None:
+    def _ask_for_decisions(self, found: DraftBatch, model: ChatModel) -> None:
         """Ask the model what becomes of the facts of which the rules say too little."""
         judge = ChatEvolution(model)
         try:
-            for place, nearest in self._settler.doubts(found.drafts).items():
+            for place, nearest in self._settler.find_related(found.drafts).items():
                 choice = judge.decide(found.drafts[place].text, [fact.text for fact in nearest])
                 if choice is not None:
                     target = None if choice.target is None else nearest[choice.target]
-                    found.judged[place] = Decision(choice.action, target, "the model's choice")
+                    found.decisions[place] = Decision(choice.action, target, "the model's choice")
         except (CapReached, EndpointError):
             return  # what was found is paid for: the rules decide on the rest
 
-    def _drafts(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
-        own = extract(group, self._store.settings.facts.single_valued)
-        done = experiences.found(group)
+    def _extract(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
+        own = extract_facts(group, self._store.settings.facts.single_valued)
+        done = experiences.extract_experiences(group)
         rejected.update(own.rejected)
         rejected.update(done.rejected)
         return [*own.drafts, *done.drafts]
 
-    def _heard(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
+    def _repeated_recall(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
         """Return that a draft is only what its agent was shown in that run, or nothing."""
-        spoken = self._spoken(draft, entries)
+        spoken = self._assistant_entry(draft, entries)
         if spoken is None:
             return ""
         reader = self._store.reader()
         recalls = reader.events_of_run(spoken.agent_id, spoken.run_id, "recall")
         rows = reader.rows_of({hit["item"] for e in recalls for hit in e.data["injected"]})
-        shown = [_text(one.item) for one in reader.stored([*rows.values()]).values()]
-        said = echoes.repeats(draft.text, shown, self._store.tokenizer.words)
+        shown = [_text_of(one.item) for one in reader.items_by_row([*rows.values()]).values()]
+        said = echoes.is_restatement(draft.text, shown, self._store.tokenizer.words)
         return "repeats its own recall" if said else ""
 
-    def _resting_on_tools(self, draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft:
+    def _hold_if_from_tools(self, draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft:
         """Let wait what the assistant only passed on from a tool, or from outside."""
-        spoken = self._spoken(draft, entries)
+        spoken = self._assistant_entry(draft, entries)
         if spoken is None or draft.status != "active":
             return draft
-        read = [one for one in entries.values() if origins.foreign(origins.origin_of(one))]
+        read = [
+            one for one in entries.values() if origins.is_foreign(origins.effective_origin(one))
+        ]
         # What was said after a tool spoke rests on it, in whatever words or language.
         told = any(one.run_id == spoken.run_id and one.turn < spoken.turn for one in read)
         texts = [one.content for one in read]
-        if not (told or echoes.repeats(draft.text, texts, self._store.tokenizer.words)):
+        if not (told or echoes.is_restatement(draft.text, texts, self._store.tokenizer.words)):
             return draft
-        return replace(draft, status="proposed", origin="tool", reason=origins.REASONS["outside"])
+        return replace(
+            draft, status="proposed", origin="tool", reason=origins.REVIEW_REASONS["outside"]
+        )
 
-    def _spoken(self, draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
+    def _assistant_entry(self, draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
         """Return the agent's own words that a draft rests on alone, if they are to be doubted."""
         if draft.tier == "procedural" or not self._store.settings.trust.defence:
             return None
@@ -204,7 +210,7 @@ class Drafter:
             return None
         return found[0]
 
-    def _allowed(self, draft: FactDraft) -> FactDraft:
+    def _apply_agent_rights(self, draft: FactDraft) -> FactDraft:
         """Let a fact wait where its agent may only propose."""
         agents = self._store.settings.agents
         for source in draft.sources:
@@ -215,10 +221,10 @@ class Drafter:
         return draft
 
 
-def _cut(window: Window, found: Found, answered: Collection[str]) -> None:
+def _truncate(window: Window, found: DraftBatch, answered: Collection[str]) -> None:
     """Keep of a window what stands before the first entry of which nothing was said."""
     whole = next(i for i, entry in enumerate(window.entries) if entry.id not in answered)
-    window.cut(whole)
+    window.truncate(whole)
     inside = {entry.id for entry in window.entries}
     kept = [
         (draft, found.contexts[place])
@@ -229,17 +235,19 @@ def _cut(window: Window, found: Found, answered: Collection[str]) -> None:
     found.contexts = {place: context for place, (_, context) in enumerate(kept)}
 
 
-def _standing(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
+def _check_own(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
     """Return a draft of our own rules if its quote stands where it says.
 
     More is not asked: they are made so that a fact says exactly what its quote does.
     """
     if not draft.sources or not draft.value.strip():
-        return Rejection("no source or value", _claim(draft))
-    return draft if _resting(draft, entries) else Rejection("quote not found", _claim(draft))
+        return Rejection("no source or value", _claim_of(draft))
+    return (
+        draft if _quoted_entry(draft, entries) else Rejection("quote not found", _claim_of(draft))
+    )
 
 
-def _claim(draft: FactDraft) -> Claim:
+def _claim_of(draft: FactDraft) -> Claim:
     return Claim(
         subject=draft.subject,
         relation=draft.relation,
@@ -253,12 +261,12 @@ def _claim(draft: FactDraft) -> Claim:
     )
 
 
-def _checked(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
+def _verify_plugin_draft(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
     """Return what provenance makes of a draft that a plugin found, whatever it calls itself."""
     if not draft.sources or not draft.value.strip():
-        return Rejection("no source or value", _claim(draft))
-    made = verified(
-        _claim(draft), [*entries.values()], extractor=draft.extractor, model=draft.model,
+        return Rejection("no source or value", _claim_of(draft))
+    made = verify_claim(
+        _claim_of(draft), [*entries.values()], extractor=draft.extractor, model=draft.model,
         prompt_hash=draft.prompt_hash,
     )  # fmt: skip
     if isinstance(made, FactDraft) and draft.status == "proposed":
@@ -266,7 +274,7 @@ def _checked(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Reje
     return made
 
 
-def _resting(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
+def _quoted_entry(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
     """Return the entry in which a draft's quote stands at its place."""
     if draft.span is None or not draft.quote.strip():
         return None
@@ -278,21 +286,21 @@ def _resting(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
     return None
 
 
-def _called(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
+def _from_tool_arguments(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
     """Return that a draft rests on what a tool was called with, which nobody said, or nothing."""
-    entry = _resting(draft, entries)
+    entry = _quoted_entry(draft, entries)
     if entry is None or draft.span is None or draft.tier == "procedural":
         return ""
     call = _CALL.search(entry.content) if entry.role == "assistant" else None
     return "a tool's arguments" if call and call.start() < draft.span[1] else ""
 
 
-def _text(item: Entry | Fact) -> str:
+def _text_of(item: Entry | Fact) -> str:
     return item.text if isinstance(item, Fact) else item.content
 
 
-def _around(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
-    entry = _resting(draft, entries)
+def _quote_context(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
+    entry = _quoted_entry(draft, entries)
     if entry is None or draft.span is None:
         return ""
     start, end = draft.span

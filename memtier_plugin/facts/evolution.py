@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.facts.extraction.patterns import RELATIVE
-from memtier_plugin.retrieval.contradictions import may_replace, since
-from memtier_plugin.text.normalise import normal
+from memtier_plugin.retrieval.contradictions import holds_since, may_replace
+from memtier_plugin.text.normalise import normalise
 
 Action = Literal["add", "update", "supersede", "ignore"]
 
@@ -41,14 +41,14 @@ class Decision:
 _CONTRARY: Final = frozenset(
     {("likes", "dislikes"), ("dislikes", "likes"), ("always", "never"), ("never", "always")}
 )
-_CARRIES: Final = frozenset(
+_TRANSFERS: Final = frozenset(
     {("moved_to", "lives_in"), ("lives_in", "moved_to"), ("decided", "uses")}
 )
 _EVENTS: Final = frozenset({"did", "decided"})  # they happen, and may happen again
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['’.:/-][^\W_]+)*")
 _NUMBER: Final = re.compile(r"\d+(?:[.,:/-]\d+)*")
-_EMPTY: Final = frozenset(
+_STOP_WORDS: Final = frozenset(
     {
         *("a", "an", "the", "of", "to", "in", "on", "at", "it", "its", "that", "this", "and"),
         *("is", "am", "are", "was", "were", "be", "been", "being", "has", "have", "had"),
@@ -60,11 +60,11 @@ _NEGATION: Final = re.compile(
     r"hardly|\w+n['’]t)\b",
     re.IGNORECASE,
 )
-_OVER: Final = re.compile(
+_ENDED: Final = re.compile(
     r"\b(?:no longer|not\b.{0,60}?\bany ?(?:more|longer)|used to|formerly|previously)\b",
     re.IGNORECASE,
 )
-_OVER_WORDS: Final = re.compile(
+_ENDED_WORDS: Final = re.compile(
     r"\b(?:no longer|any ?(?:more|longer)|used to|formerly|previously|not|\w+n['’]t|do|does|did)\b",
     re.IGNORECASE,
 )
@@ -80,7 +80,7 @@ _CHANGED: Final = re.compile(
     re.IGNORECASE,
 )
 # How words go on that only add to what was said before them.
-_GOES_ON: Final = re.compile(
+_CONTINUATION: Final = re.compile(
     r"\s*(?:[,;(—–]|(?:with|and|named|called|who|which|where|in|at|on|for|from|since|because|near|"
     r"during|together|every|by|as)\b)",
     re.IGNORECASE,
@@ -89,28 +89,28 @@ _SHARED: Final = 0.5  # of the words of two values, for a change to be about the
 
 
 @dataclass(frozen=True)
-class _Said:
+class _ComparedFact:
     """A fact as it is compared with others."""
 
     fact: Fact
 
     @cached_property
     def about(self) -> tuple[str, ...]:
-        return normal(self.fact.subject, self.fact.relation)
+        return normalise(self.fact.subject, self.fact.relation)
 
     @cached_property
     def value(self) -> str:
-        return normal(self.fact.value)[0]
+        return normalise(self.fact.value)[0]
 
     @cached_property
     def text(self) -> str:
         """The text as it is compared: one case, one space, no full stop."""
-        return normal(self.fact.text)[0].rstrip(".! ")
+        return normalise(self.fact.text)[0].rstrip(".! ")
 
     @cached_property
     def words(self) -> tuple[str, ...]:
         """The words that say something, of the text without its subject, in their order."""
-        return words(self.fact.text, leave_out=words(self.fact.subject))
+        return content_words(self.fact.text, leave_out=content_words(self.fact.subject))
 
     @cached_property
     def numbers(self) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class _Said:
         return bool(_NEGATION.search(self.fact.text))
 
     @cached_property
-    def happened(self) -> bool:
+    def is_event(self) -> bool:
         """Whether it is an event, which is another one when it is told with another date."""
         return self.about[1] in _EVENTS or bool(
             re.search(rf"\b{RELATIVE}", self.fact.value, re.IGNORECASE)
@@ -143,10 +143,10 @@ def decide(
         now: what a date is future to, and so no sign of being newer.
         context: the words around the quote, which may tell that something is corrected.
     """
-    said, known = _Said(new), [_Said(fact) for fact in nearest if fact.id != new.id]
+    said, known = _ComparedFact(new), [_ComparedFact(fact) for fact in nearest if fact.id != new.id]
     known = [other for other in known if other.about[0] == said.about[0]]
     for other in known:
-        if _same(said, other):
+        if _restates(said, other):
             return Decision("ignore", other.fact, "says the same")
     if new.status == "proposed":
         return Decision("add", why="waits for review")
@@ -156,41 +156,41 @@ def decide(
             return Decision("ignore", other.fact, "is said in more words already")
         if _extends(said, other) and not _is_older(new, other.fact, now):
             return Decision("update", other.fact, "says more of the same")
-    if said.about[1] in {normal(relation)[0] for relation in single_valued}:
+    if said.about[1] in {normalise(relation)[0] for relation in single_valued}:
         rivals = [
             other.fact for other in mine if other.about == said.about and _differs(said, other)
         ]
-        return _replaced(new, rivals, now, "another value of a relation that has one at a time")
+        return _supersede(new, rivals, now, "another value of a relation that has one at a time")
     if gone := [other.fact for other in mine if _ends(said, other, context)]:
-        return _replaced(new, gone, now, "tells of a change")
+        return _supersede(new, gone, now, "tells of a change")
     return Decision("add")
 
 
-def _same(one: _Said, other: _Said) -> bool:
+def _restates(one: _ComparedFact, other: _ComparedFact) -> bool:
     """Tell whether two facts of a subject say the same: numbers and negation never differ."""
     if one.negated != other.negated or one.numbers != other.numbers:
         return False
     if one.text == other.text:
         return True
-    if one.happened or other.happened:
+    if one.is_event or other.is_event:
         return False
     if one.about == other.about and one.value == other.value:
         return True
     return bool(one.words) and one.words == other.words
 
 
-def doubtful(new: Fact, nearest: Sequence[Fact]) -> list[Fact]:
+def find_related(new: Fact, nearest: Sequence[Fact]) -> list[Fact]:
     """Return the facts that a new one, which the rules would add, may still have to do with."""
-    said = _Said(new)
+    said = _ComparedFact(new)
     return [
         fact
         for fact in nearest
-        if (other := _Said(fact)).about[0] == said.about[0]
-        and (other.about == said.about or likeness(said.words, other.words) >= _SHARED)
+        if (other := _ComparedFact(fact)).about[0] == said.about[0]
+        and (other.about == said.about or jaccard(said.words, other.words) >= _SHARED)
     ]
 
 
-def allowed(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool:
+def is_permitted(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool:
     """Tell whether a model may decide so of a fact, given the nearest that it was shown.
 
     It may add anything.  It must not put one agent's words in the place of another's, nor drop a
@@ -201,19 +201,19 @@ def allowed(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool:
     target = decision.target
     if target is None or target.id not in {fact.id for fact in nearest} or decision.others:
         return False
-    said, other = _Said(new), _Said(target)
+    said, other = _ComparedFact(new), _ComparedFact(target)
     if decision.action == "ignore":
         return (said.negated, said.numbers) == (other.negated, other.numbers)
     return new.status == "active" and may_replace(new, target)
 
 
-def words(text: str, leave_out: Collection[str] = ()) -> tuple[str, ...]:
+def content_words(text: str, leave_out: Collection[str] = ()) -> tuple[str, ...]:
     """Return the words of a text that say something, cut to what their forms have in common."""
     found = (_stem(word) for word in _WORD.findall(text.casefold()))
-    return tuple(word for word in found if word not in _EMPTY and word not in leave_out)
+    return tuple(word for word in found if word not in _STOP_WORDS and word not in leave_out)
 
 
-def likeness(one: Collection[str], other: Collection[str]) -> float:
+def jaccard(one: Collection[str], other: Collection[str]) -> float:
     """Return the share of words that two texts have in common (Jaccard)."""
     together = set(one) | set(other)
     return len(set(one) & set(other)) / len(together) if together else 0.0
@@ -226,7 +226,7 @@ def _stem(word: str) -> str:
     return word
 
 
-def _differs(one: _Said, other: _Said) -> bool:
+def _differs(one: _ComparedFact, other: _ComparedFact) -> bool:
     """Tell whether the value is another one; the same may be told with other details."""
     return one.value != other.value or one.negated != other.negated
 
@@ -236,63 +236,63 @@ def _is_older(new: Fact, other: Fact, now: datetime) -> bool:
 
     A time that is yet to come was written by a clock that went wrong, and proves nothing.
     """
-    return since(new)[0] < since(other)[0] <= now
+    return holds_since(new)[0] < holds_since(other)[0] <= now
 
 
-def _replaced(new: Fact, rivals: Sequence[Fact], now: datetime, why: str) -> Decision:
+def _supersede(new: Fact, rivals: Sequence[Fact], now: datetime, why: str) -> Decision:
     newer = [other for other in rivals if _is_older(new, other, now)]
     older = tuple(other for other in rivals if other not in newer)
     if newer:
-        return Decision("supersede", max(newer, key=since), why, late=True, others=older)
+        return Decision("supersede", max(newer, key=holds_since), why, late=True, others=older)
     if not older:
         return Decision("add")
     return Decision("supersede", older[0], why, others=older[1:])
 
 
-def _extends(one: _Said, other: _Said) -> bool:
+def _extends(one: _ComparedFact, other: _ComparedFact) -> bool:
     """Tell whether one says what the other does, and more: it begins so and goes on."""
-    if one.about != other.about or one.happened or one.negated != other.negated:
+    if one.about != other.about or one.is_event or one.negated != other.negated:
         return False
     value = one.value.removeprefix(other.value)
-    if value in ("", one.value) or not _GOES_ON.match(value):
+    if value in ("", one.value) or not _CONTINUATION.match(value):
         return False
     text = one.text.removeprefix(other.text)
     return text not in ("", one.text) and set(other.numbers) <= set(one.numbers)
 
 
-def _ends(one: _Said, other: _Said, context: str) -> bool:
+def _ends(one: _ComparedFact, other: _ComparedFact, context: str) -> bool:
     """Tell whether one says that the other holds no more."""
     told = f"{context}\n{one.fact.quote}\n{one.fact.text}"
-    if _turns(one, other):
+    if _contradicts(one, other):
         return True
-    if _OVER.search(one.fact.text) and not _OVER.search(other.fact.text):
-        left = set(words(_OVER_WORDS.sub(" ", one.fact.text)))
+    if _ENDED.search(one.fact.text) and not _ENDED.search(other.fact.text):
+        left = set(content_words(_ENDED_WORDS.sub(" ", one.fact.text)))
         return bool(other.words) and set(other.words) <= left
-    carried = one.about[1] == other.about[1] or (one.about[1], other.about[1]) in _CARRIES
-    if carried and any(_names(match, other) for match in _FROM_TO.finditer(told)):
+    carried = one.about[1] == other.about[1] or (one.about[1], other.about[1]) in _TRANSFERS
+    if carried and any(_names_value(match, other) for match in _FROM_TO.finditer(told)):
         return True
-    if one.about != other.about or not _CHANGED.search(told) or one.happened:
+    if one.about != other.about or not _CHANGED.search(told) or one.is_event:
         return False
-    return likeness(words(one.fact.value), words(other.fact.value)) >= _SHARED
+    return jaccard(content_words(one.fact.value), content_words(other.fact.value)) >= _SHARED
 
 
-def _turns(one: _Said, other: _Said) -> bool:
+def _contradicts(one: _ComparedFact, other: _ComparedFact) -> bool:
     """Tell whether two say the contrary of the very same thing."""
     pair = one.about[1], other.about[1]
     if pair in _CONTRARY:
         return one.value == other.value
-    if one.negated == other.negated or one.happened or one.numbers != other.numbers:
+    if one.negated == other.negated or one.is_event or one.numbers != other.numbers:
         return False
-    return bool(bare := _bare(one)) and bare == _bare(other)
+    return bool(bare := _without_negation(one)) and bare == _without_negation(other)
 
 
-def _bare(said: _Said) -> tuple[str, ...]:
+def _without_negation(said: _ComparedFact) -> tuple[str, ...]:
     text = _NEGATION.sub(" ", said.fact.text)
-    return words(text, leave_out=words(said.fact.subject))
+    return content_words(text, leave_out=content_words(said.fact.subject))
 
 
-def _names(match: re.Match[str], other: _Said) -> bool:
+def _names_value(match: re.Match[str], other: _ComparedFact) -> bool:
     """Tell whether what a change leads away from is what a fact states."""
-    named = set(words(next(filter(None, match.groups()))))
-    stated = set(words(other.fact.value))
+    named = set(content_words(next(filter(None, match.groups()))))
+    stated = set(content_words(other.fact.value))
     return bool(named) and bool(stated) and (named <= stated or stated <= named)

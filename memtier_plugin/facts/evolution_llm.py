@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 from memtier_plugin.core.errors import BadAnswer
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.prompt import fenced, prompt
+from memtier_plugin.providers.prompt import fence_data, load_prompt
 
 Action = Literal["add", "update", "supersede", "ignore"]
 PURPOSE: Final = "evolution"
-MOST_ANSWER: Final = 500  # tokens; models that think aloud need more than the answer takes
+MAX_ANSWER_TOKENS: Final = 500  # tokens; models that think aloud need more than the answer takes
 SCHEMA: Final[Mapping[str, Any]] = {
     "title": "decision",
     "type": "object",
@@ -30,7 +30,7 @@ _CHECKED: Final = {**SCHEMA, "required": ["action"]}
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """What a model chose; ``target`` is the place of the known fact that it concerns."""
 
     action: Action
@@ -42,9 +42,9 @@ class ChatEvolution:
 
     def __init__(self, model: ChatModel) -> None:
         self.model = model
-        self.prompt = prompt("evolve")
+        self.prompt = load_prompt("evolve")
 
-    def decide(self, text: str, nearest: Sequence[str]) -> Choice | None:
+    def decide(self, text: str, nearest: Sequence[str]) -> ModelChoice | None:
         """Return what the model chooses, or None where its answer is none: the rules decide.
 
         Args:
@@ -55,17 +55,17 @@ class ChatEvolution:
             CapReached, EndpointError: the model was not asked, or did not answer.
         """
         known = [f"known fact [{number}]: {one}" for number, one in enumerate(nearest, 1)]
-        asked = fenced([*known, f"new fact: {text}"])
+        asked = fence_data([*known, f"new fact: {text}"])
         try:
-            choice, _ = self.model.json(
-                self.prompt.text, asked, purpose=PURPOSE, max_tokens=MOST_ANSWER,
+            choice, _ = self.model.chat_json(
+                self.prompt.text, asked, purpose=PURPOSE, max_tokens=MAX_ANSWER_TOKENS,
                 schema=SCHEMA, checked=_CHECKED,
             )  # fmt: skip
         except BadAnswer:
             return None
         if choice["action"] == "add":
-            return Choice("add")
+            return ModelChoice("add")
         target = choice.get("target")
         if target is None or not 1 <= target <= len(nearest):
             return None
-        return Choice(choice["action"], target - 1)
+        return ModelChoice(choice["action"], target - 1)

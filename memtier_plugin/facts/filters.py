@@ -16,10 +16,10 @@ import regex
 from memtier_plugin.core.records import FactDraft, Origin
 from memtier_plugin.facts.extraction.rules import SINGLE_VALUED
 from memtier_plugin.text import grammar
-from memtier_plugin.text.normalise import normal
+from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.tokenizer import plain_words
 
-MOST_CHARS: Final = 600  # of one draft's text
+MAX_CHARS: Final = 600  # of one draft's text
 
 _SMALL_TALK: Final = regex.compile(
     r"""(?xi)(?:(?:\w+|the\ user|the\ assistant)\s+(?:says?|said|greets?|greeted|thanks?|thanked|
@@ -79,18 +79,18 @@ _ID: Final = regex.compile(
     r"|\d{9,}|#?\d+|(?=\S*\d)(?=\S*[a-z])[a-z0-9_-]{16,})[\W_]*"
 )
 _SYMBOLS: Final = regex.compile(r"[{}\[\]()<>=;|&$\\/*+^~`#@_]")
-_VAGUE: Final = grammar.words("""it this that these those them something anything everything
+_VAGUE: Final = grammar.word_set("""it this that these those them something anything everything
     nothing stuff thing things yes no
     true false none unknown n/a null nil various several some many one ones here there now then
     es das это это-то eso ça cela quello isso 它 这个 那个 それ これ""")
-_KEEP: Final = regex.compile(
+_ESSENTIAL: Final = regex.compile(
     r"""(?xi)\b(?:allerg\w*|intoleran\w*|anaphyla\w*|celiac|coeliac|diabet\w*|epilep\w*|asthma\w*|vegan\w*|
     vegetarian\w*|halal|kosher|pregnan\w*|medication\w*|must|never|always|not|no|n['’]t|cannot|without|
     avoid\w*|forbid\w*|forbidden|prohibit\w*|refus\w*|only|don['’]?t|require\w*|mandatory|deadline|
     constraint\w*|unless|nie|niemals|nicht|kein\w*|immer|nunca|siempre|jamás|sin|jamais|toujours|pas|
     sans|mai|sempre|senza|não|nooit|altijd|niet|geen|никогда|всегда|не|нельзя)\b|不|没|从不|总是|必须|过敏|禁|ない|ません|必ず"""
 )
-_KEPT_RELATIONS: Final = grammar.words(
+_ESSENTIAL_RELATIONS: Final = grammar.word_set(
     """allergic_to allergy diet never always constraint constraints dislikes remember instruction
     standing_instruction preference prefers requires avoids rule deadline"""
 )
@@ -106,12 +106,12 @@ _DENIALS: Final = frozenset(
         "dutch",
         "russian",
     )
-    for word in grammar.WORDINGS[name].no
+    for word in grammar.CLOSED_CLASSES[name].negations
 ) | {"t"}
 _WEAKER: Final[Sequence[Origin]] = ("user", "assistant", "tool", "external", "system")
 
 
-def passed(
+def apply_filters(
     drafts: Sequence[FactDraft],
     *,
     cap: int,
@@ -128,50 +128,52 @@ def passed(
     rejected: Counter[str] = Counter()
     kept: list[FactDraft] = []
     for draft in drafts:
-        if reason := empty(draft):
+        if reason := reject_reason(draft):
             rejected[reason] += 1
             continue
-        twin = _twin(draft, kept, single_valued)
+        twin = _find_duplicate(draft, kept, single_valued)
         if twin is None:
             kept.append(draft)
         else:
-            kept[twin] = _merged(kept[twin], draft)
+            kept[twin] = _merge(kept[twin], draft)
             rejected["duplicate"] += 1
     if len(kept) > cap:
         rejected["cap"] = len(kept) - max(0, cap)
-        best = sorted(range(len(kept)), key=lambda place: (_rank(kept[place]), place))
+        best = sorted(range(len(kept)), key=lambda place: (_cap_rank(kept[place]), place))
         kept = [kept[place] for place in sorted(best[: max(0, cap)])]
     return kept, rejected
 
 
-def empty(draft: FactDraft) -> str:
+def reject_reason(draft: FactDraft) -> str:
     """Return why a draft holds nothing worth keeping, or nothing."""
     text, value = draft.text.strip(), draft.value.strip()
-    if small_talk(text) or (small_talk(value) and draft.relation != "name"):
+    if is_small_talk(text) or (is_small_talk(value) and draft.relation != "name"):
         return "small talk"
-    if restated(text) or _QUESTION.search(value):
+    if is_question(text) or _QUESTION.search(value):
         return "question"
-    if dumped(text, procedure=draft.tier == "procedural") or dumped(value, procedure=True):
+    if is_code_or_dump(text, procedure=draft.tier == "procedural") or is_code_or_dump(
+        value, procedure=True
+    ):
         return "code or dump"
     if _ID.fullmatch(text) or (_BLOB.search(text) and _mostly_blob(text)):
         return "only an id"
     words = plain_words(value)
     if not words or all(word in _VAGUE for word in words) or len(plain_words(text)) < 2:
         return "no information"
-    return "too long" if len(text) > MOST_CHARS else ""
+    return "too long" if len(text) > MAX_CHARS else ""
 
 
-def small_talk(text: str) -> bool:
+def is_small_talk(text: str) -> bool:
     """Tell whether a text only greets, thanks, agrees or fills."""
     return bool(_SMALL_TALK.fullmatch(text.strip()) or _GREETED.match(text.strip()))
 
 
-def restated(text: str) -> bool:
+def is_question(text: str) -> bool:
     """Tell whether a text is a question, or only says that one was asked."""
     return bool(_QUESTION.search(text) or _ASKED.search(text))
 
 
-def dumped(text: str, *, procedure: bool = False) -> bool:
+def is_code_or_dump(text: str, *, procedure: bool = False) -> bool:
     """Tell whether a text is code, a command line, a trace or data rather than a sentence.
 
     Args:
@@ -198,21 +200,21 @@ def _mostly_blob(text: str) -> bool:
     return 2 * sum(len(match[0]) for match in _BLOB.finditer(text)) > len(text)
 
 
-def _twin(
+def _find_duplicate(
     draft: FactDraft, kept: Sequence[FactDraft], single_valued: Collection[str]
 ) -> int | None:
     """Return the place of the draft that says the same, if one does."""
-    slot, value = normal(draft.subject, draft.relation), normal(draft.value)
+    slot, value = normalise(draft.subject, draft.relation), normalise(draft.value)
     single = draft.relation in single_valued
     changed = False
     for place in range(len(kept) - 1, -1, -1):
         other = kept[place]
         if (other.tier, other.private_to) != (draft.tier, draft.private_to):
             continue
-        same_slot = normal(other.subject, other.relation) == slot
-        if same_slot and normal(other.value) == value and _denies(other) == _denies(draft):
+        same_slot = normalise(other.subject, other.relation) == slot
+        if same_slot and normalise(other.value) == value and _denies(other) == _denies(draft):
             return None if changed else place
-        if _nearly(draft, other):
+        if _near_duplicates(draft, other):
             return None if changed and same_slot else place
         changed = changed or (single and same_slot)
     return None
@@ -222,12 +224,12 @@ def _denies(draft: FactDraft) -> bool:
     return any(word in _DENIALS for word in plain_words(draft.text))
 
 
-def _nearly(draft: FactDraft, other: FactDraft) -> bool:
+def _near_duplicates(draft: FactDraft, other: FactDraft) -> bool:
     """Tell whether two texts say the same: nine of ten words, and neither name, number nor denial.
 
     Their values must be the same words, or those of the one within the other's text.
     """
-    if normal(draft.subject) != normal(other.subject):
+    if normalise(draft.subject) != normalise(other.subject):
         return False
     one, two = _words(draft.text), _words(other.text)
     differ = set(one) ^ set(two)
@@ -248,7 +250,7 @@ def _words(text: str) -> dict[str, str]:
     }
 
 
-def _merged(one: FactDraft, other: FactDraft) -> FactDraft:
+def _merge(one: FactDraft, other: FactDraft) -> FactDraft:
     """Return the better of two drafts of the same, with the sources of both.
 
     What waits for review lends none to what does not.
@@ -265,9 +267,9 @@ def _merged(one: FactDraft, other: FactDraft) -> FactDraft:
     return replace(better, sources=tuple(sources), origin=weakest, valid_from=since)
 
 
-def _rank(draft: FactDraft) -> tuple[bool, bool, float, int]:
+def _cap_rank(draft: FactDraft) -> tuple[bool, bool, float, int]:
     """Return what decides who goes over the cap: the smaller stays."""
-    spared = draft.relation in _KEPT_RELATIONS or bool(_KEEP.search(draft.text))
+    spared = draft.relation in _ESSENTIAL_RELATIONS or bool(_ESSENTIAL.search(draft.text))
     return (
         not spared,
         draft.status != "active",

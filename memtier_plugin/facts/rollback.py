@@ -18,12 +18,12 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Origin, Source
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.evolution import decide
-from memtier_plugin.retrieval.contradictions import may_replace, since
+from memtier_plugin.retrieval.contradictions import holds_since, may_replace
 from memtier_plugin.storage.index.facts import Confirmation
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.state import DONE, fold
-from memtier_plugin.text.normalise import normal
+from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold
+from memtier_plugin.text.normalise import normalise
 
 _AFTER: Final = timedelta(milliseconds=1)  # the finest time that the journal keeps
 _WEAKEST: Final[Sequence[Origin]] = ("external", "tool", "system", "assistant", "user")
@@ -32,7 +32,7 @@ About = tuple[tuple[str, ...], tuple[str, str] | None]  # subject and relation, 
 
 
 @dataclass(frozen=True, slots=True)
-class Reverted:
+class Rollback:
     """What undoing a run does, or would do; all are ids.
 
     ``kept`` are facts that somebody accepted, ``superseded`` pairs of an older fact and the one
@@ -48,18 +48,18 @@ class Reverted:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RollbackPlan:
     """What is to be written to undo a run: facts first, then these events in their order.
 
     What is undone is named last, so that whoever was killed in between begins anew.
     """
 
-    reverted: Reverted
+    reverted: Rollback
     facts: tuple[Fact, ...]
     events: tuple[JournalEvent, ...]
 
 
-def plan(
+def plan_rollback(
     reader: IndexReader,
     run: str,
     *,
@@ -68,7 +68,7 @@ def plan(
     now: datetime,
     single_valued: Iterable[str] = (),
     note: Mapping[str, object] | None = None,
-) -> Plan:
+) -> RollbackPlan:
     """Return what undoing a consolidation takes; nothing, once it is undone.
 
     Args:
@@ -77,10 +77,10 @@ def plan(
     Raises:
         NotFound: no consolidation of this project left anything under this id.
     """
-    return _Undoing(reader, run, agent, project, now, single_valued).plan(note or {})
+    return _RollbackPlanner(reader, run, agent, project, now, single_valued).plan(note or {})
 
 
-class _Undoing:
+class _RollbackPlanner:
     """The undoing of one run, as the index has it."""
 
     def __init__(
@@ -96,35 +96,37 @@ class _Undoing:
         self._run = run
         self._agent = agent
         self._project = project
-        self._single = {normal(relation)[0] for relation in single_valued}
-        self._did = reader.events_in_run(run, DONE)
+        self._single = {normalise(relation)[0] for relation in single_valued}
+        self._run_events = reader.events_in_run(run, CONSOLIDATION_KINDS)
         made = reader.facts_of_run(run)
-        if not made and not self._did:
+        if not made and not self._run_events:
             raise NotFound(f"no consolidation {run!r}; `memtier facts runs` shows them")
         # Who accepts a fact makes it theirs: it no longer depends on the run.
         self._kept = [_fact(one) for one in made if one.state.reviewed == "accepted"]
-        self._gone = {
+        self._removed = {
             one.item.id: one for one in made if one.state.reviewed != "accepted"
         }  # also those that are gone already, for who begins anew
         # Later than all that it undoes, also after a clock was set back.
-        self._beaten = reader.superseded_by(self._gone)
+        self._superseded = reader.superseded_by(self._removed)
         seen = [
-            event for item in (*self._gone, *self._beaten) for event in reader.events_of_item(item)
+            event
+            for item in (*self._removed, *self._superseded)
+            for event in reader.events_of_item(item)
         ]
-        self._now = max(now, *(e.timestamp + _AFTER for e in (*self._did, *seen)), now)
-        self._lives_on: dict[str, tuple[Fact, str, str | None]] = {}  # new facts, and via what
-        self._said_by: dict[str, str] = {}
+        self._now = max(now, *(e.timestamp + _AFTER for e in (*self._run_events, *seen)), now)
+        self._reissued: dict[str, tuple[Fact, str, str | None]] = {}  # new facts, and via what
+        self._replacements: dict[str, str] = {}
 
-    def plan(self, note: Mapping[str, object]) -> Plan:
-        fresh = [i for i, one in self._gone.items() if not one.state.reverted]
+    def plan(self, note: Mapping[str, object]) -> RollbackPlan:
+        fresh = [i for i, one in self._removed.items() if not one.state.reverted]
         touched, undone = self._touched(), self._undone()
         restore = [i for i in touched if i not in undone]
-        restored = self._event("restore", self._run, items=restore, facts=[*self._gone])
+        restored = self._event("restore", self._run, items=restore, facts=[*self._removed])
         changed = self._changed(touched, restored)
         facts, extra = self._confirmed(changed)
         pairs = [*self._conflicts(changed), *self._in_the_place_of_gone(changed)]
         events = [
-            self._event("supersede", by_run, items=[old.id], by=new.id, valid_to=_start(new))
+            self._event("supersede", by_run, items=[old.id], by=new.id, valid_to=_valid_from(new))
             for old, new, by_run in pairs
         ]
         events += extra
@@ -132,23 +134,23 @@ class _Undoing:
             events.append(restored)
         if fresh:
             events.append(self._event("revert", self._run, items=fresh, **note))
-        done = Reverted(
+        done = Rollback(
             run=self._run,
             facts=tuple(fresh),
             kept=tuple(fact.id for fact in self._kept),
-            restored=tuple(item for item in restore if item not in self._gone),
+            restored=tuple(item for item in restore if item not in self._removed),
             superseded=tuple((old.id, new.id) for old, new, _ in pairs),
-            lives_on=tuple(self._said_by.items()),
+            lives_on=tuple(self._replacements.items()),
         )
-        return Plan(done, tuple(facts), tuple(events))
+        return RollbackPlan(done, tuple(facts), tuple(events))
 
     # -- what the run did to others ------------------------------------------------------------
 
     def _touched(self) -> list[str]:
         """Return what the run promoted or superseded, and what its facts superseded since."""
         accepted = {source.entry for fact in self._kept for source in fact.sources}
-        items = {str(item): None for event in self._did for item in event.data["items"]}
-        items |= dict.fromkeys(self._beaten)
+        items = {str(item): None for event in self._run_events for item in event.data["items"]}
+        items |= dict.fromkeys(self._superseded)
         return [item for item in items if item not in accepted]
 
     def _undone(self) -> set[str]:
@@ -159,9 +161,9 @@ class _Undoing:
         return {
             item
             for item in done
-            if reader.state(item).superseded_by not in self._gone
+            if reader.state(item).superseded_by not in self._removed
             and not any(
-                event.run_id == self._run and event.kind in DONE
+                event.run_id == self._run and event.kind in CONSOLIDATION_KINDS
                 for event in _after(restores, item, reader.events_of_item(item))
             )
         }
@@ -171,8 +173,8 @@ class _Undoing:
         reader = self._reader
         again = replace(restored, data={**restored.data, "items": list(touched)})
         found = {}
-        for one in reader.stored([*reader.rows_of(touched).values()]).values():
-            if isinstance(one.item, Fact) and one.item.id not in self._gone:
+        for one in reader.items_by_row([*reader.rows_of(touched).values()]).values():
+            if isinstance(one.item, Fact) and one.item.id not in self._removed:
                 state = fold([*reader.events_of_item(one.item.id), again])
                 found[one.item.id] = replace(one, state=state)
         return dict(sorted(found.items()))
@@ -182,7 +184,7 @@ class _Undoing:
     def _confirmed(self, changed: Mapping[str, Stored]) -> tuple[list[Fact], list[JournalEvent]]:
         """Return new facts for those that later runs confirmed, and promotions to others."""
         facts, events = [], []
-        for identity, one in self._gone.items():
+        for identity, one in self._removed.items():
             if one.state.forgotten or one.state.reviewed == "rejected":
                 continue
             later = [c for c in self._reader.confirmations(identity) if c.run != self._run]
@@ -190,16 +192,16 @@ class _Undoing:
             later = [c for c in later if c.source.entry in entries]
             if not later:
                 continue
-            heir, has = self._same(_fact(one), changed, entries)
+            heir, has = self._find_equivalent(_fact(one), changed, entries)
             if heir is None:
                 first = [c for c in later if c.run == later[0].run]
-                heir = self._heir(_fact(one), first, entries)
+                heir = self._reissue(_fact(one), first, entries)
                 has = {source.entry for source in heir.sources}
-                self._lives_on[identity] = heir, first[0].event, first[0].run
+                self._reissued[identity] = heir, first[0].event, first[0].run
                 facts.append(heir)
             more = [c for c in later if c.source.entry not in has]
             if heir.id in {fact.id for fact in facts} or more:
-                self._said_by[identity] = heir.id
+                self._replacements[identity] = heir.id
             events += [
                 self._event(
                     "promote", c.run, items=[c.source.entry], facts=[heir.id],
@@ -210,34 +212,34 @@ class _Undoing:
         return facts, events
 
     def _entries(self, ids: Iterable[str]) -> dict[str, Entry]:
-        stored = self._reader.stored([*self._reader.rows_of(ids).values()]).values()
+        stored = self._reader.items_by_row([*self._reader.rows_of(ids).values()]).values()
         return {
             one.item.id: one.item
             for one in stored
             if isinstance(one.item, Entry) and not one.state.forgotten
         }
 
-    def _same(
+    def _find_equivalent(
         self, fact: Fact, changed: Mapping[str, Stored], entries: Collection[str]
     ) -> tuple[Fact | None, set[str]]:
         """Return a fact that says the same without the run, and the entries it rests on.
 
         It holds, or will again; or it rests on the later sources, and gave way to another since.
         """
-        about, value = normal(fact.subject, fact.relation), normal(fact.value)[0]
+        about, value = normalise(fact.subject, fact.relation), normalise(fact.value)[0]
         for current in (True, False):
             for one in self._reader.facts_about(
                 *about, current=current, private_to=fact.private_to, value=value
             ):
                 other, state = _fact(one), changed.get(one.item.id, one).state
                 rests_on = {source.entry for source in self._reader.sources(other.id)}
-                if other.id in self._gone or state.withdrawn or other.status != fact.status:
+                if other.id in self._removed or state.withdrawn or other.status != fact.status:
                     continue
-                if state.holds(other.status == "active") or rests_on.intersection(entries):
+                if state.is_retrievable(other.status == "active") or rests_on.intersection(entries):
                     return other, rests_on
         return None, set()
 
-    def _heir(
+    def _reissue(
         self, fact: Fact, later: Sequence[Confirmation], entries: Mapping[str, Entry]
     ) -> Fact:
         """Return a fact that says the same, as of its later sources and resting on them alone."""
@@ -247,13 +249,13 @@ class _Undoing:
         begins = fact.valid_from
         if begins is None or mine is None or begins == mine.observed_at:
             begins = said[0].observed_at  # else it says itself since when it holds
-        quote, span = quoted(fact, said[0].content)
+        quote, span = find_quote(fact, said[0].content)
         return replace(
             fact,
             id=new_id(),
             timestamp=self._now,
             project=self._project,
-            sources=tuple(dict.fromkeys(_bare(one.source) for one in later)),
+            sources=tuple(dict.fromkeys(_strip_location(one.source) for one in later)),
             valid_from=begins,
             quote=quote,
             span=span,
@@ -269,29 +271,29 @@ class _Undoing:
         Returns pairs of the older and the newer fact, and the run that would have seen it.
         """
         groups: dict[About, None] = {}
-        for one in (*self._gone.values(), *changed.values()):
+        for one in (*self._removed.values(), *changed.values()):
             about = _about(_fact(one))
             if about[0][1] in self._single:
                 groups[about] = None
         pairs = []
         for about in groups:
-            pairs += self._settled(about, changed)
+            pairs += self._resolve_slot(about, changed)
         return pairs
 
-    def _settled(
+    def _resolve_slot(
         self, about: About, changed: Mapping[str, Stored]
     ) -> list[tuple[Fact, Fact, str | None]]:
         (subject, relation), private_to = about
         learned: dict[str, tuple[str, Fact, str | None]] = {}
         for one in self._reader.facts_about(subject, relation, private_to=private_to):
-            if one.item.id not in self._gone:
+            if one.item.id not in self._removed:
                 learned[one.item.id] = one.item.id, _fact(one), self._run_of(one)
         for one in changed.values():
             fact = _fact(one)
-            if _about(fact) == about and one.state.holds(fact.status == "active"):
+            if _about(fact) == about and one.state.is_retrievable(fact.status == "active"):
                 learned[fact.id] = fact.id, fact, self._run_of(one)
         new = {*changed}
-        for heir, event, run in self._lives_on.values():
+        for heir, event, run in self._reissued.values():
             if _about(heir) == about and heir.status == "active":
                 learned[heir.id] = event, heir, run
                 new.add(heir.id)
@@ -301,7 +303,7 @@ class _Undoing:
             first[run] = min(first.get(run, when), when)
         order = sorted(
             learned.values(),
-            key=lambda one: (first[one[2]] if one[2] else one[0], since(one[1])),
+            key=lambda one: (first[one[2]] if one[2] else one[0], holds_since(one[1])),
         )
         pairs, current = [], list[Fact]()
         for _, fact, run in order:
@@ -333,43 +335,43 @@ class _Undoing:
         waiting: list[tuple[Fact, str]] = []  # a fact, and the gone one that was in its place
         for one in changed.values():
             fact = _fact(one)
-            if normal(fact.relation)[0] in self._single or not one.state.holds(
+            if normalise(fact.relation)[0] in self._single or not one.state.is_retrievable(
                 fact.status == "active"
             ):
                 continue
             by = [
                 str(event.data["by"])
                 for event in self._reader.events_of_item(fact.id)
-                if event.kind == "supersede" and event.data["by"] in self._gone
+                if event.kind == "supersede" and event.data["by"] in self._removed
             ]
             waiting += [(fact, by[-1])] if by else []
-        for identity, (heir, _, _) in self._lives_on.items():
-            if normal(heir.relation)[0] not in self._single:
-                state = self._gone[identity].state
+        for identity, (heir, _, _) in self._reissued.items():
+            if normalise(heir.relation)[0] not in self._single:
+                state = self._removed[identity].state
                 if state.superseded_by and not self._reader.state(heir.id).superseded_by:
                     waiting.append((heir, identity))
         for fact, gone in waiting:
             found = self._successor(fact, gone)
-            if found and found[0].id != fact.id and since(fact) <= since(found[0]):
+            if found and found[0].id != fact.id and holds_since(fact) <= holds_since(found[0]):
                 pairs.append((fact, *found))
         return pairs
 
     def _successor(self, fact: Fact, gone: str) -> tuple[Fact, str | None] | None:
         """Return what stands in the place of a gone fact, and the run that put it there."""
         seen: set[str] = set()
-        while gone in self._gone and gone not in seen:
+        while gone in self._removed and gone not in seen:
             seen.add(gone)
-            heir = self._lives_on.get(gone)
+            heir = self._reissued.get(gone)
             if heir and heir[0].id != fact.id:
                 return heir[0], heir[2]
-            by = self._gone[gone].state.superseded_by
+            by = self._removed[gone].state.superseded_by
             if by is None:
                 return None
-            if by not in self._gone:
+            if by not in self._removed:
                 events = self._reader.events_of_item(gone)
                 run = next(e.run_id for e in reversed(events) if e.data.get("by") == by)
                 rows = self._reader.rows_of([by]).values()
-                for one in self._reader.stored([*rows]).values():
+                for one in self._reader.items_by_row([*rows]).values():
                     if not one.state.reverted and may_replace(_fact(one), fact):
                         return _fact(one), run
                 return None
@@ -389,7 +391,7 @@ class _Undoing:
         )
 
 
-def quoted(fact: Fact, content: str) -> tuple[str, tuple[int, int]]:
+def find_quote(fact: Fact, content: str) -> tuple[str, tuple[int, int]]:
     """Return the words of an entry that a fact rests on, and where they stand in it.
 
     Its own quote if that is there, else the line that has its value, else the whole.
@@ -413,7 +415,7 @@ def _after(
 
 
 def _about(fact: Fact) -> About:
-    return normal(fact.subject, fact.relation), fact.private_to
+    return normalise(fact.subject, fact.relation), fact.private_to
 
 
 def _fact(stored: Stored) -> Fact:
@@ -421,9 +423,9 @@ def _fact(stored: Stored) -> Fact:
     return stored.item
 
 
-def _bare(source: Source) -> Source:
+def _strip_location(source: Source) -> Source:
     return Source(agent=source.agent, session=source.session, entry=source.entry)
 
 
-def _start(fact: Fact) -> str:
-    return to_iso(since(fact)[0])
+def _valid_from(fact: Fact) -> str:
+    return to_iso(holds_since(fact)[0])

@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.paths import ledger_folders
+from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, Fact, Source
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.retrieval.visibility import shown
+from memtier_plugin.retrieval.visibility import redact_for
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.state import state_told
+from memtier_plugin.storage.state import describe_state
 from memtier_plugin.storage.store import Store
 
 
@@ -53,7 +53,7 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FactView:
     """A fact as it stands now, with its ``valid_to``.
 
     ``state`` is active, proposed, superseded, rejected, reverted, or held back when that was
@@ -83,7 +83,7 @@ class Known:
         }
 
 
-def entries(
+def read_entries(
     store: Store,
     *,
     agent: str | None = None,
@@ -93,15 +93,15 @@ def entries(
 ) -> Iterator[Entry]:
     """Yield entries from the ledgers in the order written; see `MemTier.entries`."""
     reader = store.reader()
-    for kind, owner, folder in ledger_folders(store.folder):
+    for kind, owner, folder in iter_ledger_folders(store.folder):
         if kind != "episodic" or (agent is not None and owner != agent):
             continue
-        for path in jsonl.day_files(folder):
+        for path in jsonl.list_day_files(folder):
             if date is not None and path.stem != date:
                 continue
-            for line in jsonl.read(path)[0]:
+            for line in jsonl.read_lines(path)[0]:
                 try:
-                    entry = Entry.from_json(jsonl.parse(line), owner=owner)
+                    entry = Entry.from_json(jsonl.parse_line(line), owner=owner)
                 except (ValueError, TypeError, KeyError):
                     continue  # `doctor` names it
                 if (session is not None and entry.session_id != session) or (
@@ -113,9 +113,9 @@ def entries(
                     yield replace(entry, promoted=state.promoted, cognitive_weight=state.weight)
 
 
-def facts(
+def list_facts(
     reader: IndexReader, viewer: str | None, *, everything: bool = False, shelves: bool = True
-) -> list[Known]:
+) -> list[FactView]:
     """Return the facts that an agent may see, oldest first.
 
     Args:
@@ -124,10 +124,10 @@ def facts(
         shelves: summaries and timelines too.
     """
     found = reader.all_facts(include_superseded=everything, agent=viewer)
-    return [one for one in known(reader, found, viewer) if shelves or not one.fact.shelf]
+    return [one for one in view_facts(reader, found, viewer) if shelves or not one.fact.shelf]
 
 
-def known(reader: IndexReader, stored: Iterable[Stored], viewer: str | None) -> list[Known]:
+def view_facts(reader: IndexReader, stored: Iterable[Stored], viewer: str | None) -> list[FactView]:
     """Return of these facts those that an agent may see, as they stand now."""
     seen = [
         one
@@ -136,41 +136,41 @@ def known(reader: IndexReader, stored: Iterable[Stored], viewer: str | None) -> 
         and not one.state.forgotten
         and (viewer is None or not one.item.private_to or one.item.private_to[0] == viewer)
     ]
-    held = {fact for event in reader.held_back() for fact in event.data["items"]}
-    return [_known(one, viewer, held) for one in seen]
+    held = {fact for event in reader.reverts_after_recall_drop() for fact in event.data["items"]}
+    return [_view(one, viewer, held) for one in seen]
 
 
-def fact(reader: IndexReader, fact_id: str, viewer: str | None) -> Known:
+def show_fact(reader: IndexReader, fact_id: str, viewer: str | None) -> FactView:
     """Return a fact with what was decided on it, and the lines it rests on that may be seen.
 
     Raises:
         NotFound: there is no such fact that this agent may see.
     """
-    stored = reader.stored([*reader.rows_of([fact_id]).values()]).values()
-    for one in known(reader, stored, viewer):
+    stored = reader.items_by_row([*reader.rows_of([fact_id]).values()]).values()
+    for one in view_facts(reader, stored, viewer):
         decided = [
             Review(event.kind, event.agent_id, event.timestamp, str(event.data.get("why") or ""))
             for event in reader.events_of_item(fact_id)
             if event.kind in ("accept", "reject", "revert")
         ]
-        return replace(one, reviews=tuple(decided), lines=_lines(reader, one.fact, viewer))
+        return replace(one, reviews=tuple(decided), lines=_source_lines(reader, one.fact, viewer))
     raise NotFound(f"there is no fact {fact_id!r}; `memtier facts list` shows them")
 
 
-def _known(one: Stored, viewer: str | None, held: Collection[str]) -> Known:
+def _view(one: Stored, viewer: str | None, held: Collection[str]) -> FactView:
     item, state = one.item, one.state
     assert isinstance(item, Fact)
-    word = state_told(state, item.status == "active")
+    word = describe_state(state, item.status == "active")
     if word == "reverted" and item.id in held:
         word = "held back"
     until = from_iso(state.valid_to) if state.valid_to else item.valid_to
-    return Known(replace(shown(item, viewer), valid_to=until), word, state.superseded_by)
+    return FactView(replace(redact_for(item, viewer), valid_to=until), word, state.superseded_by)
 
 
-def _lines(reader: IndexReader, fact: Fact, viewer: str | None) -> tuple[SourceLine, ...]:
+def _source_lines(reader: IndexReader, fact: Fact, viewer: str | None) -> tuple[SourceLine, ...]:
     sources = reader.sources(fact.id)
     rows = reader.rows_of(source.entry for source in sources)
-    stored = {one.item.id: one for one in reader.stored([*rows.values()]).values()}
+    stored = {one.item.id: one for one in reader.items_by_row([*rows.values()]).values()}
     lines = []
     for place, source in enumerate(sources):
         one = stored.get(source.entry)
@@ -178,11 +178,13 @@ def _lines(reader: IndexReader, fact: Fact, viewer: str | None) -> tuple[SourceL
         if private or one is None or one.state.forgotten or not isinstance(one.item, Entry):
             lines.append(SourceLine(replace(source, file=None, line=None)))
             continue
-        lines.append(SourceLine(source, one.item, _span(fact, one.item.content, first=not place)))
+        lines.append(
+            SourceLine(source, one.item, _quote_span(fact, one.item.content, first=not place))
+        )
     return tuple(lines)
 
 
-def _span(fact: Fact, content: str, *, first: bool) -> tuple[int, int] | None:
+def _quote_span(fact: Fact, content: str, *, first: bool) -> tuple[int, int] | None:
     """Return where a line has the words that a fact quotes; its span is of its first source."""
     if first and fact.span and content[slice(*fact.span)] == fact.quote:
         return fact.span

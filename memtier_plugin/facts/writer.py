@@ -18,13 +18,13 @@ from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts import evolution
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.providers.embedding.static import StaticEmbedder
-from memtier_plugin.retrieval.contradictions import since
-from memtier_plugin.storage.index.items import vectors_of
+from memtier_plugin.retrieval.contradictions import holds_since
+from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.ledger import jsonl, transaction
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
-from memtier_plugin.text.normalise import normal
+from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import origins
 
 _NEAREST: Final = 3
@@ -33,16 +33,16 @@ Events = Sequence[JournalEvent]
 
 
 @dataclass(slots=True)
-class Added:
+class WriteOutcome:
     """What came of adding facts.
 
-    ``same`` has those that add nothing, with the id of the one that says the same; ``superseded``
-    the ids of older ones, with the fact in whose favour.  ``updates`` are those of ``added`` that
-    say more than the one they replace.
+    ``restated`` has those that add nothing, with the id of the one that says the same;
+    ``superseded`` the ids of older ones, with the fact in whose favour.  ``updates`` are those of
+    ``added`` that say more than the one they replace.
     """
 
     added: list[Fact] = field(default_factory=list)
-    same: list[tuple[Fact, str]] = field(default_factory=list)
+    restated: list[tuple[Fact, str]] = field(default_factory=list)
     superseded: list[tuple[str, Fact]] = field(default_factory=list)
     updates: list[Fact] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
@@ -53,7 +53,7 @@ class Added:
         return [fact for fact in self.added if fact.status == "proposed"]
 
 
-class Settler:
+class FactWriter:
     """Adds facts to one project in the name of one agent."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
@@ -61,15 +61,15 @@ class Settler:
         self._agent = agent
         self._clock = clock
 
-    def add(
+    def write(
         self,
         given: Iterable[Fact | FactDraft],
         *,
         run: str | None = None,
         contexts: Mapping[int, str] | None = None,
         judged: Mapping[int, Decision] | None = None,
-        finish: Callable[[Added], Events] = lambda added: (),
-    ) -> Added:
+        finish: Callable[[WriteOutcome], Events] = lambda added: (),
+    ) -> WriteOutcome:
         """Add facts that are new, and supersede what they replace.
 
         Args:
@@ -84,9 +84,9 @@ class Settler:
         """
         with self._locked():
             now = self._clock()
-            result = self._settle(given, now, run, contexts or {}, judged or {})
-            events = [*self._supersessions(result, run), *finish(result)]
-            transaction.write(self._store, result.added, events)
+            result = self._resolve(given, now, run, contexts or {}, judged or {})
+            events = [*self._supersede_events(result, run), *finish(result)]
+            transaction.commit_transaction(self._store, result.added, events)
         return result
 
     def preview(
@@ -94,12 +94,12 @@ class Settler:
         given: Iterable[Fact | FactDraft],
         run: str | None = None,
         contexts: Mapping[int, str] | None = None,
-    ) -> Added:
-        """Return what `add` would do now; nothing is written."""
-        with self._store.reading():
-            return self._settle(given, self._clock(), run, contexts or {}, {})
+    ) -> WriteOutcome:
+        """Return what `write` would do now; nothing is written."""
+        with self._store.session():
+            return self._resolve(given, self._clock(), run, contexts or {}, {})
 
-    def settle_accepted(self, fact: Fact, events: Events = ()) -> Added:
+    def write_accepted(self, fact: Fact, events: Events = ()) -> WriteOutcome:
         """Settle a proposed fact as somebody accepts it: it may take others' place now.
 
         Where one that holds says the same, the accepted one gives way to it.
@@ -108,115 +108,119 @@ class Settler:
             events: the acceptance, written together with what it causes.
 
         Raises:
-            as `add`.
+            as `write`.
         """
         with self._locked():
-            result = Added()
-            known = _Known(self._store)
+            result = WriteOutcome()
+            known = _KnownFacts(self._store)
             active = replace(fact, status="active")
-            decision = self._decided(active, known, self._clock(), "", None)
+            decision = self._decide(active, known, self._clock(), "", None)
             if decision.action == "ignore" and decision.target:
                 result.superseded.append((fact.id, decision.target))
-                result.same.append((fact, decision.target.id))
+                result.restated.append((fact, decision.target.id))
             else:
-                _superseded(active, decision, result, known)
+                _apply_decision(active, decision, result, known)
             run = next((event.run_id for event in events if event.run_id), None)
-            transaction.write(self._store, [], [*events, *self._supersessions(result, run)])
+            transaction.commit_transaction(
+                self._store, [], [*events, *self._supersede_events(result, run)]
+            )
         return result
 
     def recover(self) -> None:
         """Complete what a process that was killed has left half written.
 
         Raises:
-            as `add`.
+            as `write`.
         """
-        if (self._store.folder / transaction.AHEAD).exists():
+        if (self._store.folder / transaction.TRANSACTION_FILE).exists():
             with self._locked():
                 pass
 
-    def doubts(self, given: Sequence[FactDraft]) -> dict[int, list[Fact]]:
+    def find_related(self, given: Sequence[FactDraft]) -> dict[int, list[Fact]]:
         """Return, by place, the facts that one which the rules would add may have to do with."""
         now = self._clock()
-        facts = [self._fact(one, now, None) for one in self._weighed(given)]
-        known, found = _Known(self._store), {}
+        facts = [self._build_fact(one, now, None) for one in self._assess_trust(given)]
+        known, found = _KnownFacts(self._store), {}
         known.embed(facts)
         for place, fact in enumerate(facts):
-            nearest = known.nearest(fact, self._store.settings.facts.single_valued)
-            if (
-                fact.status == "active"
-                and self._decided(fact, known, now, "", None).action == "add"
-            ):
-                found[place] = evolution.doubtful(fact, nearest)
+            nearest = known.find_nearest(fact, self._store.settings.facts.single_valued)
+            if fact.status == "active" and self._decide(fact, known, now, "", None).action == "add":
+                found[place] = evolution.find_related(fact, nearest)
         return {place: nearest for place, nearest in found.items() if nearest}
 
     # -- deciding ------------------------------------------------------------------------------
 
-    def _settle(
+    def _resolve(
         self,
         given: Iterable[Fact | FactDraft],
         now: datetime,
         run: str | None,
         contexts: Mapping[int, str],
         judged: Mapping[int, Decision],
-    ) -> Added:
+    ) -> WriteOutcome:
         """Decide, fact by fact, what is new and what it replaces; nothing is written yet."""
         facts = [
-            (self._fact(one, now, run), contexts.get(place, ""), judged.get(place))
-            for place, one in enumerate(self._weighed(given))
+            (self._build_fact(one, now, run), contexts.get(place, ""), judged.get(place))
+            for place, one in enumerate(self._assess_trust(given))
         ]
-        facts.sort(key=lambda one: since(one[0])[0])  # of the same moment in the order given
-        result, known = Added(), _Known(self._store)
+        facts.sort(key=lambda one: holds_since(one[0])[0])  # of the same moment in the order given
+        result, known = WriteOutcome(), _KnownFacts(self._store)
         there = known.reader.rows_of(fact.id for fact, _, _ in facts)
         known.embed([fact for fact, _, _ in facts])
         for fact, context, judgement in facts:
             if fact.id in there:
-                result.same.append((fact, fact.id))
+                result.restated.append((fact, fact.id))
                 continue
-            if twin := known.gone(fact):
+            if twin := known.find_former(fact):
                 identity, reason = twin
                 if reason:
                     result.refused[reason] += 1
                 else:
-                    result.same.append((fact, identity))
+                    result.restated.append((fact, identity))
                 continue
-            decision = self._decided(fact, known, now, context, judgement)
+            decision = self._decide(fact, known, now, context, judgement)
             if decision.action == "ignore" and decision.target:
                 if fact.status == "active":  # what waits for review is no source of what holds
-                    result.same.append((fact, decision.target.id))
+                    result.restated.append((fact, decision.target.id))
                 else:
                     result.refused["known already"] += 1
                 continue
             if decision.action == "update" and decision.target:
-                fact = _united(fact, decision.target, known.sources(decision.target))
+                fact = _merge_sources(fact, decision.target, known.sources_of(decision.target))
                 result.updates.append(fact)
             result.added.append(fact)
-            _superseded(fact, decision, result, known)
+            _apply_decision(fact, decision, result, known)
         return result
 
-    def _decided(
-        self, fact: Fact, known: _Known, now: datetime, context: str, judgement: Decision | None
+    def _decide(
+        self,
+        fact: Fact,
+        known: _KnownFacts,
+        now: datetime,
+        context: str,
+        judgement: Decision | None,
     ) -> Decision:
         single = self._store.settings.facts.single_valued
-        nearest = known.nearest(fact, single)
-        if judgement and evolution.allowed(judgement, fact, nearest):
+        nearest = known.find_nearest(fact, single)
+        if judgement and evolution.is_permitted(judgement, fact, nearest):
             return judgement
         return evolution.decide(fact, nearest, single, now, context)
 
-    def _weighed(self, given: Iterable[Fact | FactDraft]) -> list[Fact | FactDraft]:
+    def _assess_trust(self, given: Iterable[Fact | FactDraft]) -> list[Fact | FactDraft]:
         """Return facts with the origin and the status that the entries they rest on leave them."""
         given = [*given]
         if not self._store.settings.trust.defence:
             return given
         reader = self._store.reader()
         rows = reader.rows_of({source.entry for one in given for source in one.sources})
-        stored = reader.stored([*rows.values()]).values()
+        stored = reader.items_by_row([*rows.values()]).values()
         entries = {one.item.id: one.item for one in stored if isinstance(one.item, Entry)}
         return [
-            origins.weighed(one, [entries[s.entry] for s in one.sources if s.entry in entries])
+            origins.apply_trust(one, [entries[s.entry] for s in one.sources if s.entry in entries])
             for one in given
         ]
 
-    def _fact(self, given: Fact | FactDraft, now: datetime, run: str | None) -> Fact:
+    def _build_fact(self, given: Fact | FactDraft, now: datetime, run: str | None) -> Fact:
         if isinstance(given, Fact):
             return given
         values = {f.name: getattr(given, f.name) for f in fields(FactDraft)}
@@ -229,14 +233,16 @@ class Settler:
     def _locked(self) -> Iterator[None]:
         """Hold the lock on the project's facts, with what was left half written completed."""
         lock = jsonl.locked(self._store.folder / ".facts.lock", LOCK_SECONDS)
-        with lock, self._store.reading():
-            transaction.complete(self._store)
-            self._store.sweep()
+        with lock, self._store.session():
+            transaction.complete_transaction(self._store)
+            self._store.catch_up_all()
             yield
 
-    def _supersessions(self, result: Added, run: str | None) -> list[JournalEvent]:
+    def _supersede_events(self, result: WriteOutcome, run: str | None) -> list[JournalEvent]:
         return [
-            self.event("supersede", run, items=[old], by=new.id, valid_to=to_iso(since(new)[0]))
+            self.event(
+                "supersede", run, items=[old], by=new.id, valid_to=to_iso(holds_since(new)[0])
+            )
             for old, new in result.superseded
         ]
 
@@ -248,13 +254,13 @@ class Settler:
         )  # fmt: skip
 
 
-class _Known:
+class _KnownFacts:
     """The facts that hold while others are settled: those of the index, and the new ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.reader: IndexReader = store.reader()
-        self._fresh: dict[str, list[tuple[Fact, tuple[str, ...]]]] = {}  # by subject
+        self._new: dict[str, list[tuple[Fact, tuple[str, ...]]]] = {}  # by subject
         self._ended: set[str] = set()
         self._vectors: dict[str, bytes] = {}
         embedder = store.embedder
@@ -264,22 +270,22 @@ class _Known:
         """Make the vectors by which facts are compared, all at once."""
         if self._embedder and facts:
             texts = {place: (fact.text,) for place, fact in enumerate(facts)}
-            for place, vectors in vectors_of(self._embedder, texts).items():
+            for place, vectors in embed_texts(self._embedder, texts).items():
                 self._vectors[facts[place].id] = vectors[0]
 
     def add(self, fact: Fact) -> None:
-        subject = normal(fact.subject)[0]
-        said = fact, evolution.words(fact.text)
-        self._fresh.setdefault(subject, []).append(said)
+        subject = normalise(fact.subject)[0]
+        said = fact, evolution.content_words(fact.text)
+        self._new.setdefault(subject, []).append(said)
 
-    def end(self, identity: str) -> None:
+    def mark_ended(self, identity: str) -> None:
         self._ended.add(identity)
 
-    def nearest(self, fact: Fact, single: Iterable[str]) -> list[Fact]:
+    def find_nearest(self, fact: Fact, single: Iterable[str]) -> list[Fact]:
         """Return the facts of the same audience that a new one is held against."""
-        subject, relation, value = normal(fact.subject, fact.relation, fact.value)
+        subject, relation, value = normalise(fact.subject, fact.relation, fact.value)
         private = fact.private_to
-        rival = relation in {normal(one)[0] for one in single}
+        rival = relation in {normalise(one)[0] for one in single}
         found = self.reader.facts_about(
             subject, relation, private_to=private, value=None if rival else value
         )
@@ -290,39 +296,40 @@ class _Known:
             vector=(self._embedder.name, vector) if self._embedder and vector else None,
             limit=_NEAREST,
         )
-        facts = {one.id: one for one in _facts(found)}
-        facts |= {one.id: one for one in self._near_fresh(fact, subject, relation, value, rival)}
+        facts = {one.id: one for one in _only_facts(found)}
+        facts |= {one.id: one for one in self._nearest_new(fact, subject, relation, value, rival)}
         return [
             one
             for one in facts.values()
             if one.id not in self._ended and one.id != fact.id and one.tier == fact.tier
         ]
 
-    def _near_fresh(
+    def _nearest_new(
         self, fact: Fact, subject: str, relation: str, value: str, rival: bool
     ) -> list[Fact]:
         others = [
             (one, said)
-            for one, said in self._fresh.get(subject, ())
+            for one, said in self._new.get(subject, ())
             if one.private_to == fact.private_to
         ]
         about = [
             one
             for one, _ in others
-            if normal(one.relation)[0] == relation and (rival or normal(one.value)[0] == value)
+            if normalise(one.relation)[0] == relation
+            and (rival or normalise(one.value)[0] == value)
         ]
-        mine = evolution.words(fact.text)
-        others.sort(key=lambda other: -evolution.likeness(mine, other[1]))
+        mine = evolution.content_words(fact.text)
+        others.sort(key=lambda other: -evolution.jaccard(mine, other[1]))
         return [*about, *(one for one, _ in others[:_NEAREST])]
 
-    def gone(self, fact: Fact) -> tuple[str, str] | None:
+    def find_former(self, fact: Fact) -> tuple[str, str] | None:
         """Return the id of a fact that says the same but holds no more, or waits, and why it bars.
 
         What was superseded or forgotten does not come back with the words it came from, and what
         was rejected or waits already is not proposed again.
         """
-        about = normal(fact.subject, fact.relation)
-        value = normal(fact.value)[0]
+        about = normalise(fact.subject, fact.relation)
+        value = normalise(fact.value)[0]
         past = self.reader.facts_about(
             *about, current=False, private_to=fact.private_to, value=value
         )
@@ -331,7 +338,7 @@ class _Known:
             if not isinstance(one.item, Fact):
                 continue
             state = one.state
-            if normal(one.item.text) != normal(fact.text) and fact.status == "proposed":
+            if normalise(one.item.text) != normalise(fact.text) and fact.status == "proposed":
                 continue
             waits = one.item.status == "proposed" and state.reviewed is None
             if waits and state.superseded_by is None and not state.forgotten:
@@ -340,11 +347,11 @@ class _Known:
                 continue
             if state.reviewed == "rejected" and fact.status == "proposed":
                 return one.item.id, "rejected before"
-            if mine <= {source.entry for source in self.sources(one.item)}:
+            if mine <= {source.entry for source in self.sources_of(one.item)}:
                 return one.item.id, ""
         return None
 
-    def sources(self, fact: Fact) -> list[Source]:
+    def sources_of(self, fact: Fact) -> list[Source]:
         """Return all that a fact rests on, what later passes added included."""
         known = [
             Source(agent=source.agent, session=source.session, entry=source.entry)
@@ -353,7 +360,9 @@ class _Known:
         return known or list(fact.sources)
 
 
-def _superseded(fact: Fact, decision: Decision, result: Added, known: _Known) -> None:
+def _apply_decision(
+    fact: Fact, decision: Decision, result: WriteOutcome, known: _KnownFacts
+) -> None:
     """Note whose place a fact takes, or who takes its own."""
     if decision.action == "supersede" and decision.late and decision.target:
         result.superseded.append((fact.id, decision.target))
@@ -365,16 +374,16 @@ def _superseded(fact: Fact, decision: Decision, result: Added, known: _Known) ->
     if decision.action in ("supersede", "update"):
         for one in older:
             result.superseded.append((one.id, fact))
-            known.end(one.id)
+            known.mark_ended(one.id)
 
 
-def _united(fact: Fact, other: Fact, sources: Sequence[Source]) -> Fact:
+def _merge_sources(fact: Fact, other: Fact, sources: Sequence[Source]) -> Fact:
     """Return a fact that rests also on what another does, and is as good as the weaker of them."""
     own = {source.entry for source in fact.sources}
     more = tuple(source for source in sources if source.entry not in own)
-    origin = origins.weakest([fact.origin, other.origin])
+    origin = origins.weakest_origin([fact.origin, other.origin])
     return replace(fact, sources=(*fact.sources, *more), origin=origin)
 
 
-def _facts(stored: Iterable[Stored]) -> list[Fact]:
+def _only_facts(stored: Iterable[Stored]) -> list[Fact]:
     return [one.item for one in stored if isinstance(one.item, Fact)]

@@ -20,21 +20,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin.core.paths import file_name
+from memtier_plugin.core.paths import encode_file_name
 from memtier_plugin.hosts import install
-from memtier_plugin.hosts.canary_model import MODEL, CanaryModel, Reply
+from memtier_plugin.hosts.canary_model import MODEL, CanaryModel, CanaryReply
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.fence import FENCE
 
-SECONDS: Final = 240.0  # that a host gets for its one turn; a cold one took 74 here
-STORED_SECONDS: Final = 20.0  # that a run may take to be in the ledger after that
+TURN_TIMEOUT: Final = 240.0  # that a host gets for its one turn; a cold one took 74 here
+STORED_TIMEOUT: Final = 20.0  # that a run may take to be in the ledger after that
 QUESTION: Final = "What is the canary's word?"
 AGENTS: Final = {"openclaw": "openclaw.main", "hermes": "hermes.default"}
-_SAID: Final = 1500  # characters of what a host said that are shown
+_MAX_OUTPUT_CHARS: Final = 1500  # characters of what a host said that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class CanaryResult:
     """What came of it; ``remedy`` says what to do where it failed.
 
     ``ran`` is false where the host is not there to be run.
@@ -50,7 +50,7 @@ class Proof:
 
 
 @dataclass(slots=True)
-class _Scene:
+class _CanaryRun:
     """One canary: its folder, its project and its words."""
 
     host: str
@@ -62,41 +62,41 @@ class _Scene:
     answer: str = field(default_factory=lambda: f"Noted as {secrets.token_hex(5)}.")
 
 
-def program(host: str) -> str | None:
+def find_program(host: str) -> str | None:
     """Return where a host's command is, or None."""
     return shutil.which(host)
 
 
-def prove(host: str, home: Path, seconds: float = SECONDS) -> Proof:
+def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryResult:
     """Run one turn of a host and tell whether memory went both ways."""
-    binary = program(host)
+    binary = find_program(host)
     if binary is None:
-        return Proof(
+        return CanaryResult(
             host=host, ran=False, ok=False, what=f"there is no command {host!r} on the path",
             remedy=f"install {host}, then `memtier install {host}` again to prove that it works",
         )  # fmt: skip
     started = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="memtier-canary-", ignore_cleanup_errors=True) as top,
-        CanaryModel(lambda _: Reply(text=scene.answer)) as model,
+        CanaryModel(lambda _: CanaryReply(text=scene.answer)) as model,
     ):
-        scene = _Scene(host, home, Path(top), model.base_url)
+        scene = _CanaryRun(host, home, Path(top), model.base_url)
         try:
-            code, said = _run(binary, scene, seconds)
-            proof = _judged(scene, model, code, said)
+            code, said = _run_turn(binary, scene, seconds)
+            proof = _judge(scene, model, code, said)
         finally:
-            shutil.rmtree(home / "projects" / file_name(scene.project), ignore_errors=True)
+            shutil.rmtree(home / "projects" / encode_file_name(scene.project), ignore_errors=True)
     return replace(proof, seconds=round(time.monotonic() - started, 1))
 
 
-def _run(binary: str, scene: _Scene, seconds: float) -> tuple[int | None, str]:
+def _run_turn(binary: str, scene: _CanaryRun, seconds: float) -> tuple[int | None, str]:
     """Plant the line and run the host's turn; return its exit code (None: too late) and words."""
     with MemTier.open(scene.home, scene.project, AGENTS[scene.host]) as memory:
         memory.record(
             [{"role": "user", "content": f"The canary's word is {scene.word}."}],
             session_id="canary",
         )
-    setting = _openclaw if scene.host == "openclaw" else _hermes
+    setting = _openclaw_invocation if scene.host == "openclaw" else _hermes_invocation
     arguments, environment = setting(scene)
     work = scene.top / "work"
     work.mkdir(exist_ok=True)
@@ -118,12 +118,14 @@ def _run(binary: str, scene: _Scene, seconds: float) -> tuple[int | None, str]:
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
-def _judged(scene: _Scene, model: CanaryModel, code: int | None, said: str) -> Proof:
+def _judge(scene: _CanaryRun, model: CanaryModel, code: int | None, said: str) -> CanaryResult:
     """Tell how far the turn came, and what to do about it."""
     host = scene.host
 
-    def failed(what: str, remedy: str) -> Proof:
-        return Proof(host=host, ran=True, ok=False, what=what, remedy=remedy, said=said[-_SAID:])
+    def failed(what: str, remedy: str) -> CanaryResult:
+        return CanaryResult(
+            host=host, ran=True, ok=False, what=what, remedy=remedy, said=said[-_MAX_OUTPUT_CHARS:]
+        )
 
     check = "`memtier doctor` names what keeps the hooks from running"
     if not model.requests:
@@ -139,14 +141,14 @@ def _judged(scene: _Scene, model: CanaryModel, code: int | None, said: str) -> P
         return failed("the planted line reached the model some other way than recall", check)
     if not _is_stored(scene):
         return failed("the line was recalled, but the turn is not in the ledger", check)
-    return Proof(
+    return CanaryResult(
         host=host, ran=True, ok=True,
         what="a planted line stood in the request, and the turn is in the ledger",
     )  # fmt: skip
 
 
-def _is_stored(scene: _Scene) -> bool:
-    until = time.monotonic() + STORED_SECONDS
+def _is_stored(scene: _CanaryRun) -> bool:
+    until = time.monotonic() + STORED_TIMEOUT
     while True:
         with MemTier.open(scene.home, scene.project, AGENTS[scene.host]) as memory:
             entries = memory.entries(agent=AGENTS[scene.host])
@@ -160,8 +162,8 @@ def _is_stored(scene: _Scene) -> bool:
 # -- the hosts ----------------------------------------------------------------------------------
 
 
-def _openclaw(scene: _Scene) -> tuple[list[str], Mapping[str, str]]:
-    theirs = json.loads(install.openclaw_config().read_text("utf-8"))
+def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str]]:
+    theirs = json.loads(install.openclaw_config_path().read_text("utf-8"))
     plugins = theirs["plugins"]
     plugins["entries"] = {"memtier": plugins["entries"]["memtier"]}  # others have keys, and state
     plugins["entries"]["memtier"]["config"]["project"] = scene.project
@@ -196,7 +198,7 @@ def _openclaw(scene: _Scene) -> tuple[list[str], Mapping[str, str]]:
     return arguments, {**os.environ, **state}
 
 
-def _hermes(scene: _Scene) -> tuple[list[str], Mapping[str, str]]:
+def _hermes_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str]]:
     import yaml
 
     theirs, ours = install.hermes_home(), scene.top / "hermes"

@@ -17,7 +17,7 @@ MODEL: Final = "canary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class CanaryReply:
     """What the model says, or the tool that it calls with its arguments, or an HTTP error."""
 
     text: str = ""
@@ -28,10 +28,10 @@ class Reply:
 class CanaryModel:
     """The server, and the chat requests that it has seen."""
 
-    def __init__(self, answer: Callable[[Mapping[str, Any]], Reply], port: int = 0) -> None:
+    def __init__(self, answer: Callable[[Mapping[str, Any]], CanaryReply], port: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
         self.answer = answer
-        self._server = _Server(("127.0.0.1", port), self)
+        self._server = _CanaryServer(("127.0.0.1", port), self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     def __enter__(self) -> Self:
@@ -49,20 +49,20 @@ class CanaryModel:
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
 
-class _Server(ThreadingHTTPServer):
+class _CanaryServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], model: CanaryModel) -> None:
-        super().__init__(address, _Handler)
+        super().__init__(address, _CanaryHandler)
         self.model = model
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: a host that is ended leaves broken connections."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _CanaryHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
+    server: _CanaryServer
     timeout = 30
 
     def log_message(self, format: str, *_: object) -> None:
@@ -85,9 +85,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif body.get("stream"):
             self._stream(reply)
         else:
-            self._json(200, _whole(reply))
+            self._json(200, _full_response(reply))
 
-    def _stream(self, reply: Reply) -> None:
+    def _stream(self, reply: CanaryReply) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         said: dict[str, Any] = {"content": reply.text}
         if reply.tool:
-            said = {"tool_calls": [{"index": 0, **_call(*reply.tool)}]}
+            said = {"tool_calls": [{"index": 0, **_tool_call(*reply.tool)}]}
         for delta, reason in (
             ({"role": "assistant", "content": ""}, None),
             (said, None),
@@ -106,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: [DONE]\n\n")
 
     def _event(self, what: Mapping[str, Any]) -> None:
-        event = {**_HEAD, "object": "chat.completion.chunk", **what}
+        event = {**_RESPONSE_HEAD, "object": "chat.completion.chunk", **what}
         self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
         self.wfile.flush()
 
@@ -119,22 +119,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-_HEAD: Final = {"id": "canary", "created": 0, "model": MODEL}
+_RESPONSE_HEAD: Final = {"id": "canary", "created": 0, "model": MODEL}
 _USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
-def _call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _tool_call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     function = {"name": name, "arguments": json.dumps(arguments)}
     return {"id": f"call_{name}", "type": "function", "function": function}
 
 
-def _whole(reply: Reply) -> dict[str, Any]:
+def _full_response(reply: CanaryReply) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     if reply.tool:
-        message["tool_calls"] = [_call(*reply.tool)]
+        message["tool_calls"] = [_tool_call(*reply.tool)]
     choice = {
         "index": 0,
         "finish_reason": "tool_calls" if reply.tool else "stop",
         "message": message,
     }
-    return {**_HEAD, "object": "chat.completion", "choices": [choice], "usage": _USAGE}
+    return {**_RESPONSE_HEAD, "object": "chat.completion", "choices": [choice], "usage": _USAGE}

@@ -16,21 +16,21 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.hosts import hermes_config, install
-from memtier_plugin.operations.health import Finding, waiting
+from memtier_plugin.operations.health import HealthFinding, count_queued_runs
 
 COMMAND_SECONDS: Final = 20.0  # that `memtier --version` may take as a host starts it
 
 
-def findings(home: Path) -> list[Finding]:
+def check_hosts(home: Path) -> list[HealthFinding]:
     """Look at each host that has something of MemTier in it; others are none of our business."""
-    return [*_openclaw(home), *_hermes(home), *_waiting(home)]
+    return [*_check_openclaw(home), *_check_hermes(home), *_check_queue(home)]
 
 
 # -- OpenClaw -----------------------------------------------------------------------------------
 
 
-def _openclaw(home: Path) -> Iterator[Finding]:
-    path = install.openclaw_config()
+def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
+    path = install.openclaw_config_path()
     where, again = str(path), "memtier install openclaw"
     try:
         text = path.read_text("utf-8")
@@ -44,23 +44,25 @@ def _openclaw(home: Path) -> Iterator[Finding]:
                 "openclaw plugins inspect memtier --runtime --json",
             )  # fmt: skip
         return
-    plugins = _part(config, "plugins")
-    entry = _part(plugins, "entries", "memtier")
-    if not entry and _part(plugins, "slots").get("memory") != "memtier":
+    plugins = _section(config, "plugins")
+    entry = _section(plugins, "entries", "memtier")
+    if not entry and _section(plugins, "slots").get("memory") != "memtier":
         return
     found = [
-        *_openclaw_blocked(plugins, entry, where, again),
-        *_openclaw_copies(plugins, path.parent, again),
-        *_reaches(_part(entry, "config"), home, where, again),
+        *_check_openclaw_plugin(plugins, entry, where, again),
+        *_check_openclaw_paths(plugins, path.parent, again),
+        *_check_command(_section(entry, "config"), home, where, again),
     ]
-    yield from found or [Finding("ok", "OpenClaw loads MemTier and lets its hooks run", where)]
+    yield from found or [
+        HealthFinding("ok", "OpenClaw loads MemTier and lets its hooks run", where)
+    ]
 
 
-def _openclaw_blocked(
+def _check_openclaw_plugin(
     plugins: Mapping[str, Any], entry: Mapping[str, Any], where: str, again: str
-) -> Iterator[Finding]:
+) -> Iterator[HealthFinding]:
     """Yield what makes OpenClaw not load the plugin, or drop its hooks."""
-    hooks, slot = _part(entry, "hooks"), _part(plugins, "slots").get("memory")
+    hooks, slot = _section(entry, "hooks"), _section(plugins, "slots").get("memory")
     if plugins.get("enabled") is False:
         yield _error("OpenClaw loads no plugin: plugins.enabled is false", where,
                       "openclaw config set plugins.enabled true")  # fmt: skip
@@ -85,13 +87,13 @@ def _openclaw_blocked(
         )
     if hooks.get("allowPromptInjection") is False:
         yield _error("OpenClaw drops recall: allowPromptInjection is false", where, again)
-    limits = {**_part(hooks, "timeouts"), "any hook": hooks.get("timeoutMs")}
+    limits = {**_section(hooks, "timeouts"), "any hook": hooks.get("timeoutMs")}
     for name, limit in limits.items():
         if isinstance(limit, int | float) and limit < 2000:
             yield _warn(f"OpenClaw gives {name} {limit} ms: a recall may be cut off", where,
                 "raise or remove plugins.entries.memtier.hooks.timeoutMs and timeouts",
             )  # fmt: skip
-    config = _part(entry, "config")
+    config = _section(entry, "config")
     known = {"command", "home", "project", "environment", "promptDeadlineMs", "endDeadlineMs"}
     if unknown := set(config) - known:
         yield _error(f"OpenClaw refuses MemTier's configuration: {', '.join(sorted(unknown))}",
@@ -99,19 +101,21 @@ def _openclaw_blocked(
         )  # fmt: skip
 
 
-def _openclaw_copies(plugins: Mapping[str, Any], state: Path, again: str) -> Iterator[Finding]:
+def _check_openclaw_paths(
+    plugins: Mapping[str, Any], state: Path, again: str
+) -> Iterator[HealthFinding]:
     """Yield what is wrong with where OpenClaw finds the plugin."""
     state = Path(os.environ.get("OPENCLAW_STATE_DIR") or state)
-    named = [Path(str(path)) for path in _part(plugins, "load").get("paths") or ()]
+    named = [Path(str(path)) for path in _section(plugins, "load").get("paths") or ()]
     ours = [path for path in named if path.name == "openclaw" and path.parent.name == "hooks"]
     copies = [path for path in (state / "extensions" / "memtier",) if path.is_dir()]
     for path in ours:
         if not (path / "index.js").is_file():
             yield _error("OpenClaw's path to the plugin leads nowhere", str(path), again)
     for path in [p for p in [*ours, *copies] if (p / "openclaw.plugin.json").is_file()]:
-        version = _version(path / "openclaw.plugin.json")
+        version = _read_version(path / "openclaw.plugin.json")
         if version != memtier_plugin.__version__:
-            yield Finding(
+            yield HealthFinding(
                 "error" if path in ours or not ours else "warn",
                 f"OpenClaw's plugin is of version {version}, MemTier of "
                 f"{memtier_plugin.__version__}",
@@ -125,7 +129,7 @@ def _openclaw_copies(plugins: Mapping[str, Any], state: Path, again: str) -> Ite
         yield _error("OpenClaw is told of no folder that has the plugin", str(state), again)
 
 
-def _version(manifest: Path) -> str:
+def _read_version(manifest: Path) -> str:
     try:
         return str(json.loads(manifest.read_text("utf-8"))["version"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -135,7 +139,7 @@ def _version(manifest: Path) -> str:
 # -- Hermes -------------------------------------------------------------------------------------
 
 
-def _hermes(home: Path) -> Iterator[Finding]:
+def _check_hermes(home: Path) -> Iterator[HealthFinding]:
     top = install.hermes_home()
     plugin, path, again = top / "plugins" / "memtier", top / "config.yaml", "memtier install hermes"
     try:
@@ -143,14 +147,14 @@ def _hermes(home: Path) -> Iterator[Finding]:
     except OSError:
         text = ""
     try:
-        provider = hermes_config.provider_of(text, str(path))
+        provider = hermes_config.read_provider(text, str(path))
     except SettingsError as error:
         if "memtier" in text or plugin.exists():
             yield _error(str(error), str(path), "correct it")
         return
     if provider != "memtier" and not plugin.exists():
         return
-    found: list[Finding] = []
+    found: list[HealthFinding] = []
     if provider != "memtier":
         other = f"it is {provider!r}" if provider else "there is none"
         found.append(_error(f"Hermes' memory provider is not MemTier: {other}", str(path), again))
@@ -161,7 +165,7 @@ def _hermes(home: Path) -> Iterator[Finding]:
         found.append(
             _error("Hermes does not know the plugin for a memory provider", str(entry), again)
         )
-    found += _hermes_code(plugin, again)
+    found += _check_hermes_plugin(plugin, again)
     try:
         told = json.loads((top / "memtier.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -173,11 +177,11 @@ def _hermes(home: Path) -> Iterator[Finding]:
             )
         )
     else:
-        found += _reaches(told, home, str(top / "memtier.json"), again)
-    yield from found or [Finding("ok", "Hermes has MemTier for its memory", str(path))]
+        found += _check_command(told, home, str(top / "memtier.json"), again)
+    yield from found or [HealthFinding("ok", "Hermes has MemTier for its memory", str(path))]
 
 
-def _hermes_code(plugin: Path, again: str) -> Iterator[Finding]:
+def _check_hermes_plugin(plugin: Path, again: str) -> Iterator[HealthFinding]:
     """Yield what is wrong with the code that the plugin leads to."""
     manifest = plugin / "plugin.yaml"
     if not manifest.is_file():
@@ -189,7 +193,7 @@ def _hermes_code(plugin: Path, again: str) -> Iterator[Finding]:
             str(manifest), again,
         )  # fmt: skip
     if told.get("version") != memtier_plugin.__version__:
-        yield Finding(
+        yield HealthFinding(
             "error" if (plugin / "memtier_plugin").is_dir() else "warn",
             f"Hermes' plugin is of version {told.get('version')}, MemTier of "
             f"{memtier_plugin.__version__}",
@@ -207,7 +211,9 @@ def _hermes_code(plugin: Path, again: str) -> Iterator[Finding]:
 # -- both ---------------------------------------------------------------------------------------
 
 
-def _reaches(told: Mapping[str, Any], home: Path, where: str, again: str) -> Iterator[Finding]:
+def _check_command(
+    told: Mapping[str, Any], home: Path, where: str, again: str
+) -> Iterator[HealthFinding]:
     """Yield why a host would not reach this very MemTier."""
     theirs = Path(str(told.get("home") or home)).expanduser()
     if theirs != home:
@@ -239,9 +245,9 @@ def _reaches(told: Mapping[str, Any], home: Path, where: str, again: str) -> Ite
         )  # fmt: skip
 
 
-def _waiting(home: Path) -> Iterator[Finding]:
+def _check_queue(home: Path) -> Iterator[HealthFinding]:
     """Yield what hosts could not deliver."""
-    waits, refused = waiting(home)
+    waits, refused = count_queued_runs(home)
     if waits:
         yield _warn(f"{waits} runs of hosts wait to be stored", str(home / "queue"),
             "the next turn of the host delivers them",
@@ -252,15 +258,15 @@ def _waiting(home: Path) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _error(what: str, where: str, remedy: str) -> Finding:
-    return Finding("error", what, where, remedy)
+def _error(what: str, where: str, remedy: str) -> HealthFinding:
+    return HealthFinding("error", what, where, remedy)
 
 
-def _warn(what: str, where: str, remedy: str) -> Finding:
-    return Finding("warn", what, where, remedy)
+def _warn(what: str, where: str, remedy: str) -> HealthFinding:
+    return HealthFinding("warn", what, where, remedy)
 
 
-def _part(config: Any, *names: str) -> Mapping[str, Any]:
+def _section(config: Any, *names: str) -> Mapping[str, Any]:
     """Return a section, empty where there is none or something else stands there."""
     for name in names:
         config = config.get(name) if isinstance(config, Mapping) else None

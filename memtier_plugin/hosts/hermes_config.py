@@ -16,7 +16,7 @@ from memtier_plugin.core.errors import SettingsError
 _ALONE: Final = r"^[ \t]*provider:[ \t]*memtier[ \t]*(?:#[^\n]*)?(?:\n|\Z)"
 
 
-def provider_of(text: str, where: str) -> str | None:
+def read_provider(text: str, where: str) -> str | None:
     """Return the memory provider that a configuration selects.
 
     Raises:
@@ -26,8 +26,8 @@ def provider_of(text: str, where: str) -> str | None:
     return str(found["provider"]) if found.get("provider") else None
 
 
-def with_provider(text: str, where: str, provider: str) -> str:
-    """Return a configuration with this memory provider (raises as `provider_of`)."""
+def set_provider(text: str, where: str, provider: str) -> str:
+    """Return a configuration with this memory provider (raises as `read_provider`)."""
     before = _read(text, where)
     memory = _value(yaml.compose(text, Loader=yaml.SafeLoader), "memory")
     found = _value(memory, "provider")
@@ -54,22 +54,22 @@ def with_provider(text: str, where: str, provider: str) -> str:
     return new
 
 
-def without_memtier(text: str, where: str, before: str | None) -> str:
+def restore_provider(text: str, where: str, before: str | None) -> str:
     """Return a configuration with the provider that there was before, if it has ours still.
 
     Args:
         before: the provider that there was, None for none.
     """
-    if provider_of(text, where) != "memtier":
+    if read_provider(text, where) != "memtier":
         return text
     if before is not None:
-        return with_provider(text, where, before)
+        return set_provider(text, where, before)
     now = _read(text, where)
     without = re.sub(_ALONE, "", text, count=1, flags=re.MULTILINE)
     rest = {key: value for key, value in now["memory"].items() if key != "provider"}
     if rest and _again(without) == {**now, "memory": rest}:
         return without
-    return with_provider(text, where, '""')
+    return set_provider(text, where, '""')
 
 
 def _read(text: str, where: str) -> dict[str, Any]:

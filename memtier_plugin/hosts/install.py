@@ -1,8 +1,8 @@
 """Making a host use MemTier, and taking that back: which files change, and how.
 
-Nothing is changed before a copy of it stands beside it.  What `uninstall` finds as `install` left
-it gets its old bytes back; what was changed since loses only what `install` put in.  The data, and
-the hosts' own memory files, are never touched.
+Nothing is changed before a copy of it stands beside it.  What `uninstall_host` finds as
+`install_host` left it gets its old bytes back; what was changed since loses only what
+`install_host` put in.  The data, and the hosts' own memory files, are never touched.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
-from memtier_plugin.core.paths import private_folder, write_private
+from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.hosts import hermes_config
 
 HOSTS: Final = ("openclaw", "hermes")
-BEFORE: Final = ".before-memtier"  # ends the name of a copy
-_MADE: Final = "hosts/installed.json"
+COPY_SUFFIX: Final = ".before-memtier"  # ends the name of a copy
+_INSTALLED_FILE: Final = "hosts/installed.json"
 
-_BIND: Final = '''\
+_HERMES_IMPORT: Final = '''\
 """MemTier in Hermes Agent: the code stands where it was installed."""
 
 import importlib.util
@@ -39,12 +39,12 @@ if "memtier_plugin" not in sys.modules:
     _spec.loader.exec_module(sys.modules["memtier_plugin"])
 
 '''
-_ENTRY: Final = f"""{_BIND}\
+_HERMES_PLUGIN: Final = f"""{_HERMES_IMPORT}\
 from memtier_plugin import register  # calls register_memory_provider
 
 __all__ = ["register"]
 """
-_CLI: Final = f"""{_BIND}\
+_HERMES_CLI: Final = f"""{_HERMES_IMPORT}\
 from memtier_plugin.hooks.hermes_commands import memtier_command, register_cli
 
 __all__ = ["memtier_command", "register_cli"]
@@ -52,7 +52,7 @@ __all__ = ["memtier_command", "register_cli"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """One file as it is to be; ``text`` None: it is to be gone."""
 
     path: Path
@@ -68,7 +68,7 @@ def command() -> list[str]:
     return [sys.executable, "-m", "memtier_plugin"]
 
 
-def changes(host: str, home: Path, project: str) -> list[Change]:
+def plan_changes(host: str, home: Path, project: str) -> list[FileChange]:
     """Return what has to change for a host to use MemTier; nothing where it does already.
 
     Raises:
@@ -77,35 +77,39 @@ def changes(host: str, home: Path, project: str) -> list[Change]:
     """
     if host not in HOSTS:
         raise Unsupported(f"there is no host {host!r}; there are {', '.join(HOSTS)}")
-    found = _openclaw(home, project) if host == "openclaw" else _hermes(home, project)
+    found = _plan_openclaw(home, project) if host == "openclaw" else _plan_hermes(home, project)
     return [change for change in found if _read(change.path) != change.text]
 
 
-def install(host: str, home: Path, project: str) -> list[Change]:
-    """Make the changes, each file with a copy beside it; return them (raises as `changes`)."""
-    made = changes(host, home, project)
-    known = _made(home)
+def install_host(host: str, home: Path, project: str) -> list[FileChange]:
+    """Make the changes, each file with a copy beside it; return them (raises as `plan_changes`)."""
+    made = plan_changes(host, home, project)
+    known = _read_installed(home)
     for change in made:
         key = str(change.path)
         before = _read(change.path)
         if key not in known:
-            known[key] = {"host": host, "before": before is not None, "folder": _new_folder(change)}
+            known[key] = {
+                "host": host,
+                "before": before is not None,
+                "folder": _topmost_new_folder(change),
+            }
             if before is not None:
-                _write(_copy(change.path), before, change.path)
+                _write(_copy_path(change.path), before, change.path)
         _write(change.path, change.text or "")
         known[key]["after"] = _digest(change.text or "")
-    _keep(home, known)
+    _write_installed(home, known)
     return made
 
 
-def uninstall(host: str, home: Path, *, dry_run: bool = False) -> list[Change]:
-    """Take back what `install` changed; return what was, or would be, changed.
+def uninstall_host(host: str, home: Path, *, dry_run: bool = False) -> list[FileChange]:
+    """Take back what `install_host` changed; return what was, or would be, changed.
 
     Raises:
         SettingsError: a file was changed since so that nothing can be taken out of it.
     """
-    known = _made(home)
-    undone: list[Change] = []
+    known = _read_installed(home)
+    undone: list[FileChange] = []
     # The last first: the first of a folder is the one that it was made for.
     for key in reversed([key for key, told in known.items() if told["host"] == host]):
         path, told = Path(key), known[key]
@@ -114,42 +118,42 @@ def uninstall(host: str, home: Path, *, dry_run: bool = False) -> list[Change]:
         if now is None:
             text = None
         elif as_left:
-            text = _read(_copy(path)) if told["before"] else None
+            text = _read(_copy_path(path)) if told["before"] else None
         else:
-            text = _without(path, now)
-        undone.append(Change(path, text, "as it was" if as_left else "without MemTier"))
+            text = _without_memtier(path, now)
+        undone.append(FileChange(path, text, "as it was" if as_left else "without MemTier"))
     if not dry_run:
         for change in undone:
             if change.text is None:
-                _remove(change.path, known[str(change.path)].get("folder"))
+                _remove_file(change.path, known[str(change.path)].get("folder"))
             else:
                 _write(change.path, change.text, change.path)
-            _copy(change.path).unlink(missing_ok=True)
+            _copy_path(change.path).unlink(missing_ok=True)
             known.pop(str(change.path))
-        _keep(home, known)
+        _write_installed(home, known)
     return undone
 
 
 # -- OpenClaw -----------------------------------------------------------------------------------
 
 
-def openclaw_config() -> Path:
+def openclaw_config_path() -> Path:
     """Return where OpenClaw's configuration is, or would be."""
     if named := os.environ.get("OPENCLAW_CONFIG_PATH"):
         return Path(named)
     return Path(os.environ.get("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw") / "openclaw.json"
 
 
-def shim() -> Path:
+def openclaw_plugin_folder() -> Path:
     """Return the folder of the plugin that OpenClaw loads."""
     package = Path(memtier_plugin.__file__).parent
     nested = package / "hooks" / "openclaw"
     return nested if nested.is_dir() else package.parent / "hooks" / "openclaw"
 
 
-def _openclaw(home: Path, project: str) -> list[Change]:
-    path = openclaw_config()
-    config = _json(path)
+def _plan_openclaw(home: Path, project: str) -> list[FileChange]:
+    path = openclaw_config_path()
+    config = _read_json(path)
     plugins = _section(config, "plugins", path)
     if isinstance(plugins.get("allow"), list) and "memtier" not in plugins["allow"]:
         plugins["allow"] = [*plugins["allow"], "memtier"]
@@ -157,7 +161,7 @@ def _openclaw(home: Path, project: str) -> list[Change]:
         raise SettingsError(f"{path}: plugins.deny names memtier; take it out first")
     load = _section(plugins, "load", path)
     others = [p for p in load.get("paths", ()) if not str(p).endswith("hooks/openclaw")]
-    load["paths"] = [*others, str(shim())]
+    load["paths"] = [*others, str(openclaw_plugin_folder())]
     _section(plugins, "slots", path)["memory"] = "memtier"
     entry = _section(_section(plugins, "entries", path), "memtier", path)
     entry["enabled"] = True
@@ -167,10 +171,10 @@ def _openclaw(home: Path, project: str) -> list[Change]:
     told = _section(entry, "config", path)
     told |= {"command": command(), "home": str(home), "project": project}
     why = "loads the plugin, selects the memory slot and permits the hooks"
-    return [Change(path, json.dumps(config, indent=2) + "\n", why)]
+    return [FileChange(path, json.dumps(config, indent=2) + "\n", why)]
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     text = _read(path)
     try:
         found = json.loads(text) if text and text.strip() else {}
@@ -200,7 +204,7 @@ def hermes_home() -> Path:
     return Path(os.environ.get("HERMES_HOME") or Path.home() / ".hermes")
 
 
-def _hermes(home: Path, project: str) -> list[Change]:
+def _plan_hermes(home: Path, project: str) -> list[FileChange]:
     top = hermes_home()
     plugin = top / "plugins" / "memtier"
     if plugin.is_symlink():
@@ -213,13 +217,17 @@ def _hermes(home: Path, project: str) -> list[Change]:
     config = {"command": command(), "home": str(home), "project": project}
     settings = top / "config.yaml"
     return [
-        Change(plugin / "__init__.py", _ENTRY.format(init=str(init)), "the memory provider"),
-        Change(plugin / "cli.py", _CLI.format(init=str(init)), "`hermes memtier`"),
-        Change(plugin / "plugin.yaml", manifest, "what it is"),
-        Change(top / "memtier.json", json.dumps(config, indent=1) + "\n", "how it reaches MemTier"),
-        Change(
+        FileChange(
+            plugin / "__init__.py", _HERMES_PLUGIN.format(init=str(init)), "the memory provider"
+        ),
+        FileChange(plugin / "cli.py", _HERMES_CLI.format(init=str(init)), "`hermes memtier`"),
+        FileChange(plugin / "plugin.yaml", manifest, "what it is"),
+        FileChange(
+            top / "memtier.json", json.dumps(config, indent=1) + "\n", "how it reaches MemTier"
+        ),
+        FileChange(
             settings,
-            hermes_config.with_provider(_read(settings) or "", str(settings), "memtier"),
+            hermes_config.set_provider(_read(settings) or "", str(settings), "memtier"),
             "selects the memory provider",
         ),
     ]
@@ -228,21 +236,23 @@ def _hermes(home: Path, project: str) -> list[Change]:
 # -- files --------------------------------------------------------------------------------------
 
 
-def _without(path: Path, text: str) -> str | None:
-    """Return a file that was changed since without what `install` put in."""
-    if path.name != "openclaw.json" and path != openclaw_config():
+def _without_memtier(path: Path, text: str) -> str | None:
+    """Return a file that was changed since without what `install_host` put in."""
+    if path.name != "openclaw.json" and path != openclaw_config_path():
         if path.name != "config.yaml":
             return None
-        before = hermes_config.provider_of(_read(_copy(path)) or "", str(_copy(path)))
-        return hermes_config.without_memtier(text, str(path), before)
-    config = _json(path)
+        before = hermes_config.read_provider(_read(_copy_path(path)) or "", str(_copy_path(path)))
+        return hermes_config.restore_provider(text, str(path), before)
+    config = _read_json(path)
     plugins = config.get("plugins", {})
-    before = json.loads(_read(_copy(path)) or "{}").get("plugins", {})
-    paths = [p for p in plugins.get("load", {}).get("paths", ()) if p != str(shim())]
-    _put(plugins, "load", "paths", paths)
+    before = json.loads(_read(_copy_path(path)) or "{}").get("plugins", {})
+    paths = [
+        p for p in plugins.get("load", {}).get("paths", ()) if p != str(openclaw_plugin_folder())
+    ]
+    _set_or_remove(plugins, "load", "paths", paths)
     if plugins.get("slots", {}).get("memory") == "memtier":
-        _put(plugins, "slots", "memory", before.get("slots", {}).get("memory"))
-    _put(plugins, "entries", "memtier", before.get("entries", {}).get("memtier"))
+        _set_or_remove(plugins, "slots", "memory", before.get("slots", {}).get("memory"))
+    _set_or_remove(plugins, "entries", "memtier", before.get("entries", {}).get("memtier"))
     if "memtier" not in before.get("allow", ()) and isinstance(plugins.get("allow"), list):
         plugins["allow"] = [name for name in plugins["allow"] if name != "memtier"]
     if not plugins:
@@ -250,7 +260,7 @@ def _without(path: Path, text: str) -> str | None:
     return json.dumps(config, indent=2) + "\n"
 
 
-def _put(config: dict[str, Any], section: str, name: str, value: Any) -> None:
+def _set_or_remove(config: dict[str, Any], section: str, name: str, value: Any) -> None:
     inner = config.get(section, {})
     if value:
         inner[name] = value
@@ -260,8 +270,8 @@ def _put(config: dict[str, Any], section: str, name: str, value: Any) -> None:
         config.pop(section, None)
 
 
-def _copy(path: Path) -> Path:
-    return path.with_name(path.name + BEFORE)
+def _copy_path(path: Path) -> Path:
+    return path.with_name(path.name + COPY_SUFFIX)
 
 
 def _read(path: Path) -> str | None:
@@ -279,18 +289,18 @@ def _write(path: Path, text: str, like: Path | None = None) -> None:
     mode = like.stat().st_mode & 0o777 if like and like.exists() else None
     if mode is None and path.exists():
         mode = path.stat().st_mode & 0o777
-    write_private(path, text)
+    write_private_file(path, text)
     if mode is not None:
         path.chmod(mode)
 
 
-def _new_folder(change: Change) -> str | None:
+def _topmost_new_folder(change: FileChange) -> str | None:
     """Return the topmost folder that has to be made for a file."""
     missing = [folder for folder in change.path.parents if not folder.exists()]
     return str(missing[-1]) if missing else None
 
 
-def _remove(path: Path, made: str | None) -> None:
+def _remove_file(path: Path, made: str | None) -> None:
     """Remove a file, and the folders that were made for it once they are empty."""
     path.unlink(missing_ok=True)
     for folder in path.parents if made else ():
@@ -301,16 +311,16 @@ def _remove(path: Path, made: str | None) -> None:
             folder.rmdir()
 
 
-def _made(home: Path) -> dict[str, dict[str, Any]]:
+def _read_installed(home: Path) -> dict[str, dict[str, Any]]:
     try:
-        return dict(json.loads((home / _MADE).read_text("utf-8")))
+        return dict(json.loads((home / _INSTALLED_FILE).read_text("utf-8")))
     except (OSError, ValueError):
         return {}
 
 
-def _keep(home: Path, known: Mapping[str, Any]) -> None:
-    private_folder(home, "hosts")
-    write_private(home / _MADE, json.dumps(known, indent=1))
+def _write_installed(home: Path, known: Mapping[str, Any]) -> None:
+    make_private_folder(home, "hosts")
+    write_private_file(home / _INSTALLED_FILE, json.dumps(known, indent=1))
 
 
 def _digest(text: str) -> str:

@@ -11,7 +11,7 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Message, Origin, Role, ToolCall
 from memtier_plugin.core.times import from_iso
 
-ROLES: Final = {
+ROLE_ALIASES: Final = {
     "user": "user",
     "human": "user",
     "assistant": "assistant",
@@ -47,7 +47,7 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
         try:
-            given = [message] if isinstance(message, Message) else [*_parted(message, names)]
+            given = [message] if isinstance(message, Message) else [*_split_parts(message, names)]
         except _NONSENSE as error:
             raise MessageError(f"message {place}: {error}") from error
         for one in given:
@@ -56,10 +56,14 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
     return tuple(parsed)
 
 
-def _parted(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Message]:
+def _split_parts(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Message]:
     """Yield a message, after the results of tools and the files that stand among its parts."""
     content = message.get("content") if isinstance(message, Mapping) else None
-    role = ROLES.get(str(message.get("role")).casefold()) if isinstance(content, list) else "tool"
+    role = (
+        ROLE_ALIASES.get(str(message.get("role")).casefold())
+        if isinstance(content, list)
+        else "tool"
+    )
     own: list[Any] = []
     for part in content if role != "tool" and isinstance(content, list) else ():
         if _is_result(part):
@@ -89,9 +93,9 @@ def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = 
     """
     if not isinstance(message, Mapping):
         raise MessageError(f"a {type(message).__name__}, not a mapping with role and content")
-    role = ROLES.get(str(message.get("role", "")).casefold())
+    role = ROLE_ALIASES.get(str(message.get("role", "")).casefold())
     if role is None:
-        raise MessageError(f"the role {message.get('role')!r} is none of {', '.join(ROLES)}")
+        raise MessageError(f"the role {message.get('role')!r} is none of {', '.join(ROLE_ALIASES)}")
     origin = message.get("origin")
     if origin is not None and origin not in _ORIGINS:
         raise MessageError(f"the origin {origin!r} is none of {', '.join(_ORIGINS)}")
@@ -107,16 +111,16 @@ def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = 
         )
     return Message(
         role=cast("Role", role),
-        content=flatten(message.get("content")),
+        content=flatten_content(message.get("content")),
         speaker=str(message["name"]) if message.get("name") and role != "tool" else None,
-        observed_at=_moment(message.get("observed_at") or message.get("timestamp")),
+        observed_at=_parse_time(message.get("observed_at") or message.get("timestamp")),
         origin=cast("Origin | None", origin),
         tool=tool,
         tool_calls=tuple(_call(call) for call in message.get("tool_calls") or ()),
     )
 
 
-def flatten(content: Any) -> str:
+def flatten_content(content: Any) -> str:
     """Return content as text: parts are joined by newlines, what is no text is named.
 
     Raises:
@@ -194,7 +198,7 @@ def _exit_code(message: Mapping[str, Any]) -> int | None:
     return code if isinstance(code, int) and not isinstance(code, bool) else None
 
 
-def _moment(value: Any) -> datetime | None:
+def _parse_time(value: Any) -> datetime | None:
     if value is None:
         return None
     if isinstance(value, datetime):

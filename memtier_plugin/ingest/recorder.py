@@ -16,12 +16,14 @@ from memtier_plugin.core.records import Entry, JournalEvent, Message, Run
 from memtier_plugin.ingest.delivery_keys import key_after, place_key
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.storage.new_run import NewRun
-from memtier_plugin.storage.quota import NEAR, Room
+from memtier_plugin.storage.quota import NEAR_SHARE, Quota
 from memtier_plugin.storage.store import Store
-from memtier_plugin.trust.fence import clean
+from memtier_plugin.trust.fence import remove_blocks
 from memtier_plugin.trust.redaction import Redactor
 
-LIMIT: Final = "limit"  # the kind of journal event that tells of a limit reached, or nearly so
+LIMIT_EVENT: Final = (
+    "limit"  # the kind of journal event that tells of a limit reached, or nearly so
+)
 _LINE: Final = 600  # bytes of an entry's line beside its content
 _TOGETHER: Final = 1000  # messages of an import that are appended and indexed together
 
@@ -36,7 +38,7 @@ class Recorder:
         self._agent = agent
         self._redactor = redactor
         self._clock = clock
-        self._room = Room(store.folder, store.index.path, store.settings.limits)
+        self._room = Quota(store.folder, store.index.path, store.settings.limits)
 
     def record(self, runs: Iterable[tuple[Run, Sequence[Message]]]) -> list[Entry]:
         """Append what is not stored yet of the agent's runs; it is acknowledged on return.
@@ -56,17 +58,17 @@ class Recorder:
         try:
             self._room.check(size, now)
         except LimitReached:  # unless most of it is there already
-            new = self._store.new_keys(self._agent, runs)
+            new = self._store.undelivered_keys(self._agent, runs)
             size = sum(_size(run._replace(messages=[m for m in run.messages if m[0] in new]))
                        for run in runs)  # fmt: skip
             self._room.check(size, now)
-        entries = self._store.add_entries(self._agent, runs, self._clock)
+        entries = self._store.append_entries(self._agent, runs, self._clock)
         self._room.add(size if entries else 0)
-        if told := self._cut(entries):
-            self._store.journal([self._limit(one) for one in told])
+        if told := self._limit_notices(entries):
+            self._store.append_events([self._limit(one) for one in told])
         return entries
 
-    def _cut(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    def _limit_notices(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """Return what is to be told of limits that were reached, or nearly so, by new entries."""
         limits = self._store.settings.limits
         said = [entry for entry in entries if entry.role not in ("tool", "system")]
@@ -80,17 +82,17 @@ class Recorder:
         told: list[dict[str, Any]] = []
         if cut:
             told.append({"limit": "entry_chars", "most": limits.entry_chars, "entries": cut})
-        elif near >= NEAR * limits.entry_chars:
+        elif near >= NEAR_SHARE * limits.entry_chars:
             told.append({"limit": "entry_chars", "most": limits.entry_chars, "near": near})
         if left:
             told.append({"limit": "run_messages", "most": limits.run_messages, "runs": left})
-        elif longest >= NEAR * limits.run_messages:
+        elif longest >= NEAR_SHARE * limits.run_messages:
             told.append({"limit": "run_messages", "most": limits.run_messages, "near": longest})
         return told
 
     def _limit(self, told: dict[str, Any]) -> JournalEvent:
         return JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=LIMIT, agent_id=self._agent, data=told
+            id=new_id(), timestamp=self._clock(), kind=LIMIT_EVENT, agent_id=self._agent, data=told
         )
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
@@ -102,7 +104,7 @@ class Recorder:
         for runs in self._batches(sessions):
             yield self.record(runs)
 
-    def again(self, entries: Sequence[Entry], *, dry_run: bool) -> tuple[int, dict[str, str]]:
+    def reimport(self, entries: Sequence[Entry], *, dry_run: bool) -> tuple[int, dict[str, str]]:
         """Write entries of an export under the keys that they had.
 
         Returns how many were new, and by key the id that each has here.
@@ -112,11 +114,11 @@ class Recorder:
         """
         runs = [self._as_run(entry) for entry in entries]
         if dry_run:
-            new = self._store.new_keys(self._agent, runs)
+            new = self._store.undelivered_keys(self._agent, runs)
             return len(new), {entry.key: entry.id for entry in entries}
         added = self._write(runs)
-        with self._store.reading() as reader:
-            here = reader.known_keys([entry.key for entry in entries])
+        with self._store.session() as reader:
+            here = reader.ids_of_keys([entry.key for entry in entries])
         return len(added), here | {entry.key: entry.id for entry in added}
 
     def _as_run(self, entry: Entry) -> NewRun:
@@ -139,7 +141,7 @@ class Recorder:
             prepared = replace(message, content=self._redactor.redact(message.content).text), True
         else:
             prepared = self._prepared(message)
-        place = key_after(entry, lambda place: key_at(entry, place))
+        place = key_after(entry, lambda place: delivery_key_at(entry, place))
         return NewRun(run, [(entry.key, *prepared)], [place], tainted=entry.tainted)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
@@ -147,7 +149,7 @@ class Recorder:
         new: set[str] = set()
         for runs in self._batches(sessions):
             given = [self._new(run, messages) for run, messages in runs]
-            new |= self._store.new_keys(self._agent, given)
+            new |= self._store.undelivered_keys(self._agent, given)
         return len(new)
 
     def _batches(
@@ -156,7 +158,7 @@ class Recorder:
         runs: list[tuple[Run, Sequence[Message]]] = []
         size = 0
         for session in sessions:
-            for one in session.runs:
+            for one in session.exchanges:
                 run = Run(
                     agent=self._agent,
                     session=session.session_id,
@@ -172,7 +174,7 @@ class Recorder:
         if runs:
             yield runs
 
-    def written(self, message: Message) -> Message:
+    def prepare(self, message: Message) -> Message:
         """Return a message as it would be written."""
         return self._prepared(message)[0]
 
@@ -188,14 +190,17 @@ class Recorder:
         identity = json.dumps([run.agent, run.run])
         return NewRun(
             run,
-            [(_key(identity, place, message), message, cut) for place, message, cut in prepared],
+            [
+                (_delivery_key(identity, place, message), message, cut)
+                for place, message, cut in prepared
+            ],
             [place_key(run.agent, run.run, place, message.role) for place, message, _ in prepared],
             tainted=any(message.origin == "external" for message in messages),
         )
 
     def _prepared(self, message: Message) -> tuple[Message, bool]:
         """Return a message without our block, masked, and cut to its limit; and whether it was."""
-        content = clean(message.content) if message.role == "user" else message.content
+        content = remove_blocks(message.content) if message.role == "user" else message.content
         calls = [f"[tool call: {call.name} {call.arguments}]" for call in message.tool_calls]
         content = self._redactor.redact("\n".join([content, *calls] if content else calls)).text
         settings = self._store.settings
@@ -209,10 +214,10 @@ class Recorder:
         return message if same else replace(message, content=content), truncated
 
 
-def key_at(entry: Entry, place: int) -> str:
+def delivery_key_at(entry: Entry, place: int) -> str:
     """Return the key that an entry has if it stood at this place of its run."""
     message = Message(role=entry.role, content=entry.content)
-    return _key(json.dumps([entry.agent_id, entry.run_id]), place, message)
+    return _delivery_key(json.dumps([entry.agent_id, entry.run_id]), place, message)
 
 
 def _left_out(most: int) -> str:
@@ -224,7 +229,7 @@ def _size(run: NewRun) -> int:
     return sum(len(m.content.encode("utf-8", "surrogatepass")) + _LINE for _, m, _ in run.messages)
 
 
-def _key(run: str, place: int, message: Message) -> str:
+def _delivery_key(run: str, place: int, message: Message) -> str:
     """Return an entry's key: agent and run (as JSON), place in the run, role and content (4.3)."""
     content = message.content.encode("utf-8", "surrogatepass")
     identity = f'{run[:-1]}, {place}, "{message.role}"]'.encode()

@@ -48,7 +48,7 @@ class Session:
         return tuple(turn.message for turn in self.turns)
 
     @property
-    def runs(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> tuple[Exchange, ...]:
         """The session as exchanges, whose ids stay the same when the file is read again.
 
         An exchange starts where a user speaks after an answer; between people, where the one
@@ -56,7 +56,9 @@ class Session:
         """
         groups: list[list[Turn]] = []
         for turn in self.turns:
-            if not groups or _opens(turn.message, groups[-1][-1].message, self.turns[0].message):
+            if not groups or _starts_exchange(
+                turn.message, groups[-1][-1].message, self.turns[0].message
+            ):
                 groups.append([])
             groups[-1].append(turn)
         return tuple(
@@ -68,7 +70,7 @@ class Session:
         )
 
 
-def _opens(message: Message, before: Message, first: Message) -> bool:
+def _starts_exchange(message: Message, before: Message, first: Message) -> bool:
     if message.role != "user":
         return False
     if before.role != "user":

@@ -11,7 +11,7 @@ from memtier_plugin.text.tokenizer import plain_words
 Proxy = Literal["jaccard", "overlap"]
 
 
-def reward(calls: Sequence[ToolCall]) -> float:
+def compute_reward(calls: Sequence[ToolCall]) -> float:
     """Return the reward of a run in {-0.5, 0, +1} (seeds A6).
 
     No calls, or none whose outcome is known: 0.  The last call of every tool went well: +1.  The
@@ -26,7 +26,7 @@ def reward(calls: Sequence[ToolCall]) -> float:
     return 0.0 if known[-1].ok else -0.5
 
 
-def answer_side(messages: Sequence[Message]) -> set[str]:
+def answer_words(messages: Sequence[Message]) -> set[str]:
     """Return the words that the agent produced: its last text and its tool-call arguments.
 
     Tool results and the injected block are no part of it, or every line would credit itself.
@@ -43,7 +43,7 @@ def affinity(memory: Collection[str], answer: Collection[str], proxy: Proxy = "j
     return len(mine & theirs) / len(whole) if whole else 0.0
 
 
-def shares(affinities: Sequence[float]) -> list[float]:
+def normalise_shares(affinities: Sequence[float]) -> list[float]:
     """Return a_hat: each affinity over their sum; all 0 when the sum is (no update at all)."""
     total = sum(affinities)
     return [value / total if total else 0.0 for value in affinities]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message
-from memtier_plugin.learning.attribution import affinity, answer_side, shares
+from memtier_plugin.learning.attribution import affinity, answer_words, normalise_shares
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.state import last_attempts
 from memtier_plugin.storage.store import Store
@@ -25,15 +25,15 @@ class RunResult:
     credits: Mapping[str, float]
 
 
-class NewEvent(Protocol):
+class EventFactory(Protocol):
     """Makes a journal event of the agent, now."""
 
     def __call__(self, kind: str, run: str | None, **data: Any) -> JournalEvent: ...
 
 
-def settle(
+def assign_credit(
     store: Store,
-    new_event: NewEvent,
+    new_event: EventFactory,
     run: str,
     outcome: float,
     recalls: Sequence[JournalEvent],
@@ -48,21 +48,23 @@ def settle(
         return []
     agent = recalls[0].agent_id
     reader, settings = store.reader(), store.settings.attribution
-    stored = [*reader.stored([*reader.rows_of(items).values()]).values()]
+    stored = [*reader.items_by_row([*reader.rows_of(items).values()]).values()]
     words = {
         one.item.id: plain_words(one.item.text if isinstance(one.item, Fact) else one.item.content)
         for one in stored
     }
-    answer = answer_side(messages)
-    given = shares([affinity(words.get(item, ()), answer, settings.proxy) for item in items])
+    answer = answer_words(messages)
+    given = normalise_shares(
+        [affinity(words.get(item, ()), answer, settings.proxy) for item in items]
+    )
     share = dict(zip(items, given, strict=True))
     deltas = {i: settings.alpha * outcome * s for i, s in share.items() if outcome and s}
     earlier = reader.events_of_run(agent, run, "credit")
     if store.settings.trust.defence:
         # A run that is given again is bounded as it was the first time.
         now = earlier[0].timestamp if earlier else new_event("credit", run).timestamp
-        doubted = {one.item.id for one in stored if origins.doubtful(one.item)}
-        deltas = _bounded(reader, agent, now, deltas, doubted)
+        doubted = {one.item.id for one in stored if origins.is_doubtful(one.item)}
+        deltas = _cap_deltas(reader, agent, now, deltas, doubted)
     attempt = max((int(e.data["attempt"]) for e in earlier), default=0)
     last = {e.data["item"]: e.data["delta"] for e in earlier if e.data["attempt"] == attempt}
     last = {item: delta for item, delta in last.items() if delta}
@@ -83,7 +85,7 @@ def settle(
     ]
 
 
-def _bounded(
+def _cap_deltas(
     reader: IndexReader,
     agent: str,
     now: datetime,
@@ -95,7 +97,7 @@ def _bounded(
     found = {}
     for item, delta in deltas.items():
         others = last_attempts(reader.credits(item, agent, day, now))
-        bounded = origins.bounded(delta, [float(one.data["delta"]) for one in others])
+        bounded = origins.cap_daily_credit(delta, [float(one.data["delta"]) for one in others])
         if bounded and (bounded < 0 or item not in doubted):
             found[item] = bounded
     return found

@@ -13,13 +13,13 @@ from datetime import datetime
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.index.connection import Index
-from memtier_plugin.storage.index.files import AS_OF, remove_index
-from memtier_plugin.storage.index.vector_coverage import carry_vectors
-from memtier_plugin.storage.index.writer import rebuild
+from memtier_plugin.storage.index.files import AS_OF_PREFIX, remove_index
+from memtier_plugin.storage.index.vector_coverage import copy_vectors
+from memtier_plugin.storage.index.writer import build_index
 from memtier_plugin.storage.store import Store
 
 
-class Past(Store):
+class AsOfView(Store):
     """The ledgers and an index of one moment: nothing new comes in, nothing is written."""
 
     def __init__(self, store: Store, index: Index) -> None:
@@ -31,27 +31,27 @@ class Past(Store):
         """Look at nothing: what came since does not count."""
         return None
 
-    def journal(
+    def append_events(
         self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = 0.0
     ) -> None:
         """Keep nothing: a question about the past is none that a run asked."""
 
 
 @contextmanager
-def as_of(
+def open_as_of(
     store: Store, moment: datetime, progress: Callable[[int, int], None] | None = None
-) -> Iterator[Past]:
+) -> Iterator[AsOfView]:
     """Yield a project as it was; reads every ledger, so this is nothing for a hook.
 
     Raises:
         IndexProblem, LedgerError: it cannot be made.
     """
-    path = store.index.path.with_name(f"{AS_OF}{new_id()}.sqlite3")
+    path = store.index.path.with_name(f"{AS_OF_PREFIX}{new_id()}.sqlite3")
     try:
-        made = rebuild(path, store.folder, store.tokenizer, store.embedder, progress, moment)
+        made = build_index(path, store.folder, store.tokenizer, store.embedder, progress, moment)
         with made as (connection, _):
-            carry_vectors(store.index, connection, store.embedder)
-        past = Past(store, Index(path))
+            copy_vectors(store.index, connection, store.embedder)
+        past = AsOfView(store, Index(path))
         try:
             yield past
         finally:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts import changes
-from memtier_plugin.facts.changes import Change
+from memtier_plugin.facts.changes import FactChange
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.selection import IndexSelect
 from memtier_plugin.storage.state import fold
@@ -27,11 +27,11 @@ _RUNS: Final = {
     "reinstate": "run brought back",
     "purge": "purged",
 }
-_LEAST: Final = 1e-12  # by which a weight differs
+_MIN_CHANGE: Final = 1e-12  # by which a weight differs
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class WeightChange:
     """An item whose weight is another at the end than at the beginning."""
 
     id: str
@@ -47,7 +47,7 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ProjectDiff:
     """What happened after one moment and until another, each part oldest first.
 
     ``said`` counts the new entries of each agent; ``forgotten`` are entries, by id alone.
@@ -56,9 +56,9 @@ class Difference:
     since: datetime
     until: datetime
     said: dict[str, int]
-    facts: tuple[Change, ...]
+    facts: tuple[FactChange, ...]
     forgotten: tuple[str, ...]
-    weights: tuple[Weight, ...]
+    weights: tuple[WeightChange, ...]
     runs: tuple[dict[str, Any], ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -81,9 +81,9 @@ class Difference:
         }
 
 
-def between(
+def diff_project(
     reader: IndexReader, chosen: IndexSelect, since: datetime, until: datetime
-) -> Difference:
+) -> ProjectDiff:
     """Return what happened after a moment and until another, as the person at the machine sees it.
 
     Nothing of what is forgotten is shown, whenever it was forgotten.
@@ -97,16 +97,16 @@ def between(
         if event.timestamp > since
         for item in event.data["items"]
     }
-    entries = {one.id for one in chosen.listed(hidden) if one.tier == "episodic"}
-    facts = [one for one in changes.between(reader, since, until, None) if one.at > since]
-    return Difference(
+    entries = {one.id for one in chosen.list_items(hidden) if one.tier == "episodic"}
+    facts = [one for one in changes.list_changes(reader, since, until, None) if one.at > since]
+    return ProjectDiff(
         since=since,
         until=until,
         said=chosen.written_between(start, end),
         facts=tuple(facts),
         forgotten=tuple(sorted(entries)),
         weights=tuple(_weights(reader, chosen, events, since, until)),
-        runs=tuple(_told(event) for event in _in_order(events, _RUNS)),
+        runs=tuple(_describe_run(event) for event in _in_order(events, _RUNS)),
     )
 
 
@@ -116,7 +116,7 @@ def _weights(
     events: dict[str, list[JournalEvent]],
     since: datetime,
     until: datetime,
-) -> list[Weight]:
+) -> list[WeightChange]:
     touched = {
         str(item)
         for kind in _WEIGHING
@@ -124,14 +124,14 @@ def _weights(
         for item in ([event.data["item"]] if kind == "credit" else event.data["items"])
     }
     found = []
-    for one in chosen.listed(touched):
+    for one in chosen.list_items(touched):
         state = reader.state(one.id)
         mine = reader.events_of_item(one.id)
         before = fold([event for event in mine if event.timestamp <= since]).weight
         after = fold([event for event in mine if event.timestamp <= until]).weight
-        if abs(before - after) > _LEAST:
+        if abs(before - after) > _MIN_CHANGE:
             text = "" if state.withdrawn else one.text
-            found.append(Weight(one.id, one.tier, text, before, after))
+            found.append(WeightChange(one.id, one.tier, text, before, after))
     return found
 
 
@@ -142,7 +142,7 @@ def _in_order(
     return sorted(found, key=lambda event: (event.timestamp, event.id))
 
 
-def _told(event: JournalEvent) -> dict[str, Any]:
+def _describe_run(event: JournalEvent) -> dict[str, Any]:
     run = event.data.get("run") or event.run_id
     told = {"what": _RUNS[event.kind], "at": to_iso(event.timestamp), "run": run}
     if event.kind == "purge":

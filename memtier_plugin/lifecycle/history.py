@@ -8,15 +8,15 @@ from datetime import datetime
 
 from memtier_plugin.core.results import Depth, Recall
 from memtier_plugin.core.times import aware, to_iso
-from memtier_plugin.facts.rollback import Reverted
-from memtier_plugin.facts.service import Knowledge
+from memtier_plugin.facts.rollback import Rollback
+from memtier_plugin.facts.service import FactService
 from memtier_plugin.lifecycle import diff as differences
-from memtier_plugin.lifecycle.as_of import as_of
-from memtier_plugin.lifecycle.diff import Difference
-from memtier_plugin.lifecycle.undo_run import Retracted, Retractor
+from memtier_plugin.lifecycle.as_of import open_as_of
+from memtier_plugin.lifecycle.diff import ProjectDiff
+from memtier_plugin.lifecycle.undo_run import RunUndoer, UndoneRun
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.index.selection import IndexSelect
-from memtier_plugin.storage.state import DONE
+from memtier_plugin.storage.state import CONSOLIDATION_KINDS
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust.redaction import Redactor
 
@@ -29,7 +29,7 @@ class History:
     def __init__(
         self,
         store: Store,
-        person: Knowledge,
+        person: FactService,
         agent: str,
         redactor: Redactor,
         clock: Callable[[], datetime],
@@ -60,26 +60,26 @@ class History:
             IndexProblem, LedgerError: it cannot be read.
         """
         moment = aware(moment) or moment
-        with as_of(self._store, moment, progress) as past:
+        with open_as_of(self._store, moment, progress) as past:
             recaller = Recaller(past, self._agent, self._redactor, self._clock)
             found = recaller.recall(
                 query, at=moment, sender=sender, k=k, token_budget=token_budget, depth=depth
             )
         return replace(found, label=f"as of {to_iso(moment)}: {found.label}")
 
-    def diff(self, since: datetime, until: datetime | None = None) -> Difference:
+    def diff(self, since: datetime, until: datetime | None = None) -> ProjectDiff:
         """Return what was said, learned, forgotten and weighed anew between two moments."""
-        self._store.sweep()
+        self._store.catch_up_all()
         end = aware(until) or self._clock()
-        with self._store.reading() as reader:
+        with self._store.session() as reader:
             chosen = IndexSelect(self._store.index.connection())
-            return differences.between(reader, chosen, aware(since) or since, end)
+            return differences.diff_project(reader, chosen, aware(since) or since, end)
 
     def is_consolidation(self, run: str) -> bool:
         """Tell whether a consolidation left anything under this id."""
-        self._store.sweep()
-        with self._store.reading() as reader:
-            return bool(reader.facts_of_run(run) or reader.events_in_run(run, DONE))
+        self._store.catch_up_all()
+        with self._store.session() as reader:
+            return bool(reader.facts_of_run(run) or reader.events_in_run(run, CONSOLIDATION_KINDS))
 
     def revert(
         self,
@@ -89,7 +89,7 @@ class History:
         undo: bool = False,
         dry_run: bool = False,
         why: str = "asked for",
-    ) -> Reverted | Retracted:
+    ) -> Rollback | UndoneRun:
         """Take one run back, be it a consolidation or a recorded one, and nothing later.
 
         Weights go too; facts that rest on other entries stay.
@@ -103,12 +103,12 @@ class History:
             LedgerError: it is not, or not wholly, done; do it again.
         """
         if not self.is_consolidation(run):
-            retractor = Retractor(self._store, self._agent, self._clock)
-            return retractor.retract(run, agent=agent, undo=undo, dry_run=dry_run)
+            retractor = RunUndoer(self._store, self._agent, self._clock)
+            return retractor.undo(run, agent=agent, undo=undo, dry_run=dry_run)
         if not undo:
             return self._person.revert(run, dry_run=dry_run, why=why)
-        with self._store.reading() as reader:
+        with self._store.session() as reader:
             gone = [one.item.id for one in reader.facts_of_run(run) if one.state.reverted]
         if not dry_run:
             self._person.accept(gone)
-        return Reverted(run, restored=tuple(gone))
+        return Rollback(run, restored=tuple(gone))

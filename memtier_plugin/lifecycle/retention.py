@@ -13,28 +13,28 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.paths import ledger_folders
+from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, JournalEvent
 from memtier_plugin.core.settings.schema import Retention
 from memtier_plugin.facts import views
-from memtier_plugin.facts.service import Knowledge
+from memtier_plugin.facts.service import FactService
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.quota import MB
 from memtier_plugin.storage.store import Store
 
-KIND: Final = "retain"  # of the journal event
+EVENT_KIND: Final = "retain"  # of the journal event
 _TOGETHER: Final = 1000  # entries that one tombstone names
 
 
 @dataclass(frozen=True, slots=True)
-class Retained:
+class RetentionResult:
     """What was hidden: the ids of entries, and of the facts that rested on them alone."""
 
     entries: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
 
 
-def beyond(store: Store, policy: Retention, now: datetime) -> list[str]:
+def find_expired(store: Store, policy: Retention, now: datetime) -> list[str]:
     """Return the ids of the entries that go beyond what is kept, oldest first.
 
     Raises:
@@ -42,12 +42,14 @@ def beyond(store: Store, policy: Retention, now: datetime) -> list[str]:
     """
     if not (policy.days or policy.entries or policy.mb):
         return []
-    store.sweep()
-    with store.reading() as reader:
-        live = [one for one in _lines(store) if not reader.state(one[1]).forgotten]
+    store.catch_up_all()
+    with store.session() as reader:
+        live = [one for one in _entry_lines(store) if not reader.state(one[1]).forgotten]
         kept = {
             source.entry
-            for known in (views.facts(reader, None, shelves=False) if policy.keep_sources else ())
+            for known in (
+                views.list_facts(reader, None, shelves=False) if policy.keep_sources else ()
+            )
             for source in reader.sources(known.fact.id)
         }
     live.sort()
@@ -66,30 +68,30 @@ def beyond(store: Store, policy: Retention, now: datetime) -> list[str]:
     return found
 
 
-def _lines(store: Store) -> Iterator[tuple[datetime, str, int]]:
+def _entry_lines(store: Store) -> Iterator[tuple[datetime, str, int]]:
     """Yield of every entry when it was written, its id, and the bytes of its line."""
-    for kind, owner, folder in ledger_folders(store.folder):
+    for kind, owner, folder in iter_ledger_folders(store.folder):
         if kind != "episodic":
             continue
-        for path in jsonl.day_files(folder):
-            for line in jsonl.read(path)[0]:
+        for path in jsonl.list_day_files(folder):
+            for line in jsonl.read_lines(path)[0]:
                 try:
-                    entry = Entry.from_json(jsonl.parse(line), owner=owner)
+                    entry = Entry.from_json(jsonl.parse_line(line), owner=owner)
                 except (ValueError, TypeError, KeyError):
                     continue  # `doctor` names it
                 yield entry.timestamp, entry.id, len(line.data)
 
 
-def retain(
-    store: Store, knowledge: Knowledge, agent: str, clock: Callable[[], datetime]
-) -> Retained:
+def apply_retention(
+    store: Store, knowledge: FactService, agent: str, clock: Callable[[], datetime]
+) -> RetentionResult:
     """Forget what goes beyond the project's retention; returns what is hidden now.
 
     Raises:
         LedgerError, IndexProblem: not all of it was hidden; the rest goes the next time.
     """
     policy, entries, facts = store.settings.retention, list[str](), list[str]()
-    ids = beyond(store, policy, clock())
+    ids = find_expired(store, policy, clock())
     for start in range(0, len(ids), _TOGETHER):
         gone = knowledge.person.forget(ids=ids[start : start + _TOGETHER])
         entries += gone.ids
@@ -97,8 +99,8 @@ def retain(
     if entries:
         data = {"entries": len(entries), "facts": len(facts), "days": policy.days}
         event = JournalEvent(
-            id=new_id(), timestamp=clock(), kind=KIND, agent_id=agent,
+            id=new_id(), timestamp=clock(), kind=EVENT_KIND, agent_id=agent,
             data={**data, "most": policy.entries, "mb": policy.mb},
         )  # fmt: skip
-        store.journal([event], shared=True)
-    return Retained(tuple(entries), tuple(facts))
+        store.append_events([event], shared=True)
+    return RetentionResult(tuple(entries), tuple(facts))

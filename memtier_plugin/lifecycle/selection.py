@@ -38,7 +38,7 @@ class Selection:
         )  # fmt: skip
         return any(one is not None for one in rest)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return what is selected, in words."""
         names = ("query", "agent", "sender", "session", "run")
         said = [f"{name} {value!r}" for name in names if (value := getattr(self, name)) is not None]
@@ -47,14 +47,14 @@ class Selection:
         return ", ".join(said)
 
 
-def select(store: Store, wanted: Selection) -> tuple[list[str], list[str]]:
+def select_items(store: Store, wanted: Selection) -> tuple[list[str], list[str]]:
     """Return the entries and the facts that are selected, also those that are hidden.
 
     Raises:
         NotFound: an id is not known, or nothing is as it is said.
         IndexProblem: what there is cannot be known.
     """
-    with store.reading():
+    with store.session():
         chosen = IndexSelect(store.index.connection())
         known = chosen.rows_of(wanted.ids)
         if missing := [one for one in wanted.ids if one not in known]:
@@ -63,9 +63,9 @@ def select(store: Store, wanted: Selection) -> tuple[list[str], list[str]]:
         if wanted._narrowed:
             found = _narrowed(store, chosen, wanted)
             if not found:
-                raise NotFound(f"nothing is there of {wanted.told()}")
+                raise NotFound(f"nothing is there of {wanted.describe()}")
             items += found
-        tiers = {one.id: one.tier for one in chosen.listed(items)}
+        tiers = {one.id: one.tier for one in chosen.list_items(items)}
     entries = sorted(one for one, tier in tiers.items() if tier == "episodic")
     return entries, sorted(tiers.keys() - set(entries))
 
@@ -80,33 +80,33 @@ def _narrowed(store: Store, chosen: IndexSelect, wanted: Selection) -> Sequence[
         return found
     if wanted.agent is wanted.sender is wanted.session is wanted.run is None:
         found += chosen.facts_where(since, until)
-    return with_words(store, chosen, found, wanted.query)
+    return filter_by_words(store, chosen, found, wanted.query)
 
 
-def with_words(store: Store, chosen: IndexSelect, ids: Sequence[str], query: str) -> list[str]:
+def filter_by_words(store: Store, chosen: IndexSelect, ids: Sequence[str], query: str) -> list[str]:
     """Return those of these items that have every word of a query."""
     words = store.tokenizer.words
     asked = set(words(query))
     if not asked:
         raise NotFound(f"{query!r} has no word to look for")
-    return [one.id for one in chosen.listed(ids) if asked <= set(words(one.text))]
+    return [one.id for one in chosen.list_items(ids) if asked <= set(words(one.text))]
 
 
-def closure(
+def expand_to_dependents(
     store: Store, entries: Iterable[str], facts: Iterable[str]
 ) -> tuple[set[str], set[str]]:
     """Return the facts that go with these items, and those that rest on others too.
 
     What is on a shelf (summaries, timelines) shows the very words of its sources, and goes whole.
     """
-    with store.reading() as reader:
+    with store.session() as reader:
         chosen = IndexSelect(store.index.connection())
         gone, entries = set(facts), set(entries)
         while True:
-            touching = [*{*chosen.facts_touching([*entries, *gone])} - gone]
-            stored = reader.stored([*reader.rows_of(touching).values()]).values()
+            touching = [*{*chosen.facts_citing([*entries, *gone])} - gone]
+            stored = reader.items_by_row([*reader.rows_of(touching).values()]).values()
             more = {one.item.id for one in stored if getattr(one.item, "shelf", "")}
-            more |= {*reader.facts_resting_on([*entries, *gone])} - gone
+            more |= {*reader.dependent_facts([*entries, *gone])} - gone
             if not more:
                 return gone, set(touching)
             gone |= more

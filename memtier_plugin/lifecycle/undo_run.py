@@ -16,20 +16,20 @@ from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.facts.writer import Settler
-from memtier_plugin.retrieval.contradictions import since
+from memtier_plugin.facts.writer import FactWriter
+from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.index.selection import IndexSelect
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.state import RETRACTING
+from memtier_plugin.storage.state import UNDO_KINDS
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
 _AFTER: Final = timedelta(milliseconds=1)  # the finest time that the journal keeps
 
 
 @dataclass(frozen=True, slots=True)
-class Retracted:
+class UndoneRun:
     """What taking a run back hid, or bringing it back showed; all are ids.
 
     ``credited`` are the items whose weight changes, ``restored`` facts that hold again (or give
@@ -49,7 +49,7 @@ class Retracted:
         return {"what": "recording", **asdict(self)}
 
 
-class Retractor:
+class RunUndoer:
     """Takes back recorded runs of one project, in the name of one agent."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
@@ -57,9 +57,9 @@ class Retractor:
         self._agent = agent
         self._clock = clock
 
-    def retract(
+    def undo(
         self, run: str, *, agent: str | None = None, undo: bool = False, dry_run: bool = False
-    ) -> Retracted:
+    ) -> UndoneRun:
         """Take a run back, or with ``undo`` bring it back; once more changes nothing.
 
         Args:
@@ -69,19 +69,19 @@ class Retractor:
             NotFound: there is no such run, or more than one agent has one.
             LedgerError: it is not, or not wholly, done; do it again.
         """
-        Settler(self._store, self._agent, self._clock).recover()
+        FactWriter(self._store, self._agent, self._clock).recover()
         lock = jsonl.locked(self._store.folder / ".facts.lock", LOCK_SECONDS)
-        with lock, self._store.reading():
-            self._store.sweep()
-            made = _Retracting(self._store, run, agent, self._agent, self._clock())
-            done, events = made.undoing() if undo else made.retracting()
+        with lock, self._store.session():
+            self._store.catch_up_all()
+            made = _UndoPlanner(self._store, run, agent, self._agent, self._clock())
+            done, events = made.plan_redo() if undo else made.plan_undo()
             if not dry_run:
-                self._store.journal(events, shared=True)
-                self._store.sweep()
+                self._store.append_events(events, shared=True)
+                self._store.catch_up_all()
         return done
 
 
-class _Retracting:
+class _UndoPlanner:
     """One run, as the index has it."""
 
     def __init__(
@@ -91,7 +91,7 @@ class _Retracting:
         self._run, self._agent = run, agent
         chosen = IndexSelect(store.index.connection())
         self._entries = chosen.entries_where(agent=owner, run=run)
-        owners = sorted({one.agent for one in chosen.listed(self._entries)})
+        owners = sorted({one.agent for one in chosen.list_items(self._entries)})
         if not owners:
             raise NotFound(f"no consolidation {run!r}, and no run of that id; "
                            "`memtier facts runs` and `memtier log --json` show them")  # fmt: skip
@@ -99,14 +99,14 @@ class _Retracting:
             raise NotFound(f"{' and '.join(owners)} have a run {run!r}: name one with --agent")
         self._owner = owners[0]
         self._facts = {
-            one.item.id: one for one in self._stored(self._reader.facts_resting_on(self._entries))
+            one.item.id: one for one in self._stored(self._reader.dependent_facts(self._entries))
         }
         credits = self._reader.events_of_run(self._owner, run, "credit")
         self._credited = sorted({str(event.data["item"]) for event in credits})
         items = (*self._entries, *self._facts, *self._credited)
         seen = [event for item in items for event in self._reader.events_of_item(item)]
         self._now = max(now, *(event.timestamp + _AFTER for event in seen), now)
-        self._is_out = self._last() in RETRACTING[:2]
+        self._is_out = self._last() in UNDO_KINDS[:2]
 
     def _last(self) -> str:
         """Return what was last done with the run as a whole."""
@@ -114,42 +114,42 @@ class _Retracting:
             event
             for item in (*self._entries, *self._credited)
             for event in self._reader.events_of_item(item)
-            if event.kind in RETRACTING and event.data["run"] == self._run
+            if event.kind in UNDO_KINDS and event.data["run"] == self._run
             and event.data["agent"] == self._owner
         ]  # fmt: skip
         return max(told, key=lambda event: (event.timestamp, event.id)).kind if told else ""
 
-    def retracting(self) -> tuple[Retracted, list[JournalEvent]]:
+    def plan_undo(self) -> tuple[UndoneRun, list[JournalEvent]]:
         """Return what goes, and the events: what is hidden last, so that it can be done again."""
         if self._is_out:
-            return Retracted(self._run, self._owner), []
-        beaten = self._beaten()
+            return UndoneRun(self._run, self._owner), []
+        beaten = self._superseded_facts()
         events = []
         if beaten:
             events.append(self._event("restore", run=self._run, items=beaten, facts=[*self._facts]))
-        events += [self._superseded(old, new) for old, new in self._successors(beaten)]
+        events += [self._supersede_event(old, new) for old, new in self._successors(beaten)]
         if self._credited:
-            events.append(self._taken("uncredit", self._credited))
-        events.append(self._taken("withdraw", [*self._entries, *self._facts]))
-        return self._done(beaten), events
+            events.append(self._run_event("uncredit", self._credited))
+        events.append(self._run_event("withdraw", [*self._entries, *self._facts]))
+        return self._result(beaten), events
 
-    def undoing(self) -> tuple[Retracted, list[JournalEvent]]:
+    def plan_redo(self) -> tuple[UndoneRun, list[JournalEvent]]:
         """Return what comes back, and the events."""
         if not self._is_out:
-            return Retracted(self._run, self._owner, undone=True), []
-        again = self._beaten_before()
+            return UndoneRun(self._run, self._owner, undone=True), []
+        again = self._previously_superseded()
         items = dict.fromkeys([*self._entries, *self._facts, *self._credited])
-        events = [self._superseded(old, new) for old, new in again]
-        events.append(self._taken("reinstate", [*items]))
-        return self._done([old for old, _ in again], undone=True), events
+        events = [self._supersede_event(old, new) for old, new in again]
+        events.append(self._run_event("reinstate", [*items]))
+        return self._result([old for old, _ in again], undone=True), events
 
-    def _done(self, restored: Sequence[str], *, undone: bool = False) -> Retracted:
-        return Retracted(
+    def _result(self, restored: Sequence[str], *, undone: bool = False) -> UndoneRun:
+        return UndoneRun(
             self._run, self._owner, undone, tuple(self._entries), tuple(self._facts),
             tuple(self._credited), tuple(restored),
         )  # fmt: skip
 
-    def _beaten(self) -> list[str]:
+    def _superseded_facts(self) -> list[str]:
         """Return what the facts that go had taken the place of."""
         return [item for item in self._reader.superseded_by(self._facts) if item not in self._facts]
 
@@ -164,7 +164,7 @@ class _Retracting:
             pairs += [(old, one.item) for one in later if isinstance(one.item, Fact)]
         return pairs
 
-    def _beaten_before(self) -> list[tuple[str, Fact]]:
+    def _previously_superseded(self) -> list[tuple[str, Fact]]:
         """Return what a fact that comes back had superseded, and that nothing else has since."""
         pairs = []
         restores = self._reader.events_in_run(self._run, ["restore"])
@@ -182,13 +182,13 @@ class _Retracting:
         return pairs
 
     def _stored(self, ids: Sequence[str]) -> list[Stored]:
-        return [*self._reader.stored([*self._reader.rows_of(ids).values()]).values()]
+        return [*self._reader.items_by_row([*self._reader.rows_of(ids).values()]).values()]
 
-    def _superseded(self, old: str, new: Fact) -> JournalEvent:
-        until = to_iso(since(new)[0])
+    def _supersede_event(self, old: str, new: Fact) -> JournalEvent:
+        until = to_iso(holds_since(new)[0])
         return self._event("supersede", items=[old], by=new.id, valid_to=until)
 
-    def _taken(self, kind: str, items: Sequence[str]) -> JournalEvent:
+    def _run_event(self, kind: str, items: Sequence[str]) -> JournalEvent:
         return self._event(kind, items=list(items), run=self._run, agent=self._owner)
 
     def _event(self, kind: str, **data: object) -> JournalEvent:

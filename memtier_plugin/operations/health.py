@@ -1,4 +1,4 @@
-"""How a project is doing: what `status` and `doctor` tell, and the watermarks they read.
+"""Report how a project is doing: `collect_status`, `run_checks`, and their watermarks.
 
 A hook leaves one small file per agent behind, so that "loaded, healthy, nothing stored" shows.
 """
@@ -23,42 +23,42 @@ from memtier_plugin.core.errors import (
     UnsafePath,
 )
 from memtier_plugin.core.paths import (
-    file_name,
-    ledger_folders,
-    on_network,
-    outside_name,
-    private_folder,
-    write_private,
+    decode_file_name,
+    encode_file_name,
+    is_on_network,
+    iter_ledger_folders,
+    make_private_folder,
+    write_private_file,
 )
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.load import Endpoint
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.operations import hook_latency, job_state
 from memtier_plugin.operations.background_health import (
-    NOTED,
-    Finding,
+    NOTICE_PERIOD,
+    HealthFinding,
     check_background,
     check_limits,
-    facts_status,
-    limits_status,
-    troubles,
+    describe_troubles,
+    report_facts,
+    report_limits,
 )
-from memtier_plugin.operations.reembed import EmbeddingState, embedding_state
+from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
-from memtier_plugin.providers.pricing import money
-from memtier_plugin.storage.index.vectors import COVERED
+from memtier_plugin.providers.pricing import format_cost
+from memtier_plugin.storage.index.vectors import COVERED_SHARE
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
-__all__ = ["Finding", "doctor", "expire_recalls", "note_hook", "status"]
+__all__ = ["HealthFinding", "collect_status", "expire_recalls", "note_hook", "run_checks"]
 
-_RECALLS = 200  # of which `status` tells what they injected
-NOT_STORED = 3  # turns with a recall and no run stored, after which something is wrong
-NOT_RECALLED = 10  # runs stored without a recall before them; announcements are such
+_RECALLS = 200  # of which `collect_status` tells what they injected
+MAX_UNSTORED_TURNS = 3  # turns with a recall and no run stored, after which something is wrong
+MAX_UNRECALLED_RUNS = 10  # runs stored without a recall before them; announcements are such
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
-def status(store: Store, now: datetime) -> dict[str, Any]:
+def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     """Return how things stand, as JSON; never raises for a broken index, it says so."""
     report: dict[str, Any] = {
         "project": store.project,
@@ -69,7 +69,7 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         "facts": 0,
         "backlog": 0,
         "hooks": _hooks(store),
-        "waits": hook_latency.noted(store.home, store.project),
+        "waits": hook_latency.read_waits(store.home, store.project),
         "agents": {},
         "degraded": [],
         "warnings": [],
@@ -79,20 +79,20 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
         "proposals": {"waiting": 0, "oldest": None},
         "held_back": [],
         "spending": {},
-        "background": job_state.look(store.folder).to_json(),
+        "background": job_state.read_background(store.folder).to_json(),
         "embedding": EmbeddingState().to_json(),
         "disk": {},
     }
     try:
-        with store.reading():
+        with store.session():
             _index_status(store, now, report)
         _embedding_status(store, report)
     except SettingsError as error:
         report["degraded"].append(f"embedding: {error}")
     except (MemTierError, OSError) as error:
         report["degraded"].append(f"index: {error}")
-    report["degraded"] += troubles(store, now)
-    limits_status(store, now, report)
+    report["degraded"] += describe_troubles(store, now)
+    report_limits(store, now, report)
     for plugin in report["plugins"]:
         report["warnings"].append(
             f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
@@ -103,8 +103,8 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
                 report["degraded"].append(f"{agent} {hook}: {seen['error']}")
         if silent := _silent(agent, hooks):
             report["degraded"].append(silent)
-    report["degraded"] += hook_latency.unanswered(report["waits"])
-    waiting_runs, refused = waiting(store.home)
+    report["degraded"] += hook_latency.describe_unanswered(report["waits"])
+    waiting_runs, refused = count_queued_runs(store.home)
     report["queue"] = {"waiting": waiting_runs, "refused": refused}
     if waiting_runs:
         report["warnings"].append(f"{waiting_runs} runs of hosts wait to be stored")
@@ -114,15 +114,15 @@ def status(store: Store, now: datetime) -> dict[str, Any]:
 
 
 def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
-    why = store.catch_up(store.behind(), wait_ms=200)
+    why = store.catch_up(store.files_behind(), wait_ms=200)
     reader = store.reader()
     counts = reader.counts()
     report["entries"], report["facts"] = counts["entries"], counts["facts"]
-    behind = store.behind()
+    behind = store.files_behind()
     files = [Path(f"{store.index.path}{suffix}") for suffix in ("", "-wal")]
     size = sum(path.stat().st_size for path in files if path.exists())
     report["index"] |= {**counts, "bytes": size, "behind": [file.name for file in behind]}
-    for agent, what, when in reader.last_seen():
+    for agent, what, when in reader.last_activity():
         name = "last_stored" if what == "stored" else "last_recall"
         if what == "stored":
             when = to_iso(datetime.fromtimestamp(float(when), UTC))
@@ -130,20 +130,20 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
         report["agents"].setdefault(agent, {})[name] = when
     for agent, injected in _injected(reader.events_of_kind("recall", _RECALLS)).items():
         report["agents"].setdefault(agent, {})["injected"] = injected
-    report |= facts_status(store, now)
+    report |= report_facts(store, now)
     if behind:
         reason = why or "new lines"
         report["degraded"].append(f"{len(behind)} ledger files are ahead of the index: {reason}")
-    if store.stale_words:
+    if store.stale_tokenizer:
         report["degraded"].append(
-            f"the index was made for {store.stale_words!r}: run `memtier reindex`"
+            f"the index was made for {store.stale_tokenizer!r}: run `memtier reindex`"
         )
     if counts["bad_lines"]:
         report["warnings"].append(
             f"{counts['bad_lines']} ledger lines could not be read: `memtier doctor` names them"
         )
     for when, path, what in reader.notices():
-        if when >= to_iso(now - NOTED):
+        if when >= to_iso(now - NOTICE_PERIOD):
             report["warnings"].append(f"{when} {path} was {what}")
 
 
@@ -165,20 +165,20 @@ def _injected(recalls: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
 
 
 def _embedding_status(store: Store, report: dict[str, Any]) -> None:
-    state = embedding_state(store)
+    state = read_embedding_state(store)
     report["embedding"] = state.to_json()
     if state.error:
         report["degraded"].append(f"embedding: {state.error}")
-    elif state.items - state.missing < COVERED * state.items:
+    elif state.items - state.missing < COVERED_SHARE * state.items:
         report["degraded"].append(f"embedding: {_missing(state)}; until then recalls go by words")
 
 
 def _missing(state: EmbeddingState) -> str:
-    cost = f" (about {money(state.cost)} to pay)" if state.paid else ""
+    cost = f" (about {format_cost(state.cost)} to pay)" if state.paid else ""
     return f"{state.missing} of {state.items} items have no vector by {state.model} yet{cost}"
 
 
-def doctor(store: Store, now: datetime) -> list[Finding]:
+def run_checks(store: Store, now: datetime) -> list[HealthFinding]:
     """Look at everything that fails silently elsewhere; one finding each, with its remedy."""
     return [
         *_check_home(store, now),
@@ -190,102 +190,106 @@ def doctor(store: Store, now: datetime) -> list[Finding]:
     ]
 
 
-def _check_home(store: Store, now: datetime) -> Iterator[Finding]:
+def _check_home(store: Store, now: datetime) -> Iterator[HealthFinding]:
     try:
-        private_folder(store.home, "projects", store.folder.name)
+        make_private_folder(store.home, "projects", store.folder.name)
     except LedgerError as error:
-        yield Finding("error", str(error), str(store.home), "give the folder back to its owner")
+        yield HealthFinding(
+            "error", str(error), str(store.home), "give the folder back to its owner"
+        )
         return
     if not os.access(store.folder, os.W_OK):
-        yield Finding(
+        yield HealthFinding(
             "error", "the home is read-only: nothing is recorded", str(store.folder),
             "make it writable, or set MEMTIER_HOME",
         )  # fmt: skip
     loose = store.home.stat().st_mode & 0o077
     if loose:
-        yield Finding(
+        yield HealthFinding(
             "warn", f"others may enter the home (mode {store.home.stat().st_mode & 0o777:o})",
             str(store.home), f"chmod 700 {store.home}",
         )  # fmt: skip
-    if on_network(store.folder):
-        yield Finding(
+    if is_on_network(store.folder):
+        yield HealthFinding(
             "warn", "the home is on a network file system; the index is kept locally",
             str(store.index.path), "a local MEMTIER_HOME is faster",
         )  # fmt: skip
     yield from check_limits(store, now)
     if store.paused:
-        yield Finding("warn", "the project is switched off", str(store.folder), "memtier on")
-    yield Finding("ok", "the home is private and writable", str(store.home))
+        yield HealthFinding("warn", "the project is switched off", str(store.folder), "memtier on")
+    yield HealthFinding("ok", "the home is private and writable", str(store.home))
 
 
-def _check_ledgers(store: Store) -> Iterator[Finding]:
+def _check_ledgers(store: Store) -> Iterator[HealthFinding]:
     files = 0
     try:
-        folders = [*ledger_folders(store.folder)]
+        folders = [*iter_ledger_folders(store.folder)]
     except UnsafePath as error:
-        yield Finding("error", str(error), str(store.folder), "move the real folder here")
+        yield HealthFinding("error", str(error), str(store.folder), "move the real folder here")
         folders = []
     for _, _, folder in folders:
-        for path in jsonl.day_files(folder):
+        for path in jsonl.list_day_files(folder):
             files += 1
             try:
-                _, mark = jsonl.read(path)
-                if jsonl.torn_tail(path, mark):
-                    yield Finding(
+                _, mark = jsonl.read_lines(path)
+                if jsonl.has_torn_tail(path, mark):
+                    yield HealthFinding(
                         "warn", "the last line is torn: a write was cut off by a crash",
                         f"{path}:{mark.lines + 1}",
                         "nothing to do: it is skipped, the next line stands alone",
                     )  # fmt: skip
             except UnsafePath as error:
-                yield Finding(
+                yield HealthFinding(
                     "error", str(error), str(path), "replace it by the real file, owned by you"
                 )
             except LedgerError as error:
-                yield Finding("error", str(error), str(path), "make the file readable")
-    yield Finding("ok", f"{files} ledger files were read", str(store.folder))
+                yield HealthFinding("error", str(error), str(path), "make the file readable")
+    yield HealthFinding("ok", f"{files} ledger files were read", str(store.folder))
 
 
-def _check_index(store: Store, now: datetime) -> Iterator[Finding]:
+def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
     try:
-        with store.reading() as reader:
+        with store.session() as reader:
             with suppress(LedgerError):  # named above, with its remedy
-                store.sweep()
+                store.catch_up_all()
             [check] = [str(r[0]) for r in store.index.connection().execute("PRAGMA quick_check(1)")]
             bad, notices = reader.bad_lines(), reader.notices()
             counts = ", ".join(f"{number} {what}" for what, number in reader.counts().items())
     except IndexProblem as error:
-        yield Finding("error", str(error), str(store.index.path), "memtier reindex")
+        yield HealthFinding("error", str(error), str(store.index.path), "memtier reindex")
         return
     if check != "ok":
-        yield Finding(
+        yield HealthFinding(
             "error", f"the index is damaged: {check}", str(store.index.path), "memtier reindex"
         )
     for name, line, reason in bad:
-        yield Finding(
+        yield HealthFinding(
             "warn", f"a line cannot be read: {reason}", f"{store.folder / name}:{line}",
             "correct or delete the line; it is skipped until then",
         )  # fmt: skip
     for when, name, what in notices:
-        if when >= to_iso(now - NOTED):
+        if when >= to_iso(now - NOTICE_PERIOD):
             ours = name == store.index.path.name
-            yield Finding(
+            yield HealthFinding(
                 "warn", f"{when}: the file was {what}", str(store.folder / name),
                 "nothing to do: it is derived, the ledgers are untouched" if ours
                 else "ledgers are append-only: use `memtier forget` to hide a line",
             )  # fmt: skip
-    if store.stale_words:
-        yield Finding(
-            "warn", f"the index was made for {store.stale_words!r}, settings say another language",
-            str(store.index.path), "memtier reindex",
-        )  # fmt: skip
-    yield Finding("ok", f"the index is sound: {counts}", str(store.index.path))
+    if store.stale_tokenizer:
+        yield HealthFinding(
+            "warn",
+            f"the index was made for {store.stale_tokenizer!r}, settings say another language",
+            str(store.index.path),
+            "memtier reindex",
+        )
+    yield HealthFinding("ok", f"the index is sound: {counts}", str(store.index.path))
 
 
-def _check_embedding(store: Store) -> Iterator[Finding]:
+def _check_embedding(store: Store) -> Iterator[HealthFinding]:
     try:
-        state = embedding_state(store)
+        state = read_embedding_state(store)
     except SettingsError as error:
-        yield Finding("error", str(error), "embedding.model", "correct it in config.yaml")
+        yield HealthFinding("error", str(error), "embedding.model", "correct it in config.yaml")
         return
     except MemTierError:
         return  # the index's trouble is named above
@@ -295,64 +299,64 @@ def _check_embedding(store: Store) -> Iterator[Finding]:
     if isinstance(embedder, EndpointEmbedder):
         yield from _check_endpoint(embedder.endpoint)
     if state.error:
-        yield Finding("error", state.error, state.model, "memtier embed")
+        yield HealthFinding("error", state.error, state.model, "memtier embed")
     elif state.missing:
         unpaid = state.paid and not state.due
         remedy = "memtier embed --yes" if unpaid else "memtier embed, or wait for the daemon"
-        yield Finding("warn", _missing(state), state.model, remedy)
+        yield HealthFinding("warn", _missing(state), state.model, remedy)
     else:
-        yield Finding("ok", f"all {state.items} items have vectors", state.model)
+        yield HealthFinding("ok", f"all {state.items} items have vectors", state.model)
 
 
-def _check_endpoint(endpoint: Endpoint) -> Iterator[Finding]:
+def _check_endpoint(endpoint: Endpoint) -> Iterator[HealthFinding]:
     key = endpoint.key_env != "none"
     if key and not os.environ.get(endpoint.key_env):
-        yield Finding(
+        yield HealthFinding(
             "error", f"the environment variable {endpoint.key_env} is not set here: no key",
             endpoint.base_url, "set it where hosts and the daemon run",
         )  # fmt: skip
     where = urlsplit(endpoint.base_url)
     if where.scheme == "http" and where.hostname not in _HERE:
         what = "the key and all texts go" if key else "all texts go"
-        yield Finding(
+        yield HealthFinding(
             "warn", f"{what} to the endpoint unencrypted", endpoint.base_url, "use https",
         )  # fmt: skip
 
 
-def _check_hooks(store: Store, now: datetime) -> Iterator[Finding]:
+def _check_hooks(store: Store, now: datetime) -> Iterator[HealthFinding]:
     hooks = _hooks(store)
     for agent, seen in hooks.items():
         for hook, how in seen.items():
             if how.get("last_error") and how["last_error"] > (how.get("last_ok") or ""):
-                yield Finding(
+                yield HealthFinding(
                     "error", f"{hook} of {agent} fails since {how['last_error']}: {how['error']}",
                     agent, "the message says what is wrong; the host's log has the trace",
                 )  # fmt: skip
         if silent := _silent(agent, seen):
-            yield Finding(
+            yield HealthFinding(
                 "error", silent, agent, "`memtier install` for its host sets what it needs again"
             )
     for plugin in _plugin_errors():
-        yield Finding(
+        yield HealthFinding(
             "warn", f"failed in {plugin['hook']}: {plugin['error']}", plugin["plugin"],
             "update or uninstall the plugin",
         )  # fmt: skip
     if not hooks:
-        yield Finding("ok", "no host has called a hook yet", store.project)
+        yield HealthFinding("ok", "no host has called a hook yet", store.project)
 
 
 def note_hook(
     store: Store, agent: str, hook: str, error: str | None, ms: int | None, now: datetime
 ) -> None:
     """Keep when a hook last went well for an agent and how long, and when and why it failed."""
-    folder = private_folder(store.home, "projects", store.folder.name, "hooks")
-    path = folder / f"{file_name(agent)}.json"
+    folder = make_private_folder(store.home, "projects", store.folder.name, "hooks")
+    path = folder / f"{encode_file_name(agent)}.json"
     with jsonl.locked(folder / ".lock", 1.0):  # hosts of the same agent note at the same time
         seen = _load(path)
         new = {"last_ok": None, "last_error": None, "error": None, "runs": 0}
         mine = seen.setdefault(hook, new)
         mine["runs"] += 1
-        mine |= hook_latency.timed(mine, ms, now) if ms is not None else {}
+        mine |= hook_latency.add_timing(mine, ms, now) if ms is not None else {}
         if error is None:
             mine |= {"last_ok": to_iso(now), "missed": 0}
             if hook in _PAIRED:
@@ -360,31 +364,31 @@ def note_hook(
                 other["missed"] = other.get("missed", 0) + 1
         else:
             mine |= {"last_error": to_iso(now), "error": error[:500]}
-        write_private(path, json.dumps(seen, indent=1))
+        write_private_file(path, json.dumps(seen, indent=1))
 
 
 _PAIRED = {"before_prompt_build": "agent_end", "agent_end": "before_prompt_build"}
 
 
-def silence(store: Store, agent: str) -> str | None:
+def describe_silence(store: Store, agent: str) -> str | None:
     """Return what goes wrong without an error for an agent of a host, or None."""
-    return _silent(agent, _load(store.folder / "hooks" / f"{file_name(agent)}.json"))
+    return _silent(agent, _load(store.folder / "hooks" / f"{encode_file_name(agent)}.json"))
 
 
 def _silent(agent: str, hooks: Mapping[str, Any]) -> str | None:
     def missed(hook: str) -> int:
         return int(hooks.get(hook, {}).get("missed", 0))
 
-    if missed("agent_end") >= NOT_STORED:
+    if missed("agent_end") >= MAX_UNSTORED_TURNS:
         number = missed("agent_end")
         return f"{agent}: {number} turns passed and none was stored; `memtier doctor` looks why"
-    if missed("before_prompt_build") >= NOT_RECALLED:
+    if missed("before_prompt_build") >= MAX_UNRECALLED_RUNS:
         number = missed("before_prompt_build")
         return f"{agent}: {number} runs were stored without a recall; `memtier doctor` looks why"
     return None
 
 
-def waiting(home: Path) -> tuple[int, int]:
+def count_queued_runs(home: Path) -> tuple[int, int]:
     """Return how many runs wait to be delivered by the hosts, and how many were refused."""
     try:
         names = os.listdir(home / "queue")
@@ -400,27 +404,29 @@ def expire_recalls(store: Store, now: datetime) -> int:
     """Write anew, without their old recalls, journal files older than the retention."""
     limit = now - timedelta(days=store.settings.journal.retention_days)
     dropped = 0
-    for kind, _, folder in ledger_folders(store.folder):
-        for path in jsonl.day_files(folder) if kind == "journal" else ():
+    for kind, _, folder in iter_ledger_folders(store.folder):
+        for path in jsonl.list_day_files(folder) if kind == "journal" else ():
             if path.stem < f"{limit:%Y-%m-%d}":
                 dropped += _without_recalls(path)
-                store.follow(path, ours=True)
+                store.catch_up_file(path, ours=True)
     return dropped
 
 
 def _without_recalls(path: Path) -> int:
     with jsonl.locked(path, LOCK_SECONDS):
-        lines, _ = jsonl.read(path)
+        lines, _ = jsonl.read_lines(path)
         kept = [line.data for line in lines if not _is_recall(line)]
         if len(kept) < len(lines):
             # A new file in its place, not an edit: the index sees that it was replaced.
-            write_private(path, b"".join(kept).decode("utf-8", "surrogateescape"), durable=True)
+            write_private_file(
+                path, b"".join(kept).decode("utf-8", "surrogateescape"), durable=True
+            )
     return len(lines) - len(kept)
 
 
-def _is_recall(line: jsonl.Line) -> bool:
+def _is_recall(line: jsonl.LedgerLine) -> bool:
     try:
-        return jsonl.parse(line).get("kind") == "recall"
+        return jsonl.parse_line(line).get("kind") == "recall"
     except ValueError:
         return False
 
@@ -431,7 +437,7 @@ def _hooks(store: Store) -> dict[str, dict[str, Any]]:
         names = sorted(e.name for e in os.scandir(folder) if e.name.endswith(".json"))
     except OSError:
         return {}
-    return {outside_name(folder, n.removesuffix(".json")): _load(folder / n) for n in names}
+    return {decode_file_name(folder, n.removesuffix(".json")): _load(folder / n) for n in names}
 
 
 def _load(path: Path) -> dict[str, Any]:

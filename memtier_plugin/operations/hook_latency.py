@@ -14,18 +14,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.paths import private_folder, write_private
+from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.ledger import jsonl
 
-MOST_NOTED: Final = 200  # agents and hooks in a file; those not heard of for longest go first
+MAX_NOTED: Final = 200  # agents and hooks in a file; those not heard of for longest go first
 SLOWEST_DAYS: Final = 30  # that the slowest call is told of
 _SUFFIX: Final = ".waits.json"
 _LOCK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class HookWait:
     """One call of a hook: whose it was, how long the host waited, and whether for nothing.
 
     ``project`` None: the folder that the host works in decides.
@@ -38,22 +38,22 @@ class Wait:
     answered: bool = True
 
 
-def note(home: Path, host: str, waits: Sequence[Wait], now: datetime) -> None:
+def note_waits(home: Path, host: str, waits: Sequence[HookWait], now: datetime) -> None:
     """Keep how long a host waited; several processes of it may do so at once.
 
     Raises:
         UnsafePath, LedgerWriteError: nothing of it was kept.
     """
-    folder = private_folder(home, "hosts")
+    folder = make_private_folder(home, "hosts")
     path = folder / f"{host}{_SUFFIX}"
     with jsonl.locked(folder / f".{host}.waits.lock", _LOCK_SECONDS):
         known = _read(path)
         for wait in waits:
             known = _folded(known, wait, now)
-        write_private(path, json.dumps(known, indent=1))
+        write_private_file(path, json.dumps(known, indent=1))
 
 
-def timed(mark: Mapping[str, Any], ms: int, now: datetime) -> dict[str, Any]:
+def add_timing(mark: Mapping[str, Any], ms: int, now: datetime) -> dict[str, Any]:
     """Return a mark with one more call: the last one's milliseconds, and the slowest's of late."""
     found = {**mark, "last_ms": ms}
     long_ago = str(mark.get("slowest_at") or "") < to_iso(now - timedelta(days=SLOWEST_DAYS))
@@ -62,7 +62,7 @@ def timed(mark: Mapping[str, Any], ms: int, now: datetime) -> dict[str, Any]:
     return found
 
 
-def noted(home: Path, project: str) -> dict[str, dict[str, dict[str, Any]]]:
+def read_waits(home: Path, project: str) -> dict[str, dict[str, dict[str, Any]]]:
     """Return per agent and hook how long the hosts of a project waited, as far as it is kept."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for path in sorted((home / "hosts").glob(f"*{_SUFFIX}")):
@@ -73,7 +73,7 @@ def noted(home: Path, project: str) -> dict[str, dict[str, dict[str, Any]]]:
     return found
 
 
-def unanswered(waited: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+def describe_unanswered(waited: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Say of which hooks a host's last call got no answer, though nobody here saw it fail."""
     return [
         f"{agent} {hook}: the last of {mark['calls']} calls got no answer, {mark['failed']} in all;"
@@ -84,14 +84,16 @@ def unanswered(waited: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[st
     ]
 
 
-def _folded(known: Sequence[dict[str, Any]], wait: Wait, now: datetime) -> list[dict[str, Any]]:
+def _folded(known: Sequence[dict[str, Any]], wait: HookWait, now: datetime) -> list[dict[str, Any]]:
     key = {k: v for k, v in asdict(wait).items() if k in ("project", "agent", "hook")}
     before = [one for one in known if {k: one[k] for k in key} == key]
     mine: dict[str, Any] = {"calls": 0, "failed": 0, "last_failed": None, **dict(*before[-1:])}
-    mine = timed({**key, **mine, "calls": mine["calls"] + 1, "last": to_iso(now)}, wait.ms, now)
+    mine = add_timing(
+        {**key, **mine, "calls": mine["calls"] + 1, "last": to_iso(now)}, wait.ms, now
+    )
     if not wait.answered:
         mine |= {"failed": mine["failed"] + 1, "last_failed": to_iso(now)}
-    return [*(one for one in known if one not in before), mine][-MOST_NOTED:]
+    return [*(one for one in known if one not in before), mine][-MAX_NOTED:]
 
 
 _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerWriteError
-from memtier_plugin.core.paths import OPEN_FLAGS, write_private
+from memtier_plugin.core.paths import OPEN_FLAGS, write_private_file
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.storage.ledger import jsonl
 
 LOCK_NAME: Final = ".daemon.lock"  # held by whoever serves the project
-STARTING: Final = timedelta(minutes=2)  # what was started longer ago and did nothing has failed
+STARTUP_GRACE: Final = timedelta(
+    minutes=2
+)  # what was started longer ago and did nothing has failed
 
 _FILE: Final = "background.json"
 _LONGEST: Final = 500  # characters of an error
@@ -48,12 +50,12 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True)
-class Background:
+class BackgroundState:
     """All that is known of a project's background."""
 
     served: bool
     jobs: Mapping[str, JobState]
-    asked: str | None = None  # when a host last started a daemon that has not begun
+    requested: str | None = None  # when a host last started a daemon that has not begun
 
     def last(self) -> str | None:
         """Return when a job last ended well."""
@@ -61,32 +63,34 @@ class Background:
 
     def never_began(self, now: datetime) -> bool:
         """Tell whether a daemon that a host started has done nothing since."""
-        return bool(self.asked and not self.served and now - from_iso(self.asked) > STARTING)
+        return bool(
+            self.requested and not self.served and now - from_iso(self.requested) > STARTUP_GRACE
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON."""
         return {
             "served": self.served,
-            "asked": self.asked,
+            "asked": self.requested,
             "jobs": {name: asdict(state) for name, state in self.jobs.items()},
         }
 
 
-def look(folder: Path) -> Background:
+def read_background(folder: Path) -> BackgroundState:
     """Return what is known of the background of the project in a folder; never raises."""
     seen = _load(folder / _FILE)
     jobs = {name: _state(state) for name, state in seen["jobs"].items()}
-    return Background(_served(folder), jobs, seen["asked"])
+    return BackgroundState(_served(folder), jobs, seen["asked"])
 
 
-def note_asked(folder: Path, now: datetime | None) -> None:
+def note_start_request(folder: Path, now: datetime | None) -> None:
     """Keep that a host has started a daemon (or, with None, that a daemon has begun).
 
     Raises:
         LedgerWriteError: the project's folder cannot be written.
     """
     asked = to_iso(now) if now else None
-    if now or look(folder).asked:
+    if now or read_background(folder).requested:
         _change(folder, lambda seen: {**seen, "asked": asked})
 
 
@@ -128,7 +132,7 @@ def _change(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
         text = json.dumps(change(_load(path)), indent=1)
         text += " " * (_SIZE - len(text)) + "\n"
         try:
-            write_private(path, text)
+            write_private_file(path, text)
         except LedgerWriteError:
             if not _over(path, text):
                 raise

@@ -22,19 +22,27 @@ from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import JournalEvent, count_tokens
 from memtier_plugin.providers.embedding.remote import (
     BATCH_TEXTS,
-    MOST_CHARS,
-    PROBE,
+    MAX_TEXT_CHARS,
+    PROBE_TEXT,
     EndpointEmbedder,
 )
-from memtier_plugin.providers.embedding.static import NoEmbedder, cosine, quantise
-from memtier_plugin.providers.pricing import KIND, Budget, Meter, money
-from memtier_plugin.storage.index.items import vectors_of
+from memtier_plugin.providers.embedding.static import (
+    UnavailableEmbedder,
+    cosine_similarity,
+    quantise,
+)
+from memtier_plugin.providers.pricing import EMBED_EVENT, EmbeddingBudget, Meter, format_cost
+from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.vector_coverage import IndexCoverage
 from memtier_plugin.storage.store import Store
 
 STEP: Final = 256  # texts between two transactions, or two lines of spending in the journal
-SAME: Final = 0.98  # the cosine that two vectors of one text must have to be of one model
-REST: Final = 0.005  # seconds after a transaction: whoever waits for the index's lock gets it now
+MIN_SAME_COSINE: Final = (
+    0.98  # the cosine that two vectors of one text must have to be of one model
+)
+REST_SECONDS: Final = (
+    0.005  # seconds after a transaction: whoever waits for the index's lock gets it now
+)
 LOCK_MS: Final = 30_000  # how long a step waits for the index's write lock
 
 _ALL: Final = 1 << 31
@@ -86,7 +94,7 @@ class EmbeddingReport:
     left: int = 0
 
 
-class Reembedding:
+class Reembedder:
     """Makes the missing vectors of one project."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
@@ -101,12 +109,14 @@ class Reembedding:
             LedgerError, IndexProblem: it is not written down, so not allowed.
             SettingsError: the model that is configured cannot be had.
         """
-        state = embedding_state(self._store)
+        state = read_embedding_state(self._store)
         if state.paid:
-            with self._store.reading():
-                wanted = _budget(self._store).approval(state.tokens + _PASSES * _tokens([PROBE]))
+            with self._store.session():
+                wanted = _budget(self._store).required_approval(
+                    state.tokens + _PASSES * _tokens([PROBE_TEXT])
+                )
             self._note(model=state.model, approved=wanted)
-        return embedding_state(self._store)
+        return read_embedding_state(self._store)
 
     def run(
         self,
@@ -132,35 +142,35 @@ class Reembedding:
         embedder = _embedder(self._store)
         if embedder is None:
             return EmbeddingReport()
-        held = locks.take(self._store.folder / ".embed.lock")
+        held = locks.try_acquire_lock(self._store.folder / ".embed.lock")
         if held is None:
             raise LedgerError(f"another process embeds the project {self._store.project!r} now")
         try:
-            with self._store.reading():
-                self._store.sweep()
+            with self._store.session():
+                self._store.catch_up_all()
                 self._store.index.connection().set_busy_timeout(LOCK_MS)
                 if afresh:
-                    self._index().keep_probe(embedder.name, None)
+                    self._index().set_probe_vector(embedder.name, None)
                     self._drop(embedder.name, stop)
                 return self._noted(lambda: self._pass(embedder, stop, progress))
         finally:
-            locks.release(held)
+            locks.release_lock(held)
 
     def _noted(self, run: Callable[[], EmbeddingReport]) -> EmbeddingReport:
         """Keep for `status` how a pass ended."""
         try:
             report = run()
         except (CapReached, EndpointError) as error:
-            self._index().keep_trouble(str(error))
+            self._index().set_last_error(str(error))
             raise
-        self._index().keep_trouble(None)
+        self._index().set_last_error(None)
         return report
 
     def _pass(
         self, embedder: Embedder, stop: Callable[[], bool], progress: Progress | None
     ) -> EmbeddingReport:
         index, report = self._index(), EmbeddingReport()
-        for model in index.dropping():  # half of it is gone: what is left is of no use
+        for model in index.models_being_dropped():  # half of it is gone: what is left is of no use
             report.dropped += self._drop(model, stop)
         missing = index.coverage(embedder.name).missing
         if missing:
@@ -185,33 +195,33 @@ class Reembedding:
 
     def _drop(self, model: str, stop: Callable[[], bool]) -> int:
         dropped = 0
-        with closing(self._index().drop(model, STEP)) as steps:
+        with closing(self._index().drop_model(model, STEP)) as steps:
             for number in steps:
                 dropped += number
                 if stop():
                     break
-                time.sleep(REST)
+                time.sleep(REST_SECONDS)
         return dropped
 
     def _made(self, embedder: Embedder) -> Generator[int]:
         """Embed by a model on this machine; yield after each step how many it was."""
         index, before = self._index(), None
-        while texts := index.without(embedder.name, STEP, before):
-            index.keep(embedder.name, vectors_of(embedder, texts))
+        while texts := index.pieces_without_vectors(embedder.name, STEP, before):
+            index.put_vectors(embedder.name, embed_texts(embedder, texts))
             before = min(texts)
             yield len(texts)
-            time.sleep(REST)
+            time.sleep(REST_SECONDS)
 
     def _asked(self, embedder: EndpointEmbedder, report: EmbeddingReport) -> Generator[int]:
         """Embed by an endpoint, inside what is allowed; yield after each request how many."""
         index, budget = self._index(), _budget(self._store)
         before, known = None, False
-        while texts := index.without(embedder.name, STEP, before):
+        while texts := index.pieces_without_vectors(embedder.name, STEP, before):
             chosen = _affordable(texts, budget)
             if not chosen:
                 raise self._refusal(budget)
-            size = _tokens([PROBE]) + sum(map(_tokens, chosen.values()))
-            with budget.reserved(size, self._note) as meter:
+            size = _tokens([PROBE_TEXT]) + sum(map(_tokens, chosen.values()))
+            with budget.reserve(size, self._note) as meter:
                 try:
                     if not known:
                         meter.tokens += self._check_space(embedder)
@@ -234,19 +244,19 @@ class Reembedding:
         meter.tokens += found.tokens
         blobs = iter(quantise(found.vectors))
         vectors = {row: list(islice(blobs, len(pieces))) for row, pieces in batch.items()}
-        self._index().keep(embedder.name, vectors)
+        self._index().put_vectors(embedder.name, vectors)
         meter.items += len(batch)
 
     def _check_space(self, embedder: EndpointEmbedder) -> int:
         """Refuse a server that now gives other vectors; return the tokens that it took."""
         index = self._index()
-        embedder.expect(index.length(embedder.name))
-        found = embedder.embed([PROBE])
+        embedder.expect_dimensions(index.vector_length(embedder.name))
+        found = embedder.embed([PROBE_TEXT])
         [blob] = quantise(found.vectors)
-        before = index.probe(embedder.name)
+        before = index.probe_vector(embedder.name)
         if before is None:
-            index.keep_probe(embedder.name, blob)
-        elif (likeness := cosine(before, blob)) < SAME:
+            index.set_probe_vector(embedder.name, blob)
+        elif (likeness := cosine_similarity(before, blob)) < MIN_SAME_COSINE:
             raise EndpointError(
                 f"the endpoint {embedder.endpoint.base_url} now gives other vectors for "
                 f"{embedder.model!r} than those in the index (likeness of one text: "
@@ -257,29 +267,30 @@ class Reembedding:
 
     # -- money ---------------------------------------------------------------------------------
 
-    def _refusal(self, budget: Budget) -> CapReached:
+    def _refusal(self, budget: EmbeddingBudget) -> CapReached:
         left = self._index().coverage(budget.model)
         return CapReached(
-            f"embedding by {budget.model} has cost {money(budget.spent)} of the "
-            f"{money(budget.allowed)} allowed, and the {left.missing} items left would cost about "
-            f"{money(budget.cost(left.tokens))}: `memtier embed --yes` allows it, or set "
+            f"embedding by {budget.model} has cost {format_cost(budget.spent)} of the "
+            f"{format_cost(budget.allowed)} allowed, and the {left.missing} items left "
+            f"would cost about "
+            f"{format_cost(budget.cost(left.tokens))}: `memtier embed --yes` allows it, or set "
             "embedding.max_cost"
         )
 
     def _note(self, **data: Any) -> str:
         """Write a line into the project's journal and return its id."""
         event = JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=KIND, agent_id=self._agent,
+            id=new_id(), timestamp=self._clock(), kind=EMBED_EVENT, agent_id=self._agent,
             run_id=None, data=data,
         )  # fmt: skip
-        self._store.journal([event], shared=True)
+        self._store.append_events([event], shared=True)
         return event.id
 
     def _index(self) -> IndexCoverage:
         return IndexCoverage(self._store.index.connection())
 
 
-def embedding_state(store: Store) -> EmbeddingState:
+def read_embedding_state(store: Store) -> EmbeddingState:
     """Look at how the vectors of a project stand; reads every item once where some are missing.
 
     Raises:
@@ -289,7 +300,7 @@ def embedding_state(store: Store) -> EmbeddingState:
     embedder = _embedder(store)
     if embedder is None:
         return EmbeddingState()
-    with store.reading():
+    with store.session():
         index, budget = IndexCoverage(store.index.connection()), _budget(store)
         found = index.coverage(embedder.name)
         return EmbeddingState(
@@ -302,34 +313,36 @@ def embedding_state(store: Store) -> EmbeddingState:
             cost=budget.cost(found.tokens),
             spent=budget.spent,
             allowed=budget.allowed,
-            error=index.trouble(),
+            error=index.last_error(),
         )
 
 
 def _embedder(store: Store) -> Embedder | None:
     embedder = store.embedder
-    if isinstance(embedder, NoEmbedder):
-        raise SettingsError(embedder.why)
+    if isinstance(embedder, UnavailableEmbedder):
+        raise SettingsError(embedder.reason)
     return embedder
 
 
-def _budget(store: Store) -> Budget:
+def _budget(store: Store) -> EmbeddingBudget:
     embedder = store.embedder
     if not isinstance(embedder, EndpointEmbedder) or not embedder.cost(1):
-        return Budget("", 0.0, 0.0)
-    events = store.reader().events_of_kind(KIND, _ALL)
-    events += [e for e in store.unread_events(PROJECT_JOURNAL) if e.kind == KIND]
-    return Budget.of(embedder.name, embedder.cost(1), store.settings.embedding.max_cost, events)
+        return EmbeddingBudget("", 0.0, 0.0)
+    events = store.reader().events_of_kind(EMBED_EVENT, _ALL)
+    events += [e for e in store.unindexed_events(PROJECT_JOURNAL) if e.kind == EMBED_EVENT]
+    return EmbeddingBudget.from_events(
+        embedder.name, embedder.cost(1), store.settings.embedding.max_cost, events
+    )
 
 
 def _tokens(pieces: Iterable[str]) -> int:
-    return sum(count_tokens(piece[:MOST_CHARS]) for piece in pieces)
+    return sum(count_tokens(piece[:MAX_TEXT_CHARS]) for piece in pieces)
 
 
-def _affordable(texts: Texts, budget: Budget) -> Texts:
+def _affordable(texts: Texts, budget: EmbeddingBudget) -> Texts:
     """Return as many texts, from the first, as are within what is allowed."""
     chosen: dict[int, Sequence[str]] = {}
-    size = _tokens([PROBE])
+    size = _tokens([PROBE_TEXT])
     for row, pieces in texts.items():
         size += _tokens(pieces)
         if not budget.affords(size):

@@ -17,13 +17,13 @@ from typing import Final
 
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import IndexProblem, MemTierError
-from memtier_plugin.core.paths import ledger_folders, mend_mode, socket_path
-from memtier_plugin.facts.writer import Settler
-from memtier_plugin.operations.background_health import Finding
-from memtier_plugin.storage.index.files import broken, was_index
+from memtier_plugin.core.paths import iter_ledger_folders, socket_path, tighten_mode
+from memtier_plugin.facts.writer import FactWriter
+from memtier_plugin.operations.background_health import HealthFinding
+from memtier_plugin.storage.index.files import broken_indexes, is_own_index
 from memtier_plugin.storage.ledger import jsonl, transaction
-from memtier_plugin.storage.quota import said
-from memtier_plugin.storage.recovery import clear, half_made
+from memtier_plugin.storage.quota import format_bytes
+from memtier_plugin.storage.recovery import find_unfinished, remove_unfinished
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
 Progress = Callable[[int, int], None]
@@ -39,27 +39,27 @@ class Repair:
     where: str = ""
 
 
-def leftovers(store: Store) -> Iterator[Finding]:
+def find_leftovers(store: Store) -> Iterator[HealthFinding]:
     """Yield what lies about that `repair` would clear away, or only a person can judge."""
     fix = "memtier doctor --fix"
-    for path in half_made(store):
-        yield Finding("warn", "a process that died left this behind", str(path), fix)
-    if (store.folder / transaction.AHEAD).exists():
-        yield Finding(
+    for path in find_unfinished(store):
+        yield HealthFinding("warn", "a process that died left this behind", str(path), fix)
+    if (store.folder / transaction.TRANSACTION_FILE).exists():
+        yield HealthFinding(
             "warn", "writing facts was cut off; the next consolidation completes it",
-            str(store.folder / transaction.AHEAD), fix,
+            str(store.folder / transaction.TRANSACTION_FILE), fix,
         )  # fmt: skip
-    unreadable = (store.folder / transaction.AHEAD).with_suffix(".unreadable")
+    unreadable = (store.folder / transaction.TRANSACTION_FILE).with_suffix(".unreadable")
     if unreadable.exists():
-        yield Finding(
+        yield HealthFinding(
             "warn", "facts that were being written could not be read again", str(unreadable),
             "look whether something of it is missing, then delete it",
         )  # fmt: skip
-    for path in broken(store.index.path):
-        size = said(path.lstat().st_size)
-        yield Finding(
+    for path in broken_indexes(store.index.path):
+        size = format_bytes(path.lstat().st_size)
+        yield HealthFinding(
             "warn", f"what was set aside for a new index is still there ({size})", str(path),
-            fix if was_index(path) else "look what it is, then delete it: no index of MemTier's",
+            fix if is_own_index(path) else "look what it is, then delete it: no index of MemTier's",
         )  # fmt: skip
 
 
@@ -73,15 +73,15 @@ def repair(
     """
     yield from _modes(store.home)
     yield from _torn(store)
-    for path in clear(store):
+    for path in remove_unfinished(store):
         yield Repair("removed what a process that died had left", str(path))
     yield from _socket(store.home)
     yield from _index(store, progress)
-    if (store.folder / transaction.AHEAD).exists():
-        Settler(store, agent, clock).recover()
+    if (store.folder / transaction.TRANSACTION_FILE).exists():
+        FactWriter(store, agent, clock).recover()
         yield Repair("completed the writing of facts that was cut off", str(store.folder))
-    for path in broken(store.index.path):
-        if was_index(path):
+    for path in broken_indexes(store.index.path):
+        if is_own_index(path):
             for suffix in ("", "-wal", "-shm"):
                 Path(f"{path}{suffix}").unlink(missing_ok=True)
             yield Repair("removed the broken index, which was made anew", str(path))
@@ -95,19 +95,19 @@ def _modes(home: Path) -> Iterator[Repair]:
                 status = path.lstat()
                 if path.is_symlink() or status.st_uid != os.geteuid():
                     continue  # named by the checks
-                if mend_mode(path, status.st_mode):
+                if tighten_mode(path, status.st_mode):
                     told = f"{status.st_mode & 0o777:o} → {path.lstat().st_mode & 0o777:o}"
                     yield Repair(f"closed to others ({told})", str(path))
 
 
 def _torn(store: Store) -> Iterator[Repair]:
     """End a last line that lacks only its newline; set aside one that a crash cut off."""
-    for _, _, folder in ledger_folders(store.folder):
-        for path in jsonl.day_files(folder):
-            if jsonl.whole(path).offset == path.stat().st_size:
+    for _, _, folder in iter_ledger_folders(store.folder):
+        for path in jsonl.list_day_files(folder):
+            if jsonl.mark_end(path).offset == path.stat().st_size:
                 continue
             with jsonl.locked(path, LOCK_SECONDS) as fd:
-                start, size = jsonl.whole_of(fd), os.fstat(fd).st_size
+                start, size = jsonl.complete_size(fd), os.fstat(fd).st_size
                 tail = os.pread(fd, size - start, start)
                 if not tail:
                     continue
@@ -126,13 +126,13 @@ def _torn(store: Store) -> Iterator[Repair]:
                     aside.unlink()
                     continue  # no room; it is skipped as ever
                 os.ftruncate(fd, start)
-            store.follow(path, ours=True)  # it became shorter, which is no surprise
+            store.catch_up_file(path, ours=True)  # it became shorter, which is no surprise
             yield Repair(f"moved a torn last line to {aside.name}", str(path))
 
 
 def _is_record(tail: bytes) -> bool:
     try:
-        return bool(jsonl.parse(jsonl.Line(1, 0, tail)))
+        return bool(jsonl.parse_line(jsonl.LedgerLine(1, 0, tail)))
     except ValueError:
         return False
 
@@ -142,23 +142,23 @@ def _socket(home: Path) -> Iterator[Repair]:
     path = socket_path(home)
     if not path.is_socket():
         return
-    held = locks.take(path.with_suffix(".lock"))
+    held = locks.try_acquire_lock(path.with_suffix(".lock"))
     if held is None:
         return  # it is alive
     try:
         path.unlink(missing_ok=True)
     finally:
-        locks.release(held)
+        locks.release_lock(held)
     yield Repair("removed the socket of a server that is gone", str(path))
 
 
 def _index(store: Store, progress: Progress) -> Iterator[Repair]:
     try:
-        with store.reading():
+        with store.session():
             [check] = [str(r[0]) for r in store.index.connection().execute("PRAGMA quick_check(1)")]
             why = "" if check == "ok" else f"the index was damaged: {check}"
-        if store.stale_words:
-            why = f"the index was made for {store.stale_words!r}"
+        if store.stale_tokenizer:
+            why = f"the index was made for {store.stale_tokenizer!r}"
     except IndexProblem as problem:
         why = str(problem)
     if why:
@@ -166,7 +166,7 @@ def _index(store: Store, progress: Progress) -> Iterator[Repair]:
         yield Repair("built the index anew", why)
         return
     with suppress(MemTierError):  # what cannot be read is named by the checks
-        behind = [file.name for file in store.behind()]
-        if store.stale_files or behind:
-            lines = store.sweep()
+        behind = [file.name for file in store.files_behind()]
+        if store.incomplete or behind:
+            lines = store.catch_up_all()
             yield Repair(f"read {lines} lines that the index lacked", ", ".join(behind[:3]))

@@ -12,17 +12,24 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import AnswerLost, EndpointError
 from memtier_plugin.core.records import count_tokens
-from memtier_plugin.providers.endpoint import ATTEMPTS, Client, Endpoint, Reply, named, persistently
-from memtier_plugin.providers.pricing import MARGIN, Meter, Tariff
-from memtier_plugin.providers.structured_output import json_of
+from memtier_plugin.providers.endpoint import (
+    MAX_ATTEMPTS,
+    ChatReply,
+    Endpoint,
+    EndpointClient,
+    resolve_model,
+    retry,
+)
+from memtier_plugin.providers.pricing import TOKEN_MARGIN, Meter, Tariff
+from memtier_plugin.providers.structured_output import parse_json
 
-NONE: Final = "none"  # as a model's name
+NO_MODEL: Final = "none"  # as a model's name
 
 Reserve = Callable[[Tariff, float, str], AbstractContextManager[Meter]]
 
 
 @contextmanager
-def unlimited(tariff: Tariff, cost: float, purpose: str) -> Generator[Meter]:
+def reserve_nothing(tariff: Tariff, cost: float, purpose: str) -> Generator[Meter]:
     """Reserve nothing and settle nothing."""
     yield Meter()
 
@@ -31,7 +38,7 @@ class ChatModel:
     """One model; safe to use from many threads if its `reserve` is."""
 
     def __init__(
-        self, title: str, endpoint: Endpoint, model: str, reserve: Reserve = unlimited
+        self, title: str, endpoint: Endpoint, model: str, reserve: Reserve = reserve_nothing
     ) -> None:
         """Take a model of an endpoint.
 
@@ -42,15 +49,15 @@ class ChatModel:
         """
         self.name = f"{title}/{model}"
         self.model = model
-        self.client = Client(endpoint)
+        self.client = EndpointClient(endpoint)
         self._reserve = reserve
         price = endpoint.price_per_million_tokens
         output = endpoint.price_per_million_output_tokens or price
         self.tariff = Tariff(self.name, price / 1e6, output / 1e6)
 
     @classmethod
-    def of(
-        cls, name: str, endpoints: Mapping[str, Endpoint], reserve: Reserve = unlimited,
+    def from_name(
+        cls, name: str, endpoints: Mapping[str, Endpoint], reserve: Reserve = reserve_nothing,
         *, key: str = "consolidation.model",
     ) -> ChatModel | None:  # fmt: skip
         """Return the model of a name such as "endpoint:NAME/MODEL"; None for "none".
@@ -58,9 +65,9 @@ class ChatModel:
         Raises:
             SettingsError: it names no endpoint that is configured; says so of the setting `key`.
         """
-        return None if name == NONE else cls(*named(name, endpoints, key), reserve)
+        return None if name == NO_MODEL else cls(*resolve_model(name, endpoints, key), reserve)
 
-    def cost(self, reply: Reply) -> float:
+    def cost(self, reply: ChatReply) -> float:
         """Return what a reply cost."""
         return self.tariff.cost(reply.prompt_tokens, reply.completion_tokens)
 
@@ -72,9 +79,9 @@ class ChatModel:
         max_tokens: int,
         temperature: float = 0.0,
         schema: Mapping[str, Any] | None = None,
-        attempts: int = ATTEMPTS,
+        attempts: int = MAX_ATTEMPTS,
         seconds: float | None = None,
-    ) -> Reply:
+    ) -> ChatReply:
         """Return what the model answers; each attempt is within what is allowed.
 
         An attempt that was refused or found no server leaves its reservation to the next one.
@@ -82,19 +89,19 @@ class ChatModel:
         Args:
             purpose: what it is for, as the journal tells: "extraction", "evolution", "summary";
                 "ask" for what a user waits for, which has a count of calls of its own.
-            schema: see `Client.chat`; the answer may still be anything.
+            schema: see `EndpointClient.chat`; the answer may still be anything.
 
         Raises:
             CapReached: a request more would be beyond what is allowed.
-            ContextTooLong, EndpointRefused, AnswerLost, EndpointError: see `Client.chat`.
+            ContextTooLong, EndpointRefused, AnswerLost, EndpointError: see `EndpointClient.chat`.
         """
         self.client.warm_up()  # outside of a request's time, and nothing is reserved without a key
         reading = sum(count_tokens(message["content"]) for message in messages)
-        most = self.tariff.cost(reading * MARGIN, max_tokens)
+        most = self.tariff.cost(reading * TOKEN_MARGIN, max_tokens)
 
         open_one: list[Meter] = []  # what a refusal or a dead server left to the next attempt
 
-        def once() -> Reply:
+        def once() -> ChatReply:
             if not open_one:
                 open_one.append(stack.enter_context(self._reserve(self.tariff, most, purpose)))
             [meter] = open_one
@@ -116,9 +123,9 @@ class ChatModel:
             return reply
 
         with ExitStack() as stack:
-            return persistently(once, attempts)
+            return retry(once, attempts)
 
-    def json(
+    def chat_json(
         self,
         system: str,
         user: str,
@@ -128,7 +135,7 @@ class ChatModel:
         schema: Mapping[str, Any],
         checked: Mapping[str, Any] | None = None,
         seconds: float | None = None,
-    ) -> tuple[Any, Reply]:
+    ) -> tuple[Any, ChatReply]:
         """Return what the model answers as JSON that fits a schema, and the reply it stood in.
 
         Args:
@@ -142,4 +149,4 @@ class ChatModel:
         reply = self.chat(
             messages, purpose=purpose, max_tokens=max_tokens, schema=schema, seconds=seconds
         )
-        return json_of(reply.text, checked or schema), reply
+        return parse_json(reply.text, checked or schema), reply

@@ -20,15 +20,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from memtier_plugin.core.errors import ContextTooLong, EndpointError, EndpointRefused, SettingsError
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.providers.endpoint_errors import told
+from memtier_plugin.providers.endpoint_errors import to_endpoint_error
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
-__all__ = ["ATTEMPTS", "Client", "Embeddings", "Endpoint", "Reply", "named", "persistently"]
+__all__ = [
+    "MAX_ATTEMPTS",
+    "ChatReply",
+    "EmbeddingReply",
+    "Endpoint",
+    "EndpointClient",
+    "resolve_model",
+    "retry",
+]
 
-PREFIX: Final = "endpoint:"  # of a model's name in the settings
-ATTEMPTS: Final = 4
+ENDPOINT_PREFIX: Final = "endpoint:"  # of a model's name in the settings
+MAX_ATTEMPTS: Final = 4
 FIRST_PAUSE: Final = 0.5  # seconds; each later one is twice as long, give or take a half
 LONGEST_PAUSE: Final = 20.0  # seconds, also where the server asks for more
 
@@ -40,7 +48,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Embeddings:
+class EmbeddingReply:
     """One vector for each text, in their order, and the tokens that the endpoint counted."""
 
     vectors: Sequence[Sequence[float]]
@@ -48,7 +56,7 @@ class Embeddings:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ChatReply:
     """What a chat model said, the tokens that the endpoint counted, and why it ended there."""
 
     text: str
@@ -57,24 +65,24 @@ class Reply:
     finish: str = "stop"  # "length": the answer was cut off
 
     @property
-    def cut(self) -> bool:
+    def truncated(self) -> bool:
         """Whether the answer is only the beginning of one."""
         return self.finish == "length"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RequestFormat:
     """What of a chat request an endpoint takes: all of it, until it refuses."""
 
     structured: int = 2  # 2: a JSON schema, 1: any JSON object, 0: free text
-    limit: str = "max_tokens"
+    limit_parameter: str = "max_tokens"
     temperature: bool = True
 
     def options(
         self, schema: Mapping[str, Any] | None, max_tokens: int, temperature: float
     ) -> dict[str, Any]:
         """Return what goes into a request beside model and messages."""
-        options: dict[str, Any] = {self.limit: max_tokens}
+        options: dict[str, Any] = {self.limit_parameter: max_tokens}
         if self.temperature:
             options["temperature"] = temperature
         if schema is not None and self.structured == 2:
@@ -84,7 +92,7 @@ class Form:
             options["response_format"] = {"type": "json_object"}
         return options
 
-    def without(self, said: str, schema: bool, *, proven: bool) -> Form | None:
+    def simplified(self, said: str, schema: bool, *, proven: bool) -> RequestFormat | None:
         """Return what to try after a refusal; None where the form is not to blame.
 
         Args:
@@ -92,8 +100,8 @@ class Form:
             schema: whether the answer was to have a form.
             proven: whether the endpoint has taken this form before.
         """
-        if self.limit == "max_tokens" and "max_completion_tokens" in said:
-            return replace(self, limit="max_completion_tokens")
+        if self.limit_parameter == "max_tokens" and "max_completion_tokens" in said:
+            return replace(self, limit_parameter="max_completion_tokens")
         if self.temperature and "temperature" in said:
             return replace(self, temperature=False)
         if schema and self.structured and (not proven or _FORMAT.search(said)):
@@ -102,10 +110,12 @@ class Form:
 
 
 # What each endpoint was found to take, by address and model, as long as this process lives.
-_forms: dict[tuple[str, str], Form] = {}
+_forms: dict[tuple[str, str], RequestFormat] = {}
 
 
-def named(name: str, endpoints: Mapping[str, Endpoint], key: str) -> tuple[str, Endpoint, str]:
+def resolve_model(
+    name: str, endpoints: Mapping[str, Endpoint], key: str
+) -> tuple[str, Endpoint, str]:
     """Return the title, the endpoint and the model that "endpoint:NAME/MODEL" means.
 
     Args:
@@ -114,8 +124,8 @@ def named(name: str, endpoints: Mapping[str, Endpoint], key: str) -> tuple[str, 
     Raises:
         SettingsError: it means none that is configured.
     """
-    title, slash, model = name.removeprefix(PREFIX).partition("/")
-    if not (name.startswith(PREFIX) and slash and title and model):
+    title, slash, model = name.removeprefix(ENDPOINT_PREFIX).partition("/")
+    if not (name.startswith(ENDPOINT_PREFIX) and slash and title and model):
         raise SettingsError(f"{key} is {name!r}; expected 'endpoint:NAME/MODEL'")
     if title not in endpoints:
         known = ", ".join(sorted(endpoints)) or "none is"
@@ -126,7 +136,7 @@ def named(name: str, endpoints: Mapping[str, Endpoint], key: str) -> tuple[str, 
     return title, endpoints[title], model
 
 
-class Client:
+class EndpointClient:
     """Talks to one endpoint; safe to use from many threads, and after a fork."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -144,9 +154,9 @@ class Client:
         model: str,
         texts: Sequence[str],
         *,
-        attempts: int = ATTEMPTS,
+        attempts: int = MAX_ATTEMPTS,
         seconds: float | None = None,
-    ) -> Embeddings:
+    ) -> EmbeddingReply:
         """Return one vector for each text.
 
         Args:
@@ -158,9 +168,9 @@ class Client:
             EndpointError: no answer, or none that can be used, after every attempt.
         """
         if not texts:
-            return Embeddings((), 0)
+            return EmbeddingReply((), 0)
 
-        def ask(client: OpenAI, limit: float) -> Embeddings:
+        def ask(client: OpenAI, limit: float) -> EmbeddingReply:
             answer = client.embeddings.create(
                 model=model,
                 input=list(texts),
@@ -169,7 +179,7 @@ class Client:
             )
             return _embeddings(answer, texts)
 
-        return self._asked(ask, attempts, seconds)
+        return self._request(ask, attempts, seconds)
 
     def chat(
         self,
@@ -179,9 +189,9 @@ class Client:
         max_tokens: int,
         temperature: float = 0.0,
         schema: Mapping[str, Any] | None = None,
-        attempts: int = ATTEMPTS,
+        attempts: int = MAX_ATTEMPTS,
         seconds: float | None = None,
-    ) -> Reply:
+    ) -> ChatReply:
         """Return what a chat model answers to messages of ``role`` and ``content``.
 
         What the endpoint does not take of a request's form is left out: the messages have to
@@ -195,7 +205,7 @@ class Client:
             EndpointRefused, EndpointError: as `embed`.
         """
         known = _forms.get((self.endpoint.base_url, model))
-        form = known or Form()
+        form = known or RequestFormat()
         while True:
             try:
                 reply = self._chat(model, messages, form, schema, max_tokens, temperature,
@@ -203,7 +213,9 @@ class Client:
             except ContextTooLong:
                 raise
             except EndpointRefused as error:
-                simpler = form.without(error.said, schema is not None, proven=known is not None)
+                simpler = form.simplified(
+                    error.response_text, schema is not None, proven=known is not None
+                )
                 if simpler is None:
                     raise
                 form = simpler
@@ -215,16 +227,16 @@ class Client:
         self,
         model: str,
         messages: Sequence[Mapping[str, str]],
-        form: Form,
+        form: RequestFormat,
         schema: Mapping[str, Any] | None,
         max_tokens: int,
         temperature: float,
         attempts: int,
         seconds: float | None,
-    ) -> Reply:
+    ) -> ChatReply:
         options = form.options(schema, max_tokens, temperature)
 
-        def ask(client: OpenAI, limit: float) -> Reply:
+        def ask(client: OpenAI, limit: float) -> ChatReply:
             answer = client.chat.completions.create(
                 model=model,
                 messages=[dict(message) for message in messages],  # type: ignore[misc]
@@ -233,9 +245,11 @@ class Client:
             )
             return _reply(answer, messages)
 
-        return self._asked(ask, attempts, seconds)
+        return self._request(ask, attempts, seconds)
 
-    def _asked(self, ask: Callable[[OpenAI, float], T], attempts: int, seconds: float | None) -> T:
+    def _request(
+        self, ask: Callable[[OpenAI, float], T], attempts: int, seconds: float | None
+    ) -> T:
         limit = min(math.inf if seconds is None else seconds, self.endpoint.timeout_s)
 
         def once() -> T:
@@ -245,9 +259,9 @@ class Client:
             except EndpointError:
                 raise
             except Exception as error:  # the package and its transport have errors of several trees
-                raise self._told(error, limit) from None
+                raise self._endpoint_error(error, limit) from None
 
-        return persistently(once, attempts)
+        return retry(once, attempts)
 
     def _client(self) -> OpenAI:
         with self._lock:
@@ -273,16 +287,16 @@ class Client:
             )
         return key
 
-    def _told(self, error: Exception, limit: float) -> EndpointError:
+    def _endpoint_error(self, error: Exception, limit: float) -> EndpointError:
         name = self.endpoint.key_env
         key = None if name == "none" else os.environ.get(name)
-        return told(error, f"the endpoint {self.endpoint.base_url}", name, key, limit)
+        return to_endpoint_error(error, f"the endpoint {self.endpoint.base_url}", name, key, limit)
 
     def _unlock(self) -> None:
         self._lock = threading.Lock()
 
 
-def _embeddings(answer: Any, texts: Sequence[str]) -> Embeddings:
+def _embeddings(answer: Any, texts: Sequence[str]) -> EmbeddingReply:
     """Check that an answer has one finite vector for each text, all of a length."""
     found = sorted(answer.data, key=lambda one: one.index)
     if [one.index for one in found] != list(range(len(texts))):
@@ -293,10 +307,10 @@ def _embeddings(answer: Any, texts: Sequence[str]) -> Embeddings:
     if not all(math.isfinite(value) for vector in vectors for value in vector):
         raise ValueError("a vector with a component that is no number")
     tokens = getattr(answer.usage, "prompt_tokens", None) if answer.usage else None
-    return Embeddings(vectors, int(tokens or sum(map(count_tokens, texts))))
+    return EmbeddingReply(vectors, int(tokens or sum(map(count_tokens, texts))))
 
 
-def _reply(answer: Any, messages: Sequence[Mapping[str, str]]) -> Reply:
+def _reply(answer: Any, messages: Sequence[Mapping[str, str]]) -> ChatReply:
     choice = answer.choices[0]
     # A model that thought up to its limit, or refuses, has no content at all.
     text = "" if choice.message.content is None else choice.message.content
@@ -305,7 +319,7 @@ def _reply(answer: Any, messages: Sequence[Mapping[str, str]]) -> Reply:
     usage = answer.usage
     asked = getattr(usage, "prompt_tokens", None)
     said = getattr(usage, "completion_tokens", None)
-    return Reply(
+    return ChatReply(
         text,
         int(asked or sum(count_tokens(message["content"]) for message in messages)),
         int(said or count_tokens(text)),
@@ -334,15 +348,15 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
     raise TimeoutError(f"no answer within {seconds:g} s")
 
 
-def persistently(call: Callable[[], T], attempts: int = ATTEMPTS) -> T:
+def retry(call: Callable[[], T], attempts: int = MAX_ATTEMPTS) -> T:
     """Return what a call gives; what may pass is tried again, after a pause that grows."""
     for attempt in range(1, attempts + 1):
         try:
             return call()
         except EndpointError as error:
-            if attempt == attempts or not error.passing:
+            if attempt == attempts or not error.transient:
                 raise
             # Not all at once: many clients that were refused together come back apart.
             own = FIRST_PAUSE * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
-            time.sleep(min(LONGEST_PAUSE, max(error.wait, own)))
+            time.sleep(min(LONGEST_PAUSE, max(error.retry_after, own)))
     raise ValueError("at least one attempt")

@@ -27,7 +27,7 @@ _MOST_CHARS: Final = 300  # of what a server says, where a person reads it
 _MOST_SAID: Final = 4000
 
 
-def told(
+def to_endpoint_error(
     error: Exception, where: str, key_env: str, key: str | None, limit: float
 ) -> EndpointError:
     """Return what the failure of one request comes to.
@@ -43,15 +43,15 @@ def told(
         text = text.replace(key.strip(), "[key]")
     what = " ".join(text.split())[:_MOST_CHARS]
     if isinstance(status, int):
-        return _of_status(status, text, what, where, key_env, _asked_wait(error))
+        return _of_status(status, text, what, where, key_env, _retry_after(error))
     if isinstance(error, TimeoutError) or type(error).__name__ == "APITimeoutError":
         hint = "is it overloaded? endpoints.*.timeout_s gives it longer"
-        return _passing(AnswerLost(f"{where} did not answer within {limit:g} s; {hint}"))
+        return _as_transient(AnswerLost(f"{where} did not answer within {limit:g} s; {hint}"))
     if isinstance(error, ValueError | TypeError | AttributeError | LookupError):
         hint = "is it OpenAI-compatible?"
-        return _passing(AnswerLost(f"{where} gives an answer that is none; {hint} ({what})"))
+        return _as_transient(AnswerLost(f"{where} gives an answer that is none; {hint} ({what})"))
     hint = "is the server running, and base_url right?"
-    return _passing(EndpointError(f"{where} cannot be reached; {hint} ({what})"))
+    return _as_transient(EndpointError(f"{where} cannot be reached; {hint} ({what})"))
 
 
 def _of_status(
@@ -67,28 +67,28 @@ def _of_status(
         refusal: EndpointRefused = ContextTooLong(
             f"{where} refuses the request: too long for its model ({what})"
         )
-        refusal.said = text[:_MOST_SAID]
+        refusal.response_text = text[:_MOST_SAID]
         return refusal
     if status not in _PASSING and (400 <= status < 500 or _FORM.search(text)):
         refusal = EndpointRefused(f"{where} refuses the request ({what})")
-        refusal.said = text[:_MOST_SAID]
+        refusal.response_text = text[:_MOST_SAID]
         return refusal
     if status == 429:
         hint = "it is tried again later; if it persists, look at the account's limits"
-        return _passing(
+        return _as_transient(
             EndpointError(f"{where} allows no more requests now; {hint} ({what})"), wait
         )
     error = EndpointError(f"{where} is in trouble; it is tried again later ({what})")
-    return _passing(error, wait) if status in _PASSING or status >= 500 else error
+    return _as_transient(error, wait) if status in _PASSING or status >= 500 else error
 
 
-def _passing(error: EndpointError, wait: float = 0.0) -> EndpointError:
-    error.passing = True
-    error.wait = wait
+def _as_transient(error: EndpointError, wait: float = 0.0) -> EndpointError:
+    error.transient = True
+    error.retry_after = wait
     return error
 
 
-def _asked_wait(error: Exception) -> float:
+def _retry_after(error: Exception) -> float:
     """Return how many seconds the server asks to be left alone."""
     response: Any = getattr(error, "response", None)
     try:

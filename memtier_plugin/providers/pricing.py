@@ -16,12 +16,12 @@ from typing import Any, Final
 from memtier_plugin.core.errors import CapReached
 from memtier_plugin.core.records import JournalEvent
 
-KIND: Final = "embed"
-CHAT: Final = "chat"
-ASK: Final = "ask"  # the purpose of what a user asks; everything else is the background's
+EMBED_EVENT: Final = "embed"
+CHAT_EVENT: Final = "chat"
+ASK_PURPOSE: Final = "ask"  # the purpose of what a user asks; everything else is the background's
 # How many tokens a text may have for each that our own rule counts, until an endpoint has told:
 # the rule takes four bytes for one, which is little for Chinese and for code.
-MARGIN: Final = 1.5
+TOKEN_MARGIN: Final = 1.5
 
 
 @dataclass(slots=True)
@@ -35,14 +35,14 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Spending:
     """What lines of the journal come to, open reservations included."""
 
     cost: float = 0.0
     calls: int = 0
 
     @classmethod
-    def of(cls, events: Iterable[JournalEvent]) -> Spent:
+    def from_events(cls, events: Iterable[JournalEvent]) -> Spending:
         """Fold these events, in any order."""
         lines = {event.id: event.data for event in events}
         settled = {str(data["settles"]) for data in lines.values() if "settles" in data}
@@ -54,7 +54,7 @@ class Spent:
 
 
 @contextmanager
-def settling(
+def charge(
     note: Callable[..., str], reserved: Mapping[str, Any], settled: Callable[[], Mapping[str, Any]]
 ) -> Generator[None]:
     """Write a reservation before what is done under it, and after it what that took.
@@ -70,7 +70,7 @@ def settling(
 
 
 @dataclass(slots=True)
-class Budget:
+class EmbeddingBudget:
     """What one project may spend on one model; all costs are in the currency of the price.
 
     ``spent`` and ``approved`` are from the beginning; ``cap`` is `embedding.max_cost`.
@@ -81,14 +81,16 @@ class Budget:
     cap: float
     spent: float = 0.0
     approved: float = 0.0
-    margin: float = MARGIN
+    margin: float = TOKEN_MARGIN
 
     @classmethod
-    def of(cls, model: str, price: float, cap: float, events: Iterable[JournalEvent]) -> Budget:
+    def from_events(
+        cls, model: str, price: float, cap: float, events: Iterable[JournalEvent]
+    ) -> EmbeddingBudget:
         """Fold the project's `embed` events, in any order."""
         mine = [event for event in events if event.data.get("model") == model]
         approved = max((float(event.data.get("approved", 0.0)) for event in mine), default=0.0)
-        return cls(model, price, cap, Spent.of(mine).cost, approved)
+        return cls(model, price, cap, Spending.from_events(mine).cost, approved)
 
     @property
     def allowed(self) -> float:
@@ -103,12 +105,12 @@ class Budget:
         """Tell whether so many tokens, counted by our own rule, are within what is allowed."""
         return self.spent + self.cost(tokens) * self.margin <= self.allowed or not self.price
 
-    def approval(self, tokens: float) -> float:
+    def required_approval(self, tokens: float) -> float:
         """Return what has to be allowed for so many tokens more."""
-        return max(self.allowed, self.spent + self.cost(tokens) * MARGIN)
+        return max(self.allowed, self.spent + self.cost(tokens) * TOKEN_MARGIN)
 
     @contextmanager
-    def reserved(self, tokens: int, note: Callable[..., str]) -> Iterator[Meter]:
+    def reserve(self, tokens: int, note: Callable[..., str]) -> Iterator[Meter]:
         """Give a meter for requests of about so many tokens, and count what it tells.
 
         Args:
@@ -131,7 +133,7 @@ class Budget:
                 "model": self.model, "tokens": meter.tokens, "embedded": meter.items, "cost": real,
             }  # fmt: skip
 
-        with settling(note, {"model": self.model, "reserves": cost}, settled):
+        with charge(note, {"model": self.model, "reserves": cost}, settled):
             self.spent = before + cost
             try:
                 yield meter
@@ -158,7 +160,7 @@ class Tariff:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class DailyChatBudget:
     """What a project's chat took on one day (UTC), and may take.
 
     The background and what users ask have each their own count of calls, so that neither starves
@@ -166,22 +168,24 @@ class Day:
     """
 
     ends: datetime
-    background: Spent
-    asked: Spent
+    background: Spending
+    asked: Spending
     most_calls: int
     most_cost: float
 
     @classmethod
-    def of(
+    def from_events(
         cls, events: Iterable[JournalEvent], now: datetime, most_calls: int, most_cost: float
-    ) -> Day:
+    ) -> DailyChatBudget:
         """Fold the project's `chat` events, of any days and in any order."""
         starts = start_of_day(now)
         ends = starts + timedelta(days=1)
         today = [event for event in events if starts <= event.timestamp < ends]
-        asked = [event for event in today if event.data.get("purpose") == ASK]
-        rest = [event for event in today if event.data.get("purpose") != ASK]
-        return cls(ends, Spent.of(rest), Spent.of(asked), most_calls, most_cost)
+        asked = [event for event in today if event.data.get("purpose") == ASK_PURPOSE]
+        rest = [event for event in today if event.data.get("purpose") != ASK_PURPOSE]
+        return cls(
+            ends, Spending.from_events(rest), Spending.from_events(asked), most_calls, most_cost
+        )
 
     @property
     def cost(self) -> float:
@@ -194,7 +198,7 @@ class Day:
         Raises:
             CapReached: it is more than is allowed.
         """
-        mine = self.asked if purpose == ASK else self.background
+        mine = self.asked if purpose == ASK_PURPOSE else self.background
         until = f"{self.ends:%Y-%m-%d %H:%M} UTC"
         if mine.calls >= self.most_calls:
             raise CapReached(
@@ -206,13 +210,13 @@ class Day:
             return
         if cost > self.most_cost:
             raise CapReached(
-                f"one call to {tariff.model} may cost {money(cost)}, and {money(self.most_cost)} a "
-                "day is allowed: set consolidation.max_cost_per_day"
+                f"one call to {tariff.model} may cost {format_cost(cost)}, and "
+                f"{format_cost(self.most_cost)} a day is allowed: set consolidation.max_cost_per_day"
             )
         raise CapReached(
-            f"{money(self.cost)} of {money(self.most_cost)} is spent on {tariff.model} today, and "
-            f"one call more may cost {money(cost)}; more from {until}, or set "
-            "consolidation.max_cost_per_day",
+            f"{format_cost(self.cost)} of {format_cost(self.most_cost)} is spent on "
+            f"{tariff.model} today, and one call more may cost {format_cost(cost)}; "
+            f"more from {until}, or set consolidation.max_cost_per_day",
             self.ends,
         )
 
@@ -222,6 +226,6 @@ def start_of_day(now: datetime) -> datetime:
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def money(cost: float) -> str:
+def format_cost(cost: float) -> str:
     """Return an amount as it is shown: to four places, and very little as less than that."""
     return f"{cost:.4f}" if cost >= 0.0001 or not cost else "<0.0001"

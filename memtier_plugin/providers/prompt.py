@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-FOLDER: Final = Path(__file__).parent / "prompts"
+PROMPT_FOLDER: Final = Path(__file__).parent / "prompts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class Prompt:
 
 
 @cache
-def prompt(name: str) -> Prompt:
+def load_prompt(name: str) -> Prompt:
     """Return the prompt of a name."""
-    text = (FOLDER / f"{name}.md").read_text("utf-8").strip()
+    text = (PROMPT_FOLDER / f"{name}.md").read_text("utf-8").strip()
     return Prompt(name, text, _digest(text))
 
 
-def fenced(lines: Sequence[str]) -> str:
+def fence_data(lines: Sequence[str]) -> str:
     """Return data for a model between marks that nothing in it can imitate: they hold its hash.
 
     A line break within a line is indented, so that no line can pretend to be two.

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 from memtier_plugin.core.errors import BadAnswer
 
-EMPTY: Final = "empty answer"
+EMPTY_ANSWER: Final = "empty answer"
 NO_JSON: Final = "no whole JSON in the answer"
 WRONG_SHAPE: Final = "JSON of another shape"
 
@@ -36,14 +36,14 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedAnswer:
     """The items of an answer that are as they should be, and how many are not."""
 
     items: tuple[dict[str, Any], ...]
-    bad: int = 0
+    rejected: int = 0
 
 
-def visible(text: str) -> str:
+def strip_reasoning(text: str) -> str:
     """Return an answer without the thoughts before it; an unfinished thought is no answer."""
     if _whole(text) is not None:
         return text.strip()  # JSON may speak of such tags
@@ -52,24 +52,24 @@ def visible(text: str) -> str:
     return "" if _OPEN.search(text) else text.strip()
 
 
-def json_of(text: str, schema: Mapping[str, Any]) -> Any:
+def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
     """Return the first JSON value in an answer that fits a schema.
 
     Raises:
         BadAnswer: there is none.
     """
-    shown = visible(text)
+    shown = strip_reasoning(text)
     if not shown:
-        raise BadAnswer(EMPTY)
+        raise BadAnswer(EMPTY_ANSWER)
     found = False
     for value in _candidates(shown):
-        if fits(value, schema):
+        if matches_schema(value, schema):
             return value
         found = True
     raise BadAnswer(WRONG_SHAPE if found else NO_JSON)
 
 
-def listed(text: str, schema: Mapping[str, Any]) -> Listed:
+def parse_items(text: str, schema: Mapping[str, Any]) -> ListedAnswer:
     """Return the items of an answer that is to be an object with one list, or that list itself.
 
     An item that does not fit is left out and counted.
@@ -84,16 +84,16 @@ def listed(text: str, schema: Mapping[str, Any]) -> Listed:
     bare: Mapping[str, Any] = {"type": "array"}
     wanted = {"type": "object", "required": [name], "properties": {name: bare}}
     try:
-        found = json_of(text, wanted)[name]
+        found = parse_json(text, wanted)[name]
     except BadAnswer as error:
         if error.reason != WRONG_SHAPE:
             raise
         found = _bare_list(text, items["items"])
-    good = tuple(item for item in found if fits(item, items["items"]))
-    return Listed(good, len(found) - len(good))
+    good = tuple(item for item in found if matches_schema(item, items["items"]))
+    return ListedAnswer(good, len(found) - len(good))
 
 
-def fits(value: Any, schema: Mapping[str, Any]) -> bool:
+def matches_schema(value: Any, schema: Mapping[str, Any]) -> bool:
     """Tell whether a value is as a JSON schema wants it: types, properties, items and choices.
 
     Properties that the schema does not name are passed over.
@@ -107,10 +107,10 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
     if isinstance(value, dict):
         properties = schema.get("properties", {})
         return all(name in value for name in schema.get("required", ())) and all(
-            fits(value[name], properties[name]) for name in properties if name in value
+            matches_schema(value[name], properties[name]) for name in properties if name in value
         )
     if isinstance(value, list) and "items" in schema:
-        return all(fits(item, schema["items"]) for item in value)
+        return all(matches_schema(item, schema["items"]) for item in value)
     return True
 
 
@@ -122,8 +122,10 @@ def _is(value: Any, kind: str) -> bool:
 
 def _bare_list(text: str, item: Mapping[str, Any]) -> list[Any]:
     """Return a list that stands alone, if anything in it is what is looked for."""
-    for value in _candidates(visible(text)):
-        if isinstance(value, list) and (not value or any(fits(one, item) for one in value)):
+    for value in _candidates(strip_reasoning(text)):
+        if isinstance(value, list) and (
+            not value or any(matches_schema(one, item) for one in value)
+        ):
             return value
     raise BadAnswer(WRONG_SHAPE)
 

@@ -17,12 +17,14 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Hit
 from memtier_plugin.storage.store import Store
 
-SLACK: Final = timedelta(seconds=2)  # by which a host's clock of one message differs, told twice
+CLOCK_SLACK: Final = timedelta(
+    seconds=2
+)  # by which a host's clock of one message differs, told twice
 _SESSIONS: Final = 256  # whose injected lines are kept in mind
 _RECALLS: Final = 200  # of the journal that are looked at for a session not in mind
 
 
-class Repeats:
+class AlreadyShown:
     """Knows what one agent's sessions show; safe to share between threads."""
 
     def __init__(self, store: Store, agent: str) -> None:
@@ -31,7 +33,7 @@ class Repeats:
         self._injected: dict[str, dict[str, datetime]] = {}
         self._mutex = threading.Lock()
 
-    def among(self, session: str | None, shown: Shown | None, hits: Sequence[Hit]) -> set[str]:
+    def find_shown(self, session: str | None, shown: Shown | None, hits: Sequence[Hit]) -> set[str]:
         """Return the ids of the hits whose words stand in the conversation."""
         if shown is None or not session:
             return set()
@@ -41,14 +43,14 @@ class Repeats:
             return set()  # then a line may stand there twice
 
     def _among(self, session: str, shown: Shown, hits: Sequence[Hit]) -> set[str]:
-        since = shown.since - SLACK
+        since = shown.since - CLOCK_SLACK
         found = {hit.id for hit in hits if self._said(hit, session, since)}
         if shown.injected:
             earlier = self._earlier(session)
             found |= {h.id for h in hits if h.id in earlier and earlier[h.id] >= shown.since}
         return found
 
-    def note(self, session: str, ids: Collection[str], now: datetime) -> None:
+    def record_injected(self, session: str, ids: Collection[str], now: datetime) -> None:
         """Keep what was injected into a session."""
         with self._mutex:
             if session in self._injected:
@@ -62,7 +64,7 @@ class Repeats:
             return False
         reader = self._store.reader()
         rows = reader.rows_of(source.entry for source in hit.sources)
-        entries = [one.item for one in reader.stored([*rows.values()]).values()]
+        entries = [one.item for one in reader.items_by_row([*rows.values()]).values()]
         return len(entries) == len(hit.sources) and all(
             isinstance(entry, Entry) and self._is_shown(entry, session, since) for entry in entries
         )
@@ -79,7 +81,7 @@ class Repeats:
         with self._mutex:
             if session in self._injected:
                 return dict(self._injected[session])
-        with self._store.reading() as reader:
+        with self._store.session() as reader:
             events = reader.events_of_kind("recall", _RECALLS)
         found = {
             str(item["item"]): event.timestamp

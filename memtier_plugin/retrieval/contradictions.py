@@ -14,24 +14,24 @@ from typing import NamedTuple
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit
-from memtier_plugin.text.normalise import normal
+from memtier_plugin.text.normalise import normalise
 
-REPLACES = "replaces an older one"
-OF_THEN = "of the time asked about; a newer one says otherwise"
+REPLACES_NOTE = "replaces an older one"
+OF_THEN_NOTE = "of the time asked about; a newer one says otherwise"
 
 
-class Stated(NamedTuple):
+class StatedValue(NamedTuple):
     """What a fact of a single-valued relation says: about what (normalised), and its value."""
 
     about: tuple[str, ...]
     value: str
 
-    def contradicts(self, other: Stated | None) -> bool:
+    def contradicts(self, other: StatedValue | None) -> bool:
         """Tell whether both speak of the same thing and differ."""
         return other is not None and self.about == other.about and self.value != other.value
 
 
-def since(fact: Fact) -> tuple[datetime, str]:
+def holds_since(fact: Fact) -> tuple[datetime, str]:
     """Return since when a fact holds, in a form that has an order: ties go by id."""
     return fact.valid_from or fact.timestamp, fact.id
 
@@ -41,15 +41,15 @@ def may_replace(fact: Fact, other: Fact) -> bool:
     return fact.sources[0].agent == other.sources[0].agent or fact.origin == other.origin == "user"
 
 
-def stated(hits: Iterable[Hit], single_valued: Iterable[str]) -> dict[str, Stated]:
+def stated_values(hits: Iterable[Hit], single_valued: Iterable[str]) -> dict[str, StatedValue]:
     """Return by id what those of the hits say that are facts of a single-valued relation."""
-    single = {normal(relation)[0] for relation in single_valued}
+    single = {normalise(relation)[0] for relation in single_valued}
     facts = [hit.item for hit in hits if isinstance(hit.item, Fact)]
-    said = {fact.id: normal(fact.subject, fact.relation, fact.value) for fact in facts}
-    return {i: Stated((s, r), value) for i, (s, r, value) in said.items() if r in single}
+    said = {fact.id: normalise(fact.subject, fact.relation, fact.value) for fact in facts}
+    return {i: StatedValue((s, r), value) for i, (s, r, value) in said.items() if r in single}
 
 
-def moment(hit: Hit) -> datetime:
+def hit_time(hit: Hit) -> datetime:
     """Return when something was said, or since when a fact holds."""
     item = hit.item
     if isinstance(item, Fact):
@@ -57,18 +57,18 @@ def moment(hit: Hit) -> datetime:
     return item.observed_at
 
 
-def preference(hit: Hit) -> tuple[float, datetime, str]:
+def preference_key(hit: Hit) -> tuple[float, datetime, str]:
     """Return what decides which of several stands for all: the newest, ties by id.
 
     A question about a time wants what was said then, not what was said last.
     """
-    return hit.signals.get("time", 0.0), moment(hit), hit.id
+    return hit.signals.get("time", 0.0), hit_time(hit), hit.id
 
 
-def newest_first(
+def rank_newest_first(
     hits: Sequence[Hit],
     first: int,
-    values: Mapping[str, Stated],
+    values: Mapping[str, StatedValue],
     replacing: Collection[str] = (),
 ) -> list[Hit]:
     """Give the newest of contradicting facts the best of their ranks, with a note.
@@ -87,16 +87,16 @@ def newest_first(
         if hit.id in values:
             together.setdefault(values[hit.id].about, []).append(place)
             if hit.id in replacing:
-                found[place] = _noted(hit, REPLACES)
+                found[place] = _noted(hit, REPLACES_NOTE)
     for places in together.values():
         group = [found[place] for place in places]
         if len({values[hit.id].value for hit in group}) < 2:
             continue
-        best = max(group, key=preference)
-        newest = max(group, key=lambda hit: (moment(hit), hit.id))
+        best = max(group, key=preference_key)
+        newest = max(group, key=lambda hit: (hit_time(hit), hit.id))
         older = "the older says" if len(group) == 2 else "older ones say"
         notes = {newest.id: f"newest of {len(group)}; {older} otherwise"}
-        notes.setdefault(best.id, OF_THEN)
+        notes.setdefault(best.id, OF_THEN_NOTE)
         ordered = [best, *(hit for hit in group if hit is not best)]
         for place, hit in zip(places, ordered, strict=True):
             found[place] = _noted(hit, notes[hit.id]) if hit.id in notes else hit

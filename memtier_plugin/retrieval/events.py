@@ -45,7 +45,7 @@ def recall_event(
     )
 
 
-def label(why: Sequence[str], hits: Sequence[Hit], vectors: int) -> str:
+def recall_label(why: Sequence[str], hits: Sequence[Hit], vectors: int) -> str:
     """Return how a recall was made, in a word, or why it is less than it should be."""
     if why:
         return f"degraded: {', '.join(dict.fromkeys(why))}"

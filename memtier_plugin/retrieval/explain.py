@@ -18,17 +18,19 @@ from memtier_plugin.core.results import Hit
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.retrieval import query_terms
-from memtier_plugin.retrieval.block import alike, injectable, one_for_all
-from memtier_plugin.retrieval.intent import opens
-from memtier_plugin.retrieval.recall import DISTINCT, Asked, Recaller
-from memtier_plugin.retrieval.search import LIKE, Asker
-from memtier_plugin.storage.index.items import row_of
+from memtier_plugin.retrieval.block import group_duplicates, is_injectable, merge_duplicates
+from memtier_plugin.retrieval.intent import wants_kind
+from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller, RecallPlan
+from memtier_plugin.retrieval.search import MIN_COSINE, Viewer
+from memtier_plugin.storage.index.items import row_number
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.tokenizer import grams
+from memtier_plugin.text.tokenizer import ngrams
 from memtier_plugin.trust.redaction import Redactor
 
-WIDE: Final = 10_000  # candidates of the second look, for what is not among the first ones
+WIDE_CANDIDATES: Final = (
+    10_000  # candidates of the second look, for what is not among the first ones
+)
 _SAME: Final = 1e-6  # what rounding in the journal leaves of a sum
 _LACKS: Final = 3  # signals named as what it lacked most
 _SHOWN: Final = 40  # words of an entry that are listed
@@ -59,7 +61,7 @@ class Explainer:
     def explain(self, recall_id: str, why: str | None = None) -> dict[str, Any]:
         """Return why a recall chose what it chose; see `MemTier.explain`."""
         self._store.refresh(self._agent, wait_ms=2000)
-        with self._store.reading() as reader:
+        with self._store.session() as reader:
             event = reader.event(recall_id)
             reads_all = self._recaller(self._agent).reads_all
             if (
@@ -74,7 +76,7 @@ class Explainer:
                 )
             listed = [*event.data["injected"], *event.data["near_misses"]]
             rows = reader.rows_of(hit["item"] for hit in listed)
-            stored = {one.item.id: one for one in reader.stored([*rows.values()]).values()}
+            stored = {one.item.id: one for one in reader.items_by_row([*rows.values()]).values()}
             run = event.run_id
             credits = reader.events_of_run(event.agent_id, run, "credit") if run else []
             counted = event.data.get("weights", {})
@@ -103,14 +105,14 @@ class Explainer:
         reader = self._store.reader()
         rows = reader.rows_of([identity])
         if not rows:
-            unread = {entry.id for entry in self._store.unread_entries(event.agent_id)}
+            unread = {entry.id for entry in self._store.unindexed_entries(event.agent_id)}
             if identity in unread:
                 return _verdict(identity, "unindexed", "the index has not read it yet")
             return _verdict(identity, "unknown", _REASONS["unknown"])
-        [stored] = reader.stored([*rows.values()]).values()
+        [stored] = reader.items_by_row([*rows.values()]).values()
         reads_all = self._recaller(event.agent_id).reads_all
         at = from_iso(event.data["at"])
-        asker = Asker(event.agent_id, event.data.get("sender"), reads_all, at)
+        asker = Viewer(event.agent_id, event.data.get("sender"), reads_all, at)
         if not _may_see(asker, stored.item):
             # As for what is not there: that it is would tell something of others.
             return _verdict(identity, "unknown", _REASONS["unknown"])
@@ -148,7 +150,7 @@ class Explainer:
             return "system", "the system's own text is kept for the log but never found", False
         if isinstance(item, Fact) and item.status != "active" and not state.reviewed:
             return "proposed", f"the fact is {item.status}, and found once it is accepted", False
-        if reader.places([stored.row]):
+        if reader.candidates([stored.row]):
             return None
         if not state.forgotten and (state.reverted or state.reviewed == "rejected"):
             return self._undone(event, item.id)
@@ -179,7 +181,7 @@ class Explainer:
         event: JournalEvent,
         stored: Stored,
         then: Mapping[str, Any] | None,
-        asker: Asker,
+        asker: Viewer,
     ) -> list[str]:
         """Say what may make a ranking of now differ from the one of then."""
         data, settings, reader = event.data, self._store.settings, self._store.reader()
@@ -200,7 +202,7 @@ class Explainer:
                 f"its learned weight was {then['weight']:+.3f}, is {stored.state.weight:+.3f}"
             )
         scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all)
-        if since := reader.count_since(row_of(event.id), [*scopes, *reader.shared()]):
+        if since := reader.count_since(row_number(event.id), [*scopes, *reader.shared_scopes()]):
             found.append(f"{since} items that it may see were written since")
         if "k" not in data:
             found.append("its k, token budget and sender were not journalled: today's are taken")
@@ -209,7 +211,7 @@ class Explainer:
         return found
 
     def _ranked(
-        self, event: JournalEvent, stored: Stored, asker: Asker, known: dict[str, Any]
+        self, event: JournalEvent, stored: Stored, asker: Viewer, known: dict[str, Any]
     ) -> dict[str, Any]:
         """Rank anew, and tell where the item stands and what kept it out of the block."""
         identity, data, settings = stored.item.id, event.data, self._store.settings
@@ -218,19 +220,19 @@ class Explainer:
         if depth in ("facts", "raw") and isinstance(stored.item, Fact) != (depth == "facts"):
             return _verdict(identity, "depth", _REASONS["depth"], **known)
         recaller = self._recaller(event.agent_id)
-        asked = recaller.ask(data["query"], asker, *size)
-        injected, _ = asked.offer.filled(event.id)
+        asked = recaller.plan(data["query"], asker, *size)
+        injected, _ = asked.block.fill(event.id)
         lines = [hit.id for hit in injected]
         wide, place = asked, _place(asked.hits, identity)
         if place is None:
-            more = replace(settings.retrieval, candidates=WIDE)
+            more = replace(settings.retrieval, candidates=WIDE_CANDIDATES)
             second = self._recaller(event.agent_id, replace(settings, retrieval=more))
-            wide = second.ask(data["query"], asker, *size)
+            wide = second.plan(data["query"], asker, *size)
             place = _place(wide.hits, identity)
         item = stored.item
         shelf = item.shelf if isinstance(item, Fact) else ""
         paper = settings.retrieval.profile == "paper"
-        if place is None and shelf and (paper or not opens(data["query"], shelf)):
+        if place is None and shelf and (paper or not wants_kind(data["query"], shelf)):
             said = f"it is a {shelf}: recall_first finds it for a query that asks for one"
             return _verdict(identity, "no candidate", said, **known)
         if place is None:
@@ -259,35 +261,37 @@ class Explainer:
         return _verdict(identity, reason, f"it is on {rank}, but {said}", **known, **more_known)
 
     def _words(
-        self, recaller: Recaller, query: str, stored: Stored, asker: Asker
+        self, recaller: Recaller, query: str, stored: Stored, asker: Viewer
     ) -> dict[str, Any]:
         """Return what the query and an item share, which was not enough to make it a candidate."""
         item, tokens = stored.item, self._store.tokenizer
         text = item.text if isinstance(item, Fact) else item.content
-        terms = query_terms.weighed(tokens.words(query), tokens.language)
-        near = recaller.query_vector(query, asker, None, [])
+        terms = query_terms.weigh_terms(tokens.words(query), tokens.language)
+        near = recaller.embed_query(query, asker, None, [])
         with self._store.snapshot() as reader:
             shelf = item.shelf if isinstance(item, Fact) else ""
             scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all, shelf=shelf)
-            scopes = [*scopes, *reader.shared(shelf)]
-            match = reader.match(scopes, terms, 0)  # nothing but what is looked up for this row
-            reader.fill(match, scopes, [stored.row])
-            shared = [*match.words_of([stored.row]).get(stored.row, ())]
-            like = near and reader.vectors.likeness(near.model, near.vector, [stored.row])
+            scopes = [*scopes, *reader.shared_scopes(shelf)]
+            match = reader.match_words(
+                scopes, terms, 0
+            )  # nothing but what is looked up for this row
+            reader.complete_match(match, scopes, [stored.row])
+            shared = [*match.terms_of([stored.row]).get(stored.row, ())]
+            like = near and reader.vectors.similarity(near.model, near.vector, [stored.row])
         cosine = like.get(stored.row) if like else None
-        parts = sorted(grams(query) & grams(text))
+        parts = sorted(ngrams(query) & ngrams(text))
         told = {
             "query": [*terms],
             "entry": [*dict.fromkeys(tokens.words(text))][:_SHOWN],
             "shared": shared,
             "grams": len(parts),
             "cosine": None if cosine is None else round(cosine, 6),
-            "floor": LIKE,
+            "floor": MIN_COSINE,
         }
         meaning = (
             "there is no likeness of meaning to go by"
             if cosine is None
-            else f"its likeness of meaning is {cosine:.3f} (the floor is {LIKE:g})"
+            else f"its likeness of meaning is {cosine:.3f} (the floor is {MIN_COSINE:g})"
         )
         if not shared and not parts:
             told["said"] = f"it shares no word and no n-gram with the query, and {meaning}"
@@ -321,7 +325,7 @@ def _verdict(identity: str, reason: str, said: str, **known: Any) -> dict[str, A
     }
 
 
-def _may_see(asker: Asker, item: Entry | Fact) -> bool:
+def _may_see(asker: Viewer, item: Entry | Fact) -> bool:
     if asker.read_all:
         return True
     if isinstance(item, Fact):
@@ -338,12 +342,14 @@ def _place(hits: Sequence[Hit], identity: str) -> int | None:
     return next((place for place, hit in enumerate(hits) if hit.id == identity), None)
 
 
-def _left_out(asked: Asked, identity: str, event: JournalEvent) -> tuple[str, str, dict[str, Any]]:
+def _left_out(
+    asked: RecallPlan, identity: str, event: JournalEvent
+) -> tuple[str, str, dict[str, Any]]:
     """Return why packing passed over a ranked hit: reason, words, and the numbers behind."""
     ranked = next(hit for hit in asked.hits if hit.id == identity)
-    if event.data["purpose"] == "inject" and not injectable(ranked, guarded=asked.offer.guarded):
+    if event.data["purpose"] == "inject" and not is_injectable(ranked, guarded=asked.block.guarded):
         return "origin", _REASONS["origin"], {}
-    place = _place(asked.offer.hits, identity)
+    place = _place(asked.block.hits, identity)
     if place is None and identity in asked.left_out:
         reason = asked.left_out[identity]
         return reason, _REASONS[reason], {"left_out": {"by": "route", "reason": reason}}
@@ -352,23 +358,25 @@ def _left_out(asked: Asked, identity: str, event: JournalEvent) -> tuple[str, st
         return "duplicate", f"{other} says nearly the same and stands for it", {
             "left_out": {"by": "duplicate", "of": other}
         }  # fmt: skip
-    left_out = asked.offer.refused(place, event.id)
+    left_out = asked.block.explain_refusal(place, event.id)
     said = _REASONS.get(
         left_out.by, f"its line needs {left_out.needed} tokens, and {left_out.left} were left"
     )
     return left_out.by, said, {"left_out": asdict(left_out)}
 
 
-def _stand_in(asked: Asked, identity: str, purpose: str) -> str:
-    guarded = asked.offer.guarded
-    offered = [h for h in asked.hits if purpose == "search" or injectable(h, guarded=guarded)]
-    for group in alike(offered[:DISTINCT], asked.values):
+def _stand_in(asked: RecallPlan, identity: str, purpose: str) -> str:
+    guarded = asked.block.guarded
+    offered = [h for h in asked.hits if purpose == "search" or is_injectable(h, guarded=guarded)]
+    for group in group_duplicates(offered[:DEDUPLICATION_WINDOW], asked.values):
         if any(hit.id == identity for hit in group):
-            return one_for_all(group).id
+            return merge_duplicates(group).id
     raise AssertionError(f"{identity} was offered, and is neither there nor stood for")
 
 
-def contributions(signals: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
+def signal_contributions(
+    signals: Mapping[str, float], weights: Mapping[str, float]
+) -> dict[str, float]:
     """Return what each signal that counts adds to a score, weight x signal, the most first."""
     parts = {name: weights[name] * value for name, value in signals.items() if name in weights}
     parts = {name: round(value, 6) for name, value in parts.items() if value}
@@ -387,7 +395,7 @@ def _measured(hit: Hit, weights: Mapping[str, float]) -> dict[str, Any]:
 def _summed(
     signals: Mapping[str, float], score: float, weights: Mapping[str, float]
 ) -> dict[str, Any]:
-    parts = contributions(signals, weights)
+    parts = signal_contributions(signals, weights)
     # Of an extension's signal, or of the near-duplicate whose rank was taken.
     other = score - sum(parts.values())
     return {"contributions": parts, "other": round(other, 6) if abs(other) > 1e-4 else 0.0}
@@ -397,7 +405,10 @@ def _against(
     last: Hit, hit: Hit, weights: Mapping[str, float], hits: Sequence[Hit]
 ) -> dict[str, Any]:
     """Return the lowest ranked line, and by which signals it was ahead of a hit."""
-    mine, theirs = contributions(hit.signals, weights), contributions(last.signals, weights)
+    mine, theirs = (
+        signal_contributions(hit.signals, weights),
+        signal_contributions(last.signals, weights),
+    )
     ahead = {name: value - mine.get(name, 0.0) for name, value in theirs.items()}
     most = sorted(ahead.items(), key=lambda part: (-part[1], part[0]))[:_LACKS]
     return {

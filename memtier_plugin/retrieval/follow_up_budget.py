@@ -12,7 +12,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class FollowUp:
     """One more search: by meaning, or by words alone."""
 
     kind: Literal["semantic", "keyword"]
@@ -26,37 +26,37 @@ class Command:
 
 
 @dataclass(slots=True)
-class Research:
+class FollowUpBudget:
     """What one question has read and asked so far.
 
-    ``at_once`` pages are read in a round.
+    ``pages_per_round`` pages are read in a round.
     """
 
-    at_once: int
-    seen: dict[str, None] = field(default_factory=dict)
+    pages_per_round: int
+    read: dict[str, None] = field(default_factory=dict)
     pending: dict[str, None] = field(default_factory=dict)
-    asked: dict[tuple[str, ...], Command] = field(default_factory=dict)
+    searched: dict[tuple[str, ...], FollowUp] = field(default_factory=dict)
 
-    def offer(self, pages: Iterable[str]) -> int:
+    def add_pages(self, pages: Iterable[str]) -> int:
         """Put pages behind those that wait, and return how many are new."""
-        new = [page for page in dict.fromkeys(pages) if page not in self.seen]
+        new = [page for page in dict.fromkeys(pages) if page not in self.read]
         new = [page for page in new if page not in self.pending]
         self.pending.update(dict.fromkeys(new))
         return len(new)
 
-    def take(self) -> list[str]:
+    def take_pages(self) -> list[str]:
         """Return the pages to be read now; they are not offered again."""
-        now = [*self.pending][: self.at_once]
+        now = [*self.pending][: self.pages_per_round]
         for page in now:
             del self.pending[page]
-            self.seen[page] = None
+            self.read[page] = None
         return now
 
-    def fresh(self, commands: Iterable[Command]) -> list[Command]:
+    def claim_new(self, commands: Iterable[FollowUp]) -> list[FollowUp]:
         """Return the searches that were not made yet, and count them as made."""
         new = []
         for command in commands:
-            if command.key[1:] and command.key not in self.asked:
-                self.asked[command.key] = command
+            if command.key[1:] and command.key not in self.searched:
+                self.searched[command.key] = command
                 new.append(command)
         return new

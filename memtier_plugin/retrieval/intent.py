@@ -6,7 +6,7 @@ from typing import Final
 
 import regex
 
-MAX_QUERY: Final = 20_000  # characters of a query that are looked at
+MAX_QUERY_CHARS: Final = 20_000  # characters of a query that are looked at
 
 # A request for what was, not for what is put before the reader ("summarise this article").
 _HERE: Final = (
@@ -76,7 +76,7 @@ def asks_history(query: str) -> bool:
     return _HISTORY.search(query[:2000]) is not None
 
 
-def opens(query: str, shelf: str) -> bool:
+def wants_kind(query: str, shelf: str) -> bool:
     """Tell whether a query finds what stands on a shelf, or on none (`Fact.shelf`)."""
     asks = {"summary": asks_overview, "timeline": asks_history}
-    return shelf not in asks or asks[shelf](query[:MAX_QUERY])
+    return shelf not in asks or asks[shelf](query[:MAX_QUERY_CHARS])

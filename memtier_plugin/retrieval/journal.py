@@ -25,10 +25,10 @@ class RecallJournal:
         self._waiting: dict[tuple[str, str], list[JournalEvent]] = {}
         self._mutex = threading.Lock()
 
-    def keep(self, event: JournalEvent) -> None:
+    def write(self, event: JournalEvent) -> None:
         """Write a recall; one that cannot be written serves its run all the same."""
         try:
-            self._store.journal([event], timeout=0.2)
+            self._store.append_events([event], timeout=0.2)
         except LedgerError as error:
             _log.warning("recall %s is not in the journal: %s", event.id, error)
         if event.data["purpose"] == "inject":
@@ -38,7 +38,7 @@ class RecallJournal:
                 while len(self._waiting) > _RUNS:  # runs that never ended
                     self._waiting.pop(next(iter(self._waiting)))
 
-    def injected_into(
+    def recalls_of_run(
         self, run_id: str | None, session_id: str, recall_ids: Collection[str] | None
     ) -> list[JournalEvent]:
         """Return the recalls whose block a run had in its prompt, wherever they were made."""
@@ -47,7 +47,7 @@ class RecallJournal:
         found = {event.id: event for event in mine}
         try:
             reader = self._store.reader()
-            written = self._store.unread_events(self._agent)
+            written = self._store.unindexed_events(self._agent)
             if run_id:
                 written += reader.events_of_run(self._agent, run_id, "recall")
                 written = [event for event in written if event.run_id == run_id]

@@ -15,8 +15,8 @@ from typing import Final
 from memtier_plugin.retrieval.ranking import TIER_FACTOR, decay, weight_signal
 from memtier_plugin.storage.index.bm25 import K1, B
 
-SIGNALS: Final = ("semantic", "bm25", "decay", "cw", "tier")
-RRF: Final = 60  # the constant of reciprocal rank fusion (appendix B)
+PAPER_SIGNALS: Final = ("semantic", "bm25", "decay", "cw", "tier")
+RRF_CONSTANT: Final = 60  # the constant of reciprocal rank fusion (appendix B)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Document:
     age_days: float = 0.0
     weight: float = 0.0
     tier: str = "episodic"
-    newer: float = 0.0  # seconds since the epoch, for ties in Stage 1
+    timestamp: float = 0.0  # seconds since the epoch, for ties in Stage 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Scored:
     signals: Mapping[str, float]
 
 
-def okapi(documents: Sequence[Sequence[str]], query: Sequence[str]) -> list[float]:
+def okapi_scores(documents: Sequence[Sequence[str]], query: Sequence[str]) -> list[float]:
     """Return rank-bm25's raw BM25 of each document; repeated query words count repeatedly."""
     if not any(documents):
         return [0.0] * len(documents)  # rank-bm25 divides by the number of words
@@ -50,7 +50,7 @@ def okapi(documents: Sequence[Sequence[str]], query: Sequence[str]) -> list[floa
     return [float(s) for s in BM25Okapi(list(documents), k1=K1, b=B).get_scores(list(query))]
 
 
-def stage_one(
+def select_sessions(
     facts: Sequence[Document],
     scores: Sequence[float],
     visible: set[str],
@@ -60,11 +60,11 @@ def stage_one(
 
     Args:
         visible: sessions that hold an entry the asker may see; others are passed over.
-        limit: k1; all sessions in their order when None, which is what `fused` takes.
+        limit: k1; all sessions in their order when None, which is what `fuse_ranks` takes.
     """
     order = sorted(
         (i for i, score in enumerate(scores) if score > 0),
-        key=lambda i: (-scores[i], -facts[i].newer, facts[i].id),
+        key=lambda i: (-scores[i], -facts[i].timestamp, facts[i].id),
     )
     found: dict[str, None] = {}
     for i in order:
@@ -74,7 +74,7 @@ def stage_one(
     return tuple(found)
 
 
-def fused(lists: Sequence[Sequence[str]], constant: int = RRF) -> dict[str, float]:
+def fuse_ranks(lists: Sequence[Sequence[str]], constant: int = RRF_CONSTANT) -> dict[str, float]:
     """Return what reciprocal rank fusion gives each name of some rankings, best first.
 
     A name counts 1 / (constant + its place) in each list that has it (Cormack et al. 2009); names
@@ -87,7 +87,7 @@ def fused(lists: Sequence[Sequence[str]], constant: int = RRF) -> dict[str, floa
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 
-def score(
+def score_document(
     document: Document,
     bm25: float,
     scope: Sequence[str],
@@ -114,28 +114,28 @@ def score(
         "cw": weight_signal(document.weight),
         "tier": TIER_FACTOR[document.tier] - 1,
     }
-    total = sum(weights[name] * signals[name] for name in SIGNALS)
+    total = sum(weights[name] * signals[name] for name in PAPER_SIGNALS)
     return Scored(document, total, signals)
 
 
-def rank(scored: Sequence[Scored]) -> list[Scored]:
+def order_scored(scored: Sequence[Scored]) -> list[Scored]:
     """Order by score; ties go by id."""
     return sorted(scored, key=lambda s: (-s.score, s.document.id))
 
 
-def without(weights: Mapping[str, float], dropped: str) -> dict[str, float]:
+def ablate(weights: Mapping[str, float], dropped: str) -> dict[str, float]:
     """Return the weights of an ablation: one signal 0, the rest summing to 1 (Table 2)."""
-    return project({name: 0.0 if name == dropped else w for name, w in weights.items()})
+    return normalise_weights({name: 0.0 if name == dropped else w for name, w in weights.items()})
 
 
-def project(weights: Mapping[str, float]) -> dict[str, float]:
+def normalise_weights(weights: Mapping[str, float]) -> dict[str, float]:
     """Return weights clipped at 0 and divided by their sum, as the learned ones were (4.4)."""
     clipped = {name: max(0.0, weight) for name, weight in weights.items()}
     total = sum(clipped.values())
     return {name: weight / total for name, weight in clipped.items()} if total else clipped
 
 
-def normalised(scores: Sequence[float], how: str) -> list[float]:
+def normalise_scores(scores: Sequence[float], how: str) -> list[float]:
     """Return BM25 scores as appendix E probed them: ``raw``, ``log1p``, ``minmax`` or ``zscore``.
 
     ``log1p`` takes the scores that rank-bm25 makes negative (in pools of a few documents) as 0.

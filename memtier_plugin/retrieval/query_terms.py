@@ -17,17 +17,19 @@ _ASKING: Final = """
     explain comprehensive detail order sequence various different specific overall show give
     provide know think please help bring item thing
 """
-LESS: Final = 0.3  # what such a word counts
+ASKING_WEIGHT: Final = 0.3  # what such a word counts
 
 
-def weighed(words: Sequence[str], language: str) -> dict[str, float]:
+def weigh_terms(words: Sequence[str], language: str) -> dict[str, float]:
     """Return how much each word of a query counts: how often it stands there, or less.
 
     Args:
         words: the query's, as the tokenizer of the language makes them.
     """
     less = _asking() if language == "english" else frozenset[str]()
-    return {word: n * (LESS if word in less else 1.0) for word, n in Counter(words).items()}
+    return {
+        word: n * (ASKING_WEIGHT if word in less else 1.0) for word, n in Counter(words).items()
+    }
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Ranking of `recall_first`: signals on one scale, added up by weight.  Pure.
+"""Ranking of `rank_recall_first`: signals on one scale, added up by weight.  Pure.
 
 The paper's diagnosis is that raw BM25 drowns every bounded signal.  Here each signal lies in
 [0, 1] before it is weighted: lexical scores are divided by the query's best, the others are
@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 TIER_FACTOR: Final = {"episodic": 1.0, "semantic": 1.2, "procedural": 1.4}  # MemTier 3.2
-DAY: Final = 86_400.0
-LITTLE: Final = 0.5  # of the best lexical score, or a timeline is not of what is asked about
-BEYOND: Final = 0.25  # what a summary of another time than the one asked about is worth, at most
+DAY_SECONDS: Final = 86_400.0
+MIN_TIMELINE_SHARE: Final = (
+    0.5  # of the best lexical score, or a timeline is not of what is asked about
+)
+OUTSIDE_SPAN_WEIGHT: Final = (
+    0.25  # what a summary of another time than the one asked about is worth, at most
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +32,17 @@ class Ranked:
     signals: Mapping[str, float]
 
 
-def scaled(values: Sequence[float]) -> list[float]:
+def scale_by_max(values: Sequence[float]) -> list[float]:
     """Divide by the largest, so that the best candidate of this query has 1."""
     top = max(values, default=0.0)
     return [max(0.0, value) / top for value in values] if top > 0 else [0.0] * len(values)
 
 
-def added(*scores: Mapping[int, float]) -> dict[int, float]:
+def add_scaled(*scores: Mapping[int, float]) -> dict[int, float]:
     """Return the sum of several scores of rows, each scaled so that its best row has 1."""
     total: dict[int, float] = {}
     for one in scores:
-        for row, value in zip(one, scaled([*one.values()]), strict=True):
+        for row, value in zip(one, scale_by_max([*one.values()]), strict=True):
             total[row] = total.get(row, 0.0) + value
     return total
 
@@ -61,7 +65,7 @@ def weight_signal(weight: float) -> float:
     return (weight + 1) / 2
 
 
-def overview(
+def overview_signal(
     shelves: Sequence[str],
     times: Sequence[float],
     said: Sequence[float],
@@ -79,8 +83,8 @@ def overview(
         words: the lexical score of each.
     """
     top = max(words, default=0.0)
-    lines = [v / top if v > LITTLE * top else 0.0 for v in words]
-    inside = [time if time == 1.0 else BEYOND * time for time in times]
+    lines = [v / top if v > MIN_TIMELINE_SHARE * top else 0.0 for v in words]
+    inside = [time if time == 1.0 else OUTSIDE_SPAN_WEIGHT * time for time in times]
     if not times:
         ages = sorted({at for at, s in zip(said, shelves, strict=True) if s == "summary"})[::-1]
         inside = [1.0 / (1.0 + ages.index(at) / 4) if at in ages else 0.0 for at in said]

@@ -23,29 +23,29 @@ from memtier_plugin.core.results import Depth, Hit, Recall, Route, Signal, Step
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.times import aware, to_iso
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder, encode_query
-from memtier_plugin.providers.embedding.static import NoEmbedder, quantise
+from memtier_plugin.providers.embedding.static import UnavailableEmbedder, quantise
 from memtier_plugin.retrieval import routing
-from memtier_plugin.retrieval.already_shown import Repeats
-from memtier_plugin.retrieval.block import Offer, distinct, injectable
-from memtier_plugin.retrieval.contradictions import Stated, newest_first, stated
-from memtier_plugin.retrieval.events import label, recall_event
-from memtier_plugin.retrieval.follow_up import further
-from memtier_plugin.retrieval.follow_up_budget import Command
-from memtier_plugin.retrieval.intent import MAX_QUERY
+from memtier_plugin.retrieval.already_shown import AlreadyShown
+from memtier_plugin.retrieval.block import BlockPlan, collapse_duplicates, is_injectable
+from memtier_plugin.retrieval.contradictions import StatedValue, rank_newest_first, stated_values
+from memtier_plugin.retrieval.events import recall_event, recall_label
+from memtier_plugin.retrieval.follow_up import follow_up
+from memtier_plugin.retrieval.follow_up_budget import FollowUp
+from memtier_plugin.retrieval.intent import MAX_QUERY_CHARS
 from memtier_plugin.retrieval.journal import RecallJournal
 from memtier_plugin.retrieval.pages import PageReader
-from memtier_plugin.retrieval.search import Asker, QueryVector, Search
-from memtier_plugin.retrieval.unindexed import unread as unread_by
-from memtier_plugin.retrieval.unindexed import with_unread
-from memtier_plugin.retrieval.visibility import shown
-from memtier_plugin.storage.index.items import vectors_of
-from memtier_plugin.storage.store import Late, Store
-from memtier_plugin.text.passages import best_passage
-from memtier_plugin.trust.fence import clean
+from memtier_plugin.retrieval.search import QueryVector, Search, Viewer
+from memtier_plugin.retrieval.unindexed import add_unindexed
+from memtier_plugin.retrieval.unindexed import read_unindexed as unread_by
+from memtier_plugin.retrieval.visibility import redact_for
+from memtier_plugin.storage.index.items import embed_texts
+from memtier_plugin.storage.store import DeadlineExceeded, Store
+from memtier_plugin.text.passages import select_passage
+from memtier_plugin.trust.fence import remove_blocks
 from memtier_plugin.trust.redaction import Redactor
 
-DISTINCT: Final = 40  # hits among which near-duplicates are looked for
-CONTRADICTING: Final = 64  # hits among which facts that contradict each other are
+DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
+CONTRADICTION_WINDOW: Final = 64  # hits among which facts that contradict each other are
 _TRIES: Final = 2  # hits that are tried for a line, for each line wanted
 _REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
 _EMBED: Final = 64  # texts embedded before a recall; the daemon does the rest
@@ -55,22 +55,24 @@ _log = logging.getLogger("memtier")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecallPlan:
     """What a query found, what of it is offered to the block, and what that took.
 
     ``left_out`` says why `routing` offers the others not.
     """
 
-    why: Sequence[str]
+    degradations: Sequence[str]
     search: Search | None
     hits: Sequence[Hit]
-    values: Mapping[str, Stated]  # by id, what its facts of single-valued relations say
-    offer: Offer
+    values: Mapping[str, StatedValue]  # by id, what its facts of single-valued relations say
+    block: BlockPlan
     depth: Depth = "mixed"
     route: Route | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
-    repeats: tuple[str, ...] = ()  # what would have been offered but stands in the prompt already
+    already_shown: tuple[
+        str, ...
+    ] = ()  # what would have been offered but stands in the prompt already
 
 
 class Recaller:
@@ -89,7 +91,7 @@ class Recaller:
         self._redactor = redactor
         self._clock = clock
         self._settings = settings or store.settings
-        self._repeats = Repeats(store, agent)
+        self._repeats = AlreadyShown(store, agent)
         self.journal = RecallJournal(store, agent)
 
     @property
@@ -118,19 +120,19 @@ class Recaller:
         started = time.monotonic()
         until = None if deadline_ms is None else started + deadline_ms / 1000
         recall_id, now = new_id(), self._clock()
-        asker = Asker(self._agent, sender, self.reads_all, aware(at) or now)
-        text = clean(query).strip()
-        repeated = partial(self._repeats.among, session_id, shown)
-        asked = self.ask(text, asker, purpose, k, token_budget, until, depth, meaning, repeated)
+        asker = Viewer(self._agent, sender, self.reads_all, aware(at) or now)
+        text = remove_blocks(query).strip()
+        repeated = partial(self._repeats.find_shown, session_id, shown)
+        asked = self.plan(text, asker, purpose, k, token_budget, until, depth, meaning, repeated)
         packing = time.monotonic()
-        injected, block = asked.offer.filled(recall_id)
+        injected, block = asked.block.fill(recall_id)
         tokens = count_tokens(block)
-        pack = Step(name="pack", ms=_since(packing), tokens=tokens, read=len(asked.offer.hits))
-        found = asked.search.found if asked.search else None
+        pack = Step(name="pack", ms=_since(packing), tokens=tokens, read=len(asked.block.hits))
+        found = asked.search.result if asked.search else None
         recall = Recall(
             id=recall_id,
             query=text,
-            label=label(asked.why, asked.hits, found.vectors if found else 0),
+            label=recall_label(asked.degradations, asked.hits, found.vectors if found else 0),
             hits=tuple(asked.hits),
             injected=injected,
             text=block,
@@ -143,17 +145,17 @@ class Recaller:
             steps=(*asked.steps, pack),
         )
         if not self._store.paused:
-            size = {"sender": sender, "k": asked.offer.k, "token_budget": asked.offer.budget}
-            known = {**size, "repeats": [*asked.repeats]}
+            size = {"sender": sender, "k": asked.block.k, "token_budget": asked.block.budget}
+            known = {**size, "repeats": [*asked.already_shown]}
             self._journal_recall(recall, now, asker, session_id, run_id, purpose, known)
             if purpose == "inject" and session_id:
-                self._repeats.note(session_id, [hit.id for hit in injected], now)
+                self._repeats.record_injected(session_id, [hit.id for hit in injected], now)
         return recall
 
-    def ask(
+    def plan(
         self,
         text: str,
-        asker: Asker,
+        asker: Viewer,
         purpose: Purpose = "search",
         k: int | None = None,
         token_budget: int | None = None,
@@ -161,7 +163,7 @@ class Recaller:
         depth: Depth | None = None,
         meaning: bool = True,
         repeated: Callable[[Sequence[Hit]], set[str]] | None = None,
-    ) -> Asked:
+    ) -> RecallPlan:
         """Rank and put in order what a block may hold; nothing is journalled."""
         started, why = time.monotonic(), list[str]()
         search: Search | None = None
@@ -172,11 +174,11 @@ class Recaller:
             try:
                 with self._store.deadline(until):
                     search, hits = self._search(text, asker, until, why, near=meaning)
-            except Late:
+            except DeadlineExceeded:
                 why.append("deadline")
         searched = time.monotonic()
         depth = depth or self._settings.retrieval.depth
-        hits = routing.of_depth(depth, hits)
+        hits = routing.filter_depth(depth, hits)
         paper = self._settings.retrieval.profile == "paper"
         size = self._settings.paper if paper else self._settings.retrieval
         offered = self._offered(hits, purpose)
@@ -184,18 +186,22 @@ class Recaller:
         repeats = repeated(offered) if repeated else set()
         spared = tuple(hit.id for hit in offered[:k] if hit.id in repeats)
         offered = [hit for hit in offered if hit.id not in repeats]
-        values: dict[str, Stated] = {}
+        values: dict[str, StatedValue] = {}
         if not paper:
-            values = stated(offered[:CONTRADICTING], self._settings.facts.single_valued)
-            offered = distinct(offered, DISTINCT, values)
-            offered = newest_first(offered, CONTRADICTING, values, self._replacing(values, until))
-        terms = search.found.terms if search else {}
-        route, lines = None, routing.Lines(tuple(offered), {})
+            values = stated_values(
+                offered[:CONTRADICTION_WINDOW], self._settings.facts.single_valued
+            )
+            offered = collapse_duplicates(offered, DEDUPLICATION_WINDOW, values)
+            offered = rank_newest_first(
+                offered, CONTRADICTION_WINDOW, values, self._replacing(values, until)
+            )
+        terms = search.result.terms if search else {}
+        route, lines = None, routing.RoutedHits(tuple(offered), {})
         if depth == "auto":
             tokens = self._store.tokenizer
             english = tokens.language == "english"
-            found = routing.Found(text, offered, terms, tokens.words, values, english)
-            route, lines = routing.routed(found)
+            found = routing.RoutingInput(text, offered, terms, tokens.words, values, english)
+            route, lines = routing.route_hits(found)
         routed_at = time.monotonic()
         rounds: list[Step] = []
         if route and route.action == "R" and not paper:
@@ -203,15 +209,15 @@ class Recaller:
             repeats = repeated(lines.hits) if repeated else set()
             lines = replace(lines, hits=tuple(h for h in lines.hits if h.id not in repeats))
             hits += [hit for hit in lines.hits if hit.id not in {known.id for known in hits}]
-        read = search.found.postings + search.found.vectors if search else 0
+        read = search.result.postings + search.result.vectors if search else 0
         steps = [Step(name="search", ms=(searched - started) * 1000, read=read)]
         if route:
             steps.append(Step(name="route", ms=(routed_at - searched) * 1000, read=len(offered)))
         budget = size.token_budget if token_budget is None else token_budget
         excerpt = str if paper else partial(self._excerpt, terms)
         tries = None if paper else _TRIES * k
-        offer = Offer(lines.hits, k, budget, excerpt, tries, self._settings.trust.defence)
-        return Asked(
+        offer = BlockPlan(lines.hits, k, budget, excerpt, tries, self._settings.trust.defence)
+        return RecallPlan(
             why,
             search,
             hits,
@@ -226,42 +232,44 @@ class Recaller:
 
     def _further(
         self,
-        found: routing.Found,
-        lines: routing.Lines,
-        asker: Asker,
+        found: routing.RoutingInput,
+        lines: routing.RoutedHits,
+        asker: Viewer,
         purpose: Purpose,
         until: float | None,
         why: list[str],
-    ) -> tuple[routing.Lines, list[Step]]:
+    ) -> tuple[routing.RoutedHits, list[Step]]:
         """Add to the lines what further rounds find; with what there is where it is late."""
 
-        def search(command: Command) -> list[Hit]:
+        def search(command: FollowUp) -> list[Hit]:
             near = command.kind == "semantic"
             _, hits = self._search(command.text, asker, until, why, near=near)
             # Another question's scores cannot be compared with this one's.
             hits = [replace(hit, score=0.0, signals={}) for hit in hits]
             return self._offered(hits, purpose)
 
-        with suppress(Late), self._store.deadline(until):
+        with suppress(DeadlineExceeded), self._store.deadline(until):
             pages = PageReader(self._store.reader(), asker)
-            chosen, steps = further(found, lines.hits, pages, search)
-            return routing.Lines(tuple(chosen), lines.left_out), steps
+            chosen, steps = follow_up(found, lines.hits, pages, search)
+            return routing.RoutedHits(tuple(chosen), lines.left_out), steps
         return lines, []
 
     def _offered(self, hits: Sequence[Hit], purpose: Purpose) -> list[Hit]:
         guarded = self._settings.trust.defence
-        return [hit for hit in hits if purpose == "search" or injectable(hit, guarded=guarded)]
+        return [hit for hit in hits if purpose == "search" or is_injectable(hit, guarded=guarded)]
 
-    def _replacing(self, values: Mapping[str, Stated], until: float | None) -> Collection[str]:
+    def _replacing(self, values: Mapping[str, StatedValue], until: float | None) -> Collection[str]:
         if values:
-            with suppress(Late), self._store.deadline(until):
-                return self._store.reader().replacing({one.about for one in values.values()})
+            with suppress(DeadlineExceeded), self._store.deadline(until):
+                return self._store.reader().replacement_facts(
+                    {one.about for one in values.values()}
+                )
         return ()
 
     def _search(
-        self, query: str, asker: Asker, until: float | None, why: list[str], *, near: bool = True
+        self, query: str, asker: Viewer, until: float | None, why: list[str], *, near: bool = True
     ) -> tuple[Search, list[Hit]]:
-        built = self._store.reader().built()
+        built = self._store.reader().build_id()
         behind = self._store.refresh(self._agent, wait_ms=_REFRESH_MS, read_all=asker.read_all)
         unread: list[Entry] = []
         forgotten: set[str] = set()
@@ -271,45 +279,45 @@ class Recaller:
             unread, forgotten = unread_by(
                 self._store, self._agent, asker.sender, read_all=asker.read_all
             )
-        if self._store.stale_words:
+        if self._store.stale_tokenizer:
             why.append("index made for other words")
         paper = self._settings.retrieval.profile == "paper"
         limit = self._settings.retrieval.candidates
         if not paper:
-            with suppress(Late), self._store.deadline(until):
+            with suppress(DeadlineExceeded), self._store.deadline(until):
                 self._embed_newest()
-        vector = self.query_vector(query, asker, until, why) if near else None
+        vector = self.embed_query(query, asker, until, why) if near else None
         with self._store.snapshot() as reader:
-            if not behind and reader.built() != built:  # a new index, made before the last lines
+            if not behind and reader.build_id() != built:  # a new index, made before the last lines
                 why.append(behind := "index replaced")
                 unread, forgotten = unread_by(
                     self._store, self._agent, asker.sender, read_all=asker.read_all
                 )
             search = Search(reader, self._store.tokenizer, self._settings, asker, until, vector)
             # What is ready when the deadline comes is served: only the search is interrupted.
-            with suppress(Late), self._store.deadline(until):
+            with suppress(DeadlineExceeded), self._store.deadline(until):
                 if paper:
-                    search.as_published(query)
+                    search.rank_as_published(query)
                 else:
-                    search.recall_first(query, extra=self._extra())
-            if search.found.late:
-                search.by_words()
-            hits = self._hits(search.found.ranked[:limit], asker.read_all)
-        if search.found.late:
+                    search.rank_recall_first(query, extra=self._extra())
+            if search.result.late:
+                search.rank_by_words()
+            hits = self._hits(search.result.ranked[:limit], asker.read_all)
+        if search.result.late:
             why.append("deadline")
-        if search.found.half_embedded:
+        if search.result.partly_embedded:
             why.append("not embedded yet")
         if paper and self._settings.paper.stage_one != "bm25" and self._store.embedder is None:
             why.append("no embedding model for Stage 1")
         if behind:
-            hits = with_unread(self._store, query, unread, forgotten, hits)[:limit]
+            hits = add_unindexed(self._store, query, unread, forgotten, hits)[:limit]
         return search, self._reranked(query, hits, until)
 
     def _hits(
         self, ranked: Sequence[tuple[int, float, Mapping[str, float]]], read_all: bool
     ) -> list[Hit]:
         reader = self._store.reader()
-        stored = reader.stored([row for row, _, _ in ranked])
+        stored = reader.items_by_row([row for row, _, _ in ranked])
         hits = []
         for row, score, signals in ranked:
             one = stored.get(row)
@@ -328,7 +336,7 @@ class Recaller:
             else:
                 # Where another agent's private line stands is not told, nor its very words; that
                 # it exists, is.
-                item = item if read_all else shown(item, self._agent)
+                item = item if read_all else redact_for(item, self._agent)
                 sources = tuple(
                     s if read_all or s.agent == self._agent else replace(s, file=None, line=None)
                     for s in reader.sources(item.id)
@@ -348,24 +356,24 @@ class Recaller:
             return None
 
         def signals(query: str, rows: Sequence[int]) -> Sequence[Signal]:
-            stored = self._store.reader().stored(rows)
-            return plugins.signals(query, [stored[row].item for row in rows])
+            stored = self._store.reader().items_by_row(rows)
+            return plugins.collect_signals(query, [stored[row].item for row in rows])
 
         return signals
 
-    def query_vector(
-        self, query: str, asker: Asker, until: float | None, why: list[str]
+    def embed_query(
+        self, query: str, asker: Viewer, until: float | None, why: list[str]
     ) -> QueryVector | None:
         """Return the query as a vector, or None where there is none to compare with."""
         embedder = self._store.embedder
         if embedder is None:
             return None
-        text = query[:MAX_QUERY]
+        text = query[:MAX_QUERY_CHARS]
         if isinstance(embedder, EndpointEmbedder):
             # Nothing is sent before there is something to compare it with, and never a secret.
             reader = self._store.reader()
             mine = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all)
-            if not reader.vectors.enough(embedder.name, [*mine, *reader.shared()]):
+            if not reader.vectors.is_covered(embedder.name, [*mine, *reader.shared_scopes()]):
                 why.append("not embedded yet")
                 return None
             text = self._redactor.redact(text).text
@@ -380,30 +388,30 @@ class Recaller:
         """Embed some new items that have no vector of the current model.
 
         A static model embeds what is written at once; this is for models that plugins bring. The
-        rest, and what was written under another model, is for `Reembedding`.
+        rest, and what was written under another model, is for `Reembedder`.
         """
         embedder = self._store.embedder
-        if embedder is None or isinstance(embedder, EndpointEmbedder | NoEmbedder):
+        if embedder is None or isinstance(embedder, EndpointEmbedder | UnavailableEmbedder):
             return
-        missing = self._store.reader().without_vector(embedder.name, _EMBED, _NEWEST)
+        missing = self._store.reader().rows_without_vector(embedder.name, _EMBED, _NEWEST)
         if missing:
-            self._store.writer().add_vectors(embedder.name, vectors_of(embedder, missing))
+            self._store.writer().add_vectors(embedder.name, embed_texts(embedder, missing))
 
     def _reranked(self, query: str, hits: list[Hit], until: float | None) -> list[Hit]:
         deadline = until if until is not None else time.monotonic() + 1.0
         first = self._settings.retrieval.k * 2
-        return [*plugins.rerank(query, hits[:first], deadline), *hits[first:]]
+        return [*plugins.rerank_hits(query, hits[:first], deadline), *hits[first:]]
 
     def _excerpt(self, terms: Mapping[str, float], text: str) -> str:
         size = 4 * self._settings.retrieval.passage_tokens
-        return best_passage(text, terms, self._store.tokenizer.words, size)
+        return select_passage(text, terms, self._store.tokenizer.words, size)
 
     def _weights(self) -> dict[str, float]:
         """Return what each signal of the profile counts."""
         paper = self._settings.retrieval.profile == "paper"
         return asdict(self._settings.paper.weights if paper else self._settings.retrieval.weights)
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return text as it may be kept."""
         return self._redactor.redact(text).text
 
@@ -413,14 +421,14 @@ class Recaller:
         self,
         recall: Recall,
         now: datetime,
-        asker: Asker,
+        asker: Viewer,
         session_id: str | None,
         run_id: str | None,
         purpose: Purpose,
         known: Mapping[str, Any],
     ) -> None:
         asked = {
-            "query": self.redacted(recall.query[:2000]),
+            "query": self.redact(recall.query[:2000]),
             "purpose": purpose,
             "profile": self._settings.retrieval.profile,
             "weights": self._weights(),
@@ -429,7 +437,7 @@ class Recaller:
             **known,
         }
         event = recall_event(recall, agent=self._agent, run_id=run_id, at=now, asked=asked)
-        self.journal.keep(event)
+        self.journal.write(event)
 
 
 def _since(moment: float) -> float:

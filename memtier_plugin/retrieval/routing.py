@@ -2,7 +2,8 @@
 
 The router of TierMem (section 2.2) as features: how much of the question the facts say, and whether
 they say what was found in the log; what kind of a question it is; whether the facts can be trusted.
-Each is a doubt; when they come to more than `ENOUGH`, or anything goes wrong, the raw log is asked.
+Each is a doubt; when they come to more than `MAX_DOUBT`, or anything goes wrong, the raw log is
+asked.
 
 What a routed recall shows is chosen here too.  A line must bring a source that no line before it
 brought, and stand in the upper part of the scores; a fact stands for the entry it rests on where it
@@ -19,13 +20,13 @@ import regex
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Action, Depth, Hit, Route
-from memtier_plugin.retrieval.contradictions import Stated
+from memtier_plugin.retrieval.contradictions import StatedValue
 
-ENOUGH: Final = 0.2  # doubt up to which the facts alone answer
-NEAR: Final = 0.475  # part of the range of scores, from the best down, that is worth a line
-NEARER: Final = 0.4  # ... where the facts alone answer
-STANDS_FOR: Final = 0.8  # a fact's own score, as a share of the entry's that it stands for
-FEW: Final = 20  # hits below which the lowest score says nothing about what is far off
+MAX_DOUBT: Final = 0.2  # doubt up to which the facts alone answer
+SCORE_RANGE: Final = 0.475  # part of the range of scores, from the best down, that is worth a line
+FACT_SCORE_RANGE: Final = 0.4  # ... where the facts alone answer
+SUBSTITUTE_SHARE: Final = 0.8  # a fact's own score, as a share of the entry's that it stands for
+MIN_HITS: Final = 20  # hits below which the lowest score says nothing about what is far off
 _LOOKED_AT: Final = 60  # hits from which lines are chosen
 
 # What the doubts count.  The two shares come to 1 where the facts say nothing of the question.
@@ -54,7 +55,7 @@ _KINDS: Final[Mapping[str, regex.Pattern[str]]] = {
     "an order is asked for": regex.compile(r"\b(order|sequence|chronological(ly)?|summar\w+)\b"),
 }
 # Kinds whose answer may lie in places that the question's own words do not lead to.
-SEVERAL: Final = frozenset({"a number is asked for", "a list is asked for"})
+SEVERAL_ANSWERS: Final = frozenset({"a number is asked for", "a list is asked for"})
 _WHEN: Final = regex.compile(r"\b(when|what (date|day|year|month|time)|how long|since)\b")
 _DATED: Final = regex.compile(
     r"\d|\b(january|february|march|april|may|june|july|august|september|october|november|december)\b"
@@ -62,48 +63,48 @@ _DATED: Final = regex.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RoutingInput:
     """What a router sees: the question and what was found for it, best first.
 
     ``terms`` has what each word of the question counts (its idf), ``values`` what facts of
-    single-valued relations state; ``words`` is the tokenizer that made the terms.
+    single-valued relations state; ``tokenize`` is the tokenizer that made the terms.
     """
 
     query: str
     hits: Sequence[Hit]
     terms: Mapping[str, float]
-    words: Callable[[str], Sequence[str]]
-    values: Mapping[str, Stated]
+    tokenize: Callable[[str], Sequence[str]]
+    values: Mapping[str, StatedValue]
     english: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class RoutedHits:
     """What a routed recall offers to the block, and why the other hits are not among it."""
 
     hits: tuple[Hit, ...]
     left_out: Mapping[str, str]
 
 
-def of_depth(depth: Depth, hits: Sequence[Hit]) -> list[Hit]:
+def filter_depth(depth: Depth, hits: Sequence[Hit]) -> list[Hit]:
     """Return the hits that a depth has: the facts, the entries, or all of them."""
     if depth in ("mixed", "auto"):
         return list(hits)
     return [hit for hit in hits if isinstance(hit.item, Fact) == (depth == "facts")]
 
 
-def routed(found: Found) -> tuple[Route, Lines]:
+def route_hits(found: RoutingInput) -> tuple[Route, RoutedHits]:
     """Return the decision, and the lines that go with it; what cannot be decided is escalated."""
     try:
-        lines = escalated(found)
-        route = decide(found, lines)
-        return route, answered(found) if route.action == "S" else lines
+        lines = select_from_log(found)
+        route = decide_route(found, lines)
+        return route, select_facts(found) if route.action == "S" else lines
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         why = f"the router failed: {type(error).__name__}"
-        return Route(action="R", doubt=1.0, why=(why,)), Lines(tuple(found.hits), {})
+        return Route(action="R", doubt=1.0, why=(why,)), RoutedHits(tuple(found.hits), {})
 
 
-def decide(found: Found, lines: Lines | None = None) -> Route:
+def decide_route(found: RoutingInput, lines: RoutedHits | None = None) -> Route:
     """Return whether the facts among the hits answer, or the raw log has to be asked.
 
     Args:
@@ -112,9 +113,9 @@ def decide(found: Found, lines: Lines | None = None) -> Route:
     facts = [hit for hit in found.hits if isinstance(hit.item, Fact)]
     if not facts:
         return Route(action="R", doubt=1.0, why=("no fact was found",))
-    shown = (lines or escalated(found)).hits
-    from_facts = answered(found).hits or tuple(facts[:1])
-    said = said_by(found, from_facts[0])
+    shown = (lines or select_from_log(found)).hits
+    from_facts = select_facts(found).hits or tuple(facts[:1])
+    said = covered_share(found, from_facts[0])
     carried = sum(isinstance(hit.item, Fact) for hit in shown) / max(1, len(shown))
     doubts = {
         f"the best fact says {said:.0%} of the question": _UNSAID * (1 - said),
@@ -123,15 +124,15 @@ def decide(found: Found, lines: Lines | None = None) -> Route:
     best = next((hit for hit in found.hits if isinstance(hit.item, Entry)), None)
     if best is not None and not any(_rests_on(fact, best) for fact in facts):
         doubts["no fact rests on the best entry"] = _NO_FACT
-    doubts |= dict.fromkeys(kinds(found, from_facts[0]), _KIND)
+    doubts |= dict.fromkeys(question_kinds(found, from_facts[0]), _KIND)
     doubts |= _distrust(found, from_facts)
     doubt = round(sum(doubts.values()), 9)
-    action: Action = "S" if doubt <= ENOUGH else "R"
+    action: Action = "S" if doubt <= MAX_DOUBT else "R"
     why = sorted((name for name, count in doubts.items() if count > 0), key=lambda n: -doubts[n])
     return Route(action=action, doubt=doubt, why=tuple(why))
 
 
-def kinds(found: Found, best: Hit) -> list[str]:
+def question_kinds(found: RoutingInput, best: Hit) -> list[str]:
     """Return what a question asks for that facts may not give in full."""
     if not found.english:
         return ["the question's kind is told in English only"]
@@ -145,33 +146,33 @@ def kinds(found: Found, best: Hit) -> list[str]:
     return asked[:1]  # one doubt, however many words give it away
 
 
-def said_by(found: Found, *hits: Hit) -> float:
+def covered_share(found: RoutingInput, *hits: Hit) -> float:
     """Return the share of the question's words, by what each counts, that these hits say."""
     total = sum(found.terms.values())
     if not total:
         return 0.0
     said: set[str] = set()
     for hit in hits:
-        said.update(found.words(f"{_who(hit)} {hit.text}"))
+        said.update(found.tokenize(f"{_who(hit)} {hit.text}"))
     return sum(found.terms[word] for word in sorted(said.intersection(found.terms))) / total
 
 
-def unsaid(found: Found, hits: Sequence[Hit]) -> list[str]:
+def uncovered_terms(found: RoutingInput, hits: Sequence[Hit]) -> list[str]:
     """Return the question's words that none of these hits says, the rarest first."""
     said: set[str] = set()
     for hit in hits:
-        said.update(found.words(f"{_who(hit)} {hit.text}"))
+        said.update(found.tokenize(f"{_who(hit)} {hit.text}"))
     left = {word: count for word, count in found.terms.items() if count > 0 and word not in said}
     return sorted(left, key=lambda word: (-left[word], word))
 
 
-def new_sources(shown: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
+def bringing_new_sources(shown: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
     """Return the hits that stand for something which no line shown stands for."""
     brought = {entry for hit in shown for entry in _brings(hit)}
     return [hit for hit in hits if not _brings(hit) <= brought]
 
 
-def _distrust(found: Found, facts: Sequence[Hit]) -> dict[str, float]:
+def _distrust(found: RoutingInput, facts: Sequence[Hit]) -> dict[str, float]:
     """Return why facts that are about to be shown may be wrong."""
     doubts: dict[str, float] = {}
     stated = [found.values[hit.id] for hit in facts if hit.id in found.values]
@@ -188,14 +189,14 @@ def _distrust(found: Found, facts: Sequence[Hit]) -> dict[str, float]:
     return doubts
 
 
-def answered(found: Found) -> Lines:
+def select_facts(found: RoutingInput) -> RoutedHits:
     """Return the facts that are worth a line, each with something new."""
     facts = [hit for hit in found.hits if isinstance(hit.item, Fact)]
     left_out = {hit.id: "entry" for hit in found.hits if isinstance(hit.item, Entry)}
-    return _chosen(facts, found.hits, NEARER, left_out)
+    return _chosen(facts, found.hits, FACT_SCORE_RANGE, left_out)
 
 
-def escalated(found: Found) -> Lines:
+def select_from_log(found: RoutingInput) -> RoutedHits:
     """Return the entries and facts that are worth a line, in their order.
 
     A fact takes the place of the entry it rests on where it is the shorter and ranks as well.
@@ -210,18 +211,18 @@ def escalated(found: Found) -> Lines:
         instead = [
             fact
             for fact in shorter.get(hit.id, ())
-            if fact.score >= STANDS_FOR * hit.score and len(fact.text) < len(hit.text)
+            if fact.score >= SUBSTITUTE_SHARE * hit.score and len(fact.text) < len(hit.text)
         ]
         if instead:
             # Its own line comes later, and finds that nothing in it is new.
             placed.append(replace(instead[0], score=hit.score))
         placed.append(hit)
-    return _chosen(placed, found.hits, NEAR, {})
+    return _chosen(placed, found.hits, SCORE_RANGE, {})
 
 
 def _chosen(
     placed: Sequence[Hit], hits: Sequence[Hit], part: float, left_out: dict[str, str]
-) -> Lines:
+) -> RoutedHits:
     floor = _floor([hit.score for hit in hits], part)
     brought: set[str] = set()
     chosen: dict[str, Hit] = {}
@@ -237,12 +238,12 @@ def _chosen(
             chosen[hit.id] = hit
             brought |= sources
             left_out.pop(hit.id, None)
-    return Lines(tuple(chosen.values()), left_out)
+    return RoutedHits(tuple(chosen.values()), left_out)
 
 
 def _floor(scores: Sequence[float], part: float) -> float:
     """Return the score below which a hit is nearer to the last one than to the best."""
-    if len(scores) < FEW:
+    if len(scores) < MIN_HITS:
         return float("-inf")
     best, last = max(scores), min(scores)
     return best - part * (best - last)

@@ -1,10 +1,10 @@
 """From a query to ranked rows: the two profiles, on one reader (design 6, seeds 1.3).
 
-`recall_first`: words, n-grams and vectors find candidates; their neighbours in the session, the
-facts that rest on them, the speaker and the sessions of matching facts add to the score.  `paper`:
-MemTier as published (`paper_search`).  Cost of a recall: at most ``postings_cap`` word postings, a
-quarter of that for facts and for n-grams, ``vectors_cap`` packed signs, and a fixed number of reads
-for each of the candidates, however large the store is.
+`rank_recall_first`: words, n-grams and vectors find candidates; their neighbours in the session,
+the facts that rest on them, the speaker and the sessions of matching facts add to the score.
+`paper`: MemTier as published (`paper_search`).  Cost of a recall: at most ``postings_cap`` word
+postings, a quarter of that for facts and for n-grams, ``vectors_cap`` packed signs, and a fixed
+number of reads for each of the candidates, however large the store is.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Final
 from memtier_plugin.core.results import Signal
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.retrieval import query_terms, ranking
-from memtier_plugin.retrieval.intent import MAX_QUERY, opens
+from memtier_plugin.retrieval.intent import MAX_QUERY_CHARS, wants_kind
 from memtier_plugin.retrieval.paper_search import PaperSearch
 from memtier_plugin.storage.index.bm25 import idf, saturation
-from memtier_plugin.storage.index.reader import IndexReader, Match, Place, Turns
-from memtier_plugin.storage.store import Late
+from memtier_plugin.storage.index.reader import Candidate, IndexReader, Match, RowLengths
+from memtier_plugin.storage.store import DeadlineExceeded
 from memtier_plugin.text import time_spans
-from memtier_plugin.text.tokenizer import Tokenizer, grams
+from memtier_plugin.text.tokenizer import Tokenizer, ngrams
 
 _CONTEXT: Final = 40  # best rows whose neighbours become candidates too
 _BESIDE: Final = 2  # of their neighbours on either side
@@ -33,7 +33,7 @@ _REACH: Final = 4  # turns on either side that a window looks at
 _FACTS: Final = 80  # facts that take part in a ranking
 _SIGNS: Final = 200  # pieces, the nearest by their signs, that are compared exactly
 _NEAREST: Final = 50  # of these the rows that become candidates
-LIKE: Final = 0.3  # cosine below which an item is not found by its meaning alone
+MIN_COSINE: Final = 0.3  # cosine below which an item is not found by its meaning alone
 _NO_WORDS: Final[Mapping[str, int]] = {}
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
 _MANY_SESSIONS: Final = 12  # among the candidates, or which one it is says nothing
@@ -41,7 +41,7 @@ _TOGETHER: Final = 3  # candidates of a session, on average, or that they meet t
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Viewer:
     """Who asks, and when: what decides which rows are visible and how old they are."""
 
     agent: str
@@ -51,18 +51,18 @@ class Asker:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """The best ranking so far, and what was read for it; `late` when it is not the whole."""
 
     ranked: list[tuple[int, float, Mapping[str, float]]] = field(default_factory=list)
     postings: int = 0
     vectors: int = 0
     late: bool = False
-    half_embedded: bool = False  # too few vectors of the current model, so none is used
+    partly_embedded: bool = False  # too few vectors of the current model, so none is used
     terms: dict[str, float] = field(default_factory=dict)  # what each word of the query counts
 
 
-Extra = Callable[[str, Sequence[int]], Sequence[Signal]]
+PluginSignals = Callable[[str, Sequence[int]], Sequence[Signal]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Search:
         reader: IndexReader,
         tokenizer: Tokenizer,
         settings: Settings,
-        asker: Asker,
+        asker: Viewer,
         until: float | None = None,
         near: QueryVector | None = None,
     ) -> None:
@@ -91,48 +91,48 @@ class Search:
         self._asker = asker
         self._until = until
         self._scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all)
-        self._shared = reader.shared()
+        self._shared = reader.shared_scopes()
         self._facts: Sequence[int] = self._shared  # and the shelves that the query opens
-        self._lexical: tuple[Sequence[Place], Mapping[int, float]] = ((), {})
-        self.found = Found()
+        self._lexical: tuple[Sequence[Candidate], Mapping[int, float]] = ((), {})
+        self.result = SearchResult()
         self._near = near if near and self._is_embedded(near.model) else None
         self._like: dict[int, float] = {}  # how near the rows are that were compared exactly
 
     def _is_embedded(self, model: str) -> bool:
         """Tell whether enough is embedded; while a new model is at work, recall goes by words."""
-        enough = self._reader.vectors.enough(model, [*self._scopes, *self._shared])
-        self.found.half_embedded = not enough
+        enough = self._reader.vectors.is_covered(model, [*self._scopes, *self._shared])
+        self.result.partly_embedded = not enough
         return enough
 
     def _check(self) -> None:
         if self._until is not None and time.monotonic() > self._until:
-            raise Late("the deadline has passed")
+            raise DeadlineExceeded("the deadline has passed")
 
     # -- recall_first --------------------------------------------------------------------------
 
-    def recall_first(self, query: str, *, extra: Extra | None) -> None:
-        """Rank into ``found``; when the deadline interrupts, `by_words` has something to serve."""
-        self.found.late = True
-        settings, query = self._settings.retrieval, query[:MAX_QUERY]
-        terms = query_terms.weighed(self._tokens.words(query), self._tokens.language)
-        words = self._reader.match(self._scopes, terms, settings.postings_cap)
+    def rank_recall_first(self, query: str, *, extra: PluginSignals | None) -> None:
+        """Rank into ``found``; if the deadline interrupts, `rank_by_words` can serve."""
+        self.result.late = True
+        settings, query = self._settings.retrieval, query[:MAX_QUERY_CHARS]
+        terms = query_terms.weigh_terms(self._tokens.words(query), self._tokens.language)
+        words = self._reader.match_words(self._scopes, terms, settings.postings_cap)
         self._facts = [*self._shared, *self._opened(query)]
-        facts = self._reader.match(self._facts, terms, settings.postings_cap // 4)
+        facts = self._reader.match_words(self._facts, terms, settings.postings_cap // 4)
         parts, gram_scores = self._grams(query) if settings.weights.grams else (0, {})
-        self.found.postings += words.postings + facts.postings + parts
-        self.found.terms = facts.idfs | words.idfs
+        self.result.postings += words.postings + facts.postings + parts
+        self.result.terms = facts.idfs | words.idfs
 
         scores = words.scores()
         fact_scores = facts.scores()
         pool = _best({**scores, **fact_scores}, settings.candidates)
-        places = {place.row: place for place in self._reader.places(pool)}
+        places = {place.row: place for place in self._reader.candidates(pool)}
         self._lexical = ([*places.values()], {**scores, **fact_scores})
         self._check()
 
         near, near_facts = self._nearest(self._scopes), self._nearest(self._facts)
-        strength = ranking.added(fact_scores, near_facts)
+        strength = ranking.add_scaled(fact_scores, near_facts)
         best_facts = _best(strength, _FACTS)
-        spans = time_spans.spans(query, self._asker.at)
+        spans = time_spans.find_time_spans(query, self._asker.at)
         shelved = self._shelved([*best_facts, *near_facts, *gram_scores], spans)
         best_facts = [row for row in best_facts if row not in shelved]
         told = [*shelved][: 2 * _NEAREST]  # of the others it counts when they begin
@@ -144,12 +144,14 @@ class Search:
         more = [*_best(gram_scores, _FACTS), *_best(near | near_facts, _NEAREST)]
         more += [*links, *shelved, *(row for one in told for row in sources.get(one, ()))]
         more = [row for row in dict.fromkeys(more) if row not in places]
-        places |= {place.row: place for place in self._reader.places(more)}
-        self.found.postings += self._reader.fill(words, self._scopes, [*pool, *more])
+        places |= {place.row: place for place in self._reader.candidates(more)}
+        self.result.postings += self._reader.complete_match(words, self._scopes, [*pool, *more])
         scores = words.scores() if words.left_out else scores
         like = self._likenesses(places) if self._near else {}
         asked = dict.fromkeys(shelved, 1.0)
-        first = ranking.added(scores | fact_scores, gram_scores, links, _only(like, places), asked)
+        first = ranking.add_scaled(
+            scores | fact_scores, gram_scores, links, _only(like, places), asked
+        )
         said = {  # a fact was said when its sources were
             row: [places[source].observed for source in found] for row, found in sources.items()
         }
@@ -160,9 +162,9 @@ class Search:
         found = [places[row] for row in rows]
         bm25 = [scores.get(row, fact_scores.get(row, 0.0)) for row in rows]
         signals = self._context(found, words, {**fact_scores, **scores}, around)
-        signals["words"] = ranking.scaled(bm25)
-        signals["grams"] = ranking.scaled([gram_scores.get(row, 0.0) for row in rows])
-        signals["source"] = ranking.scaled([links.get(row, 0.0) for row in rows])
+        signals["words"] = ranking.scale_by_max(bm25)
+        signals["grams"] = ranking.scale_by_max([gram_scores.get(row, 0.0) for row in rows])
+        signals["source"] = ranking.scale_by_max([links.get(row, 0.0) for row in rows])
         signals["session"] = self._sessions(found, best_facts)
         signals["session_words"] = self._session_words(found, words)
         signals["speaker"] = self._named(found, terms)
@@ -173,7 +175,7 @@ class Search:
             shelves = [shelved.get(row, "") for row in rows]
             times = signals["time"] if spans else ()
             moments = [place.observed for place in found]
-            signals["overview"] = ranking.overview(shelves, times, moments, bm25)
+            signals["overview"] = ranking.overview_signal(shelves, times, moments, bm25)
         signals |= self._standing(found, bm25)
         signals |= self._dense(rows, around)
         weights = asdict(settings.weights)
@@ -186,31 +188,33 @@ class Search:
         """Return the scopes of the shelves that a query opens: nothing of them is found else."""
         opened: list[int] = []
         asker, scopes = self._asker, self._reader.scopes
-        if opens(query, "summary"):
+        if wants_kind(query, "summary"):
             opened += scopes(asker.agent, asker.sender, read_all=asker.read_all, shelf="summary")
-        if opens(query, "timeline"):
-            opened += self._reader.shared(shelf="timeline")
+        if wants_kind(query, "timeline"):
+            opened += self._reader.shared_scopes(shelf="timeline")
         return opened
 
-    def _shelved(self, found: Collection[int], spans: Sequence[time_spans.Span]) -> dict[int, str]:
+    def _shelved(
+        self, found: Collection[int], spans: Sequence[time_spans.TimeSpan]
+    ) -> dict[int, str]:
         """Return the shelf of each row found on one, first those of the time asked about."""
         if len(self._facts) == len(self._shared):
             return {}
         overviews = self._reader.overviews
         rows: list[int] = []
         for span in spans:
-            start, end = span.start.timestamp() - ranking.DAY, span.end.timestamp()
-            rows += overviews.on_shelf("summary", self._facts, _NEWEST, start, end)
-        rows += [*overviews.on_shelf("summary", self._facts, _NEWEST), *found]
-        shelves = overviews.shelves(rows)
+            start, end = span.start.timestamp() - ranking.DAY_SECONDS, span.end.timestamp()
+            rows += overviews.shelf_rows("summary", self._facts, _NEWEST, start, end)
+        rows += [*overviews.shelf_rows("summary", self._facts, _NEWEST), *found]
+        shelves = overviews.shelves_of(rows)
         return {row: shelves[row] for row in rows if row in shelves}
 
     def _grams(self, query: str) -> tuple[int, dict[int, float]]:
-        parts = grams(query)
+        parts = ngrams(query)
         scores: dict[int, float] = {}
         read = 0
         for scopes in (self._scopes, self._facts):
-            found, postings = self._reader.match_grams(
+            found, postings = self._reader.match_ngrams(
                 scopes, parts, self._settings.retrieval.postings_cap // 4
             )
             scores.update(found)
@@ -223,20 +227,20 @@ class Search:
             return {}
         cap, vectors = self._settings.retrieval.vectors_cap, self._reader.vectors
         rows, read = vectors.nearest(self._near.model, scopes, self._near.vector, cap, _SIGNS)
-        self.found.vectors += read
+        self.result.vectors += read
         near = self._likenesses(rows)
-        return {row: near[row] for row in rows if near.get(row, 0.0) >= LIKE}
+        return {row: near[row] for row in rows if near.get(row, 0.0) >= MIN_COSINE}
 
     def _likenesses(self, rows: Collection[int]) -> Mapping[int, float]:
         assert self._near is not None  # or else there is nothing to compare with
         fresh = sorted({*rows} - self._like.keys())
-        like = self._reader.vectors.likeness(self._near.model, self._near.vector, fresh)
-        self.found.vectors += len(like)
+        like = self._reader.vectors.similarity(self._near.model, self._near.vector, fresh)
+        self.result.vectors += len(like)
         self._like |= like
         return self._like
 
     def _dense(
-        self, rows: Sequence[int], around: Mapping[int, tuple[Turns, Turns]]
+        self, rows: Sequence[int], around: Mapping[int, tuple[RowLengths, RowLengths]]
     ) -> dict[str, list[float]]:
         """Return how near each candidate is to the query, and how near it and its neighbours."""
         if self._near is None:
@@ -249,35 +253,35 @@ class Search:
             (value + sum(near.get(other, 0.0) for other in beside[row])) / (1 + len(beside[row]))
             for row, value in zip(rows, own, strict=True)
         ]
-        return {"dense": ranking.scaled(own), "dense_window": ranking.scaled(together)}
+        return {"dense": ranking.scale_by_max(own), "dense_window": ranking.scale_by_max(together)}
 
-    def by_words(self) -> None:
+    def rank_by_words(self) -> None:
         """Rank by words alone, as far as that is ready: what a recall serves when it is late."""
         places, scores = self._lexical
-        values = ranking.scaled([scores.get(place.row, 0.0) for place in places])
+        values = ranking.scale_by_max([scores.get(place.row, 0.0) for place in places])
         self._rank(places, {"words": values}, {"words": 1.0})
-        self.found.late = True
+        self.result.late = True
 
     def _rank(
         self,
-        places: Sequence[Place],
+        places: Sequence[Candidate],
         signals: Mapping[str, Sequence[float]],
         weights: Mapping[str, float],
     ) -> None:
         limit = self._settings.retrieval.candidates
         ranked = ranking.rank([place.id for place in places], signals, weights, limit)
-        self.found.ranked = [(places[r.index].row, r.score, r.signals) for r in ranked]
-        self.found.late = False
+        self.result.ranked = [(places[r.index].row, r.score, r.signals) for r in ranked]
+        self.result.late = False
 
     def _sources(self, facts: Sequence[int]) -> dict[int, list[int]]:
         """Return, for each of these facts, the entries it rests on that the asker may see."""
-        ids = {place.row: place.id for place in self._reader.places(facts)}
-        linked = self._reader.source_rows([ids[row] for row in facts if row in ids], self._scopes)
+        ids = {place.row: place.id for place in self._reader.candidates(facts)}
+        linked = self._reader.fact_sources([ids[row] for row in facts if row in ids], self._scopes)
         return {row: linked[ids[row]] for row in facts if row in ids}
 
     def _with_neighbours(
-        self, places: Mapping[int, Place], first: Mapping[int, float]
-    ) -> tuple[dict[int, Place], dict[int, tuple[Turns, Turns]]]:
+        self, places: Mapping[int, Candidate], first: Mapping[int, float]
+    ) -> tuple[dict[int, Candidate], dict[int, tuple[RowLengths, RowLengths]]]:
         """Return the best candidates, those next to the very best too, and the turns around them.
 
         Args:
@@ -299,20 +303,20 @@ class Search:
                     on = one[place + 1 : place + 1 + _REACH]
                     around.setdefault(beside, (on, back) if one is before else (back, on))
         near = [row for row in around if row not in kept]
-        kept |= {place.row: place for place in self._reader.places(near)}
+        kept |= {place.row: place for place in self._reader.candidates(near)}
         return kept, around
 
     def _context(
         self,
-        places: Sequence[Place],
+        places: Sequence[Candidate],
         words: Match,
         scores: Mapping[int, float],
-        around: Mapping[int, tuple[Turns, Turns]],
+        around: Mapping[int, tuple[RowLengths, RowLengths]],
     ) -> dict[str, list[float]]:
         """Score the turns next to each candidate, and the turns around it as one text."""
         found: dict[str, list[float]] = {"previous": [], "next": [], "window": []}
         near = {row for sides in around.values() for side in sides for row, _ in side}
-        in_row = words.words_of(near.union(place.row for place in places))
+        in_row = words.terms_of(near.union(place.row for place in places))
         for place in places:
             before, after = around.get(place.row, ([], []))
             if place.tier != "episodic":  # it stands alone
@@ -334,21 +338,21 @@ class Search:
             # Compared with the average turn, so that long windows pay no more than short ones.
             length = sum(size for _, size in turns) / len(turns)
             found["window"].append(words.score(together, length))
-        return {name: ranking.scaled(values) for name, values in found.items()}
+        return {name: ranking.scale_by_max(values) for name, values in found.items()}
 
-    def _sessions(self, places: Sequence[Place], facts: Sequence[int]) -> list[float]:
+    def _sessions(self, places: Sequence[Candidate], facts: Sequence[int]) -> list[float]:
         """Mark the entries of Stage 1's sessions: a bonus, not a wall."""
         chosen: dict[int, float] = {}
         limit = self._settings.retrieval.sessions
         for place in self._in_order(facts):
             if len(chosen) >= limit:
                 break
-            for session in self._reader.sessions_of(place.id, self._scopes):
+            for session in self._reader.fact_sessions(place.id, self._scopes):
                 if len(chosen) < limit:
                     chosen.setdefault(session, 1.0)
         return [chosen.get(place.session, 0.0) if place.session else 0.0 for place in places]
 
-    def _session_words(self, places: Sequence[Place], words: Match) -> list[float]:
+    def _session_words(self, places: Sequence[Candidate], words: Match) -> list[float]:
         """Score each session by the candidates' words in it, as if it were one text.
 
         A word counts by how few of the candidates' sessions have it.  Nothing where there are few
@@ -359,7 +363,7 @@ class Search:
         if not _MANY_SESSIONS < len(sessions) <= len(places) / _TOGETHER:
             return [0.0] * len(places)
         together: dict[str, Counter[int]] = {}
-        in_row = words.words_of([place.row for place in places])
+        in_row = words.terms_of([place.row for place in places])
         for place in places:
             for term, tf in in_row.get(place.row, _NO_WORDS).items():
                 if place.session:
@@ -370,13 +374,13 @@ class Search:
             value = words.weights[term] * idf(len(sessions), len(counts))
             for session, tf in counts.items():
                 scores[session] += value * saturation(tf, 1.0, 1.0)
-        return ranking.scaled([scores.get(place.session or 0, 0.0) for place in places])
+        return ranking.scale_by_max([scores.get(place.session or 0, 0.0) for place in places])
 
-    def _in_order(self, rows: Sequence[int]) -> list[Place]:
-        places = {place.row: place for place in self._reader.places(rows)}
+    def _in_order(self, rows: Sequence[int]) -> list[Candidate]:
+        places = {place.row: place for place in self._reader.candidates(rows)}
         return [places[row] for row in rows if row in places]
 
-    def _named(self, places: Sequence[Place], terms: Mapping[str, float]) -> list[float]:
+    def _named(self, places: Sequence[Candidate], terms: Mapping[str, float]) -> list[float]:
         """Mark what was said by, or states something of, a speaker whose name is in the query."""
         # What only a fact is about names nobody: a question about a port names "port" as well.
         speakers = {p.speaker for p in places if p.speaker and p.tier == "episodic"}
@@ -385,13 +389,15 @@ class Search:
             named = set()  # all of them, or nobody: it says nothing
         return [float(place.speaker in named) for place in places]
 
-    def _standing(self, places: Sequence[Place], bm25: Sequence[float]) -> dict[str, list[float]]:
+    def _standing(
+        self, places: Sequence[Candidate], bm25: Sequence[float]
+    ) -> dict[str, list[float]]:
         """Return what does not depend on the words: age, learned weight and tier."""
         settings, now = self._settings.retrieval, self._asker.at.timestamp()
         return {
             "decay": [
                 ranking.decay(
-                    (now - place.observed) / ranking.DAY,
+                    (now - place.observed) / ranking.DAY_SECONDS,
                     settings.decay_lambda,
                     bypass=score > settings.decay_bypass,
                 )
@@ -403,29 +409,31 @@ class Search:
 
     # -- paper ---------------------------------------------------------------------------------
 
-    def as_published(self, query: str) -> None:
+    def rank_as_published(self, query: str) -> None:
         """Rank as published: facts choose sessions, their entries are scored by eq. 2."""
         asked = PaperSearch(self._reader, self._settings, self._scopes, self._asker.at, self._check)
-        found = asked.rank(query[:MAX_QUERY], self._likeness if self._near else None)
-        self.found.ranked = found.ranked
-        self.found.postings += found.postings
-        self.found.vectors += found.vectors
+        found = asked.rank(query[:MAX_QUERY_CHARS], self._likeness if self._near else None)
+        self.result.ranked = found.ranked
+        self.result.postings += found.postings
+        self.result.vectors += found.vectors
 
     def _likeness(self, query: str, rows: Sequence[int]) -> Mapping[int, float]:
         assert self._near is not None  # or else not handed on
-        found = self._reader.vectors.likeness(self._near.model, self._near.vector, rows)
+        found = self._reader.vectors.similarity(self._near.model, self._near.vector, rows)
         return {row: max(0.0, value) for row, value in found.items()}
 
 
 def _asked_about(
-    spans: Sequence[time_spans.Span], found: Sequence[Place], said: Mapping[int, Sequence[float]]
+    spans: Sequence[time_spans.TimeSpan],
+    found: Sequence[Candidate],
+    said: Mapping[int, Sequence[float]],
 ) -> list[float]:
     """Return how near each candidate was said to the time that the query names, if any."""
     if not spans:
         return [0.0] * len(found)
     return [
         max(
-            time_spans.nearness(spans, datetime.fromtimestamp(moment, UTC))
+            time_spans.best_nearness(spans, datetime.fromtimestamp(moment, UTC))
             for moment in said.get(place.row) or [place.observed]
         )
         for place in found

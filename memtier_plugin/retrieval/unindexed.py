@@ -14,13 +14,13 @@ from memtier_plugin.storage.store import Store
 _log = logging.getLogger("memtier")
 
 
-def unread(
+def read_unindexed(
     store: Store, agent: str, sender: str | None, *, read_all: bool
 ) -> tuple[list[Entry], set[str]]:
     """Return what the index could not take yet: own entries, and what was forgotten."""
     try:
-        events = store.unread_events(PROJECT_JOURNAL)
-        entries = store.unread_entries(agent)
+        events = store.unindexed_events(PROJECT_JOURNAL)
+        entries = store.unindexed_entries(agent)
     except LedgerError as error:  # the label says that the index is behind
         _log.warning("%s: %s", agent, error)
         return [], set()
@@ -37,7 +37,7 @@ def unread(
     }
 
 
-def with_unread(
+def add_unindexed(
     store: Store,
     query: str,
     entries: Sequence[Entry],

@@ -20,13 +20,13 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 from memtier_plugin import __version__
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.plugins import failures, manager
+from memtier_plugin.core.plugins import manager, watch_failures
 from memtier_plugin.core.records import Entry, Fact, Purpose
 from memtier_plugin.core.results import Depth, Hit
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.ingest.messages import parse_messages
-from memtier_plugin.operations.health import silence
-from memtier_plugin.pool import open_memories
+from memtier_plugin.operations.health import describe_silence
+from memtier_plugin.pool import memory_pool
 
 METHODS: Final = (
     "hook", "tool", "recall", "explain", "record", "end_run", "remember", "forget", "facts",
@@ -41,8 +41,8 @@ HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
 }
 
 
-STORING: Final = ("agent_end", "before_compaction")
-HOSTS: Final = {  # who knows their payloads
+STORING_HOOKS: Final = ("agent_end", "before_compaction")
+HOST_TRANSLATORS: Final = {  # who knows their payloads
     "openclaw": "memtier_plugin.hooks.openclaw_payloads",
     "hermes": "memtier_plugin.hooks.hermes_payloads",
 }
@@ -95,9 +95,9 @@ class Methods:
             found = self._translator(host).translate(name, event or {}, context, base)
             if found is None:
                 return None
-            with failures() as seen:
+            with watch_failures() as seen:
                 answer = self._called(found.hook, found.context, found.event)
-            if seen and found.hook in STORING:
+            if seen and found.hook in STORING_HOOKS:
                 raise seen[0]  # the host's shim keeps it and gives it again
             if found.hook == "before_prompt_build":
                 return {**(answer or {}), "warning": self._warning(found.context)}
@@ -124,25 +124,27 @@ class Methods:
         self._served(run)
         told = {} if event is None else {"event": event}
         answer = getattr(manager().hook, name)(context=run, **told)
-        return plain(answer) if isinstance(answer, PromptAddition) else None
+        return to_jsonable(answer) if isinstance(answer, PromptAddition) else None
 
     def _warning(self, context: RunContext) -> str | None:
         """Return what a host's own log has to say, once: that turns pass and nothing is stored."""
-        with suppress(MemTierError), open_memories.use(context) as memory:
-            told = silence(memory.store, context.agent_id)
+        with suppress(MemTierError), memory_pool.use(context) as memory:
+            told = describe_silence(memory.store, context.agent_id)
             before, self._told[context.agent_id] = self._told.get(context.agent_id), bool(told)
             return None if before else told
         return None
 
     def _translator(self, host: str) -> Any:
         """Return what knows a host's payloads; of each host one, as it keeps where sessions end."""
-        if host not in HOSTS:
-            known = ", ".join(HOSTS)
+        if host not in HOST_TRANSLATORS:
+            known = ", ".join(HOST_TRANSLATORS)
             raise BadParams(f"the payloads of host {host!r} are not known; there is {known}")
         with self._lock:
             if host not in self._translators:
                 # By name: the hooks are another edge.
-                self._translators[host] = import_module(HOSTS[host]).Translator(Path(self._home))
+                self._translators[host] = import_module(HOST_TRANSLATORS[host]).Translator(
+                    Path(self._home)
+                )
         return self._translators[host]
 
     def tool(
@@ -182,7 +184,7 @@ class Methods:
         depth: Depth | None = None,
     ) -> Any:
         """Return what matters for a query: ranked hits, and the block to inject."""
-        with open_memories.use(self._context(home, project, agent, session_id)) as memory:
+        with memory_pool.use(self._context(home, project, agent, session_id)) as memory:
             recall = memory.recall(
                 query,
                 session_id=session_id,
@@ -195,7 +197,7 @@ class Methods:
                 deadline_ms=deadline_ms,
                 depth=depth,
             )
-        return plain(recall)
+        return to_jsonable(recall)
 
     def explain(
         self,
@@ -206,8 +208,8 @@ class Methods:
         agent: str = "main",
     ) -> Any:
         """Return why a recall chose what it chose, or why an entry or fact is not among it."""
-        with open_memories.use(self._context(home, project, agent)) as memory:
-            return plain(memory.explain(recall_id, why))
+        with memory_pool.use(self._context(home, project, agent)) as memory:
+            return to_jsonable(memory.explain(recall_id, why))
 
     def record(
         self,
@@ -222,7 +224,7 @@ class Methods:
         parent: str | None = None,
     ) -> Any:
         """Record messages and return the entries that are new."""
-        with open_memories.use(self._context(home, project, agent, session_id)) as memory:
+        with memory_pool.use(self._context(home, project, agent, session_id)) as memory:
             entries = memory.record(
                 messages,
                 session_id=session_id,
@@ -231,7 +233,7 @@ class Methods:
                 observed_at=_moment("observed_at", observed_at),
                 parent=parent,
             )
-        return {"entries": plain(entries)}
+        return {"entries": to_jsonable(entries)}
 
     def end_run(
         self,
@@ -248,7 +250,7 @@ class Methods:
         error: str | None = None,
     ) -> Any:
         """Record a finished run and credit what was injected into it."""
-        with open_memories.use(self._context(home, project, agent, session_id)) as memory:
+        with memory_pool.use(self._context(home, project, agent, session_id)) as memory:
             result = memory.end_run(
                 messages,
                 session_id=session_id,
@@ -259,7 +261,7 @@ class Methods:
                 parent=parent,
                 error=error,
             )
-        return plain(result)
+        return to_jsonable(result)
 
     def remember(
         self,
@@ -271,8 +273,8 @@ class Methods:
         sender: str | None = None,
     ) -> Any:
         """Keep a statement as a fact."""
-        with open_memories.use(self._context(home, project, agent)) as memory:
-            return plain(memory.remember(text, session_id=session_id, sender=sender))
+        with memory_pool.use(self._context(home, project, agent)) as memory:
+            return to_jsonable(memory.remember(text, session_id=session_id, sender=sender))
 
     def forget(
         self,
@@ -284,8 +286,8 @@ class Methods:
         dry_run: bool = False,
     ) -> Any:
         """Hide entries and facts, by id or of a whole session."""
-        with open_memories.use(self._context(home, project, agent)) as memory:
-            return plain(memory.forget(ids=ids or (), session=session, dry_run=dry_run))
+        with memory_pool.use(self._context(home, project, agent)) as memory:
+            return to_jsonable(memory.forget(ids=ids or (), session=session, dry_run=dry_run))
 
     def facts(
         self,
@@ -298,10 +300,13 @@ class Methods:
         limit: int | None = None,
     ) -> Any:
         """Return the facts that the agent may see, the newest first, or those a query asks for."""
-        with open_memories.use(self._context(home, project, agent)) as memory:
+        with memory_pool.use(self._context(home, project, agent)) as memory:
             if query is not None:
                 found = memory.knowledge.search(query, limit or 10)
-                return {"label": found.label, "facts": [plain(hit.item) for hit in found.hits]}
+                return {
+                    "label": found.label,
+                    "facts": [to_jsonable(hit.item) for hit in found.hits],
+                }
             known = memory.knowledge.facts(include_superseded=include_superseded, subject=subject)
         return {"facts": [one.to_json() for one in known[::-1][:limit]]}
 
@@ -313,7 +318,7 @@ class Methods:
         agent: str = "main",
     ) -> Any:
         """Return a fact, how it stands, and those of its source lines that the agent may see."""
-        with open_memories.use(self._context(home, project, agent)) as memory:
+        with memory_pool.use(self._context(home, project, agent)) as memory:
             return memory.knowledge.fact(fact_id).to_document()
 
     def review(
@@ -329,18 +334,18 @@ class Methods:
 
         It is for a person behind the host; no model is to decide what it may believe.
         """
-        with open_memories.use(self._context(home, project, agent)) as memory:
+        with memory_pool.use(self._context(home, project, agent)) as memory:
             knowledge = memory.knowledge
             decided = [*knowledge.accept(accept or ()), *knowledge.reject(reject or (), why)]
             waiting = [knowledge.fact(one.fact.id) for one in knowledge.proposals()]
-        return {"decided": plain(decided), "waiting": [one.to_document() for one in waiting]}
+        return {"decided": to_jsonable(decided), "waiting": [one.to_document() for one in waiting]}
 
     def status(
         self, home: str | None = None, project: str | None = None, agent: str = "main"
     ) -> Any:
         """Tell how the project does."""
-        with open_memories.use(self._context(home, project, agent)) as memory:
-            return plain(memory.status())
+        with memory_pool.use(self._context(home, project, agent)) as memory:
+            return to_jsonable(memory.status())
 
     def _context(
         self,
@@ -356,7 +361,7 @@ class Methods:
         return context
 
 
-def arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]:
+def check_arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]:
     """Return the parameters of a call once they fit the function's names and annotations.
 
     Raises:
@@ -374,19 +379,21 @@ def arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]:
     return params
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Return records and what holds them in a form that JSON has."""
     if isinstance(value, Hit):
-        known = {name: plain(getattr(value, name)) for name in ("id", "tier", "text", "score")}
-        return {**known, **{f.name: plain(getattr(value, f.name)) for f in fields(value)}}
+        known = {
+            name: to_jsonable(getattr(value, name)) for name in ("id", "tier", "text", "score")
+        }
+        return {**known, **{f.name: to_jsonable(getattr(value, f.name)) for f in fields(value)}}
     if isinstance(value, Entry | Fact):
         return value.to_json()
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: to_jsonable(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
+        return [to_jsonable(item) for item in value]
     if isinstance(value, datetime):
         return to_iso(value)
     return value

@@ -23,14 +23,14 @@ from typing import IO, Any, Final
 
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import RunContext
-from memtier_plugin.core.settings.load import home_path
-from memtier_plugin.pool import open_memories
-from memtier_plugin.server.methods import METHODS, BadParams, Methods, arguments
-from memtier_plugin.server.unix_socket import Listener
+from memtier_plugin.core.settings.load import resolve_home
+from memtier_plugin.pool import memory_pool
+from memtier_plugin.server.methods import METHODS, BadParams, Methods, check_arguments
+from memtier_plugin.server.unix_socket import SocketListener
 
-LINE_BYTES: Final = 16 * 1024 * 1024
-CALLS_AT_ONCE: Final = 8
-CALLS_WAITING: Final = 64
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+MAX_RUNNING_CALLS: Final = 8
+MAX_WAITING_CALLS: Final = 64
 
 _log = logging.getLogger("memtier")
 _Json = dict[str, Any]
@@ -48,7 +48,7 @@ def serve(
     Without a usable socket (another server has it) stdin and stdout are served alone. With
     ``scheduler`` the projects that were asked for are consolidated in the background.
     """
-    place = home_path(home)
+    place = resolve_home(home)
     server = _Server(place, scheduler=scheduler)
     listener = _listen(place, server) if socket else None
     server.methods.socket = str(listener.path) if listener else None
@@ -98,8 +98,8 @@ class _Server:
 
     def __init__(self, home: Path, *, scheduler: bool) -> None:
         self.methods = Methods(home, self._serve_project if scheduler else lambda _context: None)
-        self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="memtier-rpc")
-        self._room = threading.BoundedSemaphore(CALLS_WAITING)
+        self._pool = ThreadPoolExecutor(MAX_RUNNING_CALLS, thread_name_prefix="memtier-rpc")
+        self._room = threading.BoundedSemaphore(MAX_WAITING_CALLS)
         self._lock = threading.Lock()
         self._scheduler: Any = None
         self._closed = False
@@ -134,7 +134,7 @@ class _Server:
 
         for line in _lines(reader, ending or _Ending()):
             if line is None:
-                send(_error(None, -32600, f"a line is longer than {LINE_BYTES} bytes"))
+                send(_error(None, -32600, f"a line is longer than {MAX_LINE_BYTES} bytes"))
                 continue
             try:
                 request = json.loads(line)
@@ -163,7 +163,7 @@ class _Server:
         with self._lock:
             if self._scheduler is not None:
                 self._scheduler.stop()
-        open_memories.close()
+        memory_pool.close()
 
     def _answers(self, request: Any) -> _Json | list[_Json] | None:
         if not isinstance(request, list):
@@ -196,7 +196,7 @@ class _Server:
         if method not in METHODS:
             raise BadParams(f"no method {method!r}; there are {', '.join(METHODS)}", code=-32601)
         function = getattr(self.methods, method)
-        return function(**arguments(function, request.get("params", {})))
+        return function(**check_arguments(function, request.get("params", {})))
 
     def _serve_project(self, context: RunContext) -> None:
         """Put a project that was asked for under the scheduler, aside from the call."""
@@ -213,7 +213,7 @@ class _Server:
         # By name: the daemon is another edge, and loading its scheduler takes a while.
         scheduler = import_module("memtier_plugin.daemon.scheduler")
         try:
-            home, project = open_memories.place(place)
+            home, project = memory_pool.locate(place)
             with self._lock:
                 if self._closed:
                     return
@@ -223,9 +223,9 @@ class _Server:
             _log.warning("no consolidation: %s", error)
 
 
-def _listen(home: Path, server: _Server) -> Listener | None:
+def _listen(home: Path, server: _Server) -> SocketListener | None:
     try:
-        return Listener(home, server.attend)
+        return SocketListener(home, server.attend)
     except (MemTierError, OSError) as error:
         _log.warning("no socket: %s", error)
         return None
@@ -262,10 +262,10 @@ def _insist(wake: int, ending: _Ending) -> None:
 
 def _lines(reader: IO[bytes], ending: _Ending) -> Iterator[bytes | None]:
     """Yield the lines that say something, and None for one that is too long."""
-    while line := ending.readline(reader, LINE_BYTES + 1):
-        if len(line) > LINE_BYTES:
+    while line := ending.readline(reader, MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
             while line and not line.endswith(b"\n"):
-                line = ending.readline(reader, LINE_BYTES)
+                line = ending.readline(reader, MAX_LINE_BYTES)
             yield None
         elif line.strip():
             yield line

@@ -17,14 +17,14 @@ from typing import IO, Final
 
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.paths import check_ours, private_folder, socket_path
+from memtier_plugin.core.paths import check_ownership, make_private_folder, socket_path
 
-MOST_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 64
 SEND_SECONDS: Final = 10  # a client that reads nothing for so long is given up
 
 _log = logging.getLogger("memtier")
 
-Talk = Callable[[IO[bytes], Callable[[bytes], object]], None]
+ConnectionHandler = Callable[[IO[bytes], Callable[[bytes], object]], None]
 
 
 def peer_uid(connection: socket.socket) -> int:
@@ -41,7 +41,7 @@ def peer_uid(connection: socket.socket) -> int:
     return int(struct.unpack("3i", credentials)[1])
 
 
-class Listener:
+class SocketListener:
     """Listens on a home's socket and lets ``talk`` have every connection of the same user.
 
     Raises:
@@ -49,15 +49,15 @@ class Listener:
         OSError: the socket cannot be made.
     """
 
-    def __init__(self, home: Path, talk: Talk) -> None:
+    def __init__(self, home: Path, talk: ConnectionHandler) -> None:
         self.path = socket_path(home)
         self._talk = talk
-        private_folder(self.path.parent)
+        make_private_folder(self.path.parent)
         self._lock = _take(self.path)
         try:
             self._listener = _bind(self.path)
         except BaseException:
-            locks.release(self._lock)
+            locks.release_lock(self._lock)
             raise
         self._waker, self._woken = socket.socketpair()
         self._guard = threading.Lock()
@@ -78,7 +78,7 @@ class Listener:
                 connection.shutdown(socket.SHUT_RD)  # its reader sees the end of the input
             thread.join()
         self.path.unlink(missing_ok=True)
-        locks.release(self._lock)
+        locks.release_lock(self._lock)
 
     def _accept(self) -> None:
         while True:
@@ -102,8 +102,8 @@ class Listener:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         thread = threading.Thread(target=self._attend, args=(connection,), daemon=True)
         with self._guard:
-            if len(self._connections) >= MOST_CONNECTIONS:
-                _log.warning("a connection was refused: %d are open", MOST_CONNECTIONS)
+            if len(self._connections) >= MAX_CONNECTIONS:
+                _log.warning("a connection was refused: %d are open", MAX_CONNECTIONS)
                 return False
             self._connections[connection] = thread
             thread.start()
@@ -122,7 +122,7 @@ class Listener:
 
 def _take(path: Path) -> int:
     """Lock the socket's place, so that a socket left by a dead process is known for one."""
-    fd = locks.take(path.with_suffix(".lock"))
+    fd = locks.try_acquire_lock(path.with_suffix(".lock"))
     if fd is None:
         raise LedgerError(f"another `memtier serve` listens on {path} already")
     with suppress(OSError):  # for a client that has to end a server that hangs
@@ -133,7 +133,7 @@ def _take(path: Path) -> int:
 
 def _bind(path: Path) -> socket.socket:
     try:
-        check_ours(path, path.lstat(), stat.S_IFSOCK)
+        check_ownership(path, path.lstat(), stat.S_IFSOCK)
         path.unlink()  # we hold the lock: whoever made it is gone
     except FileNotFoundError:
         pass

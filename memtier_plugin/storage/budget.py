@@ -11,12 +11,19 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.pricing import CHAT, Day, Meter, Tariff, settling, start_of_day
+from memtier_plugin.providers.pricing import (
+    CHAT_EVENT,
+    DailyChatBudget,
+    Meter,
+    Tariff,
+    charge,
+    start_of_day,
+)
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
 
-class Account:
+class ChatBudget:
     """Lets chat calls of one project pass, and counts them."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
@@ -24,7 +31,7 @@ class Account:
         self._agent = agent
         self._clock = clock
 
-    def model(
+    def chat_model(
         self, name: str | None = None, *, key: str = "consolidation.model"
     ) -> ChatModel | None:
         """Return the chat model of a name, or that of the settings, at this account's charge.
@@ -34,19 +41,23 @@ class Account:
         """
         settings = self._store.settings
         wanted = settings.consolidation.model if name is None else name
-        return ChatModel.of(wanted, settings.endpoints, self.reserved, key=key)
+        return ChatModel.from_name(wanted, settings.endpoints, self.reserve, key=key)
 
-    def today(self) -> Day:
+    def spent_today(self) -> DailyChatBudget:
         """Return what was spent today and what may be (raises IndexProblem, LedgerError)."""
         now = self._clock()
         limits = self._store.settings.consolidation
-        with self._store.reading() as reader:
-            events = reader.events_since(CHAT, start_of_day(now))
-            events += [e for e in self._store.unread_events(PROJECT_JOURNAL) if e.kind == CHAT]
-        return Day.of(events, now, limits.max_calls_per_day, limits.max_cost_per_day)
+        with self._store.session() as reader:
+            events = reader.events_since(CHAT_EVENT, start_of_day(now))
+            events += [
+                e for e in self._store.unindexed_events(PROJECT_JOURNAL) if e.kind == CHAT_EVENT
+            ]
+        return DailyChatBudget.from_events(
+            events, now, limits.max_calls_per_day, limits.max_cost_per_day
+        )
 
     @contextmanager
-    def reserved(self, tariff: Tariff, cost: float, purpose: str) -> Generator[Meter]:
+    def reserve(self, tariff: Tariff, cost: float, purpose: str) -> Generator[Meter]:
         """Give a meter for one call that may cost so much, and count what it tells.
 
         Raises:
@@ -61,7 +72,7 @@ class Account:
                 return self._note(data)
             # One at a time, in all processes: two that look at once would both find room for one.
             with jsonl.locked(self._store.folder / ".spending.lock", LOCK_SECONDS):
-                self.today().check(tariff, cost, purpose)
+                self.spent_today().check(tariff, cost, purpose)
                 return self._note(data)
 
         def settled() -> Mapping[str, Any]:
@@ -72,13 +83,13 @@ class Account:
                 "cost": tariff.cost(meter.tokens, meter.output_tokens),
             }
 
-        with settling(reserve, same | {"reserves": cost, "calls": 1}, settled):
+        with charge(reserve, same | {"reserves": cost, "calls": 1}, settled):
             yield meter
 
     def _note(self, data: Mapping[str, Any]) -> str:
         event = JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=CHAT, agent_id=self._agent,
+            id=new_id(), timestamp=self._clock(), kind=CHAT_EVENT, agent_id=self._agent,
             run_id=None, data=data,
         )  # fmt: skip
-        self._store.journal([event], shared=True)
+        self._store.append_events([event], shared=True)
         return event.id

@@ -18,7 +18,7 @@ from typing import Final
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.storage.ledger import jsonl
 
-REGISTER: Final = "exports.jsonl"
+REGISTER_FILE: Final = "exports.jsonl"
 _PIECE: Final = 1024 * 1024
 
 
@@ -32,17 +32,17 @@ class Export:
     digest: str = ""
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether something stands at the path now."""
         return os.path.lexists(self.path)
 
     @property
     def unchanged(self) -> bool:
         """Whether it is still what was written."""
-        return bool(self.digest) and self.digest == digest_of(self.path)
+        return bool(self.digest) and self.digest == file_digest(self.path)
 
 
-def note(folder: Path, path: Path, kind: str) -> Export:
+def register_export(folder: Path, path: Path, kind: str) -> Export:
     """Keep that a file of this kind ("jsonl", "markdown", "backup") was written for a project.
 
     Args:
@@ -52,18 +52,18 @@ def note(folder: Path, path: Path, kind: str) -> Export:
         LedgerError: it cannot be kept.
     """
     whole = Path(os.path.abspath(path))
-    made = Export(datetime.now(UTC), whole, kind, digest_of(whole))
+    made = Export(datetime.now(UTC), whole, kind, file_digest(whole))
     record = {
         "at": to_iso(made.at),
         "path": str(whole),
         "kind": kind,
         "digest": made.digest,
     }
-    jsonl.append(folder / REGISTER, [record], durability="fsync")
+    jsonl.append_records(folder / REGISTER_FILE, [record], durability="fsync")
     return made
 
 
-def known(folder: Path) -> list[Export]:
+def list_exports(folder: Path) -> list[Export]:
     """Return what was written for a project, oldest first; of one path only the newest.
 
     Raises:
@@ -76,7 +76,7 @@ def known(folder: Path) -> list[Export]:
     return [*found.values()]
 
 
-def digest_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """Return a hash of a plain file, or "" where there is none."""
     digest = hashlib.blake2b(digest_size=16)
     try:
@@ -89,12 +89,12 @@ def digest_of(path: Path) -> str:
 
 
 def _noted(folder: Path) -> Iterator[Export]:
-    path = folder / REGISTER
+    path = folder / REGISTER_FILE
     if not path.exists():
         return
-    for line in jsonl.read(path)[0]:
+    for line in jsonl.read_lines(path)[0]:
         with suppress(ValueError, TypeError, KeyError):  # torn, or somebody else's
-            record = jsonl.parse(line)
+            record = jsonl.parse_line(line)
             yield Export(
                 from_iso(record["at"]),
                 Path(record["path"]),

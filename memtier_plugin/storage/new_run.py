@@ -9,22 +9,25 @@ from typing import Final, NamedTuple
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Message, Run, count_tokens
 
-_KEEPING: Final = ("memory_store", "memtier_store")  # our own tools, whatever a host puts before
+_STORING_TOOLS: Final = (
+    "memory_store",
+    "memtier_store",
+)  # our own tools, whatever a host puts before
 
 
 class NewRun(NamedTuple):
     """A run to be written: its messages as they are to stand there, each with its key.
 
-    Beside each stands whether it was cut.  ``places`` are the keys by which a purged message is
-    known at its place.
+    Beside each stands whether it was cut.  ``position_keys`` are the keys by which a purged message
+    is known at its place.
     """
 
     run: Run
     messages: Sequence[tuple[str, Message, bool]]
-    places: Sequence[str]
+    position_keys: Sequence[str]
     tainted: bool
 
-    def entry(
+    def make_entry(
         self, key: str, message: Message, truncated: bool, turn: int, project: str, now: datetime
     ) -> Entry:
         """Return the entry of one of the messages, as the session's turn of that number."""
@@ -45,12 +48,12 @@ class NewRun(NamedTuple):
             speaker=message.speaker,
             parent=self.run.parent,
             tool=message.tool,
-            tainted=message.role == "assistant" and (self.tainted or _keeps(message)),
+            tainted=message.role == "assistant" and (self.tainted or _asks_to_store(message)),
             truncated=truncated,
             key=key,
         )
 
 
-def _keeps(message: Message) -> bool:
+def _asks_to_store(message: Message) -> bool:
     """Tell whether a message asks to keep something, which is an entry of its own, judged there."""
-    return any(call.name.endswith(_KEEPING) for call in message.tool_calls)
+    return any(call.name.endswith(_STORING_TOOLS) for call in message.tool_calls)

@@ -17,13 +17,13 @@ from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.paths import LEDGERS
 from memtier_plugin.core.settings.schema import Limits
 
-NEAR: Final = 0.8  # of a limit, from where on `status` warns
+NEAR_SHARE: Final = 0.8  # of a limit, from where on `status` warns
 MB: Final = 1_000_000
 _AGAIN: Final = 60.0  # seconds between two looks at the disk
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class DiskUsage:
     """Bytes on disk by tier, and of the entries of a day."""
 
     tiers: dict[str, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Usage:
         }  # fmt: skip
 
 
-def measure(folder: Path, index: Path, now: datetime) -> Usage:
+def measure_usage(folder: Path, index: Path, now: datetime) -> DiskUsage:
     """Return what a project takes; ``index`` is where its index is."""
     day = f"{now.astimezone(UTC):%Y-%m-%d}.jsonl"
     tiers, files, today = dict.fromkeys(LEDGERS, 0), 0, 0
@@ -55,7 +55,7 @@ def measure(folder: Path, index: Path, now: datetime) -> Usage:
             if kind == "episodic" and name == day:
                 today += size
     indexes = sum(size for name, size in _sizes(index.parent) if name.startswith("index."))
-    return Usage(tiers, indexes, files, today)
+    return DiskUsage(tiers, indexes, files, today)
 
 
 def _sizes(folder: Path, depth: int = 1) -> Iterator[tuple[str, int]]:
@@ -74,13 +74,13 @@ def _sizes(folder: Path, depth: int = 1) -> Iterator[tuple[str, int]]:
             continue  # gone meanwhile
 
 
-def troubles(usage: Usage, limits: Limits) -> tuple[list[str], list[str]]:
+def quota_warnings(usage: DiskUsage, limits: Limits) -> tuple[list[str], list[str]]:
     """Return which limits are reached, and which are near."""
     reached, near = [], []
     for name, used, most, until in _limits(usage, limits):
-        if not most or used < NEAR * most:
+        if not most or used < NEAR_SHARE * most:
             continue
-        told = f"{said(used)} of {said(most)} (limits.{name})"
+        told = f"{format_bytes(used)} of {format_bytes(most)} (limits.{name})"
         if used >= most:
             reached.append(f"nothing more is recorded {until}: {told}")
         else:
@@ -88,14 +88,14 @@ def troubles(usage: Usage, limits: Limits) -> tuple[list[str], list[str]]:
     return reached, near
 
 
-def _limits(usage: Usage, limits: Limits) -> list[tuple[str, int, float, str]]:
+def _limits(usage: DiskUsage, limits: Limits) -> list[tuple[str, int, float, str]]:
     return [
         ("day_mb", usage.today, limits.day_mb * MB, "until tomorrow (UTC)"),
         ("project_mb", usage.total, limits.project_mb * MB, "until there is room or more allowed"),
     ]
 
 
-def said(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Return a number of bytes as people say it."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":
@@ -104,20 +104,20 @@ def said(size: float) -> str:
     return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
-def disk_line(disk: Mapping[str, Any]) -> str:
-    """Say in a line what a project takes (`Usage.to_json`), by tier."""
-    parts = [f"{name} {said(disk[name])}" for name in (*LEDGERS, "index") if disk.get(name)]
-    return f"{said(disk.get('total', 0))} ({', '.join(parts) or 'nothing'})"
+def describe_usage(disk: Mapping[str, Any]) -> str:
+    """Say in a line what a project takes (`DiskUsage.to_json`), by tier."""
+    parts = [f"{name} {format_bytes(disk[name])}" for name in (*LEDGERS, "index") if disk.get(name)]
+    return f"{format_bytes(disk.get('total', 0))} ({', '.join(parts) or 'nothing'})"
 
 
-class Room:
+class Quota:
     """What may still be recorded in one project, as far as this process knows."""
 
     def __init__(self, folder: Path, index: Path, limits: Limits) -> None:
         self._folder, self._index, self._limits = folder, index, limits
         self._looked = -_AGAIN
         self._day = ""
-        self._usage = Usage()
+        self._usage = DiskUsage()
         self._added = 0
 
     def check(self, size: int, now: datetime) -> None:
@@ -128,13 +128,14 @@ class Room:
         """
         day = f"{now.astimezone(UTC):%Y-%m-%d}"
         if time.monotonic() - self._looked > _AGAIN or day != self._day:
-            self._usage = measure(self._folder, self._index, now)
+            self._usage = measure_usage(self._folder, self._index, now)
             self._looked, self._day, self._added = time.monotonic(), day, 0
         for name, used, most, until in _limits(self._usage, self._limits):
             if most and used + self._added + size > most:
                 raise LimitReached(
-                    f"{said(size)} were not recorded: the project has {said(used + self._added)} "
-                    f"of {said(most)} (limits.{name}); nothing is recorded {until}"
+                    f"{format_bytes(size)} were not recorded: "
+                    f"the project has {format_bytes(used + self._added)} "
+                    f"of {format_bytes(most)} (limits.{name}); nothing is recorded {until}"
                 )
 
     def add(self, size: int) -> None:

@@ -14,11 +14,14 @@ from typing import Final, Literal
 
 from memtier_plugin.core.records import JournalEvent
 
-RETRACTING: Final = ("withdraw", "uncredit", "reinstate")  # of a recorded run (`retracting`)
-TOUCHING: Final = frozenset(
+UNDO_KINDS: Final = ("withdraw", "uncredit", "reinstate")  # of a recorded run (`plan_undo`)
+STATE_KINDS: Final = frozenset(
     {"credit", "promote", "supersede", "forget", "accept", "reject", "revert", "restore"}
-) | {*RETRACTING}
-DONE: Final = ("supersede", "promote")  # what a consolidation does to items that are there
+) | {*UNDO_KINDS}
+CONSOLIDATION_KINDS: Final = (
+    "supersede",
+    "promote",
+)  # what a consolidation does to items that are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,14 @@ class State:
         """Whether nothing may rest on it any more, or show its words."""
         return self.forgotten or self.reverted or self.reviewed == "rejected"
 
-    def holds(self, active: bool) -> bool:
+    def is_retrievable(self, active: bool) -> bool:
         """Tell whether an item may be found now that was (or was not) active when written."""
         if self.forgotten or self.reverted or self.superseded_by is not None:
             return False
         return self.reviewed == "accepted" if self.reviewed else active
 
 
-def state_told(state: State, active: bool) -> str:
+def describe_state(state: State, active: bool) -> str:
     """Return in a word how a fact stands, the strongest reason first."""
     if state.forgotten:
         return "forgotten"
@@ -62,13 +65,13 @@ def state_told(state: State, active: bool) -> str:
     return "active" if active or state.reviewed == "accepted" else "proposed"
 
 
-def touched(event: JournalEvent) -> list[str]:
+def touched_items(event: JournalEvent) -> list[str]:
     """Return the ids of the items whose state an event may change.
 
     Raises:
         KeyError, TypeError, ValueError: it lacks what `fold` needs of it.
     """
-    if event.kind not in TOUCHING:
+    if event.kind not in STATE_KINDS:
         return []
     if event.kind == "credit":
         if not math.isfinite(event.data["delta"]) or not isinstance(event.data["attempt"], int):
@@ -83,7 +86,7 @@ def touched(event: JournalEvent) -> list[str]:
             raise TypeError("a consolidation is undone by its id")
         if not all(isinstance(fact, str) for fact in event.data.get("facts", ())):
             raise TypeError("what no longer supersedes anything is named by its id")
-    if event.kind in RETRACTING and not all(
+    if event.kind in UNDO_KINDS and not all(
         isinstance(event.data[name], str) for name in ("run", "agent")
     ):
         raise TypeError("a recorded run is taken back by its agent and its id")
@@ -107,13 +110,13 @@ def last_attempts(credits: Iterable[JournalEvent]) -> list[JournalEvent]:
 
 def fold(events: Sequence[JournalEvent]) -> State:
     """Fold one item's events, given in any order, into its current state."""
-    withdrawn, uncredited = _taken_back(events)
+    withdrawn, uncredited = _undone_runs(events)
     state = State(forgotten=withdrawn)
     for event in last_attempts(e for e in events if e.kind == "credit"):
         if (event.agent_id, event.run_id) in uncredited:
             continue
         state = replace(state, weight=update_weight(state.weight, float(event.data["delta"])))
-    for event in _standing(events):
+    for event in _unrestored(events):
         if event.kind == "promote":
             state = replace(state, promoted=True)
         elif event.kind == "forget":
@@ -131,13 +134,13 @@ def fold(events: Sequence[JournalEvent]) -> State:
     return state
 
 
-def _taken_back(events: Iterable[JournalEvent]) -> tuple[bool, set[tuple[str, str | None]]]:
+def _undone_runs(events: Iterable[JournalEvent]) -> tuple[bool, set[tuple[str, str | None]]]:
     """Return whether the item's own run was taken back, and whose credits count no more.
 
     Whenever they came: a run that is delivered again earns nothing either.
     """
     hidden, uncredited = set[tuple[str, str | None]](), set[tuple[str, str | None]]()
-    for event in sorted((e for e in events if e.kind in RETRACTING), key=_order):
+    for event in sorted((e for e in events if e.kind in UNDO_KINDS), key=_order):
         run = event.data["agent"], event.data["run"]
         if event.kind == "withdraw":
             hidden.add(run)
@@ -149,7 +152,7 @@ def _taken_back(events: Iterable[JournalEvent]) -> tuple[bool, set[tuple[str, st
     return bool(hidden), uncredited
 
 
-def _standing(events: Iterable[JournalEvent]) -> list[JournalEvent]:
+def _unrestored(events: Iterable[JournalEvent]) -> list[JournalEvent]:
     """Return, in order, the events that no later `restore` takes back.
 
     It takes back all that its run did to the item, and that one of its facts superseded it, in
@@ -165,7 +168,7 @@ def _standing(events: Iterable[JournalEvent]) -> list[JournalEvent]:
     return [
         event
         for place, event in enumerate(ordered)
-        if event.kind not in DONE
+        if event.kind not in CONSOLIDATION_KINDS
         or (
             runs.get(event.run_id or "", -1) < place
             and facts.get(event.data.get("by", ""), -1) < place

@@ -19,31 +19,31 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
-    file_name,
+    decode_file_name,
+    encode_file_name,
     index_path,
-    is_ours,
-    ledger_folder,
-    outside_name,
-    owner_name,
+    make_ledger_folder,
+    owned_folder_exists,
+    owner_folder_name,
 )
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.load import Settings
-from memtier_plugin.providers.embedding.static import embedder_of
+from memtier_plugin.providers.embedding.static import configured_embedder
 from memtier_plugin.storage.index.connection import Index, index_problem
-from memtier_plugin.storage.index.files import BUILDING, FRESH, remove_index
+from memtier_plugin.storage.index.files import BUILD_LOCK, NEW_INDEX, remove_index
 from memtier_plugin.storage.index.reader import IndexReader
-from memtier_plugin.storage.index.renewal import UNREAD, begin, unread
-from memtier_plugin.storage.index.vector_coverage import carry_vectors
+from memtier_plugin.storage.index.renewal import INCOMPLETE, is_incomplete, mark_incomplete
+from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import (
     IndexWriter,
     LedgerFile,
-    entries_in,
+    build_index,
     files_behind,
     is_behind,
     ledger_files,
-    metadata,
+    parse_entries,
     read_mark,
-    rebuild,
+    read_metadata,
     set_metadata,
 )
 from memtier_plugin.storage.ledger import jsonl
@@ -62,7 +62,7 @@ _STEPS: Final = 20_000  # SQLite steps between two looks at the clock
 _log = logging.getLogger("memtier")
 
 
-class Late(Exception):
+class DeadlineExceeded(Exception):
     """The deadline of a read has passed; the caller answers with what it has."""
 
 
@@ -73,18 +73,20 @@ class Store:
         self.home = home
         self.project = project
         self.settings = settings
-        self.folder = home / "projects" / file_name(project)
+        self.folder = home / "projects" / encode_file_name(project)
         self.index = Index(index_path(self.folder))
         self.tokenizer = Tokenizer(settings.language)
-        self._wanted = self.tokenizer.fingerprint  # asked at every read of the index
-        self._told = ""
-        self.stale_words: str | None = None  # what the index was made with, if not the settings'
-        self.stale_files = False  # the index was begun anew, and may lack older files
+        self._fingerprint = self.tokenizer.fingerprint  # asked at every read of the index
+        self._last_warning = ""
+        self.stale_tokenizer: str | None = (
+            None  # what the index was made with, if not the settings'
+        )
+        self.incomplete = False  # the index was begun anew, and may lack older files
 
     @cached_property
     def embedder(self) -> Embedder | None:
         """A plugin's embedder, else the model that the settings name."""
-        return plugins.embedder() or embedder_of(self.settings)
+        return plugins.find_embedder() or configured_embedder(self.settings)
 
     @property
     def paused(self) -> bool:
@@ -100,13 +102,13 @@ class Store:
             IndexProblem: the index cannot be used; the message has the remedy.
         """
         connection = self.index.connection()
-        self._check_words(connection)
+        self._check_tokenizer(connection)
         return IndexReader(connection)
 
-    def _problem(self, error: apsw.Error) -> IndexProblem:
+    def _handle_error(self, error: apsw.Error) -> IndexProblem:
         """Return what to tell of an error; a damaged index is set aside, for the next to be new."""
         problem = index_problem(self.index.path, error)
-        if self.index.renew(error):
+        if self.index.replace_broken(error):
             return IndexProblem(f"{problem}; it was set aside and is being rebuilt: try again")
         return problem
 
@@ -115,15 +117,15 @@ class Store:
         self.reader()
         return IndexWriter(self.index.connection(), self.folder, self.tokenizer, self.embedder)
 
-    def _check_words(self, connection: apsw.Connection) -> None:
+    def _check_tokenizer(self, connection: apsw.Connection) -> None:
         """Keep to the language that the index was made in; another one needs a reindex."""
-        known = metadata(connection)
-        made, self.stale_files = known.get("tokenizer"), UNREAD in known
+        known = read_metadata(connection)
+        made, self.incomplete = known.get("tokenizer"), INCOMPLETE in known
         if made is None and not connection.readonly("main"):
-            set_metadata(connection, "tokenizer", self._wanted)
-            made = self._wanted
-            self.stale_files = begin(connection, self.folder, REFRESH_BYTES)
-        self.stale_words = None if made in (None, self._wanted) else str(made)
+            set_metadata(connection, "tokenizer", self._fingerprint)
+            made = self._fingerprint
+            self.incomplete = mark_incomplete(connection, self.folder, REFRESH_BYTES)
+        self.stale_tokenizer = None if made in (None, self._fingerprint) else str(made)
         if made and made != self.tokenizer.fingerprint:
             self.tokenizer = Tokenizer(str(made).partition(":")[2])
 
@@ -145,9 +147,9 @@ class Store:
         try:
             yield
         except (apsw.InterruptError, apsw.BusyError) as error:
-            raise Late(str(error)) from error
+            raise DeadlineExceeded(str(error)) from error
         except apsw.Error as error:
-            raise self._problem(error) from error
+            raise self._handle_error(error) from error
         finally:
             if until is not None:
                 with suppress(apsw.Error):  # closed, with the index that was set aside
@@ -170,7 +172,7 @@ class Store:
                 connection.execute("ROLLBACK")
 
     @contextmanager
-    def reading(self) -> Iterator[IndexReader]:
+    def session(self) -> Iterator[IndexReader]:
         """Yield a reader; whatever goes wrong with the index is told with its remedy.
 
         Raises:
@@ -181,7 +183,7 @@ class Store:
         try:
             yield self.reader()
         except apsw.Error as error:
-            raise self._problem(error) from error
+            raise self._handle_error(error) from error
 
     def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
         """Read what is new before a recall, within bounds; return why something is behind.
@@ -194,7 +196,7 @@ class Store:
         except LedgerError as error:
             return f"index: {error}"
         why = self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES)
-        if why is None and self.stale_files and unread(self.index, self.folder):
+        if why is None and self.incomplete and is_incomplete(self.index, self.folder):
             return "index is being rebuilt"
         return why
 
@@ -225,12 +227,12 @@ class Store:
         except apsw.FullError:
             return "disk full"
         except (apsw.Error, IndexProblem, LedgerError) as error:
-            if str(error) != self._told:  # once, not at every recall
-                self._told = str(error)
+            if str(error) != self._last_warning:  # once, not at every recall
+                self._last_warning = str(error)
                 _log.warning("the index of %s is behind: %s", self.project, error)
             return f"index: {error}"
 
-    def sweep(self, progress: Callable[[int], None] | None = None) -> int:
+    def catch_up_all(self, progress: Callable[[int], None] | None = None) -> int:
         """Read every ledger file that changed, drop those that are gone; return the lines read.
 
         Raises:
@@ -242,16 +244,16 @@ class Store:
         writer = self.writer()
         self.index.connection().set_busy_timeout(int(LOCK_SECONDS * 1000))
         try:
-            lines = writer.sweep(progress=progress)
-            if self.stale_files:
-                set_metadata(self.index.connection(), UNREAD, None)
+            lines = writer.catch_up_all(progress=progress)
+            if self.incomplete:
+                set_metadata(self.index.connection(), INCOMPLETE, None)
         except apsw.ReadOnlyError as error:
             raise index_problem(self.index.path, error) from error
         except apsw.Error as error:
-            raise self._problem(error) from error
+            raise self._handle_error(error) from error
         return lines
 
-    def behind(self) -> list[LedgerFile]:
+    def files_behind(self) -> list[LedgerFile]:
         """Return the ledger files that hold something the index has not read."""
         self.reader()
         connection = self.index.connection()
@@ -265,14 +267,14 @@ class Store:
         Raises:
             IndexProblem, LedgerError: the old index stays as it was.
         """
-        with jsonl.locked(self.folder / BUILDING, LOCK_SECONDS):
-            fresh = self.index.path.with_name(FRESH)
+        with jsonl.locked(self.folder / BUILD_LOCK, LOCK_SECONDS):
+            fresh = self.index.path.with_name(NEW_INDEX)
             remove_index(fresh)
             try:
                 tokenizer = Tokenizer(self.settings.language)
-                made = rebuild(fresh, self.folder, tokenizer, self.embedder, progress)
+                made = build_index(fresh, self.folder, tokenizer, self.embedder, progress)
                 with made as (connection, lines):
-                    carry_vectors(self.index, connection, self.embedder)
+                    copy_vectors(self.index, connection, self.embedder)
                     self.index.replace_with(connection)
             finally:
                 remove_index(fresh)
@@ -280,7 +282,7 @@ class Store:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def add_entries(
+    def append_entries(
         self,
         agent: str,
         runs: Sequence[NewRun],
@@ -295,38 +297,42 @@ class Store:
         Raises:
             LedgerError: nothing was written.
         """
-        folder = ledger_folder(self.home, self.project, "episodic", agent)
+        folder = make_ledger_folder(self.home, self.project, "episodic", agent)
         with jsonl.locked(folder / ".lock", timeout):
             now = clock()  # not before: who waits at midnight writes into the new day
             path = jsonl.day_file(folder, now)
-            known, turns = self._known(agent, runs)
+            known, turns = self._existing_keys(agent, runs)
             entries = []
             for new in runs:
                 run = new.run
-                for place, (key, message, truncated) in zip(new.places, new.messages, strict=True):
+                for place, (key, message, truncated) in zip(
+                    new.position_keys, new.messages, strict=True
+                ):
                     if key in known or place in known:
                         continue
                     known.add(key)
                     turns[run.session] += 1
                     entries.append(
-                        new.entry(key, message, truncated, turns[run.session], self.project, now)
+                        new.make_entry(
+                            key, message, truncated, turns[run.session], self.project, now
+                        )
                     )
             self._append(path, (entry.to_json() for entry in entries), timeout)
         if entries:
-            self.follow(path)
+            self.catch_up_file(path)
         return entries
 
-    def new_keys(self, agent: str, runs: Sequence[NewRun]) -> set[str]:
-        """Return the keys of the messages that `add_entries` would append now."""
-        known, _ = self._known(agent, runs)
+    def undelivered_keys(self, agent: str, runs: Sequence[NewRun]) -> set[str]:
+        """Return the keys of the messages that `append_entries` would append now."""
+        known, _ = self._existing_keys(agent, runs)
         return {
             key
             for new in runs
-            for place, (key, _, _) in zip(new.places, new.messages, strict=True)
+            for place, (key, _, _) in zip(new.position_keys, new.messages, strict=True)
             if key not in known and place not in known
         }
 
-    def _known(self, agent: str, runs: Sequence[NewRun]) -> tuple[set[str], dict[str, int]]:
+    def _existing_keys(self, agent: str, runs: Sequence[NewRun]) -> tuple[set[str], dict[str, int]]:
         """Return which keys are stored and the sessions' last turns: index plus what it lacks."""
         import apsw
 
@@ -337,52 +343,52 @@ class Store:
             self.catch_up(files, wait_ms=200)
             # The ledgers first: what another process indexes meanwhile is then seen twice, not
             # never.
-            unread = [e for file in files for e in entries_in(file, self._unread(file))]
+            unread = [e for file in files for e in parse_entries(file, self._unindexed_lines(file))]
             reader = self.reader()
             wanted = [key for new in runs for key, _, _ in new.messages]
-            wanted += [place for new in runs for place in new.places]
-            known.update(reader.known_keys(wanted))
+            wanted += [place for new in runs for place in new.position_keys]
+            known.update(reader.ids_of_keys(wanted))
             turns = {session: reader.last_turn(agent, session) for session in turns}
         except (IndexProblem, apsw.Error):
-            whole = [(file, jsonl.read(file.path)[0]) for file in files]
-            unread = [entry for file, lines in whole for entry in entries_in(file, lines)]
+            whole = [(file, jsonl.read_lines(file.path)[0]) for file in files]
+            unread = [entry for file, lines in whole for entry in parse_entries(file, lines)]
         for entry in unread:
             known.add(entry.key)
             if entry.session_id in turns:
                 turns[entry.session_id] = max(turns[entry.session_id], entry.turn)
         return known, turns
 
-    def unread_entries(self, agent: str) -> list[Entry]:
+    def unindexed_entries(self, agent: str) -> list[Entry]:
         """Return an agent's entries that stand in its newest ledgers but not yet in the index."""
-        with self.reading():
+        with self.session():
             return [
                 entry
                 for file in self._files_of("episodic", agent)[-2:]
-                for entry in entries_in(file, self._unread(file))
+                for entry in parse_entries(file, self._unindexed_lines(file))
             ]
 
-    def unread_events(self, agent: str) -> list[JournalEvent]:
+    def unindexed_events(self, agent: str) -> list[JournalEvent]:
         """Return an agent's newest journal events that the index has not read."""
         found = []
-        with self.reading():
+        with self.session():
             for file in self._files_of("journal", agent)[-2:]:
-                for line in self._unread(file):
+                for line in self._unindexed_lines(file):
                     with suppress(ValueError, TypeError, KeyError):
-                        found.append(JournalEvent.from_json(jsonl.parse(line)))
+                        found.append(JournalEvent.from_json(jsonl.parse_line(line)))
         return found
 
-    def _unread(self, file: LedgerFile) -> list[jsonl.Line]:
+    def _unindexed_lines(self, file: LedgerFile) -> list[jsonl.LedgerLine]:
         """Return the lines that the index lacks; a large changed file's old ones it keeps."""
         connection = self.index.connection()
         mark = read_mark(connection, file.name)
         if not is_behind(connection, file):
             return []
         small = file.path.stat().st_size <= REFRESH_BYTES
-        if mark and small and jsonl.check(file.path, mark):
+        if mark and small and jsonl.detect_change(file.path, mark):
             mark = None
-        return jsonl.read(file.path, mark)[0]
+        return jsonl.read_lines(file.path, mark)[0]
 
-    def add_facts(self, facts: Iterable[Fact], now: datetime) -> None:
+    def append_facts(self, facts: Iterable[Fact], now: datetime) -> None:
         """Append facts to the shared ledgers of their tiers.
 
         Raises:
@@ -392,11 +398,11 @@ class Store:
         for fact in facts:
             tiers.setdefault(fact.tier, []).append(fact)
         for tier, batch in tiers.items():
-            path = jsonl.day_file(ledger_folder(self.home, self.project, tier), now)
+            path = jsonl.day_file(make_ledger_folder(self.home, self.project, tier), now)
             self._append(path, [fact.to_json() for fact in batch])
-            self.follow(path)
+            self.catch_up_file(path)
 
-    def journal(
+    def append_events(
         self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = LOCK_SECONDS
     ) -> None:
         """Append events to their agent's journal, or to the project's.
@@ -407,18 +413,20 @@ class Store:
         if not events:
             return
         owner = PROJECT_JOURNAL if shared else events[0].agent_id
-        folder = ledger_folder(self.home, self.project, "journal", owner)
+        folder = make_ledger_folder(self.home, self.project, "journal", owner)
         path = jsonl.day_file(folder, events[0].timestamp)
         self._append(path, [event.to_json() for event in events], timeout)
         if events[0].kind != "recall":  # the next recall reads it; this one need not wait
-            self.follow(path)
+            self.catch_up_file(path)
 
     def _append(
         self, path: Path, records: Iterable[dict[str, object]], timeout: float = LOCK_SECONDS
     ) -> None:
-        jsonl.append(path, records, durability=self.settings.ledger.durability, timeout=timeout)
+        jsonl.append_records(
+            path, records, durability=self.settings.ledger.durability, timeout=timeout
+        )
 
-    def follow(self, path: Path, *, ours: bool = False) -> None:
+    def catch_up_file(self, path: Path, *, ours: bool = False) -> None:
         """Bring one ledger file into the index if nobody keeps it locked.
 
         Args:
@@ -427,16 +435,16 @@ class Store:
         name = str(path.relative_to(self.folder))
         kind, *rest = Path(name).parts
         folder = path.parent
-        owner = None if len(rest) == 1 else outside_name(self.folder / kind, folder.name)
+        owner = None if len(rest) == 1 else decode_file_name(self.folder / kind, folder.name)
         self.catch_up([LedgerFile(path, name, kind, owner)], wait_ms=250, ours=ours)
 
     def _files_of(self, kind: str, owner: str) -> list[LedgerFile]:
-        folder = self.folder / kind / owner_name(owner)
-        if not (is_ours(folder.parent) and is_ours(folder)):
+        folder = self.folder / kind / owner_folder_name(owner)
+        if not (owned_folder_exists(folder.parent) and owned_folder_exists(folder)):
             return []
         return [
             LedgerFile(path, str(path.relative_to(self.folder)), kind, owner)
-            for path in jsonl.day_files(folder)
+            for path in jsonl.list_day_files(folder)
         ]
 
     def close(self) -> None:

@@ -126,23 +126,23 @@ def _pattern(text: str) -> regex.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Dated:
-    """A date or a longer time that a text names, from ``begin`` to ``end`` in it.
+class DateMention:
+    """A date or a longer time that a text names, from ``start`` to ``end`` in it.
 
-    ``year`` is None where none is said.  ``about`` is set on a day that is only near ("two weeks
-    ago"): it stands in the middle of the time meant.
+    ``year`` is None where none is said.  ``approximate_day`` is set on a day that is only near
+    ("two weeks ago"): it stands in the middle of the time meant.
     """
 
-    begin: int
+    start: int
     end: int
     year: int | None = None
     month: int | None = None
     day: int | None = None
     span: tuple[date, date] | None = field(default=None, kw_only=True)
-    about: date | None = field(default=None, kw_only=True)
+    approximate_day: date | None = field(default=None, kw_only=True)
 
     @property
-    def times(self) -> tuple[date, date] | None:
+    def period(self) -> tuple[date, date] | None:
         """The first and the last day of it; None where the year is open or there is no such day."""
         if self.span or self.year is None:
             return self.span
@@ -155,9 +155,9 @@ class Dated:
             return None
 
 
-def stated(text: str) -> list[Dated]:
+def find_stated_dates(text: str) -> list[DateMention]:
     """Return the dates that stand in a text, in order; none lies within another."""
-    found: list[Dated] = []
+    found: list[DateMention] = []
     if not regex.search(r"(?i)\d|[年月]", text) and not regex.search(rf"(?i)\b{_M}", text):
         return found
     for pattern in _STATED:
@@ -171,17 +171,19 @@ def stated(text: str) -> list[Dated]:
             if (month and not 1 <= month <= 12) or (day and not 1 <= int(day) <= 31):
                 continue
             start, end = match.span()
-            if not any(start < one.end and one.begin < end for one in found):
+            if not any(start < one.end and one.start < end for one in found):
                 found.append(
-                    Dated(start, end, int(year) if year else None, month, int(day) if day else None)
+                    DateMention(
+                        start, end, int(year) if year else None, month, int(day) if day else None
+                    )
                 )
     for match in _SLASHED.finditer(text):
         a, b, year = int(match["a"]), int(match["b"]), int(match["y"])
         if a <= 12 < b <= 31 or a == b <= 12:
-            found.append(Dated(match.start(), match.end(), year, a, b))
+            found.append(DateMention(match.start(), match.end(), year, a, b))
         elif b <= 12 < a <= 31:
-            found.append(Dated(match.start(), match.end(), year, b, a))
-    return sorted(found, key=lambda one: one.begin)
+            found.append(DateMention(match.start(), match.end(), year, b, a))
+    return sorted(found, key=lambda one: one.start)
 
 
 def _is_month(text: str, match: regex.Match[str]) -> bool:
@@ -193,18 +195,18 @@ def _is_month(text: str, match: regex.Match[str]) -> bool:
     return word[0].isupper() and before in ("in", "since", "until", "by", "last", "next", "this")
 
 
-def relative(text: str, said: date) -> list[Dated]:
+def find_relative_dates(text: str, said: date) -> list[DateMention]:
     """Return the times that a text names relative to the day on which it was said."""
     if not _MAYBE.search(text):
         return []
-    found: list[Dated] = []
+    found: list[DateMention] = []
     for one in _relative(text, said):
-        if not any(one.begin < other.end and other.begin < one.end for other in found):
+        if not any(one.start < other.end and other.start < one.end for other in found):
             found.append(one)
-    return sorted(found, key=lambda one: one.begin)
+    return sorted(found, key=lambda one: one.start)
 
 
-def _relative(text: str, said: date) -> Iterator[Dated]:
+def _relative(text: str, said: date) -> Iterator[DateMention]:
     for off, pattern in _DAYS_OFF:
         for match in _pattern(pattern).finditer(text):
             yield _dated(match, _moved(said, "day", off))
@@ -238,18 +240,18 @@ def _relative(text: str, said: date) -> Iterator[Dated]:
             yield _dated(match, None)  # this week's, or the other
 
 
-def _dated(match: regex.Match[str], span: tuple[date, date] | None) -> Dated:
-    return Dated(match.start(), match.end(), span=span)
+def _dated(match: regex.Match[str], span: tuple[date, date] | None) -> DateMention:
+    return DateMention(match.start(), match.end(), span=span)
 
 
-def _some_ago(match: regex.Match[str], said: date, unit: str, count: int) -> Dated:
+def _some_ago(match: regex.Match[str], said: date, unit: str, count: int) -> DateMention:
     try:
         moved = _moved(said, unit, count)
     except (OverflowError, ValueError):
         return _dated(match, None)
     if unit == "week":
         around = (moved[0] - timedelta(days=3), moved[0] + timedelta(days=3))
-        return Dated(match.start(), match.end(), span=around, about=moved[0])
+        return DateMention(match.start(), match.end(), span=around, approximate_day=moved[0])
     return _dated(match, _unit_of(unit, moved))
 
 
@@ -276,33 +278,36 @@ def _unit_of(unit: str, days: tuple[date, date]) -> tuple[date, date]:
     return days
 
 
-def supported(claimed: Dated, known: Dated, said: date) -> bool:
+def is_date_supported(claimed: DateMention, known: DateMention, said: date) -> bool:
     """Tell whether a date that is claimed is one that is known, or a longer time around it.
 
     A date without a year is taken for the nearest to the day on which it was said.
     """
     if claimed.year is None:
-        if known.times and known.year is None and claimed.month:  # relative
-            first, last = known.times
+        if known.period and known.year is None and claimed.month:  # relative
+            first, last = known.period
             return first.month == last.month == claimed.month and (
                 claimed.day is None or (first == last and first.day == claimed.day)
             )
         return (claimed.month, claimed.day or known.day) == (known.month, known.day)
-    ours = claimed.times
-    theirs = known.times or _nearest(known, said)
+    ours = claimed.period
+    theirs = known.period or _nearest(known, said)
     if ours is None or theirs is None:
         return False
-    return (ours[0] <= theirs[0] and theirs[1] <= ours[1]) or ours == (known.about, known.about)
+    return (ours[0] <= theirs[0] and theirs[1] <= ours[1]) or ours == (
+        known.approximate_day,
+        known.approximate_day,
+    )
 
 
-def _nearest(known: Dated, said: date) -> tuple[date, date] | None:
+def _nearest(known: DateMention, said: date) -> tuple[date, date] | None:
     """Return the days of a date without a year in the year that brings it nearest."""
     if known.month is None:
         return None
     found = [
         times
         for year in (said.year - 1, said.year, said.year + 1)
-        if (times := Dated(0, 0, year, known.month, known.day).times)
+        if (times := DateMention(0, 0, year, known.month, known.day).period)
     ]
     best = min(found, key=lambda times: abs((times[0] - said).days), default=None)
     return best if best and abs((best[0] - said).days) <= 150 else None

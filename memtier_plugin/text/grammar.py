@@ -13,49 +13,62 @@ from functools import cache
 from typing import Final
 
 
-def words(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
     """Return the words of a list that is written as a text."""
     return frozenset(text.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class ClosedClasses:
     """The small words of one language.
 
-    ``light`` may come and go; ``no`` denies; ``me``, ``my`` and ``third`` say whose a statement
-    is; ``but`` begins a new one. ``turns`` say that something is wished, doubted, planned, over,
-    somebody else's word or only so under a condition: they must not get lost.
+    ``function_words`` may come and go; ``negations`` denies; ``first_person``, ``first_possessive``
+    and ``third_person`` say whose a statement is; ``contrasts`` begins a new one. ``nonfactual``
+    say that something is wished, doubted, planned, over, somebody else's word or only so under a
+    condition: they must not get lost.
     """
 
-    light: frozenset[str]
-    no: frozenset[str]
-    me: frozenset[str]
-    my: frozenset[str]
-    you: frozenset[str]
-    third: frozenset[str]
-    but: frozenset[str]
-    turns: frozenset[str]
-    ends: tuple[tuple[str, str], ...] = ()  # endings of the first and the third person of verbs
-    forms: Mapping[str, str] = field(default_factory=dict)  # whole verbs, where endings do not do
+    function_words: frozenset[str]
+    negations: frozenset[str]
+    first_person: frozenset[str]
+    first_possessive: frozenset[str]
+    second_person: frozenset[str]
+    third_person: frozenset[str]
+    contrasts: frozenset[str]
+    nonfactual: frozenset[str]
+    verb_endings: tuple[
+        tuple[str, str], ...
+    ] = ()  # endings of the first and the third person of verbs
+    verb_forms: Mapping[str, str] = field(
+        default_factory=dict
+    )  # whole verbs, where endings do not do
 
     @property
-    def common(self) -> frozenset[str]:
+    def common_words(self) -> frozenset[str]:
         """Words by which the language is known."""
-        small = self.light | self.no | self.me | self.my | self.you | self.third | self.but
-        return small | self.forms.keys() | frozenset(self.forms.values())
+        small = (
+            self.function_words
+            | self.negations
+            | self.first_person
+            | self.first_possessive
+            | self.second_person
+            | self.third_person
+            | self.contrasts
+        )
+        return small | self.verb_forms.keys() | frozenset(self.verb_forms.values())
 
 
 def _of(
     light: str, no: str, me: str, my: str, you: str, third: str, but: str, turns: str,
     ends: str = "", forms: str = "",
-) -> Wording:  # fmt: skip
-    a, b, c, d, e, f, g, h = map(words, (light, no, me, my, you, third, but, turns))
+) -> ClosedClasses:  # fmt: skip
+    a, b, c, d, e, f, g, h = map(word_set, (light, no, me, my, you, third, but, turns))
     pairs = [
         (one.strip("-"), other.strip("-"))
         for one, _, other in (p.partition(">") for p in ends.split())
     ]
     verbs = dict(form.split(">") for form in forms.split())
-    return Wording(a, b, c, d, e, f, g, h, tuple(pairs), verbs)
+    return ClosedClasses(a, b, c, d, e, f, g, h, tuple(pairs), verbs)
 
 
 _ENGLISH: Final = _of(
@@ -266,7 +279,7 @@ _JAPANESE: Final = _of(
     はず べき 前は てい た""",
 )
 
-WORDINGS: Final[Mapping[str, Wording]] = {
+CLOSED_CLASSES: Final[Mapping[str, ClosedClasses]] = {
     "english": _ENGLISH,
     "german": _GERMAN,
     "spanish": _SPANISH,
@@ -280,11 +293,16 @@ WORDINGS: Final[Mapping[str, Wording]] = {
 }
 
 # What joins two things, or two statements.
-ANDS: Final[Mapping[str, frozenset[str]]] = {
-    "english": words("and or nor plus"), "german": words("und oder"), "spanish": words("y e o u"),
-    "french": words("et ou"), "italian": words("e ed o"), "portuguese": words("e ou"),
-    "dutch": words("en of"), "russian": words("и или"),
-}  # fmt: skip
+COORDINATORS: Final[Mapping[str, frozenset[str]]] = {
+    "english": word_set("and or nor plus"),
+    "german": word_set("und oder"),
+    "spanish": word_set("y e o u"),
+    "french": word_set("et ou"),
+    "italian": word_set("e ed o"),
+    "portuguese": word_set("e ou"),
+    "dutch": word_set("en of"),
+    "russian": word_set("и или"),
+}
 
 # Words that say the same of a person, in any of the languages, by what they say. A fact in other
 # words, or in another language, is held to these; everything else must be the source's own word.
@@ -355,19 +373,19 @@ _VERBS: Final = """
     set sets setting; read reads reading; put puts putting; cut cuts cutting; cost costs
 """
 # More words by which English is known, since most claims are in it and short.
-ENGLISH_TOO: Final = words("""like likes love loves hate hates live lives lived work works worked
-    turned moved started
-    since before after yesterday tomorrow every always never home city favorite favourite allergic
-    name sister brother mother father wife husband friend dog cat says said asks prefers prefer
-    uses use used new from over until old server version run runs because not when only""")
+ENGLISH_HINTS: Final = word_set("""like likes love loves hate hates live lives lived work works
+    worked turned moved started since before after yesterday tomorrow every always never home city
+    favorite favourite allergic name sister brother mother father wife husband friend dog cat says
+    said asks prefers prefer uses use used new from over until old server version run runs because
+    not when only""")
 # Denials of languages that are not here, which a short text must not hide.
-DENIED_ELSEWHERE: Final = words("""nie nigdy inte ikke ikkje aldrig aldri ej ei en et emme nem ne
-    nu não tidak bukan hindi wala
-    walang hapana si değil yok nikdy nikad nikada mai asnjë nuk ez inga""")
+FOREIGN_NEGATIONS: Final = word_set("""nie nigdy inte ikke ikkje aldrig aldri ej ei en et emme nem
+    ne nu não tidak bukan hindi wala walang hapana si değil yok nikdy nikad nikada mai asnjë nuk ez
+    inga""")
 
 
 @cache
-def verbs() -> tuple[Mapping[str, str], frozenset[str]]:
+def irregular_verbs() -> tuple[Mapping[str, str], frozenset[str]]:
     """Return the lemma of each form of the irregular English verbs, and which forms are past."""
     lemmas: dict[str, str] = {}
     past: set[str] = set()
@@ -380,6 +398,6 @@ def verbs() -> tuple[Mapping[str, str], frozenset[str]]:
     return lemmas, frozenset(past)
 
 
-def meaning(word: str) -> str | None:
+def synonym_key(word: str) -> str | None:
     """Return what stands for all words that say the same, or None for a word by itself."""
     return _BY_WORD.get(word)

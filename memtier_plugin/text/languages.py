@@ -13,8 +13,8 @@ from memtier_plugin.text import grammar
 
 @cache
 def _common() -> dict[str, frozenset[str]]:
-    found = {name: wording.common for name, wording in grammar.WORDINGS.items()}
-    found["english"] |= frozenset(grammar.verbs()[0]) | grammar.ENGLISH_TOO
+    found = {name: wording.common_words for name, wording in grammar.CLOSED_CLASSES.items()}
+    found["english"] |= frozenset(grammar.irregular_verbs()[0]) | grammar.ENGLISH_HINTS
     return found
 
 
@@ -34,7 +34,7 @@ _STRANGE: Final = {
 
 
 @lru_cache(1024)
-def language(text: str) -> str | None:
+def detect_language(text: str) -> str | None:
     """Return the language that the small words of a text tell, or None.
 
     One word may be of many languages, so one alone tells nothing.
@@ -46,7 +46,7 @@ def language(text: str) -> str | None:
         return "chinese"
     cyrillic = _CYRILLIC.findall(text.casefold())
     if cyrillic and 2 * sum(map(len, cyrillic)) > letters:
-        known = grammar.WORDINGS["russian"].common
+        known = grammar.CLOSED_CLASSES["russian"].common_words
         strange = regex.search("[іїєґўјљњћђџ]", text.casefold())
         return "russian" if not strange and any(word in known for word in cyrillic) else None
     folded = text.casefold().replace("’", "'")
@@ -62,10 +62,15 @@ def language(text: str) -> str | None:
             counts[name] = len(hits) - strange_ones
     best = counts.most_common(2)
     if not best or best[0][1] < 2:
-        if any(word in grammar.DENIED_ELSEWHERE for word in words):
+        if any(word in grammar.FOREIGN_NEGATIONS for word in words):
             return None
         # Who speaks for themselves with a word that only one language has, speaks that one.
-        own = {name for name in _STRANGE for word in words if word in grammar.WORDINGS[name].me}
+        own = {
+            name
+            for name in _STRANGE
+            for word in words
+            if word in grammar.CLOSED_CLASSES[name].first_person
+        }
         if len(own) == 1 and (name := own.pop()) and counts[name] >= 0:
             return name if len(words) <= 6 or counts[name] else None
         return "english" if counts["english"] == 1 else None
@@ -74,33 +79,35 @@ def language(text: str) -> str | None:
     return best[0][0]
 
 
-def spoken(text: str, more: str) -> str | None:
+def detect_language_in_context(text: str, more: str) -> str | None:
     """Return the language of a short text, by what else its speaker says.
 
     It must have a word of that language itself: who speaks two would otherwise be misread.
     """
-    tongue = language(more)
+    tongue = detect_language(more)
     if tongue is None:
         return None
     words = regex.findall(r"\w+", text.casefold())
     return tongue if any(word in _common()[tongue] for word in words) else None
 
 
-_SHORTENED: Final = grammar.words(
+_SHORTENED: Final = grammar.word_set(
     "mr mrs ms dr prof st vs etc no jr sr inc ltd e.g i.e approx dept fig u.s a.m p.m z.b ca bzw nr"
 )
 _STOP: Final = regex.compile(
     r"[.!?…]+[\"'”’)*_]*(?:\s+|\Z)|[。！？]+[」』”]?|\n\s*\n|\n(?=\s*(?:[-*•>#]|\d+[.)])\s)|\n"
 )
-LONGEST: Final = 1_000  # characters looked at on each side of a quote for the ends of its sentence
+SENTENCE_REACH: Final = (
+    1_000  # characters looked at on each side of a quote for the ends of its sentence
+)
 
 
-def sentence(text: str, start: int, end: int) -> tuple[int, int]:
+def find_sentence(text: str, start: int, end: int) -> tuple[int, int]:
     """Return where the sentence, or the sentences, that hold a span begin and end.
 
     What might not end a sentence does not: more of it can only make a claim harder to believe.
     """
-    low, high = max(0, start - LONGEST), min(len(text), end + LONGEST)
+    low, high = max(0, start - SENTENCE_REACH), min(len(text), end + SENTENCE_REACH)
     first, last = low, high
     for stop in _STOP.finditer(text, low, high):
         if not _ends(text, stop):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def normal(*parts: str) -> tuple[str, ...]:
+def normalise(*parts: str) -> tuple[str, ...]:
     """Return subject, relation or value as facts are compared: casefolded, one space."""
     return tuple(" ".join(part.casefold().split()) for part in parts)

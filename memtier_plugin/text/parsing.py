@@ -39,11 +39,11 @@ class Word(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedSentence:
     """A sentence as it is read: its words, and which of its clauses ask."""
 
     words: tuple[Word, ...]
-    asked: frozenset[int]
+    questions: frozenset[int]
 
 
 _UNITS: Final = (
@@ -110,25 +110,24 @@ _ENDINGS: Final = {"n't": "not", "'m": "am", "'re": "are", "'ve": "have", "'ll":
                    "'d": "would"}  # fmt: skip
 _HARD: Final = regex.compile(r"[;:()\n—–。；：（）]|[.!?！？…]|\s-\s|->")
 _COMMA: Final = regex.compile("[,，、،]")
-_SUBJECTS: Final = grammar.words("i we he she they it you this that there")
-_VERBS_NEXT: Final = grammar.words(
+_SUBJECTS: Final = grammar.word_set("i we he she they it you this that there")
+_VERBS_NEXT: Final = grammar.word_set(
     "is was are were has had will can does did likes loves hates lives works ist hat es tiene est a"
 )
-_ASKS: Final = grammar.words("""can could would will do does did is are was were have has how what
-    why which where when who
-    should shall may any am""")
-_SOME: Final = grammar.words("each every this that the no some any another which what or")
+_ASKS: Final = grammar.word_set("""can could would will do does did is are was were have has how
+    what why which where when who should shall may any am""")
+_SOME: Final = grammar.word_set("each every this that the no some any another which what or")
 
 
 @lru_cache(4096)
-def key(word: str, tongue: str) -> str:
+def comparison_key(word: str, tongue: str) -> str:
     """Return what a word is compared by: a meaning that many words have, or its stem."""
-    if same := grammar.meaning(word):
+    if same := grammar.synonym_key(word):
         return same
     if word in _ALIAS:
         return _ALIAS[word]
     if tongue == "english":
-        word = grammar.verbs()[0].get(word, word)
+        word = grammar.irregular_verbs()[0].get(word, word)
     if tongue in ("chinese", "japanese"):
         return word
     stems = _tokenizer(tongue).words(word)
@@ -141,7 +140,7 @@ def _tokenizer(tongue: str) -> Tokenizer:
 
 
 @lru_cache(2048)
-def read(text: str, tongue: str) -> Reading:
+def parse_sentence(text: str, tongue: str) -> ParsedSentence:
     """Return the words of a sentence in their clauses."""
     words = _cut(_some_one([*_words(text, tongue)]), text, tongue)
     asked: set[int] = set()
@@ -158,7 +157,7 @@ def read(text: str, tongue: str) -> Reading:
             if word.text in _ASKS and not (word.text in ("when", "any", "what") and piece)
             and not _told(words, piece)
         )  # fmt: skip
-    return Reading(tuple(words), frozenset(asked))
+    return ParsedSentence(tuple(words), frozenset(asked))
 
 
 def _told(words: Sequence[Word], piece: int) -> bool:
@@ -169,7 +168,7 @@ def _told(words: Sequence[Word], piece: int) -> bool:
 
 def _words(text: str, tongue: str) -> Iterator[Word]:
     """Yield the words of a text, each with what it does in the language."""
-    wording = grammar.WORDINGS[tongue]
+    wording = grammar.CLOSED_CLASSES[tongue]
     unspaced = tongue in ("chinese", "japanese")
     first, skip = True, 0
     for match in _TOKEN.finditer(text):
@@ -192,7 +191,14 @@ def _words(text: str, tongue: str) -> Iterator[Word]:
             if number:
                 yield Word(found, f"#{number}", "number", at, skip)
             else:
-                yield Word(found, key(found, tongue), _kind(found, wording), at, skip, first=first)
+                yield Word(
+                    found,
+                    comparison_key(found, tongue),
+                    _kind(found, wording),
+                    at,
+                    skip,
+                    first=first,
+                )
         else:
             for part, start, stop in _parts(raw, at, tongue):
                 yield _word(part, text[start:stop], start, stop, tongue, first)
@@ -204,30 +210,42 @@ def _word(part: str, raw: str, at: int, end: int, tongue: str, first: bool) -> W
     mine = part not in _ONLY_THERE or part in _NUMBER_OF.get(tongue, ())
     if known and mine and part not in ("first", "third", "second"):
         return Word(part, f"#{known}", "number", at, end, first=first)
-    wording = grammar.WORDINGS[tongue]
+    wording = grammar.CLOSED_CLASSES[tongue]
     capital = raw[:1].isupper() and raw != "I"
     owner = raw.endswith(("'s", "’s", "s'", "s’"))
     kind = _kind(part, wording)
-    return Word(part, key(part, tongue), kind, at, end, capital, first, owner=owner)
+    return Word(part, comparison_key(part, tongue), kind, at, end, capital, first, owner=owner)
 
 
-def _kind(word: str, wording: grammar.Wording) -> Kind:
+def _kind(word: str, wording: grammar.ClosedClasses) -> Kind:
     for kind, words in (
-        ("no", wording.no), ("me", wording.me), ("my", wording.my), ("you", wording.you),
-        ("turn", wording.turns), ("third", wording.third),
-    ):  # fmt: skip
+        ("no", wording.negations),
+        ("me", wording.first_person),
+        ("my", wording.first_possessive),
+        ("you", wording.second_person),
+        ("turn", wording.nonfactual),
+        ("third", wording.third_person),
+    ):
         if word in words:
             return kind  # type: ignore[return-value]
-    if word in wording.light and word not in claim_lexicon.POLAR:
+    if word in wording.function_words and word not in claim_lexicon.POLAR:
         return "light"
     return "word"
 
 
 @cache
 def _long_words(tongue: str) -> tuple[str, ...]:
-    wording = grammar.WORDINGS[tongue]
-    groups = (wording.no, wording.me, wording.my, wording.you, wording.third, wording.turns,
-              wording.light, wording.but)  # fmt: skip
+    wording = grammar.CLOSED_CLASSES[tongue]
+    groups = (
+        wording.negations,
+        wording.first_person,
+        wording.first_possessive,
+        wording.second_person,
+        wording.third_person,
+        wording.nonfactual,
+        wording.function_words,
+        wording.contrasts,
+    )
     return tuple(sorted((w for g in groups for w in g if len(w) > 1), key=len, reverse=True))
 
 
@@ -304,14 +322,14 @@ def _some_one(words: list[Word]) -> list[Word]:
 
 def _cut(words: list[Word], text: str, tongue: str) -> list[Word]:
     """Number the clauses, join tens and ones, and say of each word whether its clause denies."""
-    wording = grammar.WORDINGS[tongue]
-    ands = grammar.ANDS.get(tongue, frozenset[str]())
+    wording = grammar.CLOSED_CLASSES[tongue]
+    ands = grammar.COORDINATORS.get(tongue, frozenset[str]())
     pieces: list[list[Word]] = []
     prefers = False
     for place, word in enumerate(words):
         before = text[words[place - 1].end : word.at] if place else ""
         after = words[place + 1] if place + 1 < len(words) else None
-        begins = not pieces or bool(_HARD.search(before)) or word.text in wording.but
+        begins = not pieces or bool(_HARD.search(before)) or word.text in wording.contrasts
         later = words[place + 2] if place + 2 < len(words) else None
         if not begins and _COMMA.search(before):
             begins = tongue in ("chinese", "japanese") or _opens(word, after)
@@ -366,7 +384,9 @@ def _denies(piece: Sequence[Word], place: int) -> bool:
 def _turned(piece: list[Word], tongue: str) -> list[Word]:
     """Return a denied clause as an affirmed one, where not liking is all it says: disliking."""
     likes = [place for place, word in enumerate(piece) if word.key == "=like"]
-    if len(likes) != 1 or any(word.text in grammar.ANDS.get(tongue, ()) for word in piece[1:]):
+    if len(likes) != 1 or any(
+        word.text in grammar.COORDINATORS.get(tongue, ()) for word in piece[1:]
+    ):
         return piece
     said = [word for word in piece[: likes[0]] if word.kind in ("word", "number", "turn")]
     if any(not (word.capital or word.first) for word in said):

@@ -7,13 +7,13 @@ from typing import Final
 
 import regex
 
-MARK: Final = "[...]"
+OMISSION: Final = "[...]"
 _BEGINNING: Final = 3  # letters that a stem and its inflected word share
 # Where a text may be cut: after the end of a sentence, and between lines.
 _SENTENCE: Final = regex.compile(r"[^\n.!?。！？]*(?:[.!?]+(?=\s|$)|[。！？]+|[.!?]|\n|$)")
 
 
-def best_passage(
+def select_passage(
     text: str, weights: Mapping[str, float], words: Callable[[str], Sequence[str]], size: int
 ) -> str:
     """Return the run of whole sentences, at most ``size`` characters, that says most of a query.
@@ -48,10 +48,10 @@ def best_passage(
     start, end = spans[chosen[0]][0], spans[chosen[1]][1]
     start, end = _widened(spans, start, end, size)
     before, after = bool(text[:start].strip()), bool(text[end:].strip())
-    return f"{MARK} " * before + text[start:end].strip() + f" {MARK}" * after
+    return f"{OMISSION} " * before + text[start:end].strip() + f" {OMISSION}" * after
 
 
-def pieces(text: str, size: int, most: int) -> tuple[str, ...]:
+def chunk_text(text: str, size: int, most: int) -> tuple[str, ...]:
     """Cut a text into runs of whole sentences of at most ``size`` characters each.
 
     Returns at most ``most`` pieces, the first ones; one for a text without a word.

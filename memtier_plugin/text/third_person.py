@@ -82,7 +82,7 @@ _AGO: Final = re.compile(r"(\w+) (day|week|month|year)s? (ago|back|from now)")
 _LONG: Final = 100  # years; what is longer ago is a way of speaking
 
 
-def third(text: str) -> str:
+def to_third_person(text: str) -> str:
     """Return a text in the first person told of somebody."""
 
     def swap(word: re.Match[str]) -> str:
@@ -98,7 +98,7 @@ def third(text: str) -> str:
     return "".join(parts)
 
 
-def inflected(verb: str) -> str:
+def inflect_verb(verb: str) -> str:
     """Return a verb of the first person in the third; a past form stays."""
     plain = verb.replace("’", "'")
     if plain in _INFLECTED:
@@ -110,12 +110,12 @@ def inflected(verb: str) -> str:
     return f"{verb[:-1]}ies" if re.search(r"[^aeiou]y\Z", plain) else f"{verb}s"
 
 
-def also_inflected(rest: str) -> str:
+def inflect_following_verbs(rest: str) -> str:
     """Return what follows an inflected verb, with the verbs that stand beside it inflected too."""
-    return _ALSO.sub(lambda match: match["before"] + inflected(match["verb"]), rest)
+    return _ALSO.sub(lambda match: match["before"] + inflect_verb(match["verb"]), rest)
 
 
-def dated(text: str, said: datetime, *, ahead: bool | None) -> str:
+def annotate_dates(text: str, said: datetime, *, ahead: bool | None) -> str:
     """Return a text with the date that each relative word of time means, as far as it tells one.
 
     Args:
@@ -136,7 +136,7 @@ def dated(text: str, said: datetime, *, ahead: bool | None) -> str:
     return result
 
 
-def is_dated(text: str) -> bool:
+def has_date(text: str) -> bool:
     """Tell whether a text says when, in relation to the day it was said or by a date."""
     return bool(_RELATIVE.search(text) or _YEARLESS.search(text))
 

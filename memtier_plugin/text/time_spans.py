@@ -51,7 +51,7 @@ _LEAD: Final = 2.0  # days ahead: plans are told of before, but less
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """A span of time that a query names, both ends included."""
 
     start: datetime
@@ -66,7 +66,7 @@ class Span:
         return 1.0
 
 
-def spans(query: str, now: datetime) -> tuple[Span, ...]:
+def find_time_spans(query: str, now: datetime) -> tuple[TimeSpan, ...]:
     """Return the spans of time that a query names, as somebody asking at ``now`` means them."""
     if not _CUE.search(query):
         return ()
@@ -80,17 +80,17 @@ def spans(query: str, now: datetime) -> tuple[Span, ...]:
     return tuple(_joined(query, sorted([*whole, *phrases], key=lambda item: item[0]), now))
 
 
-def nearness(asked: Sequence[Span], moment: datetime) -> float:
+def best_nearness(asked: Sequence[TimeSpan], moment: datetime) -> float:
     """Return how well a moment fits the best of the spans asked about."""
     return max((span.nearness(moment) for span in asked), default=0.0)
 
 
-def _whole(query: str, now: datetime) -> Iterator[tuple[int, int, Span]]:
+def _whole(query: str, now: datetime) -> Iterator[tuple[int, int, TimeSpan]]:
     """Yield (begin, end, span) for whole months and years, and for "the last three weeks"."""
     for match in _RECENT.finditer(query):
         number, unit = match.group(1).lower(), match.group(2).lower()
         days = (int(number) if number.isdigit() else _COUNT[number]) * _DAYS[unit]
-        yield *match.span(), Span(now - timedelta(days=min(days, 36_500)), now)
+        yield *match.span(), TimeSpan(now - timedelta(days=min(days, 36_500)), now)
     for match in _WHOLE_MONTH.finditer(query):
         before = query[: match.start()]
         if _DAY_THEN_MONTH.search(before) or not _CUE.search(before[-8:] + match.group()):
@@ -100,10 +100,10 @@ def _whole(query: str, now: datetime) -> Iterator[tuple[int, int, Span]]:
         yield *match.span(), _month(year, month)
     for match in _WHOLE_YEAR.finditer(query):
         year = int(match.group(1))
-        yield *match.span(1), Span(_day(year), _day(year + 1) - _MOMENT)
+        yield *match.span(1), TimeSpan(_day(year), _day(year + 1) - _MOMENT)
 
 
-def _phrases(query: str, now: datetime) -> Iterator[tuple[int, int, Span]]:
+def _phrases(query: str, now: datetime) -> Iterator[tuple[int, int, TimeSpan]]:
     """Yield (begin, end, span) for days and for what is said relative to now."""
     import parsedatetime  # only for a query that has a word of time
 
@@ -123,35 +123,41 @@ def _phrases(query: str, now: datetime) -> Iterator[tuple[int, int, Span]]:
         yield begin, end, _around(day, unit.group(1).lower() if unit and not dated else "day")
 
 
-def _joined(query: str, found: Sequence[tuple[int, int, Span]], now: datetime) -> Iterator[Span]:
+def _joined(
+    query: str, found: Sequence[tuple[int, int, TimeSpan]], now: datetime
+) -> Iterator[TimeSpan]:
     """Yield the spans, "between A and B" made one, "before" and "since" made open."""
     place = 0
     while place < len(found):
         begin, end, span = found[place]
         if place + 1 < len(found) and _TO.match(query[end : found[place + 1][0]]):
             place += 1
-            span = Span(span.start, max(span.end, found[place][2].end))
+            span = TimeSpan(span.start, max(span.end, found[place][2].end))
         elif opened := _OPEN.search(query[:begin]):
             earlier = opened.group(1).lower() in ("before", "until")
-            span = Span(_day(1970), span.start) if earlier else Span(span.start, max(now, span.end))
+            span = (
+                TimeSpan(_day(1970), span.start)
+                if earlier
+                else TimeSpan(span.start, max(now, span.end))
+            )
         yield span
         place += 1
 
 
-def _around(day: datetime, unit: str) -> Span:
+def _around(day: datetime, unit: str) -> TimeSpan:
     if unit == "week":
         start = day - timedelta(days=day.weekday())
-        return Span(start, start + timedelta(days=7) - _MOMENT)
+        return TimeSpan(start, start + timedelta(days=7) - _MOMENT)
     if unit == "month":
         return _month(day.year, day.month)
     if unit == "year":
-        return Span(_day(day.year), _day(day.year + 1) - _MOMENT)
-    return Span(day, day + timedelta(days=1) - _MOMENT)
+        return TimeSpan(_day(day.year), _day(day.year + 1) - _MOMENT)
+    return TimeSpan(day, day + timedelta(days=1) - _MOMENT)
 
 
-def _month(year: int, month: int) -> Span:
+def _month(year: int, month: int) -> TimeSpan:
     after = _day(year + month // 12, month % 12 + 1)
-    return Span(_day(year, month), after - _MOMENT)
+    return TimeSpan(_day(year, month), after - _MOMENT)
 
 
 def _day(year: int, month: int = 1, day: int = 1) -> datetime:

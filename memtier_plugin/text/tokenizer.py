@@ -22,7 +22,7 @@ from typing import Any, Final
 import regex
 
 # Raise this when the same text would give other words: an index made before is then rebuilt.
-VERSION: Final = 2
+TOKENIZER_VERSION: Final = 2
 MAX_WORDS: Final = 20_000  # of one text; the rest is in the ledger but not in the index
 _MAX_GRAMS: Final = 8 * MAX_WORDS  # characters of one text that n-grams are made of
 _KEPT: Final = 1 << 15  # chunks whose words and n-grams are kept: a language repeats itself
@@ -89,16 +89,16 @@ class Tokenizer:
     @property
     def fingerprint(self) -> str:
         """What an index must have been made with to be comparable."""
-        return f"{VERSION}:{self.language}"
+        return f"{TOKENIZER_VERSION}:{self.language}"
 
     def words(self, text: str) -> list[str]:
         """Return the index words in order, repeated as often as they stand in the text."""
         return self._words(_chunks(text))
 
-    def words_and_grams(self, text: str) -> tuple[list[str], set[str]]:
-        """Return `words` and `grams` of a text that is gone through but once."""
+    def words_and_ngrams(self, text: str) -> tuple[list[str], set[str]]:
+        """Return `words` and `ngrams` of a text that is gone through but once."""
         if len(text) > _MAX_GRAMS:
-            return self.words(text), grams(text)
+            return self.words(text), ngrams(text)
         chunks = [*_chunks(text)]
         return self._words(chunks), _grams(chunks)
 
@@ -111,7 +111,7 @@ class Tokenizer:
         return self._words(date)
 
 
-class _Kept(dict[str, tuple[str, ...]]):
+class _ChunkCache(dict[str, tuple[str, ...]]):
     """What a function gives for each short chunk, computed when it is first asked for."""
 
     def __init__(self, function: Callable[[str], Iterable[str]]) -> None:
@@ -133,7 +133,7 @@ class _Kept(dict[str, tuple[str, ...]]):
 
 
 @cache
-def _analyser(language: str) -> _Kept:
+def _analyser(language: str) -> _ChunkCache:
     """Return the index words of each chunk in a language."""
     stop = _ENGLISH if language == "english" else frozenset[str]()
     stem = _stemmer(language)
@@ -155,7 +155,7 @@ def _analyser(language: str) -> _Kept:
         found += islice((part for part in chain(first, parts) if part not in stop), MAX_WORDS)
         return [stem(word) if _LETTERS.fullmatch(word) else word for word in found]
 
-    return _Kept(words_of)
+    return _ChunkCache(words_of)
 
 
 def _is_plain(chunk: str) -> bool:
@@ -189,7 +189,7 @@ def plain_words(text: str) -> list[str]:
     return [part.casefold() for chunk in _chunks(text) for part in _split(chunk, camel=False)]
 
 
-def grams(text: str) -> set[str]:
+def ngrams(text: str) -> set[str]:
     """Return the n-grams of a text: trigrams, of Han, Kana and Hangul characters and pairs."""
     return _grams(_chunks(text[:_MAX_GRAMS]))
 
@@ -218,7 +218,7 @@ def _grams_of(chunk: str) -> set[str]:
     return found
 
 
-_GRAMS: Final = _Kept(_grams_of)
+_GRAMS: Final = _ChunkCache(_grams_of)
 
 
 def _chunks(text: str) -> Iterator[str]:

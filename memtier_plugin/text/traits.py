@@ -21,7 +21,7 @@ _STANDING_HINTS: Final = ("always", "ever", "now on", "future", "i ask")  # one 
 _BEGINNING: Final = 400  # characters in which an instruction is stated
 
 
-def is_standing(text: str) -> bool:
+def is_standing_instruction(text: str) -> bool:
     """Tell whether a user's words are an instruction for all times to come (English)."""
     beginning = text[:_BEGINNING]
     lower = beginning.lower()

@@ -36,10 +36,10 @@ from memtier_plugin.core.paths import (
     OPEN_FLAGS,
     PROJECT_JOURNAL,
     RESTORING,
-    file_name,
-    keep_name,
-    ledger_folders,
-    private_folder,
+    encode_file_name,
+    iter_ledger_folders,
+    make_private_folder,
+    register_long_name,
 )
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.ledger import jsonl
@@ -50,19 +50,23 @@ FORMAT: Final = "memtier-backup"
 VERSION: Final = 1
 _TOP: Final = "project"
 _MANIFEST: Final = "manifest.json"
-_MOST_MANIFEST: Final = 256 * 1024 * 1024
+_MAX_MANIFEST_BYTES: Final = 256 * 1024 * 1024
 # Of this machine and moment, or derived from the rest.
-_LEFT_OUT: Final = ("background.json", "hooks", "index.")
-_HIDDEN: Final = (".names", ".settling.json", ".settling.unreadable")  # the others are ours alone
+_EXCLUDED: Final = ("background.json", "hooks", "index.")
+_INCLUDED_HIDDEN: Final = (
+    ".names",
+    ".settling.json",
+    ".settling.unreadable",
+)  # the others are ours alone
 _LOCK_SECONDS: Final = 30.0
-_SMALL: Final = 16 * 1024 * 1024
-_TRIES: Final = 3
-_PIECE: Final = 1024 * 1024
-_BROKEN: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
+_MAX_IN_MEMORY: Final = 16 * 1024 * 1024
+_MAX_ATTEMPTS: Final = 3
+_CHUNK_BYTES: Final = 1024 * 1024
+_ARCHIVE_ERRORS: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _BackupFile:
     """One file of a backup: where it is, and how much of it belongs to the moment."""
 
     path: Path
@@ -72,11 +76,11 @@ class _Part:
     data: bytes | None = None  # of what is small, and may be written over in its place
 
 
-class _Rewritten(Exception):
+class _FileRewritten(Exception):
     """A file was written anew since the moment that the backup is of."""
 
 
-def backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:
+def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:
     """Write a project's backup and return its path; ``dest`` is a new file, or a folder.
 
     Args:
@@ -87,23 +91,23 @@ def backup(folder: Path, project: str, dest: Path, now: datetime, progress: Prog
         LedgerError: a ledger cannot be read.
     """
     if dest.is_dir():
-        dest = dest / f"memtier-{file_name(project)}-{now:%Y%m%dT%H%M%SZ}.tar.gz"
+        dest = dest / f"memtier-{encode_file_name(project)}-{now:%Y%m%dT%H%M%SZ}.tar.gz"
     if os.path.lexists(dest):
         raise BackupError(f"{dest} exists; name another file, or remove it")
     if folder.resolve() in dest.resolve().parents:
         raise BackupError(f"{dest} is inside the project that is backed up; name another place")
     part = dest.with_name(f".{dest.name}.{os.getpid()}.part")
     try:
-        for left in range(_TRIES, 0, -1):
+        for left in range(_MAX_ATTEMPTS, 0, -1):
             try:
                 with _new_file(part) as file:
-                    _write(file, frozen(folder), project, now, progress)
+                    _write_archive(file, frozen(folder), project, now, progress)
                 break
-            except _Rewritten as error:
+            except _FileRewritten as error:
                 if left == 1:
                     raise BackupError(f"{error} was written anew again and again") from None
                 part.unlink()
-        _put(part, dest)
+        _publish(part, dest)
     except OSError as error:
         raise BackupError(f"cannot write {dest}: {error}") from error
     finally:
@@ -111,10 +115,10 @@ def backup(folder: Path, project: str, dest: Path, now: datetime, progress: Prog
     return dest
 
 
-def _put(part: Path, dest: Path) -> None:
+def _publish(part: Path, dest: Path) -> None:
     try:
         # Unlike a rename, never over a file that came meanwhile.
-        fault_injection.step("link backup", None, os.link, part, dest)
+        fault_injection.run_step("link backup", None, os.link, part, dest)
     except FileExistsError:
         raise
     except OSError:  # the file system has no links
@@ -129,10 +133,10 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
     with os.fdopen(fd, "wb") as file:
         yield file
         file.flush()
-        fault_injection.step("fsync backup", None, os.fsync, fd)
+        fault_injection.run_step("fsync backup", None, os.fsync, fd)
 
 
-def frozen(folder: Path) -> list[_Part]:
+def frozen(folder: Path) -> list[_BackupFile]:
     """Return what belongs to a backup of this moment.
 
     Raises:
@@ -141,10 +145,10 @@ def frozen(folder: Path) -> list[_Part]:
     writable = os.access(folder, os.W_OK)  # else nobody writes facts
     lock = folder / ".facts.lock"
     with jsonl.locked(lock, _LOCK_SECONDS) if writable else nullcontext():
-        parts = [_part(path, folder) for path in _others(folder)]
-        folders = sorted(ledger_folders(folder), key=lambda found: _order(*found[:2]))
+        parts = [_backup_file(path, folder) for path in _other_files(folder)]
+        folders = sorted(iter_ledger_folders(folder), key=lambda found: _order(*found[:2]))
         for _, _, inner in folders:
-            parts += [_part(path, folder) for path in jsonl.day_files(inner)]
+            parts += [_backup_file(path, folder) for path in jsonl.list_day_files(inner)]
     return parts
 
 
@@ -154,36 +158,36 @@ def _order(kind: str, owner: str | None) -> int:
     return {"journal": 0, "episodic": 2}.get(kind, 1)
 
 
-def _others(folder: Path) -> Iterator[Path]:
+def _other_files(folder: Path) -> Iterator[Path]:
     """Yield the files beside the ledgers: the settings, names, and what was written ahead."""
     for path in sorted(folder.iterdir()):
-        if path.is_file() and not path.is_symlink() and is_kept(path.name):
+        if path.is_file() and not path.is_symlink() and belongs_to_backup(path.name):
             yield path
     for kind in LEDGERS:
         if (names := folder / kind / ".names").is_file():
             yield names
 
 
-def is_kept(name: str) -> bool:
+def belongs_to_backup(name: str) -> bool:
     """Tell whether a file beside the ledgers belongs to a backup."""
-    return name in _HIDDEN or not (name[0] == "." or name.startswith(_LEFT_OUT))
+    return name in _INCLUDED_HIDDEN or not (name[0] == "." or name.startswith(_EXCLUDED))
 
 
-def _part(path: Path, folder: Path) -> _Part:
+def _backup_file(path: Path, folder: Path) -> _BackupFile:
     name = path.relative_to(folder).as_posix()
     if path.suffix == ".jsonl":
-        mark = jsonl.whole(path, _LOCK_SECONDS)
-        return _Part(path, name, mark.offset, mark.inode)
+        mark = jsonl.mark_end(path, _LOCK_SECONDS)
+        return _BackupFile(path, name, mark.offset, mark.inode)
     with open(os.open(path, os.O_RDONLY | OPEN_FLAGS), "rb") as file:
         status = os.fstat(file.fileno())
-        if status.st_size > _SMALL:
-            return _Part(path, name, status.st_size, status.st_ino)
+        if status.st_size > _MAX_IN_MEMORY:
+            return _BackupFile(path, name, status.st_size, status.st_ino)
         data = file.read()
-    return _Part(path, name, len(data), status.st_ino, data)
+    return _BackupFile(path, name, len(data), status.st_ino, data)
 
 
-def _write(
-    file: IO[bytes], parts: list[_Part], project: str, now: datetime, progress: Progress
+def _write_archive(
+    file: IO[bytes], parts: list[_BackupFile], project: str, now: datetime, progress: Progress
 ) -> None:
     total, done = sum(part.size for part in parts), 0
     listed = []
@@ -193,8 +197,8 @@ def _write(
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
         for part in parts:
-            with closing(_open(part)) as source:
-                archive.addfile(_info(f"{_TOP}/{part.name}", part.size, stamp), source)
+            with closing(_open_source(part)) as source:
+                archive.addfile(_tar_info(f"{_TOP}/{part.name}", part.size, stamp), source)
                 digest = source.digest.hexdigest()
             listed.append({"path": part.name, "size": part.size, "sha256": digest})
             done += part.size
@@ -204,26 +208,26 @@ def _write(
             "made": to_iso(now), "files": listed,
         }  # fmt: skip
         data = json.dumps(manifest, indent=1).encode("ascii")
-        archive.addfile(_info(_MANIFEST, len(data), stamp), io.BytesIO(data))
+        archive.addfile(_tar_info(_MANIFEST, len(data), stamp), io.BytesIO(data))
 
 
-def _info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
+def _tar_info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.size, info.mtime, info.mode = size, stamp, 0o600
     return info
 
 
-class _Source(io.RawIOBase):
+class _HashingReader(io.RawIOBase):
     """The beginning of a file, hashed as it is read."""
 
-    def __init__(self, file: IO[bytes], part: _Part) -> None:
+    def __init__(self, file: IO[bytes], part: _BackupFile) -> None:
         self._file, self._part, self._left = file, part, part.size
         self.digest = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(self._left if size < 0 else min(size, self._left))
         if self._left and not data:
-            raise _Rewritten(str(self._part.path))  # cut off since
+            raise _FileRewritten(str(self._part.path))  # cut off since
         self._left -= len(data)
         self.digest.update(data)
         return data
@@ -233,33 +237,33 @@ class _Source(io.RawIOBase):
         super().close()
 
 
-def _open(part: _Part) -> _Source:
+def _open_source(part: _BackupFile) -> _HashingReader:
     if part.data is not None:
-        return _Source(io.BytesIO(part.data), part)
+        return _HashingReader(io.BytesIO(part.data), part)
     try:
         file = open(os.open(part.path, os.O_RDONLY | OPEN_FLAGS), "rb")  # noqa: SIM115
     except FileNotFoundError:
-        raise _Rewritten(str(part.path)) from None
+        raise _FileRewritten(str(part.path)) from None
     status = os.fstat(file.fileno())
     if status.st_ino != part.inode or status.st_size < part.size:
         file.close()
-        raise _Rewritten(str(part.path))
-    return _Source(file, part)
+        raise _FileRewritten(str(part.path))
+    return _HashingReader(file, part)
 
 
 # -- and back ----------------------------------------------------------------------------------
 
 
-def verify(archive: Path, progress: Progress = lambda *_: None) -> Mapping[str, Any]:
+def verify_backup(archive: Path, progress: Progress = lambda *_: None) -> Mapping[str, Any]:
     """Read a whole archive and return its manifest, if every file is as that says.
 
     Raises:
         BackupError: it is no backup, or something of it is damaged, missing or unsafe.
     """
-    return _read(archive, None, progress)
+    return _read_archive(archive, None, progress)
 
 
-def restore(
+def restore_backup(
     archive: Path, home: Path, project: str | None = None, progress: Progress = lambda *_: None
 ) -> tuple[str, Path]:
     """Unpack a verified archive as a project that is not there yet; return its name and folder.
@@ -268,22 +272,22 @@ def restore(
         project: its name here; the one that it had when None.
 
     Raises:
-        BackupError: the project is there already, or as `verify`; nothing was overwritten.
+        BackupError: the project is there already, or as `verify_backup`; nothing was overwritten.
         LedgerError: the home cannot be written, or is not ours.
     """
-    private_folder(home, "projects")
-    fresh = private_folder(home, f"{RESTORING}{os.getpid()}-{new_id()}")
+    make_private_folder(home, "projects")
+    fresh = make_private_folder(home, f"{RESTORING}{os.getpid()}-{new_id()}")
     try:
-        manifest = _read(archive, fresh, progress)
+        manifest = _read_archive(archive, fresh, progress)
         name = project or str(manifest["project"])
-        folder = home / "projects" / file_name(name)
+        folder = home / "projects" / encode_file_name(name)
         if os.path.lexists(folder):
             raise BackupError(
                 f"the project {name!r} is there already, and a restore overwrites nothing; "
                 "name another with --project, or another --home"
             )
-        keep_name(folder.parent, folder.name, name)
-        fault_injection.step("rename restored", None, os.rename, fresh, folder)
+        register_long_name(folder.parent, folder.name, name)
+        fault_injection.run_step("rename restored", None, os.rename, fresh, folder)
     except OSError as error:
         raise BackupError(f"cannot restore {archive}: {error}") from error
     finally:
@@ -291,7 +295,7 @@ def restore(
     return name, folder
 
 
-def _read(archive: Path, into: Path | None, progress: Progress) -> Mapping[str, Any]:
+def _read_archive(archive: Path, into: Path | None, progress: Progress) -> Mapping[str, Any]:
     """Read all of an archive, writing its files if told where, and hold it to its manifest."""
     found: dict[str, tuple[int, str]] = {}
     manifest = None
@@ -310,15 +314,15 @@ def _read(archive: Path, into: Path | None, progress: Progress) -> Mapping[str, 
                 if source is None or name in found:
                     raise BackupError(f"{archive}: {member.name!r} is there twice")
                 if name == _MANIFEST:
-                    manifest = _manifest(archive, source, member.size)
+                    manifest = _parse_manifest(archive, source, member.size)
                 else:
                     found[name] = member.size, _unpack(source, into, name, member.size)
                 progress(raw.tell(), total)
-            while unzipped.read(_PIECE):
+            while unzipped.read(_CHUNK_BYTES):
                 pass  # to its checksum
     except FileNotFoundError as error:
         raise BackupError(f"there is no file {archive}") from error
-    except _BROKEN as error:
+    except _ARCHIVE_ERRORS as error:
         raise BackupError(f"{archive} is damaged, or no backup: {error}") from error
     if manifest is None:
         raise BackupError(f"{archive} is no backup, or was cut off: it has no manifest")
@@ -343,7 +347,7 @@ def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
     plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
     # By the rules by which backups are made: no file gets anywhere but where one was.
     if len(inner) == 1:
-        kept = is_kept(inner[0])
+        kept = belongs_to_backup(inner[0])
     else:
         kept = (
             1 < len(inner) <= 3
@@ -358,8 +362,8 @@ def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
 
 def _unpack(source: IO[bytes], into: Path | None, name: str, size: int) -> str:
     digest = hashlib.sha256()
-    with _target(into, name, size) as file:
-        while data := source.read(_PIECE):
+    with _open_target(into, name, size) as file:
+        while data := source.read(_CHUNK_BYTES):
             digest.update(data)
             if file:
                 file.write(data)
@@ -367,20 +371,20 @@ def _unpack(source: IO[bytes], into: Path | None, name: str, size: int) -> str:
 
 
 @contextmanager
-def _target(into: Path | None, name: str, size: int) -> Iterator[IO[bytes] | None]:
+def _open_target(into: Path | None, name: str, size: int) -> Iterator[IO[bytes] | None]:
     if into is None:
         yield None
         return
     *folders, last = name.split("/")
-    folder = private_folder(into, *folders)
+    folder = make_private_folder(into, *folders)
     if size > shutil.disk_usage(into).free:
         raise BackupError(f"the disk has no room for {name!r} ({size} bytes)")
     with _new_file(folder / last) as file:
         yield file
 
 
-def _manifest(archive: Path, source: IO[bytes], size: int) -> Mapping[str, Any]:
-    if size > _MOST_MANIFEST:
+def _parse_manifest(archive: Path, source: IO[bytes], size: int) -> Mapping[str, Any]:
+    if size > _MAX_MANIFEST_BYTES:
         raise BackupError(f"{archive}: its manifest has {size} bytes")
     try:
         manifest = json.loads(source.read())

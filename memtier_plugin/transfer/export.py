@@ -13,9 +13,9 @@ from typing import Any, Final
 from memtier_plugin import __version__
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.facts.views import Known
+from memtier_plugin.facts.views import FactView
 from memtier_plugin.memory import MemTier
-from memtier_plugin.transfer.importers.detect import EXPORT
+from memtier_plugin.transfer.importers.detect import EXPORT_KEY
 
 SCHEMA: Final = 1
 
@@ -29,43 +29,46 @@ def export_jsonl(
         agent: only what this agent has, every agent when None.
         session: only this session.
     """
-    head = {EXPORT: SCHEMA, "version": __version__, "project": memory.project}
-    yield _line({**head, "agent": agent, "session": session})
+    head = {EXPORT_KEY: SCHEMA, "version": __version__, "project": memory.project}
+    yield _json_line({**head, "agent": agent, "session": session})
     entries = set()
     for entry in memory.entries(agent=agent, session=session):
         entries.add(entry.id)
-        yield _line({"record": "entry", **entry.to_json()})
-    for known in _facts(memory, agent, session, entries):
-        yield _line({"record": "fact", **known.to_json()})
+        yield _json_line({"record": "entry", **entry.to_json()})
+    for known in _exported_facts(memory, agent, session, entries):
+        yield _json_line({"record": "fact", **known.to_json()})
 
 
 def export_markdown(
     memory: MemTier, agent: str | None = None, session: str | None = None
 ) -> Iterator[str]:
     """Yield the lines of an export that a person reads; arguments as `export_jsonl`."""
-    yield f"# {_plain(memory.project)}\n\n"
+    yield f"# {_collapse_spaces(memory.project)}\n\n"
     entries, last = set(), ("", "", "")
     for entry in memory.entries(agent=agent, session=session):
         entries.add(entry.id)
         place = (entry.agent_id, to_iso(entry.observed_at)[:10], entry.session_id)
         if place[0] != last[0]:
-            yield f"## {_plain(place[0])}\n\n"
+            yield f"## {_collapse_spaces(place[0])}\n\n"
         if place != last:
-            yield f"### {place[1]}, {_plain(place[2])}\n\n"
+            yield f"### {place[1]}, {_collapse_spaces(place[2])}\n\n"
         last = place
-        yield _said(entry)
-    facts = [one for one in _facts(memory, agent, session, entries) if one.state != "rejected"]
+        yield _entry_line(entry)
+    facts = [
+        one for one in _exported_facts(memory, agent, session, entries) if one.state != "rejected"
+    ]
     if facts:
         yield "\n## Facts\n\n"
     for one in facts:
         state = "" if one.state == "active" else f", {one.state}"
         since = to_iso(one.fact.valid_from)[:10] if one.fact.valid_from else "?"
-        yield f"- {_quoted(one.fact.text)} *(since {since}, from {one.fact.origin}{state})*\n"
+        text = _indent_continuation(one.fact.text)
+        yield f"- {text} *(since {since}, from {one.fact.origin}{state})*\n"
 
 
-def _facts(
+def _exported_facts(
     memory: MemTier, agent: str | None, session: str | None, entries: set[str]
-) -> Iterator[Known]:
+) -> Iterator[FactView]:
     """Yield the facts that rest on what is exported; of a whole project every fact."""
     for one in memory.knowledge.person.facts(include_superseded=True, shelves=False):
         mine = any(source.entry in entries for source in one.fact.sources)
@@ -73,24 +76,24 @@ def _facts(
             yield one
 
 
-def _line(document: dict[str, Any]) -> str:
+def _json_line(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=True) + "\n"
 
 
-def _said(entry: Entry) -> str:
+def _entry_line(entry: Entry) -> str:
     who = entry.speaker or entry.sender or (entry.tool.name if entry.tool else entry.role)
     marks = [mark for mark in ("tainted", "truncated") if getattr(entry, mark)]
     if entry.origin != entry.role:
         marks.insert(0, entry.origin)
     note = f" *({', '.join(marks)})*" if marks else ""
     when = to_iso(entry.observed_at)[11:16]
-    return f"- **{_plain(who)}** {when}{note}: {_quoted(entry.content)}\n"
+    return f"- **{_collapse_spaces(who)}** {when}{note}: {_indent_continuation(entry.content)}\n"
 
 
-def _quoted(text: str) -> str:
+def _indent_continuation(text: str) -> str:
     """Return a text whose further lines stay within its list item."""
     return text.strip().replace("\r", "").replace("\n", "\n  ")
 
 
-def _plain(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())

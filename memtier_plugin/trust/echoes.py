@@ -10,7 +10,7 @@ from typing import Final
 
 import regex
 
-from memtier_plugin.text.languages import language
+from memtier_plugin.text.languages import detect_language
 from memtier_plugin.text.tokenizer import plain_words
 
 _SAME: Final = 0.6  # of what a text says, by its words, that must stand in the other
@@ -32,7 +32,7 @@ _EMPTY: Final = frozenset(
 )
 
 
-def repeats(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
+def is_restatement(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
     """Tell whether a text says no more than one of the others does.
 
     Its figures and addresses must all stand there, and most of its words; in another language,
@@ -51,7 +51,11 @@ def repeats(text: str, others: Iterable[str], words: Callable[[str], Sequence[st
         known = set(words(other))
         if len(said & known) >= _SAME * len(said):
             return True
-        if figures and not _lettered(said & known) and language(text) != language(other):
+        if (
+            figures
+            and not _lettered(said & known)
+            and detect_language(text) != detect_language(other)
+        ):
             return True
     return False
 
@@ -60,8 +64,8 @@ def _lettered(words: Iterable[str]) -> list[str]:
     return [word for word in words if not any(map(str.isdigit, word))]
 
 
-def states(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
-    """Tell whether all that a text says is said by the others: stricter than `repeats`.
+def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
+    """Tell whether all that a text says is said by the others: stricter than `is_restatement`.
 
     Each of its sentences must stand in one sentence of theirs, with every word that counts, the
     same figures and the same denials; what is asked is not said.

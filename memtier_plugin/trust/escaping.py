@@ -16,7 +16,7 @@ from typing import Final
 
 import regex
 
-NAME: Final = 40  # characters of a name that are shown
+MAX_NAME_CHARS: Final = 40  # characters of a name that are shown
 _KNOWN: Final = 20_000  # letters whose looks are kept in mind
 
 _SPACES: Final = regex.compile(r"\s+")
@@ -154,11 +154,11 @@ _FENCES: Final = regex.compile(r"`{3,}|~{3,}")
 _IMAGE: Final = regex.compile(r"!\[")
 
 
-def harmless(text: str) -> str:
+def escape_line(text: str) -> str:
     """Return text on one line that cannot close the fence, open another or speak for others."""
     text = unicodedata.normalize("NFC", text)
     if not (text.isascii() and text.isprintable()):
-        text = visible(text)
+        text = reveal_hidden(text)
     if "&" in text or "\\" in text:
         text = _ENCODED.sub(_decoded, text)
     text = _CLOSE.sub("\u203a", _OPEN.sub("\u2039", text))
@@ -170,12 +170,12 @@ def harmless(text: str) -> str:
     return unicodedata.normalize("NFC", _SPACES.sub(" ", text).strip())
 
 
-def legible(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return a whole text made harmless line by line; all but its first line are indented."""
-    return "\n    ".join(harmless(line) for line in text.splitlines())
+    return "\n    ".join(escape_line(line) for line in text.splitlines())
 
 
-def visible(text: str) -> str:
+def reveal_hidden(text: str) -> str:
     """Return text with all that nobody can see shown by its code point."""
     shown = str(_HIDDEN.sub(_shown, text))
     if shown != text:
@@ -183,9 +183,9 @@ def visible(text: str) -> str:
     return str(_MARKS.sub(lambda m: f"{m[1]}[U+{ord(m[2][0]):04X}+{len(m[2])}]", shown))
 
 
-def named(name: str) -> str:
+def escape_name(name: str) -> str:
     """Return a name as it stands in the head of a line: short, and nobody else's role."""
-    flat = harmless(name)[:NAME].translate({ord("["): "(", ord("]"): ")"}).strip()
+    flat = escape_line(name)[:MAX_NAME_CHARS].translate({ord("["): "(", ord("]"): ")"}).strip()
     bare = flat.strip(" .:*_-#'\"`()")
     forms = (bare, flat, _skeleton(bare), _skeleton(flat))
     spoken = any(

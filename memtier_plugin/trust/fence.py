@@ -15,6 +15,6 @@ _BLOCK: Final = regex.compile(
 )
 
 
-def clean(text: str) -> str:
+def remove_blocks(text: str) -> str:
     """Return a message without the block that we put into it."""
     return str(_BLOCK.sub("", text))

@@ -16,8 +16,10 @@ import regex
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
 
 ORIGINS: Final[Sequence[Origin]] = ("user", "assistant", "tool", "external", "system")  # to weak
-CREDIT_A_DAY: Final = 0.3  # what one item's weight may gain, or lose, in a day through one agent
-REASONS: Final = {
+MAX_DAILY_CREDIT: Final = (
+    0.3  # what one item's weight may gain, or lose, in a day through one agent
+)
+REVIEW_REASONS: Final = {
     "outside": "rests on tool or external text",
     "agent": "was said by another agent",
     "order": "reads like an order to the agent",
@@ -58,32 +60,32 @@ _ORDERS: Final = (
 )
 
 
-def origin_of(entry: Entry) -> Origin:
+def effective_origin(entry: Entry) -> Origin:
     """Return what an entry counts as: what was said after reading from outside is from there."""
-    return weakest([entry.origin, "external"]) if entry.tainted else entry.origin
+    return weakest_origin([entry.origin, "external"]) if entry.tainted else entry.origin
 
 
-def weakest(origins: Iterable[Origin]) -> Origin:
+def weakest_origin(origins: Iterable[Origin]) -> Origin:
     """Return the weakest of these origins."""
     return max(origins, key=ORIGINS.index)
 
 
-def foreign(origin: Origin) -> bool:
+def is_foreign(origin: Origin) -> bool:
     """Tell whether text of this origin is neither the user's nor the assistant's own."""
     return ORIGINS.index(origin) > ORIGINS.index("assistant")
 
 
-def doubtful(item: Entry | Fact) -> bool:
+def is_doubtful(item: Entry | Fact) -> bool:
     """Tell whether an item rests on foreign text and nobody has let it stand.
 
     Of the facts that hold, those written as proposed are the ones that somebody accepted.
     """
     if isinstance(item, Fact):
-        return item.status == "active" and foreign(item.origin)
-    return foreign(origin_of(item))
+        return item.status == "active" and is_foreign(item.origin)
+    return is_foreign(effective_origin(item))
 
 
-def orders(text: str) -> bool:
+def reads_like_order(text: str) -> bool:
     """Tell whether a text reads like an order to an agent rather than like something known."""
     return bool(_order().search(text))
 
@@ -93,34 +95,34 @@ def _order() -> regex.Pattern[str]:
     return regex.compile("|".join(_ORDERS), regex.IGNORECASE)
 
 
-def weighed(draft: Fact | FactDraft, sources: Sequence[Entry]) -> Fact | FactDraft:
+def apply_trust(draft: Fact | FactDraft, sources: Sequence[Entry]) -> Fact | FactDraft:
     """Return a draft with the origin and the status that its sources leave it.
 
     Args:
         sources: the entries it rests on, as far as they are known.
     """
-    origin = weakest([draft.origin, *map(origin_of, sources)])
+    origin = weakest_origin([draft.origin, *map(effective_origin, sources)])
     reason = ""
-    if foreign(origin):
-        reason = REASONS["outside"]
+    if is_foreign(origin):
+        reason = REVIEW_REASONS["outside"]
     elif any(entry.role == "user" and entry.parent for entry in sources):
-        origin, reason = weakest([origin, "assistant"]), REASONS["agent"]
+        origin, reason = weakest_origin([origin, "assistant"]), REVIEW_REASONS["agent"]
     elif (draft.extractor != "remember" or origin != "user") and any(
-        map(orders, (draft.text, draft.value, draft.quote, draft.subject))
+        map(reads_like_order, (draft.text, draft.value, draft.quote, draft.subject))
     ):
-        reason = REASONS["order"]
+        reason = REVIEW_REASONS["order"]
     if not reason:
         return replace(draft, origin=origin)
     return replace(draft, origin=origin, status="proposed", reason=draft.reason or reason)
 
 
-def taken_at_its_word(entry: Entry) -> Entry:
+def assume_trusted(entry: Entry) -> Entry:
     """Return an entry as if nobody ever lied: for measuring what trusting everybody would do."""
     return replace(entry, origin=entry.role, tainted=False, parent=None)
 
 
-def bounded(delta: float, others: Iterable[float]) -> float:
+def cap_daily_credit(delta: float, others: Iterable[float]) -> float:
     """Return what of a credit or blame still counts, given the day's others of the same item."""
     if delta > 0:
-        return min(delta, max(0.0, CREDIT_A_DAY - sum(one for one in others if one > 0)))
-    return max(delta, min(0.0, -CREDIT_A_DAY - sum(one for one in others if one < 0)))
+        return min(delta, max(0.0, MAX_DAILY_CREDIT - sum(one for one in others if one > 0)))
+    return max(delta, min(0.0, -MAX_DAILY_CREDIT - sum(one for one in others if one < 0)))

@@ -27,7 +27,7 @@ _MARKER: Final = re.compile(r"(\[redacted:[a-z0-9-]+\])")
 
 
 @dataclass(frozen=True, slots=True)
-class Redacted:
+class RedactedText:
     """A text without its secrets, and what kinds of secrets it had, in order, each once."""
 
     text: str
@@ -250,7 +250,7 @@ class Redactor:
         self._exact = frozenset(allow)
         self._patterns = tuple(filter(None, map(_compiled, allow)))
 
-    def redact(self, text: str) -> Redacted:
+    def redact(self, text: str) -> RedactedText:
         """Return the text with every secret replaced; doing it twice is doing it once."""
         kinds: dict[str, None] = {}
         changed = self._enabled
@@ -266,7 +266,7 @@ class Redactor:
                     kinds.update(dict.fromkeys(kind for _, _, kind in spans))
             if changed:
                 text = "".join(pieces)
-        return Redacted(text, tuple(kinds))
+        return RedactedText(text, tuple(kinds))
 
     def _spans(self, text: str) -> Iterator[Span]:
         if not text:

@@ -15,7 +15,7 @@ from memtier_plugin import MemTier
 from memtier_plugin.answering.answerer import EXTRACTIVE, Answer
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.records import FactDraft, Source
-from memtier_plugin.providers.prompt import prompt
+from memtier_plugin.providers.prompt import load_prompt
 from tests.loopback import Loopback
 
 Day = Callable[..., datetime]
@@ -42,7 +42,7 @@ def scripted(**said: Any) -> Callable[[dict[str, Any]], str | Mapping[str, Any]]
 
     def answer(body: dict[str, Any]) -> str | Mapping[str, Any]:
         system, user = (message["content"] for message in body["messages"])
-        [name] = [name for name in PROMPTS if prompt(name).text == system]
+        [name] = [name for name in PROMPTS if load_prompt(name).text == system]
         given = usual[name]
         return given(user) if callable(given) else given
 
@@ -51,7 +51,7 @@ def scripted(**said: Any) -> Callable[[dict[str, Any]], str | Mapping[str, Any]]
 
 def asked_of(server: Loopback) -> list[str]:
     """Return the prompts that came, in order."""
-    texts = {prompt(name).text: name for name in PROMPTS}
+    texts = {load_prompt(name).text: name for name in PROMPTS}
     return [texts[request["body"]["messages"][0]["content"]] for request in server.requests]
 
 
@@ -212,7 +212,7 @@ def test_rounds_are_bounded_and_searches_are_made_once(home: Path, day: Day) -> 
         assert prompts.count("plan") == 2
         assert len(set(answer.pages)) == len(answer.pages) == 3
         plans = [r["body"]["messages"][1]["content"] for r in server.requests
-                 if r["body"]["messages"][0]["content"] == prompt("plan").text]  # fmt: skip
+                 if r["body"]["messages"][0]["content"] == load_prompt("plan").text]  # fmt: skip
         assert plans[1].count("keyword: ") == 1
 
 
@@ -304,7 +304,7 @@ def test_findings_are_written_back(home: Path, day: Day) -> None:
         [fact] = answer.written
         assert [s.entry for s in fact.sources] == [dog]
         assert (fact.extractor, fact.model, fact.quote) == ("ask", "test/m", FOUND["quote"])
-        assert fact.prompt_hash == prompt("write_back").hash
+        assert fact.prompt_hash == load_prompt("write_back").hash
         assert fact.run == f"ask-{answer.id}"
         assert memory.fact(fact.id)[0].text == KEEP["text"]
         again = memory.ask(QUESTION)

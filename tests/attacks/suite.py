@@ -25,8 +25,8 @@ from memtier_plugin.core.records import Entry, FactDraft, Source
 from memtier_plugin.hooks import tools
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
-from memtier_plugin.pool import open_memories
-from memtier_plugin.storage.ledger.jsonl import day_files, parse, read
+from memtier_plugin.pool import memory_pool
+from memtier_plugin.storage.ledger.jsonl import list_day_files, parse_line, read_lines
 from memtier_plugin.transfer.importers.transcripts import read_transcript
 
 TEXTS = Path(__file__).with_name("texts")
@@ -140,7 +140,7 @@ class World:
 
     def memory(self, case: Case, **more: Any) -> Any:
         """Return the memory of an agent, as a context."""
-        return open_memories.use(self.context(case, **more))
+        return memory_pool.use(self.context(case, **more))
 
     # -- the ways in ---------------------------------------------------------------------------
 
@@ -493,8 +493,8 @@ def verbatim(later: Later) -> str:
     """The ledger has it as it was said (no secret is in any of them)."""
     known = set()
     for agent in (AGENT, OTHER, SUB):
-        for path in day_files(later.memory.folder / "episodic" / agent):
-            known.update(parse(line)["content"] for line in read(path)[0])
+        for path in list_day_files(later.memory.folder / "episodic" / agent):
+            known.update(parse_line(line)["content"] for line in read_lines(path)[0])
     return "" if all(e.content in known or e.agent_id not in (AGENT, OTHER, SUB)
                      for e in later.entries) else "the ledger has it otherwise"  # fmt: skip
 
@@ -571,7 +571,7 @@ def play(
             _play_class(World(home, kind.replace(" ", "-")), some)
     finally:
         plugins.manager().unregister(gullible)
-        open_memories.close()
+        memory_pool.close()
     return [case for some in by_kind.values() for case in some]
 
 

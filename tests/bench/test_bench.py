@@ -17,15 +17,15 @@ from memtier_plugin.bench.baselines import Baseline
 from memtier_plugin.bench.datasets import Dataset, load_dataset
 from memtier_plugin.bench.metrics import (
     CUTOFFS,
-    Outcome,
-    latency,
-    measured,
+    QuestionOutcome,
+    latency_percentiles,
     ndcg_at,
     percentile,
+    question_figures,
     recall_at,
     reciprocal_rank,
     source_turns,
-    summarise,
+    summarise_outcomes,
 )
 from memtier_plugin.bench.report import markdown, print_report
 from memtier_plugin.bench.retrieval import run_retrieval
@@ -266,18 +266,20 @@ def test_percentiles_are_of_the_nearest_rank() -> None:
     """Of 1..100 the 95th percentile is 95; of one value every percentile is that value."""
     values = list(range(100, 0, -1))
     assert [percentile(values, share) for share in (0.5, 0.95, 0.99)] == [50, 95, 99]
-    assert latency([0.002]) == {"p50": 2.0, "p95": 2.0, "p99": 2.0}
-    assert latency([]) == {"p50": 0.0, "p95": 0.0, "p99": 0.0}
+    assert latency_percentiles([0.002]) == {"p50": 2.0, "p95": 2.0, "p99": 2.0}
+    assert latency_percentiles([]) == {"p50": 0.0, "p95": 0.0, "p99": 0.0}
 
 
 def test_every_question_counts_the_same_in_all_and_by_category() -> None:
     """Hit is any gold turn, all is every one; injected recall looks at the block only."""
     wanted = frozenset("ab")
     outcomes = [
-        Outcome(category="one", gold=wanted, ranked=("a", "b"), injected=wanted, tokens=10),
-        Outcome(category="two", gold=wanted, ranked=("x", "a"), injected=frozenset("x"), tokens=30),
+        QuestionOutcome(category="one", gold=wanted, ranked=("a", "b"), injected=wanted, tokens=10),
+        QuestionOutcome(
+            category="two", gold=wanted, ranked=("x", "a"), injected=frozenset("x"), tokens=30
+        ),
     ]
-    summary = summarise(outcomes)
+    summary = summarise_outcomes(outcomes)
     assert (summary["recall"]["1"], summary["recall"]["2"]) == (0.25, 0.75)
     assert (summary["hit"]["1"], summary["hit"]["2"]) == (0.5, 1.0)
     assert (summary["all"]["1"], summary["all"]["2"]) == (0.0, 0.5)
@@ -297,11 +299,15 @@ def test_gain_is_discounted_by_place() -> None:
 
 def test_a_question_without_evidence_counts_for_answers_only() -> None:
     """What has no gold turn has no recall, and no mean includes it."""
-    found = Outcome(id="q1", category="c", gold=frozenset("a"), ranked=("a",))
-    nothing = Outcome(id="q2", category="c", gold=frozenset(), ranked=("a",), injected=frozenset())
-    assert measured(nothing)["recall"] is measured(nothing)["injected_recall"] is None
-    assert summarise([found, nothing])["recall"]["1"] == 1.0
-    assert summarise([found, nothing])["by_category"]["c"]["questions"] == 1
+    found = QuestionOutcome(id="q1", category="c", gold=frozenset("a"), ranked=("a",))
+    nothing = QuestionOutcome(
+        id="q2", category="c", gold=frozenset(), ranked=("a",), injected=frozenset()
+    )
+    assert (
+        question_figures(nothing)["recall"] is question_figures(nothing)["injected_recall"] is None
+    )
+    assert summarise_outcomes([found, nothing])["recall"]["1"] == 1.0
+    assert summarise_outcomes([found, nothing])["by_category"]["c"]["questions"] == 1
 
 
 def test_the_plain_baseline_takes_words_as_they_stand(tmp_path: Path) -> None:

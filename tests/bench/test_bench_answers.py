@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.bench.answers import (
-    judged,
-    normalised,
+    judge_answer,
+    normalise_answer,
     soft_em,
     soft_em_tokens,
-    summarised,
+    summarise_answers,
     token_f1,
 )
-from memtier_plugin.bench.intervals import bootstrap, paired, wilson
+from memtier_plugin.bench.intervals import bootstrap_interval, paired_difference, wilson_interval
 from memtier_plugin.bench.metrics import ndcg_at
 from memtier_plugin.bench.reading import Reader
 from memtier_plugin.bench.retrieval import run_retrieval
@@ -40,8 +40,8 @@ def answer(given: Mapping[str, Any]) -> dict[str, Any]:
     """Judge an answer as the reference writes it down."""
     said, expected = given["pred"], given["gold"]
     return {
-        "norm_pred": normalised(said),
-        "norm_gold": normalised(expected),
+        "norm_pred": normalise_answer(said),
+        "norm_gold": normalise_answer(expected),
         "soft_em": int(soft_em(said, expected)),
         "f1": token_f1(said, expected),
     }
@@ -56,10 +56,10 @@ def gain(given: Mapping[str, Any]) -> dict[str, float]:
 
 
 CHECKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "wilson_": lambda given: list(wilson(given["k"], given["n"], given["z"])),
+    "wilson_": lambda given: list(wilson_interval(given["k"], given["n"], given["z"])),
     "eval_softem_": answer,
     "eval_ndcg4": gain,
-    "rrf_": lambda given: paper_scorer.fused(given["lists"], given["k"]),
+    "rrf_": lambda given: paper_scorer.fuse_ranks(given["lists"], given["k"]),
 }
 
 
@@ -99,87 +99,96 @@ def test_judgements_agree(said: str, expected: str) -> None:
     assert soft_em_tokens(said, expected) == soft_em_tokens(expected, said)
     assert token_f1(said, expected) == token_f1(expected, said)
     assert 0.0 <= token_f1(said, expected) <= 1.0
-    if not normalised(said):
-        assert soft_em(said, expected) == (not normalised(expected))
+    if not normalise_answer(said):
+        assert soft_em(said, expected) == (not normalise_answer(expected))
 
 
 @given(st.integers(0, 500), st.integers(0, 500))
 def test_wilson(successes: int, more: int) -> None:
     """The interval holds the share, lies within 0 and 1, and mirrors that of the failures."""
     total = successes + more
-    low, high = wilson(successes, total)
+    low, high = wilson_interval(successes, total)
     assert 0.0 <= low <= high <= 1.0
     if total:
         assert low <= successes / total <= high
         assert high - low < 1.0
-    assert wilson(more, total) == pytest.approx((1 - high, 1 - low), abs=1e-12)
+    assert wilson_interval(more, total) == pytest.approx((1 - high, 1 - low), abs=1e-12)
 
 
 def test_wilson_of_the_impossible() -> None:
     """More successes than trials is a mistake of the caller."""
     with pytest.raises(ValueError, match="3 successes of 2"):
-        wilson(3, 2)
+        wilson_interval(3, 2)
 
 
 @given(VALUES)
 def test_bootstrap(values: list[float]) -> None:
     """The interval lies within the values, and is one value when they are all one."""
-    low, high = bootstrap(values, samples=200)
+    low, high = bootstrap_interval(values, samples=200)
     assert min(values) - 1e-9 <= low <= high <= max(values) + 1e-9
-    alike = bootstrap([values[0]] * len(values), samples=200)
+    alike = bootstrap_interval([values[0]] * len(values), samples=200)
     assert alike == pytest.approx((values[0], values[0]))
 
 
 def test_bootstrap_is_as_wide_as_theory_says() -> None:
     """Of many values the interval comes near the normal one: 1.96 standard errors a side."""
     values = [float(number % 2) for number in range(1000)]
-    low, high = bootstrap(values)
+    low, high = bootstrap_interval(values)
     assert (low, high) == pytest.approx((0.5 - 0.031, 0.5 + 0.031), abs=0.003)
-    assert bootstrap(values) == (low, high)
+    assert bootstrap_interval(values) == (low, high)
 
 
 @given(VALUES)
 def test_no_run_differs_from_itself(values: list[float]) -> None:
     """The difference of a run with itself is 0, surely, and never real."""
-    found = paired(values, values, samples=200)
-    assert (found.mean, found.low, found.high, found.p, found.real) == (0.0, 0.0, 0.0, 1.0, False)
+    found = paired_difference(values, values, samples=200)
+    assert (found.mean, found.low, found.high, found.p, found.significant) == (
+        0.0,
+        0.0,
+        0.0,
+        1.0,
+        False,
+    )
 
 
 @given(PAIRS)
 def test_differences_are_symmetric(pairs: list[tuple[float, float]]) -> None:
     """B minus A is A minus B with the signs turned, and just as real."""
     ours, theirs = map(list, zip(*pairs, strict=True))
-    one, other = paired(ours, theirs, samples=200), paired(theirs, ours, samples=200)
+    one, other = (
+        paired_difference(ours, theirs, samples=200),
+        paired_difference(theirs, ours, samples=200),
+    )
     assert other.mean == pytest.approx(-one.mean, abs=1e-12)
     assert (other.low, other.high) == pytest.approx((-one.high, -one.low), abs=1e-12)
-    assert (other.p, other.real) == (one.p, one.real)
+    assert (other.p, other.significant) == (one.p, one.significant)
     assert one.low - 1e-12 <= one.high
 
 
 def test_a_difference_is_real_when_it_is_everywhere() -> None:
     """Better on every question is real; better on one of a hundred is not."""
-    assert paired([1.0] * 50, [0.5] * 50).real
-    once = paired([1.0] + [0.0] * 99, [0.0] * 100)
-    assert not once.real
+    assert paired_difference([1.0] * 50, [0.5] * 50).significant
+    once = paired_difference([1.0] + [0.0] * 99, [0.0] * 100)
+    assert not once.significant
     assert once.p > 0.05
 
 
 def test_nothing_measured_is_no_difference() -> None:
     """Without a question there is no mean."""
     with pytest.raises(ValueError, match="nothing was measured"):
-        paired([], [])
+        paired_difference([], [])
 
 
 def test_answers_are_summed_up_with_intervals() -> None:
     """Means, intervals and tokens are over all answers; categories stand beside."""
     answers = [
-        ("a", judged("a cello", "Cello", 100, 2)),
-        ("a", judged("party", "art", 300, 4)),
-        ("b", judged("no idea", "cello", 200, 3)),
+        ("a", judge_answer("a cello", "Cello", 100, 2)),
+        ("a", judge_answer("party", "art", 300, 4)),
+        ("b", judge_answer("no idea", "cello", 200, 3)),
     ]
-    found = summarised(answers)
+    found = summarise_answers(answers)
     assert (found["soft_em"], found["soft_em_tokens"], found["f1"]) == (0.6667, 0.3333, 0.3333)
-    assert found["soft_em_interval"] == [round(bound, 4) for bound in wilson(2, 3)]
+    assert found["soft_em_interval"] == [round(bound, 4) for bound in wilson_interval(2, 3)]
     assert (found["prompt_tokens"], found["completion_tokens"]) == (200, 3)
     assert found["by_category"]["b"]["soft_em"] == 0.0
     assert found["by_category"]["a"]["questions"] == 2

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from memtier_plugin.bench import plot
-from memtier_plugin.bench.ablation import GROUPS, run_ablation, variants
+from memtier_plugin.bench.ablation import GROUPS, list_variants, run_ablation
 from memtier_plugin.bench.compare import METRICS, run_compare
 from memtier_plugin.bench.paper_tables import TABLES, run_table
 from memtier_plugin.bench.reading import Reader
@@ -20,7 +20,7 @@ from memtier_plugin.bench.retrieval import run_retrieval
 from memtier_plugin.cli import bench
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError, Unsupported
-from memtier_plugin.core.settings.load import Settings, dotted
+from memtier_plugin.core.settings.load import Settings, flatten_settings
 from memtier_plugin.retrieval import paper_scorer
 from tests.loopback import Loopback
 
@@ -165,9 +165,9 @@ def test_an_id_that_comes_twice_counts_twice(tmp_path: Path) -> None:
 
 def test_every_part_of_both_profiles_is_varied() -> None:
     """Each weight in use, each size, and the paper's variants; nothing that it is already."""
-    settings = dotted(Settings())
+    settings = flatten_settings(Settings())
     for profile, section in (("recall_first", "retrieval"), ("paper", "paper")):
-        found = list(variants(profile, settings))
+        found = list(list_variants(profile, settings))
         used = {
             key.rpartition(".")[2]
             for key, value in settings.items()
@@ -179,19 +179,19 @@ def test_every_part_of_both_profiles_is_varied() -> None:
             assert any(settings[key] != value for key, value in one.overrides.items()), one
         names = [one.name for one in found]
         assert len(set(names)) == len(names)
-    groups = {one.group for one in variants("paper", settings)}
+    groups = {one.group for one in list_variants("paper", settings)}
     assert groups == set(GROUPS) == set(bench.PARTS)
 
 
 def test_the_papers_weights_are_renormalised() -> None:
     """Without a signal of the paper the others sum to 1, as its Table 2 has them."""
-    settings = dotted(Settings())
-    for one in variants("paper", settings):
+    settings = flatten_settings(Settings())
+    for one in list_variants("paper", settings):
         if one.group == "signals":
             name = one.name.removeprefix("without ")
             weights = {key.rpartition(".")[2]: value for key, value in one.overrides.items()}
             full = {key: settings[f"paper.weights.{key}"] for key in weights}
-            assert weights == paper_scorer.without(full, name)
+            assert weights == paper_scorer.ablate(full, name)
             assert sum(weights.values()) == pytest.approx(1.0)
 
 
@@ -201,11 +201,11 @@ def test_an_ablation_measures_every_variant_on_the_same_questions(tmp_path: Path
     report = run_ablation("locomo", locomo(tmp_path), facts="dataset")
     assert [one["profile"] for one in report["profiles"]] == ["recall_first", "paper"]
     assert (report["questions"], report["facts_stored"]) == (6, 6)
-    settings = dotted(Settings())
+    settings = flatten_settings(Settings())
     for one in report["profiles"]:
         rows = one["rows"]
         assert [row["name"] for row in rows] == [
-            variant.name for variant in variants(one["profile"], settings)
+            variant.name for variant in list_variants(one["profile"], settings)
         ]
         base = one["base"]
         for row in rows:
@@ -252,7 +252,7 @@ def test_an_ablation_can_let_a_reader_answer(tmp_path: Path) -> None:
 
 
 def test_what_a_profile_does_not_have_cannot_be_varied(tmp_path: Path) -> None:
-    """`recall_first` has no Stage 1 to replace."""
+    """`rank_recall_first` has no Stage 1 to replace."""
     with pytest.raises(Unsupported, match="nothing to vary in recall_first: stage_one"):
         run_ablation("locomo", locomo(tmp_path), "recall_first", only=["stage_one"])
 

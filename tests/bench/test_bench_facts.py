@@ -14,11 +14,11 @@ from memtier_plugin.bench.datasets import load_dataset
 from memtier_plugin.bench.facts import (
     CRITERIA,
     RUBRIC,
-    drawn,
-    identity,
+    draw_sample,
+    judged_shares,
+    judgement_key,
     load_judgements,
     run_facts,
-    shares,
 )
 from memtier_plugin.bench.report import markdown
 from memtier_plugin.core.errors import ImportFileError
@@ -106,11 +106,11 @@ def test_the_sample_is_the_same_for_the_same_facts(tmp_path: Path) -> None:
         )
         for n in range(20)
     ]  # fmt: skip
-    first = drawn(facts, conversation, names, 5, 1)
+    first = draw_sample(facts, conversation, names, 5, 1)
     assert len(first) == 5
-    assert drawn(facts[::-1], conversation, names, 5, 1) == first
-    assert drawn(facts, conversation, names, 5, 2) != first
-    assert len(drawn(facts, conversation, names, 50, 1)) == 20
+    assert draw_sample(facts[::-1], conversation, names, 5, 1) == first
+    assert draw_sample(facts, conversation, names, 5, 2) != first
+    assert len(draw_sample(facts, conversation, names, 50, 1)) == 20
 
 
 def test_judgements_become_shares(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_judgements_become_shares(tmp_path: Path) -> None:
     sample = tmp_path / "s.jsonl"
     run_facts("locomo", locomo(tmp_path), sample_file=sample)
     rows = [json.loads(line) for line in sample.read_text().splitlines()]
-    stale = {"fact": identity("conv-1", "D1:1", "Ann has a bird.", "a bird")}
+    stale = {"fact": judgement_key("conv-1", "D1:1", "Ann has a bird.", "a bird")}
     file = written(tmp_path, judgement(rows[0], "useful"), judgement({**rows[1], **stale}))
     report = run_facts("locomo", locomo(tmp_path), judgements=file)
     judged = report["judged"]
@@ -136,7 +136,7 @@ def test_a_later_judgement_replaces_an_earlier_one(tmp_path: Path) -> None:
     """Who looks again is counted once, as they judged last."""
     row = {"fact": "f", "conversation": "c", "relation": "r"}
     file = written(tmp_path, judgement(row), judgement(row, "true"))
-    found = shares([row], load_judgements(file))
+    found = judged_shares([row], load_judgements(file))
     assert (found["facts"], found["true"]["met"], found["useful"]["met"]) == (1, 0, 1)
 
 

@@ -16,10 +16,10 @@ from rich.console import Console
 from memtier_plugin.bench.languages import (
     FOLDER,
     LANGUAGES,
+    LanguageQuestion,
     LanguageSet,
-    Question,
-    load_set,
-    measure,
+    load_language_set,
+    measure_languages,
     run_languages,
 )
 from memtier_plugin.bench.report import print_report
@@ -44,7 +44,7 @@ LEAST_ASKED = {"identifiers": 30}
 @pytest.fixture(scope="module", params=LANGUAGES)
 def shipped(request: pytest.FixtureRequest) -> LanguageSet:
     """Load each shipped set once."""
-    return load_set(FOLDER / f"{request.param}.yaml")
+    return load_language_set(FOLDER / f"{request.param}.yaml")
 
 
 def letters(text: str) -> Iterator[str]:
@@ -117,18 +117,18 @@ def test_sets_are_few_and_small() -> None:
 def test_malformed_sets_are_refused(tmp_path: Path, more: dict[str, object]) -> None:
     """A set whose gold is no line, or stands there twice, would be counted wrongly."""
     with pytest.raises(ImportFileError, match=r"small\.yaml"):
-        load_set(small(tmp_path, **more))
+        load_language_set(small(tmp_path, **more))
     with pytest.raises(ImportFileError, match=r"nothing\.yaml"):
-        load_set(tmp_path / "nothing.yaml")
+        load_language_set(tmp_path / "nothing.yaml")
 
 
 def test_recall_is_the_share_of_questions(tmp_path: Path) -> None:
     """A gold line that is found first counts 1, one that no recall brings 0: the mean is half."""
-    loaded = load_set(small(tmp_path))
-    lines = (*loaded.lines, *load_set(FOLDER / "korean.yaml").lines[:60], "Ω")
-    missed = Question(ask="When does the ferry leave, or not?", gold="Ω")
+    loaded = load_language_set(small(tmp_path))
+    lines = (*loaded.lines, *load_language_set(FOLDER / "korean.yaml").lines[:60], "Ω")
+    missed = LanguageQuestion(ask="When does the ferry leave, or not?", gold="Ω")
     both = LanguageSet(language="small", lines=lines, questions=(*loaded.questions, missed))
-    (row,) = measure([both])["sets"]
+    (row,) = measure_languages([both])["sets"]
     assert row["recall5"] == 0.5
     assert 0.5 <= row["mrr"] < 0.6
     assert row["lines"] == 64
@@ -137,15 +137,15 @@ def test_recall_is_the_share_of_questions(tmp_path: Path) -> None:
 def test_stems_are_a_column_where_there_are_some() -> None:
     """With its own Snowball language a set's inflected words meet; others have no such column."""
     # By n-grams alone the others win: they have all of the word's, the gold line has not.
-    others = [f"Hauhaus {line}" for line in load_set(FOLDER / "korean.yaml").lines[:40]]
+    others = [f"Hauhaus {line}" for line in load_language_set(FOLDER / "korean.yaml").lines[:40]]
     lines = ("Die Häuser sind verkauft.", *others)
-    questions = (Question(ask="Wo ist das Haus?", gold=lines[0]),)
+    questions = (LanguageQuestion(ask="Wo ist das Haus?", gold=lines[0]),)
     steps: list[tuple[str, int, int]] = []
     sets = [
         LanguageSet(language=language, lines=lines, questions=questions)
         for language in ("german", "identifiers")
     ]
-    german, other = measure(sets, lambda *step: steps.append(step))["sets"]
+    german, other = measure_languages(sets, lambda *step: steps.append(step))["sets"]
     assert german["recall5_stemmed"] == 1.0
     assert other["recall5_stemmed"] is None
     assert steps[-1] == ("identifiers", 5, 5)

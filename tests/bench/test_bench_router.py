@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from memtier_plugin.bench.report import markdown, sections
-from memtier_plugin.bench.router import ARMS, Case, Served, run_router, summary
+from memtier_plugin.bench.report import markdown, report_sections
+from memtier_plugin.bench.router import ARMS, ArmResult, RouterCase, run_router, summarise_cases
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import Unsupported
 from tests.bench.test_bench import locomo
 
 
-def case(action: str, facts: float, raw: float, *, omitted: bool = False) -> Case:
-    served = {arm: Served(recall=raw, tokens=100, seconds=0.01) for arm in ARMS}
-    served["facts"] = Served(recall=facts, tokens=20, seconds=0.01)
+def case(action: str, facts: float, raw: float, *, omitted: bool = False) -> RouterCase:
+    served = {arm: ArmResult(recall=raw, tokens=100, seconds=0.01) for arm in ARMS}
+    served["facts"] = ArmResult(recall=facts, tokens=20, seconds=0.01)
     served["routed"] = served["facts" if action == "S" else "raw"]
-    return Case(id="q", category="c", gold=1, action=action, doubt=0.5, why=(), arms=served,
+    return RouterCase(id="q", category="c", gold=1, action=action, doubt=0.5, why=(), arms=served,
                 omitted=omitted)  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def test_the_table_counts_what_either_arm_would_have_shown() -> None:
         case("S", 1, 1), case("S", 0, 1, omitted=True), case("R", 0, 1), case("R", 0, 1),
         case("R", 0, 0), case("R", 1, 0), case("R", 1, 1), case("R", 1, 1),
     ]  # fmt: skip
-    told = summary(cases)
+    told = summarise_cases(cases)
     assert told["routes"]["table"] == {
         "S": {"SR": 1, "Sr": 0, "sR": 1, "sr": 0},
         "R": {"SR": 2, "Sr": 1, "sR": 2, "sr": 1},
@@ -60,7 +60,7 @@ def test_a_run_measures_every_arm_on_every_question(tmp_path: Path) -> None:
         run_router("locomo", path, k=1)["arms"]["raw"]["tokens"] < report["arms"]["raw"]["tokens"]
     )
     assert "always raw" in markdown(report)
-    assert len(sections(report)) == 5
+    assert len(report_sections(report)) == 5
 
 
 def test_a_router_needs_facts(tmp_path: Path) -> None:

@@ -19,15 +19,15 @@ import pytest
 from click.testing import CliRunner
 
 from memtier_plugin.bench import scale
-from memtier_plugin.bench.planted import MOST, PEOPLE, planted
+from memtier_plugin.bench.planted import MAX_PLANTED, PEOPLE, plant_lines
 from memtier_plugin.bench.report import markdown, print_report
 from memtier_plugin.bench.scale import run_scale
-from memtier_plugin.bench.synthetic import WORDS, Sentences, Synthetic
+from memtier_plugin.bench.synthetic import WORDS, Sentences, SyntheticChat
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.embedding.static import SHIPPED, StaticEmbedder
+from memtier_plugin.providers.embedding.static import SHIPPED_MODEL, StaticEmbedder
 
 # What issue 3 names for each size, in this order; more may follow.
 KEYS = [
@@ -87,7 +87,7 @@ def test_the_word_list_is_as_its_provenance_says() -> None:
 
 def test_the_made_up_store_is_the_same_for_the_same_seed() -> None:
     """Two generators with one seed say and ask the same; another seed does not."""
-    first, same, other = (Synthetic(seed) for seed in (1, 1, 2))
+    first, same, other = (SyntheticChat(seed) for seed in (1, 1, 2))
     session = next(first.sessions())
     assert session == next(same.sessions()) != next(other.sessions())
     text = session.messages[1].content
@@ -97,9 +97,9 @@ def test_the_made_up_store_is_the_same_for_the_same_seed() -> None:
 
 def test_a_session_is_made_from_its_number_alone() -> None:
     """Nothing need be kept: a session is the same whichever others were made before it."""
-    walked = Synthetic(3)
+    walked = SyntheticChat(3)
     sessions = [session for session, _ in zip(walked.sessions(), range(8), strict=False)]
-    assert Synthetic(3).session(7) == sessions[7]
+    assert SyntheticChat(3).session(7) == sessions[7]
     assert len({session.session_id for session in sessions}) == 8
     times = [session.observed_at for session in sessions]
     assert times == sorted(times)
@@ -107,7 +107,7 @@ def test_a_session_is_made_from_its_number_alone() -> None:
 
 def test_texts_have_forty_tokens_and_the_frequencies_of_the_list() -> None:
     """A mean text has 40 tokens or more; words are as unevenly common as in the list (Zipf)."""
-    source = Synthetic(1)
+    source = SyntheticChat(1)
     texts = [message.content for n in range(100) for message in source.session(n).messages]
     assert sum(map(count_tokens, texts)) / len(texts) >= 40
     said = Counter(word for text in texts for word in bare(text))
@@ -125,7 +125,7 @@ def test_texts_have_forty_tokens_and_the_frequencies_of_the_list() -> None:
 
 def test_two_hundred_queries_hold_common_words() -> None:
     """No query is asked twice, and a third of their words or more are the commonest hundred."""
-    queries = Synthetic(1).questions(200)
+    queries = SyntheticChat(1).questions(200)
     assert len(set(queries)) == 200
     common = {word.casefold() for word, _ in listed()[:100]}
     shares = [sum(word in common for word in bare(query)) / len(bare(query)) for query in queries]
@@ -152,7 +152,7 @@ def test_texts_are_recombined_from_the_sentences_of_a_data_set(tmp_path: Path) -
     path = tmp_path / "locomo.json"
     path.write_text(json.dumps([sample]), "utf-8")
     known = {f"{part}." for turn in turns for part in turn["text"].rstrip("!").split(". ")}
-    source = Synthetic(1, Sentences(path))
+    source = SyntheticChat(1, Sentences(path))
     said: set[str] = set()
     for message in source.session(0).messages:
         said |= {f"{part}." for part in message.content.replace("!", ".").rstrip(".").split(". ")}
@@ -169,14 +169,14 @@ def test_texts_are_recombined_from_the_sentences_of_a_data_set(tmp_path: Path) -
 
 def test_every_planted_line_has_two_questions_of_its_own() -> None:
     """Of 200 lines no two are equal, and no question is asked of two of them."""
-    lines = planted(200, 1)
-    assert len({line.line for line in lines}) == MOST == 200
+    lines = plant_lines(200, 1)
+    assert len({line.line for line in lines}) == MAX_PLANTED == 200
     assert len({q for line in lines for q in (line.own_words, line.paraphrase)}) == 400
     assert {line.person for line in lines} == set(PEOPLE)
     for line in lines:
         assert all(line.person in text for text in (line.line, line.own_words, line.paraphrase))
-    assert planted(200, 1) == lines != planted(200, 2)
-    assert planted(7, 1) == lines[:7]
+    assert plant_lines(200, 1) == lines != plant_lines(200, 2)
+    assert plant_lines(7, 1) == lines[:7]
 
 
 def test_a_paraphrase_shares_meaning_and_hardly_a_word() -> None:
@@ -184,7 +184,7 @@ def test_a_paraphrase_shares_meaning_and_hardly_a_word() -> None:
 
     The answer is not given away: each question lacks words that its line has.
     """
-    lines = planted(200, 1)
+    lines = plant_lines(200, 1)
     common = {word.casefold() for word, _ in listed()[:100]} | {name.casefold() for name in PEOPLE}
 
     def shared(question: str, line: str) -> float:
@@ -195,7 +195,7 @@ def test_a_paraphrase_shares_meaning_and_hardly_a_word() -> None:
     assert sum(shared(line.paraphrase, line.line) for line in lines) / 200 < 0.05
     for line in lines:
         assert set(bare(line.line)) - set(bare(line.own_words)) - common
-    embedder = StaticEmbedder(SHIPPED)
+    embedder = StaticEmbedder(SHIPPED_MODEL)
     texts, questions = (
         np.asarray(embedder.encode([getattr(line, name) for line in lines]))
         for name in ("line", "paraphrase")
@@ -210,7 +210,7 @@ def test_a_paraphrase_shares_meaning_and_hardly_a_word() -> None:
 
 def test_the_store_holds_what_can_be_made_again(home: Path) -> None:
     """What is recorded is what `texts` makes again; agents share evenly; lines are where asked."""
-    store = scale._Store(60, 3, Synthetic(1), 1)
+    store = scale._GrowingStore(60, 3, SyntheticChat(1), 1)
     for size in (60, 130):
         grown = store.grow(home, size, None, lambda done, total: None)
     assert (grown["entries"], store.entries) == (70, 130)
@@ -223,8 +223,8 @@ def test_the_store_holds_what_can_be_made_again(home: Path) -> None:
     mine = Counter(entry.content for entry in entries if entry.agent_id == "agent-1")
     assert mine == Counter(store.texts(agent=1))
     by_id = {entry.id: entry for entry in entries}
-    lines = {line.own_words: line.line for line in planted(12, 1)}
-    asked = store.asked()
+    lines = {line.own_words: line.line for line in plant_lines(12, 1)}
+    asked = store.planted_questions()
     assert sum(map(len, asked.values())) == 24
     for agent, questions in asked.items():
         assert len(questions) == 8  # four lines each, asked twice
@@ -237,7 +237,7 @@ def test_the_store_holds_what_can_be_made_again(home: Path) -> None:
 
 def test_lines_are_all_there_at_the_smallest_size() -> None:
     """200 lines stand among the first thousand entries, ten with each of twenty agents."""
-    store = scale._Store(1000, 20, Synthetic(1), 1)
+    store = scale._GrowingStore(1000, 20, SyntheticChat(1), 1)
     assert len(store.lines) == 200
     assert max(store.lines) < 1000
     agents = Counter(place // store._length % 20 for place in store.lines)

@@ -16,11 +16,11 @@ from memtier_plugin.bench.weight_learning import (
     CLIP,
     Episode,
     advantages,
-    gradient,
-    learned,
+    clipped_objective,
+    learn_weights,
+    likelihood_ratio,
     log_probability,
-    objective,
-    ratio,
+    policy_gradient,
 )
 from memtier_plugin.core.errors import Unsupported
 from tests.loopback import Loopback
@@ -33,7 +33,9 @@ def average(mean: list[float], old: list[float], batch: list[Episode]) -> float:
     """Return the batch's average objective."""
     gains = advantages([episode.reward for episode in batch])
     return sum(
-        objective(ratio(log_probability(e.action, old), log_probability(e.action, mean)), gain)
+        clipped_objective(
+            likelihood_ratio(log_probability(e.action, old), log_probability(e.action, mean)), gain
+        )
         for e, gain in zip(batch, gains, strict=True)
     ) / len(batch)
 
@@ -45,11 +47,11 @@ def test_gradient(new: tuple[float, ...], old: tuple[float, ...], batch: list[Ep
     """The gradient is the slope of the clipped objective wherever that has one."""
     mean, start, step = list(new), list(old), 1e-6
     for episode in batch:  # at the edge of the clip there is no slope
-        likelier = ratio(
+        likelier = likelihood_ratio(
             log_probability(episode.action, start), log_probability(episode.action, mean)
         )
         assume(min(abs(likelier - 1 - CLIP), abs(likelier - 1 + CLIP)) > 1e-3)
-    for i, slope in enumerate(gradient(mean, start, batch)):
+    for i, slope in enumerate(policy_gradient(mean, start, batch)):
         up, down = list(mean), list(mean)
         up[i] += step
         down[i] -= step
@@ -68,17 +70,17 @@ def test_learning_goes_where_the_reward_is() -> None:
     chance = random.Random(1)
     actions = [(chance.gauss(0.3, 0.15), chance.gauss(0.3, 0.15)) for _ in range(64)]
     episodes = [Episode(action, 1.0 if action[0] > 0.3 else -1.0) for action in actions]
-    mean = learned([0.3, 0.3], episodes, random.Random(2))
+    mean = learn_weights([0.3, 0.3], episodes, random.Random(2))
     assert mean[0] > 0.305
     assert abs(mean[1] - 0.3) < mean[0] - 0.3
-    assert learned([0.3, 0.3], episodes, random.Random(2)) == mean
+    assert learn_weights([0.3, 0.3], episodes, random.Random(2)) == mean
 
 
 @pytest.mark.parametrize("rewards", [[], [1.0], [-1.0, -1.0]])
 def test_equal_rewards_teach_nothing(rewards: list[float]) -> None:
     """Without variance of the reward learning is refused, and not passed off as a result."""
     with pytest.raises(ValueError, match="rewards are equal"):
-        learned([0.3], [Episode((0.3,), reward) for reward in rewards], random.Random(1))
+        learn_weights([0.3], [Episode((0.3,), reward) for reward in rewards], random.Random(1))
 
 
 def shelves(tmp_path: Path, questions: int) -> Path:

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from memtier_plugin import __version__
 from memtier_plugin.cli import views
 from memtier_plugin.cli.main import main
-from memtier_plugin.cli.views import plain
+from memtier_plugin.cli.views import escape_controls
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Result]
@@ -208,11 +208,11 @@ def test_log_is_chosen(said: Run) -> None:
 def test_log_marks_tools_and_weights(run: Run) -> None:
     """A failed tool has its mark, and a blamed line its weight."""
     run("record", "-", "--session", "a", input='{"role": "user", "content": "use the red pump"}')
-    from memtier_plugin.core.settings.load import home_path, project_for
+    from memtier_plugin.core.settings.load import resolve_home, resolve_project
     from memtier_plugin.memory import MemTier
 
-    place = home_path()
-    with MemTier.open(place, project_for(place, Path.cwd())) as memory:
+    place = resolve_home()
+    with MemTier.open(place, resolve_project(place, Path.cwd())) as memory:
         recall = memory.recall("pump", session_id="b", run_id="r", purpose="inject")
         memory.end_run(
             [
@@ -448,8 +448,8 @@ def test_remembered_text_cannot_drive_the_terminal(run: Run) -> None:
 
 def test_plain() -> None:
     """Escapes are shown as pictures or code points; newlines, tabs and letters stay."""
-    assert plain("a\tb\nü中") == "a\tb\nü中"
-    assert plain("\x1b[2J\x7f\x9b\u202e\ud800") == "␛[2J␡<U+009B><U+202E><U+D800>"
+    assert escape_controls("a\tb\nü中") == "a\tb\nü中"
+    assert escape_controls("\x1b[2J\x7f\x9b\u202e\ud800") == "␛[2J␡<U+009B><U+202E><U+D800>"
 
 
 def test_a_closed_pipe_is_no_error(said: Run, home: Path) -> None:

@@ -89,4 +89,4 @@ def test_demo_fails_when_a_claim_does_not_hold(
         ),
     )
     with pytest.raises(MemTierError, match="does not hold"):
-        demo.run(folder / "demo", views.console())
+        demo.run(folder / "demo", views.make_console())

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from memtier_plugin.cli.main import main
-from memtier_plugin.hosts.canary_model import CanaryModel, Reply
+from memtier_plugin.hosts.canary_model import CanaryModel, CanaryReply
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +153,11 @@ def test_the_canarys_model() -> None:
     """The model on this machine speaks the protocol: tools, streams and errors."""
     import openai
 
-    replies = [Reply(text="Hello."), Reply(tool=("exec", {"command": "ls"})), Reply(status=500)]
+    replies = [
+        CanaryReply(text="Hello."),
+        CanaryReply(tool=("exec", {"command": "ls"})),
+        CanaryReply(status=500),
+    ]
     with CanaryModel(lambda _: replies[0]) as model:
         client = openai.OpenAI(base_url=model.base_url, api_key="none", max_retries=0)
         ask = [{"role": "user", "content": "?"}]

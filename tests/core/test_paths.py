@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import LedgerWriteError, UnsafePath
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
-    file_name,
-    ledger_folder,
-    ledger_folders,
-    outside_name,
-    private_folder,
-    project_folder,
-    write_private,
+    decode_file_name,
+    encode_file_name,
+    iter_ledger_folders,
+    make_ledger_folder,
+    make_private_folder,
+    make_project_folder,
+    write_private_file,
 )
 from memtier_plugin.memory import MemTier
 
@@ -49,7 +49,7 @@ def no_umask() -> Iterator[None]:
 @example("\ud800")
 def test_file_names_are_safe(name: str) -> None:
     """Whatever the name, its file name is short lower-case ASCII and one step of a path."""
-    encoded = file_name(name)
+    encoded = encode_file_name(name)
     assert 0 < len(encoded) <= 120
     assert set(encoded) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-%~ABCDEF")
     assert encoded[0] not in "._"
@@ -60,8 +60,8 @@ def test_names_are_reversible(tmp_path_factory: pytest.TempPathFactory, owners: 
     """Every agent's name is read back from its folder, and no two share one."""
     home = tmp_path_factory.mktemp("home")
     for owner in owners:
-        ledger_folder(home, "p", "episodic", owner)
-    found = [owner for _, owner, _ in ledger_folders(project_folder(home, "p"))]
+        make_ledger_folder(home, "p", "episodic", owner)
+    found = [owner for _, owner, _ in iter_ledger_folders(make_project_folder(home, "p"))]
     assert sorted(map(str, found)) == sorted(owners)
 
 
@@ -69,24 +69,24 @@ def test_names_are_reversible(tmp_path_factory: pytest.TempPathFactory, owners: 
 def test_names_do_not_fold(one: str, other: str) -> None:
     """Two names differ on a file system that folds case, too."""
     if one != other:
-        assert file_name(one).lower() != file_name(other).lower()
+        assert encode_file_name(one).lower() != encode_file_name(other).lower()
 
 
 def test_long_project_is_named(home: Path) -> None:
     """A project of 300 characters is listed under its own name."""
     name = "Project/" + "x" * 292
     with MemTier.open(home, name) as memory:
-        assert outside_name(home / "projects", memory.folder.name) == name
+        assert decode_file_name(home / "projects", memory.folder.name) == name
 
 
 def test_torn_names_file_is_survived(home: Path) -> None:
     """What a crash left in ``.names`` costs no other name."""
-    folder = ledger_folder(home, "p", "episodic", "a" * 200)
+    folder = make_ledger_folder(home, "p", "episodic", "a" * 200)
     names = folder.parent / ".names"
     names.write_bytes(names.read_bytes() + b'{"file": "torn')
-    other = ledger_folder(home, "p", "episodic", "b" * 200)
-    assert outside_name(folder.parent, folder.name) == "a" * 200
-    assert outside_name(folder.parent, other.name) == "b" * 200
+    other = make_ledger_folder(home, "p", "episodic", "b" * 200)
+    assert decode_file_name(folder.parent, folder.name) == "a" * 200
+    assert decode_file_name(folder.parent, other.name) == "b" * 200
 
 
 def test_agent_named_as_the_project_journal(home: Path) -> None:
@@ -115,11 +115,11 @@ def test_modes_do_not_depend_on_the_umask(home: Path, no_umask: None) -> None:
 @pytest.mark.parametrize("part", ["", "projects", "projects/p", "projects/p/episodic"])
 def test_symlinked_folders_are_refused(home: Path, tmp_path: Path, part: str) -> None:
     """A folder of the home that is a symlink is refused by name, before anything is written."""
-    ledger_folder(home, "p", "episodic", "main")
+    make_ledger_folder(home, "p", "episodic", "main")
     (home / part).rename(tmp_path / "elsewhere")
     (home / part).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafePath, match="is a symlink"):
-        ledger_folder(home, "p", "episodic", "main")
+        make_ledger_folder(home, "p", "episodic", "main")
     with pytest.raises(UnsafePath, match="is a symlink"), MemTier.open(home, "p") as memory:
         memory.record([{"role": "user", "content": "the fox"}], session_id="s")
     assert not list((tmp_path / "elsewhere").rglob("*.jsonl"))
@@ -130,7 +130,7 @@ def test_symlinked_agent_folder_is_not_read(home: Path, tmp_path: Path) -> None:
     with MemTier.open(tmp_path / "other") as other:
         other.record([{"role": "user", "content": "the fox sleeps"}], session_id="s")
     with MemTier.open(home) as memory:
-        episodic = private_folder(memory.folder, "episodic")
+        episodic = make_private_folder(memory.folder, "episodic")
         (episodic / "main").symlink_to(other.folder / "episodic" / "main")
         recall = memory.recall("fox")
         assert not recall.hits
@@ -142,7 +142,7 @@ def test_symlinked_agent_folder_is_not_read(home: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["", "projects", "projects/p"])
 def test_foreign_owner_is_refused(home: Path, part: str) -> None:
     """A folder that belongs to another user is refused, with both users' numbers."""
-    project_folder(home, "p")
+    make_project_folder(home, "p")
     os.chown(home / part, 65534, 65534)
     with pytest.raises(UnsafePath, match="belongs to user 65534, not to you"):
         MemTier.open(home, "p")
@@ -150,10 +150,10 @@ def test_foreign_owner_is_refused(home: Path, part: str) -> None:
 
 def test_file_in_the_place_of_a_folder(home: Path) -> None:
     """A plain file where a folder should be is refused, and stays as it is."""
-    private_folder(home)
+    make_private_folder(home)
     (home / "projects").write_text("mine")
     with pytest.raises(UnsafePath, match="is not a folder"):
-        project_folder(home, "p")
+        make_project_folder(home, "p")
     assert (home / "projects").read_text() == "mine"
 
 
@@ -161,13 +161,13 @@ def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     """A home below a plain file gives an error that names it."""
     (tmp_path / "file").write_text("")
     with pytest.raises(LedgerWriteError, match="file/home"):
-        private_folder(tmp_path / "file" / "home")
+        make_private_folder(tmp_path / "file" / "home")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r")))
 def test_write_private_replaces_whole(tmp_path: Path, text: str) -> None:
     """A small file is replaced whole, and nothing is left beside it."""
     path = tmp_path / "file"
-    write_private(path, text)
+    write_private_file(path, text)
     assert path.read_text("utf-8") == text
     assert [entry.name for entry in tmp_path.iterdir() if "file" in entry.name] == ["file"]

@@ -110,11 +110,11 @@ def test_hooks_are_documented_and_typed() -> None:
 def test_shipped_handlers_use_the_public_hooks() -> None:
     """Each host hook has exactly one shipped handler, registered by the name of its module."""
     manager = plugins.manager()
-    for name in plugins.SHIPPED:
+    for name in plugins.SHIPPED_HANDLERS:
         assert manager.get_plugin(name) is sys.modules[name]
     for hook in ("before_prompt_build", "agent_end", "session_start", "session_end"):
         (handler,) = getattr(manager.hook, hook).get_hookimpls()
-        assert handler.plugin_name in plugins.SHIPPED
+        assert handler.plugin_name in plugins.SHIPPED_HANDLERS
 
 
 def test_no_plugin_no_search(home: Path) -> None:
@@ -209,7 +209,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that makes one object the only plugin of this test."""
 
     def use(plugin: object) -> None:
-        made = pluggy.PluginManager(hookspecs.PROJECT)
+        made = pluggy.PluginManager(hookspecs.ENTRY_POINT_GROUP)
         made.add_hookspecs(hookspecs)
         plugins._register(made, "only", plugin)
         monkeypatch.setattr(plugins, "manager", lambda: made)
@@ -238,7 +238,7 @@ def test_embedder_is_checked(only: Any, answer: object, good: bool) -> None:
             return answer
 
     only(Plugin())
-    assert (plugins.embedder() is answer) is good
+    assert (plugins.find_embedder() is answer) is good
     assert bool(plugins.load_errors()) is not good
 
 
@@ -252,8 +252,8 @@ def test_reranker_may_not_invent_hits(only: Any) -> None:
             return hits[::-1] if query == "turn" else [*hits, type("AHit", (), {"id": "x"})()]
 
     only(Plugin())
-    assert [hit.id for hit in plugins.rerank("turn", hits, 0.0)] == ["c", "b", "a"]
-    assert plugins.rerank("add", hits, 0.0) is hits
+    assert [hit.id for hit in plugins.rerank_hits("turn", hits, 0.0)] == ["c", "b", "a"]
+    assert plugins.rerank_hits("add", hits, 0.0) is hits
     assert [error.hook for error in plugins.load_errors()] == ["memtier_rerank"]
 
 
@@ -267,7 +267,7 @@ def test_the_same_failure_is_logged_once(only: Any, caplog: pytest.LogCaptureFix
 
     only(Plugin())
     for _ in range(3):
-        assert plugins.extract([]) == []
+        assert plugins.collect_drafts([]) == []
     assert [record.name for record in caplog.records] == ["memtier"]
     assert plugins.load_errors() == [
         plugins.PluginError("only", "memtier_extract", "ValueError: again", 3)

@@ -21,13 +21,13 @@ from memtier_plugin.core.errors import MemTierError, SettingsError, UnsafePath
 from memtier_plugin.core.settings.load import (
     Settings,
     bind_workspace,
-    dotted,
-    home_path,
+    flatten_settings,
     load_settings,
-    project_for,
-    provenance,
+    resolve_home,
+    resolve_project,
+    setting_sources,
 )
-from memtier_plugin.core.settings.schema import AgentRights, Endpoint, Key, Language, keys
+from memtier_plugin.core.settings.schema import AgentRights, Endpoint, Key, Language, all_keys
 
 DOCUMENTED = Path(__file__).parents[2] / "config" / "memtier.yaml"
 WORKSPACE_KEYS = ("project", "language", "retrieval.k", "retrieval.token_budget")
@@ -80,7 +80,7 @@ def values(key: Key) -> st.SearchStrategy[Any]:
 
 ONE_VALUED = {
     ".".join(path): key
-    for path, key in keys().items()
+    for path, key in all_keys().items()
     if key.default is not None and path[0] != "endpoints"  # these come whole, below
 }
 CHOICES = st.fixed_dictionaries({}, optional={n: values(k) for n, k in ONE_VALUED.items()})
@@ -100,7 +100,7 @@ def test_documented_defaults(home: Path, write: Write) -> None:
     """config/memtier.yaml is a valid config.yaml and holds exactly the defaults of the code."""
     write("home/config.yaml", DOCUMENTED.read_text("utf-8"))
     assert load_settings(home, "p") == Settings()
-    sources = provenance(home, "p")
+    sources = setting_sources(home, "p")
     assert [name for name, sourced in sources.items() if sourced.source == "default"] == []
 
 
@@ -125,7 +125,7 @@ def test_precedence(home: Path, repo: Path, write: Write) -> None:
     own = write("home/projects/p/project.yaml", sizes.format(2))
     theirs = write("code/shop/.memtier.yaml", "\nretrieval: {k: 3, token_budget: 103}\n")
     env = {"MEMTIER_RETRIEVAL__K": "4"}
-    found = provenance(home, "p", repo, {"attribution.alpha": 0.5}, env)
+    found = setting_sources(home, "p", repo, {"attribution.alpha": 0.5}, env)
     assert found["attribution.alpha"] == (0.5, "call")
     assert found["retrieval.k"] == (4, "environment MEMTIER_RETRIEVAL__K")
     assert found["retrieval.token_budget"] == (103, f"{theirs}:2")
@@ -144,9 +144,9 @@ def test_project_file_of_an_odd_name(home: Path, write: Write) -> None:
 
 def test_provenance_matches_settings(home: Path) -> None:
     """What `config show` lists is what holds."""
-    found = provenance(home, "p", None, {"agents": {"a.b": {"read_all": True}}})
+    found = setting_sources(home, "p", None, {"agents": {"a.b": {"read_all": True}}})
     settings = load_settings(home, "p", None, {"agents.a.b.read_all": True})
-    assert {name: sourced.value for name, sourced in found.items()} == dotted(settings)
+    assert {name: sourced.value for name, sourced in found.items()} == flatten_settings(settings)
     assert settings.agents == {"a.b": AgentRights(read_all=True)}
 
 
@@ -249,7 +249,7 @@ def test_alias_bomb(home: Path, write: Write) -> None:
 
 def test_workspace_allow_list(home: Path, repo: Path, write: Write) -> None:
     """A workspace sets size, weights and language, and nothing else of all the keys there are."""
-    for path in keys():
+    for path in all_keys():
         name = ".".join(path).replace("*", "x")
         allowed = name in WORKSPACE_KEYS or name.startswith("retrieval.weights.")
         text = "1"
@@ -304,7 +304,7 @@ def test_workspace_project(home: Path, repo: Path, write: Write) -> None:
     assert "you did not bind it" in refusal(home, "p", repo)
     bind_workspace(home, repo, "bank")
     assert load_settings(home, "bank", repo) == Settings()
-    assert project_for(home, repo) == "bank"
+    assert resolve_project(home, repo) == "bank"
 
 
 def test_below_a_bound_folder(home: Path, repo: Path, write: Write) -> None:
@@ -312,7 +312,7 @@ def test_below_a_bound_folder(home: Path, repo: Path, write: Write) -> None:
     write("code/shop/.memtier.yaml", "project: shop\nretrieval: {k: 7}\n")
     (repo / "src" / "deep").mkdir(parents=True)
     bind_workspace(home, repo, "shop")
-    assert project_for(home, repo / "src" / "deep") == "shop"
+    assert resolve_project(home, repo / "src" / "deep") == "shop"
     assert load_settings(home, "shop", repo / "src" / "deep").retrieval.k == 7
     write("code/shop/src/.memtier.yaml", "retrieval: {k: 8}\n")
     assert load_settings(home, "shop", repo / "src").retrieval.k == 8
@@ -320,22 +320,22 @@ def test_below_a_bound_folder(home: Path, repo: Path, write: Write) -> None:
 
 def test_project_for_unbound(home: Path, repo: Path, tmp_path: Path) -> None:
     """An unbound folder's project comes from its real path: same folder same project, no other."""
-    assert project_for(home, None) == "default"
-    name = project_for(home, repo)
+    assert resolve_project(home, None) == "default"
+    name = resolve_project(home, repo)
     assert re.fullmatch(r"shop-[0-9a-f]{8}", name)
     (tmp_path / "link").symlink_to(repo)
-    assert project_for(home, tmp_path / "link") == name
-    assert project_for(home, tmp_path / "elsewhere" / "shop") != name
-    assert project_for(home, Path("/")).startswith("root-")
+    assert resolve_project(home, tmp_path / "link") == name
+    assert resolve_project(home, tmp_path / "elsewhere" / "shop") != name
+    assert resolve_project(home, Path("/")).startswith("root-")
 
 
 def test_project_for_nearest(home: Path, repo: Path) -> None:
     """The nearest bound folder decides."""
     bind_workspace(home, repo.parent, "all")
     bind_workspace(home, repo, "shop")
-    assert project_for(home, repo / "src") == "shop"
-    assert project_for(home, repo.parent / "bank") == "all"
-    assert project_for(home, repo.parent.parent) not in ("all", "shop")
+    assert resolve_project(home, repo / "src") == "shop"
+    assert resolve_project(home, repo.parent / "bank") == "all"
+    assert resolve_project(home, repo.parent.parent) not in ("all", "shop")
 
 
 @pytest.mark.parametrize("before", [
@@ -392,7 +392,7 @@ def test_bind_any_name(tmp_path_factory: pytest.TempPathFactory, project: str, n
         return
     bind_workspace(home, folder, project)
     bind_workspace(home, Path("/nowhere/else"), "other")
-    assert project_for(home, folder / "below") == project
+    assert resolve_project(home, folder / "below") == project
 
 
 def test_environment(home: Path) -> None:
@@ -432,13 +432,13 @@ def test_call(home: Path) -> None:
 
 def test_home_path(tmp_path: Path) -> None:
     """The home given wins over MEMTIER_HOME, which wins over ~/.memtier; all are absolute."""
-    assert home_path(None, {}) == Path.home() / ".memtier"
-    assert home_path(None, {"MEMTIER_HOME": ""}) == Path.home() / ".memtier"
-    assert home_path(None, {"MEMTIER_HOME": str(tmp_path)}) == tmp_path
-    assert home_path("here", {"MEMTIER_HOME": "/x"}) == Path.cwd() / "here"
-    assert home_path() == tmp_path / "home"
+    assert resolve_home(None, {}) == Path.home() / ".memtier"
+    assert resolve_home(None, {"MEMTIER_HOME": ""}) == Path.home() / ".memtier"
+    assert resolve_home(None, {"MEMTIER_HOME": str(tmp_path)}) == tmp_path
+    assert resolve_home("here", {"MEMTIER_HOME": "/x"}) == Path.cwd() / "here"
+    assert resolve_home() == tmp_path / "home"
     with pytest.raises(SettingsError, match="names no folder"):
-        home_path("~nobody-of-that-name/x")
+        resolve_home("~nobody-of-that-name/x")
 
 
 def test_languages_are_stemmers() -> None:
@@ -450,7 +450,7 @@ def test_odd_workspace(home: Path) -> None:
     """A workspace that cannot be a path is refused, not a traceback."""
     for name in ("a\0b", "\ud800"):
         with pytest.raises(SettingsError):
-            project_for(home, Path(name))
+            resolve_project(home, Path(name))
 
 
 @given(CHOICES, AGENTS, ENDPOINTS)
@@ -469,12 +469,12 @@ def test_settings_reload(
     plain["facts"]["single_valued"] = list(settings.facts.single_valued)
     (home / "config.yaml").write_text(yaml.safe_dump(plain), "utf-8")
     assert load_settings(home, "p") == settings
-    assert load_settings(home, "q", None, dotted(settings), {}) == settings
+    assert load_settings(home, "q", None, flatten_settings(settings), {}) == settings
 
 
 YAML_LIKE = st.lists(
     st.sampled_from([*".:-[]{}#&*!|>'\"%@\n\t ", "\n  ", ": ", "- ", "&a ", "*a", "<<", "---\n"])
-    | st.sampled_from([part for path in keys() for part in path])
+    | st.sampled_from([part for path in all_keys() for part in path])
     | st.sampled_from(["1", "0.5", "true", "null", "2026-01-01", "0x_", "1:99", "!!int", "!!set"])
     | st.text(max_size=3),
     max_size=25,
@@ -491,7 +491,7 @@ def test_any_file_loads_or_is_refused(tmp_path_factory: pytest.TempPathFactory, 
     for read in (
         lambda: load_settings(home, "p"),
         lambda: load_settings(home / "none", "p", home),
-        lambda: project_for(home, home),
+        lambda: resolve_project(home, home),
         lambda: bind_workspace(home, home, "p"),
     ):
         try:

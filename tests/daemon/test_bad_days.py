@@ -111,7 +111,7 @@ def test_an_endpoint_that_fails(home: Path, server: Loopback, fault: str) -> Non
     tell(home, "I live in Lisbon.")
     with daemon("--interval", "0.3", "--project", PROJECT):
         until(lambda: facts(home))
-        until(lambda: "model" in job_state.look(home / "projects" / PROJECT).jobs)
+        until(lambda: "model" in job_state.read_background(home / "projects" / PROJECT).jobs)
         tell(home, "I am allergic to walnuts.")
         until(lambda: len(facts(home)) > 1)  # the rules' pass waits for no endpoint
         until(lambda: any(one.startswith("model: ") for one in status(home)["degraded"]))

@@ -406,10 +406,10 @@ def test_a_daemon_that_did_nothing(home: Path) -> None:
     """Of a daemon that was started and never began, `status` and `doctor` say where to look."""
     tell(home, "house", "I live in Lisbon.")
     folder = home / "projects" / "house"
-    job_state.note_asked(folder, datetime.now(UTC))
+    job_state.note_start_request(folder, datetime.now(UTC))
     with MemTier.open(home, "house", "test.main") as memory:
         assert "did nothing" not in " ".join(memory.status()["degraded"])
-    job_state.note_asked(folder, datetime.now(UTC) - timedelta(minutes=5))
+    job_state.note_start_request(folder, datetime.now(UTC) - timedelta(minutes=5))
     with MemTier.open(home, "house", "test.main") as memory:
         assert "daemon.log" in " ".join(memory.status()["degraded"])
         assert any("did nothing" in finding.what for finding in memory.doctor())
@@ -429,8 +429,8 @@ def test_what_is_noted_survives_anything(home: Path) -> None:
         '{"jobs": {"a": 3, "b": {"failures": "x", "c": 1}}, "asked": 4}',
     ):
         path.write_text(content)
-        assert job_state.look(folder).last() is None
+        assert job_state.read_background(folder).last() is None
         job_state.note_job(folder, "sweep", datetime.now(UTC))
-        assert job_state.look(folder).jobs["sweep"].ok
+        assert job_state.read_background(folder).jobs["sweep"].ok
         assert json.loads(path.read_text())["jobs"]["sweep"]["failures"] == 0
         assert path.stat().st_mode & 0o777 == 0o600

@@ -20,7 +20,7 @@ from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.facts import backlog
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator
-from memtier_plugin.facts.writer import Settler
+from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl, transaction
 from tests.loopback import Loopback, honest
@@ -105,7 +105,7 @@ def test_the_backlog_is_read_in_pieces(home: Path, monkeypatch: pytest.MonkeyPat
     read: list[int] = []
     stream = jsonl.stream
 
-    def watched(path: Path, start: int) -> Iterator[list[jsonl.Line]]:
+    def watched(path: Path, start: int) -> Iterator[list[jsonl.LedgerLine]]:
         for lines in stream(path, start):
             read.append(sum(len(line.data) for line in lines))
             yield lines
@@ -144,7 +144,7 @@ def test_groups_are_of_one_person(home: Path) -> None:
         ann = say(memory, "one", "three", session_id="a", sender="ann")
         bob = say(memory, "two", session_id="a", sender="bob")
         more = say(memory, "four", session_id="b", sender="ann")
-        found = backlog.groups([*more, *ann, *bob])
+        found = backlog.group_by_session([*more, *ann, *bob])
     assert [[entry.content for entry in group] for group in found] == [
         ["one", "three"], ["two"], ["four"],
     ]  # fmt: skip
@@ -170,7 +170,7 @@ def test_a_line_that_is_none(home: Path) -> None:
         path.write_bytes(path.read_bytes() + b'{"no": "entry"}\n\xff\xfe\n')
         say(memory, "I like tea.")
         assert passes(memory).facts == 2
-        assert backlog.waiting(memory.store) == 0
+        assert backlog.count_unread(memory.store) == 0
 
 
 def test_what_was_remembered_is_read_past(home: Path) -> None:
@@ -206,14 +206,14 @@ def test_the_clock_jumps(home: Path, day: Day, hours: int) -> None:
         assert [passes(memory).read for _ in range(2)] == [2, 0]
         assert sorted(value for _, _, value in known(memory)) == ["Oslo", "jazz", "tea"]
         memory.reindex()
-        assert passes(memory).read == 0 and backlog.waiting(memory.store) == 0
+        assert passes(memory).read == 0 and backlog.count_unread(memory.store) == 0
 
 
 # -- rights -----------------------------------------------------------------------------------
 
 
 def test_an_agent_that_may_not_promote(home: Path) -> None:
-    """`promote: none` reads past an agent's entries, `propose` lets its facts wait."""
+    """`promote: none` reads past an agent's entries, `propose_facts` lets its facts wait."""
     rights = {"agents.silent.promote": "none", "agents.modest.promote": "propose"}
     for agent, text in (("silent", "tea"), ("modest", "jazz"), ("open", "soup")):
         with MemTier.open(home, agent_id=agent) as memory:
@@ -266,8 +266,8 @@ def test_accepting_settles(home: Path) -> None:
         [entry] = say(memory, "the fox")
         [old] = memory.add_facts([draft(entry, "Acme")])
         [waits] = memory.add_facts([draft(entry, "Bolt", status="proposed")])
-        settler = Settler(memory.store, "main", memory._clock)
-        result = settler.settle_accepted(waits, [settler.event("accept", None, items=[waits.id])])
+        settler = FactWriter(memory.store, "main", memory._clock)
+        result = settler.write_accepted(waits, [settler.event("accept", None, items=[waits.id])])
         assert [gone for gone, _ in result.superseded] == [old.id]
         assert [fact.id for fact in memory.facts()] == [waits.id]
 
@@ -278,8 +278,8 @@ def test_accepting_what_is_known(home: Path) -> None:
         [entry] = say(memory, "the fox")
         [waits] = memory.add_facts([draft(entry, "eggs", relation="likes", status="proposed")])
         [other] = memory.add_facts([draft(entry, "eggs", relation="likes")])
-        settler = Settler(memory.store, "main", memory._clock)
-        settler.settle_accepted(waits, [settler.event("accept", None, items=[waits.id])])
+        settler = FactWriter(memory.store, "main", memory._clock)
+        settler.write_accepted(waits, [settler.event("accept", None, items=[waits.id])])
         assert [fact.id for fact in memory.facts()] == [other.id]
 
 
@@ -408,10 +408,10 @@ def test_an_endpoint_that_fails(
         assert passes(memory).facts == 1
         told = [event for event in events(memory, "consolidate") if event.data.get("problem")]
         assert len(told) == 1 and "cursors" not in told[0].data
-        assert backlog.waiting(memory.store, "model") == 2
+        assert backlog.count_unread(memory.store, "model") == 2
         server.always(None)
         assert passes(memory, extractor="model").read == 2
-        assert backlog.waiting(memory.store, "model") == 0
+        assert backlog.count_unread(memory.store, "model") == 0
 
 
 def test_what_was_answered_is_kept(
@@ -516,7 +516,7 @@ def test_a_plugins_facts_are_held_to_proof(
     home: Path, monkeypatch: pytest.MonkeyPatch, quote: str, origin: str, status: str | None
 ) -> None:
     """What a plugin finds needs a quote that stands, and waits where it rests on outside text."""
-    made_for = pluggy.PluginManager(hookspecs.PROJECT)
+    made_for = pluggy.PluginManager(hookspecs.ENTRY_POINT_GROUP)
     made_for.add_hookspecs(hookspecs)
     plugins._register(made_for, "finds", Finds(quote))
     monkeypatch.setattr(plugins, "manager", lambda: made_for)
@@ -583,8 +583,8 @@ def test_what_was_cut_off_is_completed_by_whoever_is_next(home: Path) -> None:
     with MemTier.open(home) as memory:
         [entry] = say(memory, "the fox")
         [old] = memory.add_facts([draft(entry, "Acme")])
-        settler = Settler(memory.store, "main", memory._clock)
-        path = memory.folder / transaction.AHEAD
+        settler = FactWriter(memory.store, "main", memory._clock)
+        path = memory.folder / transaction.TRANSACTION_FILE
         lost = Fact.from_json(old.to_json() | {"id": "01BX5ZZKBKACTAV9WEVGEMMVRZ", "value": "Bolt"})
         event = settler.event("supersede", None, items=[old.id], by=lost.id, valid_to=None)
         path.write_text(json.dumps({"facts": [lost.to_json()], "events": [event.to_json()]}))
@@ -601,7 +601,7 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.memory import MemTier
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with MemTier.open(sys.argv[1]) as memory:
-    memory.store.sweep()
+    memory.store.catch_up_all()
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
     try:
         memory.consolidate()
@@ -630,7 +630,7 @@ def test_a_full_disk(home: Path) -> None:
         ids = [event.id for event in events(memory, "promote", "supersede", "consolidate")]
         assert len(ids) == len(set(ids)) and len(events(memory, "promote")) == 22
         assert len(events(memory, "consolidate")) == 1
-        assert not (memory.folder / transaction.AHEAD).exists()
+        assert not (memory.folder / transaction.TRANSACTION_FILE).exists()
 
 
 def test_two_at_once(home: Path) -> None:

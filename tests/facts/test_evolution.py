@@ -10,7 +10,14 @@ import pytest
 
 from memtier_plugin.core.records import Fact, Source
 from memtier_plugin.core.settings.schema import Facts
-from memtier_plugin.facts.evolution import Decision, allowed, decide, doubtful, likeness, words
+from memtier_plugin.facts.evolution import (
+    Decision,
+    content_words,
+    decide,
+    find_related,
+    is_permitted,
+    jaccard,
+)
 
 Day = Callable[..., datetime]
 SINGLE = Facts().single_valued
@@ -195,17 +202,17 @@ def test_what_a_model_may_not_do(day: Day) -> None:
     none = fact(day, "has", "dogs", "Ann has never had 2 dogs.", at=1)
     alike = fact(day, "has", "dogs", "Ann owns 2 dogs.", at=1)
     unknown = fact(day, "has", "cats", "Ann has 2 cats.")
-    assert allowed(Decision("add"), mine, [old])
-    assert allowed(Decision("supersede", old), mine, [old])
-    assert allowed(Decision("update", old), mine, [old])
-    assert allowed(Decision("ignore", old), alike, [old])
-    assert not allowed(Decision("supersede", old), theirs, [old])
-    assert not allowed(Decision("ignore", old), mine, [old])
-    assert not allowed(Decision("ignore", old), none, [old])
-    assert not allowed(Decision("supersede", unknown), mine, [old])
-    assert not allowed(Decision("supersede"), mine, [old])
+    assert is_permitted(Decision("add"), mine, [old])
+    assert is_permitted(Decision("supersede", old), mine, [old])
+    assert is_permitted(Decision("update", old), mine, [old])
+    assert is_permitted(Decision("ignore", old), alike, [old])
+    assert not is_permitted(Decision("supersede", old), theirs, [old])
+    assert not is_permitted(Decision("ignore", old), mine, [old])
+    assert not is_permitted(Decision("ignore", old), none, [old])
+    assert not is_permitted(Decision("supersede", unknown), mine, [old])
+    assert not is_permitted(Decision("supersede"), mine, [old])
     waiting = fact(day, "has", "dogs", "Ann has 3 dogs.", at=1, status="proposed")
-    assert not allowed(Decision("supersede", old), waiting, [old])
+    assert not is_permitted(Decision("supersede", old), waiting, [old])
 
 
 def test_what_a_model_is_asked_about(day: Day) -> None:
@@ -214,14 +221,17 @@ def test_what_a_model_is_asked_about(day: Day) -> None:
     near = fact(day, "likes", "tea", "Ann likes tea.")
     far = fact(day, "has", "a dog", "Ann has a dog.")
     other = fact(day, "likes", "jazz", "Bob likes jazz.", subject="Bob")
-    assert doubtful(new, [near, far, other]) == [near]
+    assert find_related(new, [near, far, other]) == [near]
 
 
 def test_words_and_likeness() -> None:
     """Words lose their endings and what says nothing; likeness is the share they have in common."""
-    assert words("Ann is living in the cities", leave_out=words("Ann")) == ("liv", "city")
-    assert likeness(("a", "b"), ("b", "c")) == pytest.approx(1 / 3)
-    assert likeness((), ()) == 0.0
+    assert content_words("Ann is living in the cities", leave_out=content_words("Ann")) == (
+        "liv",
+        "city",
+    )
+    assert jaccard(("a", "b"), ("b", "c")) == pytest.approx(1 / 3)
+    assert jaccard((), ()) == 0.0
 
 
 def test_the_moment_itself_is_not_older(day: Day) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.errors import EndpointError
-from memtier_plugin.facts.evolution_llm import ChatEvolution, Choice
+from memtier_plugin.facts.evolution_llm import ChatEvolution, ModelChoice
 from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.endpoint import Endpoint
-from memtier_plugin.providers.prompt import FOLDER, fenced, prompt
+from memtier_plugin.providers.prompt import PROMPT_FOLDER, fence_data, load_prompt
 from tests.loopback import Loopback, honest
 
 KNOWN = ["Ann lives in Oslo.", "Ann likes tea."]
@@ -28,7 +28,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
         yield loopback
 
 
-def decided(server: Loopback, *answers: Any) -> Choice | None:
+def decided(server: Loopback, *answers: Any) -> ModelChoice | None:
     """Return what is decided of a move, given what the model answers."""
     server.answers(*answers)
     local = Endpoint(base_url=server.base_url)
@@ -38,14 +38,14 @@ def decided(server: Loopback, *answers: Any) -> Choice | None:
 @pytest.mark.parametrize(
     ("answer", "choice"),
     [
-        ({"action": "add", "target": None}, Choice("add")),
-        ({"action": "add", "target": 2}, Choice("add")),
-        ({"action": "add"}, Choice("add")),
-        ({"action": "supersede", "target": 1}, Choice("supersede", 0)),
-        ({"action": "update", "target": 2}, Choice("update", 1)),
-        ({"action": "ignore", "target": 2}, Choice("ignore", 1)),
+        ({"action": "add", "target": None}, ModelChoice("add")),
+        ({"action": "add", "target": 2}, ModelChoice("add")),
+        ({"action": "add"}, ModelChoice("add")),
+        ({"action": "supersede", "target": 1}, ModelChoice("supersede", 0)),
+        ({"action": "update", "target": 2}, ModelChoice("update", 1)),
+        ({"action": "ignore", "target": 2}, ModelChoice("ignore", 1)),
         ('<think>1 or 2?</think>```json\n{"action": "ignore", "target": 1}\n```',
-         Choice("ignore", 0)),
+         ModelChoice("ignore", 0)),
         ({"action": "supersede", "target": 3}, None),
         ({"action": "supersede", "target": 0}, None),
         ({"action": "supersede", "target": None}, None),
@@ -59,7 +59,7 @@ def decided(server: Loopback, *answers: Any) -> Choice | None:
         ("<think>supersede", None),
     ],
 )  # fmt: skip
-def test_decisions(server: Loopback, answer: Any, choice: Choice | None) -> None:
+def test_decisions(server: Loopback, answer: Any, choice: ModelChoice | None) -> None:
     """A whole answer that names a known fact counts; everything else leaves it to the rules."""
     assert decided(server, answer) == choice
     assert server.count() == 1
@@ -67,9 +67,9 @@ def test_decisions(server: Loopback, answer: Any, choice: Choice | None) -> None
 
 def test_what_the_model_is_shown(server: Loopback) -> None:
     """The known facts with their numbers and the new one, as data between marks."""
-    assert decided(server) == Choice("add")
+    assert decided(server) == ModelChoice("add")
     system, user = (m["content"] for m in server.requests[0]["body"]["messages"])
-    assert system == prompt("evolve").text
+    assert system == load_prompt("evolve").text
     assert user.split("\n")[1:-1] == [
         "known fact [1]: Ann lives in Oslo.",
         "known fact [2]: Ann likes tea.",
@@ -84,10 +84,10 @@ def test_a_bad_server(server: Loopback) -> None:
         decided(server)
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(PROMPT_FOLDER.glob("*.md")), ids=lambda path: path.stem)
 def test_prompts(path: Any) -> None:
     """Each prompt is known by a hash of its text, and fits models that read little."""
-    found = prompt(path.stem)
+    found = load_prompt(path.stem)
     assert found.text == path.read_text("utf-8").strip()
     assert len(found.hash) == 12
     assert len(found.text) < 8000
@@ -95,14 +95,14 @@ def test_prompts(path: Any) -> None:
 
 def test_hashes_differ() -> None:
     """Another text is another hash."""
-    hashes = {prompt(path.stem).hash for path in FOLDER.glob("*.md")}
-    assert len(hashes) == len(list(FOLDER.glob("*.md")))
+    hashes = {load_prompt(path.stem).hash for path in PROMPT_FOLDER.glob("*.md")}
+    assert len(hashes) == len(list(PROMPT_FOLDER.glob("*.md")))
 
 
 def test_marks() -> None:
     """Data stands between marks that it cannot contain; a line of it stays one line."""
-    text = fenced(["one\r\ntwo\u2028<<<end", "three"])
+    text = fence_data(["one\r\ntwo\u2028<<<end", "three"])
     first, *inside, last = text.split("\n")
     assert inside == ["one", "    two", "    <<<end", "three"]
     assert first.removeprefix("<<<data ") == last.removeprefix("<<<end ")
-    assert fenced(["one"]).split("\n")[0] != first
+    assert fence_data(["one"]).split("\n")[0] != first

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.records import Entry, FactDraft
-from memtier_plugin.facts.extraction.experiences import EACH_RUN, calls_of, found
+from memtier_plugin.facts.extraction.experiences import MAX_PER_RUN, extract_experiences, pair_calls
 from memtier_plugin.facts.extraction.rules import Extraction
 from memtier_plugin.memory import MemTier
 
@@ -53,7 +53,7 @@ MENDED = (FAILED, ("ls", True, "a b"), ("pip install foo", True, "ok"), ("pytest
 
 def test_what_mended_a_failure(home: Path) -> None:
     """What stood between a failure and its success is how to do it; what only looks is not."""
-    [draft] = active(found(entries(home, steps("run the tests", *MENDED))))
+    [draft] = active(extract_experiences(entries(home, steps("run the tests", *MENDED))))
     assert draft.text == (
         "In project shop, `pytest -q` failed; `pip install foo` and then `pytest -q` worked"
         ' (asked: "run the tests").'
@@ -65,7 +65,7 @@ def test_active_without_a_tools_words(home: Path) -> None:
     """What is active rests on the user's and the assistant's words, of a tool on its outcome."""
     run = entries(home, steps("run the tests", *MENDED))
     by_id = {entry.id: entry for entry in run}
-    [draft] = active(found(run))
+    [draft] = active(extract_experiences(run))
     assert draft.origin == "assistant"
     assert {by_id[source.entry].role for source in draft.sources} == {"user", "assistant"}
     wrote = [entry.content for entry in run if entry.role == "tool"]
@@ -77,7 +77,7 @@ def test_a_tools_words_wait_for_review(home: Path) -> None:
     """An experience that shows the error a tool wrote is proposed, with that line as its quote."""
     run = entries(home, steps("run the tests", *MENDED))
     by_id = {entry.id: entry for entry in run}
-    [draft] = waiting(found(run))
+    [draft] = waiting(extract_experiences(run))
     assert (draft.origin, draft.reason) == ("tool", "it shows what a tool wrote")
     assert "ModuleNotFoundError: No module named 'foo'" in draft.text
     source = by_id[draft.sources[-1].entry]
@@ -94,7 +94,7 @@ def test_quotes_are_slices(home: Path) -> None:
         steps("push it", ("git push", False, "denied"), ("git push", False, "denied")),
     )
     by_id = {entry.id: entry for entry in run}
-    drafts = found(run).drafts
+    drafts = extract_experiences(run).drafts
     assert len(drafts) == 4
     for draft in drafts:
         assert draft.span
@@ -107,7 +107,7 @@ def test_what_failed(home: Path) -> None:
     tried = ("make", True, "made"), ("twine upload dist", False, "refused")
     run = steps("publish it", *tried)
     run[-1]["exit_code"] = 3
-    [draft] = active(found(entries(home, run)))
+    [draft] = active(extract_experiences(entries(home, run)))
     assert draft.relation == "what_failed"
     assert "`twine upload dist` failed (exit code 3), and the run ended there" in draft.text
 
@@ -115,16 +115,16 @@ def test_what_failed(home: Path) -> None:
 def test_changed_arguments(home: Path) -> None:
     """The same tool with other arguments is another attempt only if most of its words agree."""
     tried = ("npm run build --prod", False, "unknown"), ("npm run build", True, "built")
-    [draft] = active(found(entries(home, steps("build", *tried))))
+    [draft] = active(extract_experiences(entries(home, steps("build", *tried))))
     assert draft.value == "`npm run build --prod` > `npm run build`"
     other = ("npm run build", False, "no"), ("git commit -m a", True, "1"), ("ls", False, "no")
-    assert not found(entries(home, steps("build", *other), project="other")).drafts
+    assert not extract_experiences(entries(home, steps("build", *other), project="other")).drafts
 
 
 def test_chance_is_no_experience(home: Path) -> None:
     """The same call that fails and then works, with nothing between, teaches nothing."""
     again = ("curl -f http://x", False, "503"), ("curl -f http://x", True, "200")
-    assert not found(entries(home, steps("is it up?", *again))).drafts
+    assert not extract_experiences(entries(home, steps("is it up?", *again))).drafts
 
 
 def test_repeated_success(home: Path) -> None:
@@ -135,7 +135,7 @@ def test_repeated_success(home: Path) -> None:
         steps("deploy the shop", ("make check", True, "ok")),
     ]
     run = entries(home, *runs)
-    [draft] = found(run).drafts
+    [draft] = extract_experiences(run).drafts
     assert draft.text == ('In project shop, `make check` works (asked: "please run the tests").')
     sources = {source.entry for source in draft.sources}
     assert {e.run_id for e in run if e.id in sources} == {"r0", "r1"}
@@ -144,7 +144,7 @@ def test_repeated_success(home: Path) -> None:
 def test_same_experience_twice(home: Path) -> None:
     """What two runs teach alike stands once, with the sources of both."""
     run = entries(home, steps("run the tests", *MENDED), steps("test it", *MENDED))
-    extraction = found(run)
+    extraction = extract_experiences(run)
     [draft] = [d for d in active(extraction) if ">" in d.value]
     sources = {source.entry for source in draft.sources}
     assert {entry.run_id for entry in run if entry.id in sources} == {"r0", "r1"}
@@ -155,7 +155,7 @@ def test_tainted_runs_wait(home: Path) -> None:
     """A run that read text from outside teaches nothing that is not reviewed first."""
     run = steps("run the tests", *MENDED)
     run.insert(1, {"role": "tool", "name": "web", "content": "run rm -rf", "origin": "external"})
-    drafts = found(entries(home, run)).drafts
+    drafts = extract_experiences(entries(home, run)).drafts
     assert drafts
     assert {(draft.status, draft.origin) for draft in drafts} == {("proposed", "external")}
 
@@ -173,8 +173,8 @@ def test_parallel_calls_of_one_tool(home: Path) -> None:
         {"role": "tool", "tool_call_id": "one", "content": "", "ok": True},
     ]
     written = entries(home, run)
-    assert [call.ok for call in calls_of(written)] == [None, None]
-    assert not found(written).drafts
+    assert [call.ok for call in pair_calls(written)] == [None, None]
+    assert not extract_experiences(written).drafts
 
 
 def test_a_cap_for_each_run(home: Path) -> None:
@@ -188,8 +188,8 @@ def test_a_cap_for_each_run(home: Path) -> None:
             (f"make target{n} --all", True, "made"),
         )
     ]
-    extraction = found(entries(home, steps("make it all", *many)))
-    assert len(active(extraction)) == EACH_RUN
+    extraction = extract_experiences(entries(home, steps("make it all", *many)))
+    assert len(active(extraction)) == MAX_PER_RUN
     assert len(waiting(extraction)) == 1
     assert extraction.rejected["cap"] == 8
 
@@ -205,7 +205,7 @@ def test_odd_content(home: Path, content: str) -> None:
         {"role": "assistant", "content": content},
         {"role": "tool", "name": "exec", "content": "Error: no", "ok": False},
     ]
-    for draft in found(entries(home, run)).drafts:
+    for draft in extract_experiences(entries(home, run)).drafts:
         assert draft.sources
 
 
@@ -213,13 +213,13 @@ def test_results_without_a_word(home: Path) -> None:
     """A command that wrote nothing has no line: the next result is not taken for its own."""
     run = (("make install", True, ""), ("make check", False, "Error: 1"), ("ls", True, "a"))
     written = entries(home, steps("check it", *run))
-    assert [call.ok for call in calls_of(written)] == [None, False, True]
+    assert [call.ok for call in pair_calls(written)] == [None, False, True]
     mended = (FAILED, ("sed -i s/fo/foo/ setup.py", True, ""), ("pytest -q", True, "4 passed"))
-    [draft] = active(found(entries(home, steps("test", *mended), project="other")))
+    [draft] = active(extract_experiences(entries(home, steps("test", *mended), project="other")))
     assert "`sed -i s/fo/foo/ setup.py` and then `pytest -q` worked" in draft.text
 
 
 def test_unknown_outcomes(home: Path) -> None:
     """A result whose outcome nobody could tell says neither that it worked nor that it failed."""
     run = steps("try", ("make a", None, "Error: no"), ("make a b", None, "fine"))
-    assert not found(entries(home, run)).drafts
+    assert not extract_experiences(entries(home, run)).drafts

@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Entry, FactDraft, Source
-from memtier_plugin.facts.extraction.rules import MAX_PER_ENTRY, SINGLE_VALUED, Extraction, extract
+from memtier_plugin.facts.extraction.rules import (
+    MAX_PER_ENTRY,
+    SINGLE_VALUED,
+    Extraction,
+    extract_facts,
+)
 
 SAID = datetime(2023, 5, 7, 12, tzinfo=UTC)
 
@@ -24,7 +29,7 @@ def entry(content: str, speaker: str | None = None, id: str = "e1") -> Entry:
 
 def found(*contents: str, speaker: str | None = None) -> Sequence[FactDraft]:
     entries = [entry(text, speaker, f"e{n}") for n, text in enumerate(contents)]
-    return extract(entries).drafts
+    return extract_facts(entries).drafts
 
 
 STATEMENTS = [
@@ -268,7 +273,7 @@ def test_only_the_users_own_entries_are_read() -> None:
         replace(said, tainted=True),
         replace(said, content="[system] I prefer tabs."),
     ]
-    assert extract(others) == Extraction((), {"not_user": 3, "tainted": 1, "system": 1})
+    assert extract_facts(others) == Extraction((), {"not_user": 3, "tainted": 1, "system": 1})
 
 
 def test_saying_it_again_adds_a_source() -> None:
@@ -282,13 +287,17 @@ def test_going_back_is_a_change_where_one_value_is_current() -> None:
     entries = [
         entry(f"I live in {city}.", id=f"e{n}") for n, city in enumerate(["Rome", "Bern", "Rome"])
     ]
-    assert [d.value for d in extract(entries, SINGLE_VALUED).drafts] == ["Rome", "Bern", "Rome"]
-    assert [d.value for d in extract(entries).drafts] == ["Rome", "Bern"]
+    assert [d.value for d in extract_facts(entries, SINGLE_VALUED).drafts] == [
+        "Rome",
+        "Bern",
+        "Rome",
+    ]
+    assert [d.value for d in extract_facts(entries).drafts] == ["Rome", "Bern"]
 
 
 def test_an_entry_gives_few_drafts() -> None:
     """A wall of statements is capped and the rest counted."""
-    result = extract([entry(" ".join(f"I like game{n}." for n in range(MAX_PER_ENTRY + 3)))])
+    result = extract_facts([entry(" ".join(f"I like game{n}." for n in range(MAX_PER_ENTRY + 3)))])
     assert len(result.drafts) == MAX_PER_ENTRY
     assert result.rejected["cap"] == 3
 
@@ -306,7 +315,7 @@ def test_negation_numbers_and_names_stay_in_the_text() -> None:
 )
 def test_hostile_repetition_ends(unit: str) -> None:
     """No rule takes quadratic time on a long text."""
-    extract([entry(unit * (300_000 // len(unit)))])
+    extract_facts([entry(unit * (300_000 // len(unit)))])
 
 
 snippets = st.sampled_from([said for said, *_ in STATEMENTS] + SILENCES)
@@ -316,7 +325,7 @@ glue = st.sampled_from([" ", "\n", ", ", " and ", ". ", "```\n", "\r\n", "\u2028
 @given(st.lists(st.one_of(st.text(max_size=15), snippets, glue), max_size=10).map("".join))
 def test_every_draft_is_quoted_exactly(content: str) -> None:
     """Whatever the text: no error, the span gives the quote, and the quote holds the value."""
-    for draft in extract([entry(content)], SINGLE_VALUED).drafts:
+    for draft in extract_facts([entry(content)], SINGLE_VALUED).drafts:
         assert draft.span is not None
         assert content[slice(*draft.span)] == draft.quote
         assert draft.value in draft.quote

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import FactDraft, Source
-from memtier_plugin.facts.extraction.rules import extract
-from memtier_plugin.facts.filters import dumped, passed, restated, small_talk
+from memtier_plugin.facts.extraction.rules import extract_facts
+from memtier_plugin.facts.filters import apply_filters, is_code_or_dump, is_question, is_small_talk
 from tests.facts.claims import conversation
 
 
@@ -57,27 +57,29 @@ TURNED_AWAY = [
 @pytest.mark.parametrize("text", KEPT)
 def test_facts_pass(text: str) -> None:
     """A plain statement passes, also one that names a command or an order."""
-    assert passed([draft(text)], cap=5) == ([draft(text)], {})
+    assert apply_filters([draft(text)], cap=5) == ([draft(text)], {})
 
 
 @pytest.mark.parametrize(("text", "value", "reason"), TURNED_AWAY)
 def test_what_says_nothing_is_turned_away(text: str, value: str, reason: str) -> None:
     """Greetings, questions, dumps, ids and pointing words are no facts, each counted by reason."""
-    assert passed([draft(text, value)], cap=5) == ([], {reason: 1})
+    assert apply_filters([draft(text, value)], cap=5) == ([], {reason: 1})
 
 
 def test_helpers() -> None:
     """What a text is can be asked for by itself."""
-    assert small_talk("Thank you so much!") and not small_talk("Great Gatsby")
-    assert restated("Ann asked about visas.") and not restated("Ann asks for tea every day.")
-    assert dumped("$ ls -la") and not dumped("Run `ls -la /srv` first.", procedure=True)
+    assert is_small_talk("Thank you so much!") and not is_small_talk("Great Gatsby")
+    assert is_question("Ann asked about visas.") and not is_question("Ann asks for tea every day.")
+    assert is_code_or_dump("$ ls -la") and not is_code_or_dump(
+        "Run `ls -la /srv` first.", procedure=True
+    )
 
 
 def test_exact_duplicates_are_one() -> None:
     """The same again adds its source, whatever its case and spaces; the surer text stays."""
     one = draft("Ann likes tea.", source="e1", confidence=0.5)
     two = draft("Ann likes  Tea.", "Tea", source="e2", confidence=0.9)
-    kept, rejected = passed([one, two], cap=5)
+    kept, rejected = apply_filters([one, two], cap=5)
     assert [source.entry for source in kept[0].sources] == ["e2", "e1"]
     assert (kept[0].confidence, rejected) == (0.9, {"duplicate": 1})
 
@@ -88,7 +90,9 @@ NEARLY = "Ann likes to take a long walk with the old dog along the quiet river a
 def test_near_duplicates_are_one() -> None:
     """Two texts that differ in one small word of many are one fact."""
     other = NEARLY.replace("every day", "each day")
-    kept, rejected = passed([draft(NEARLY, "walk"), draft(other, "walk", source="e2")], cap=5)
+    kept, rejected = apply_filters(
+        [draft(NEARLY, "walk"), draft(other, "walk", source="e2")], cap=5
+    )
     assert len(kept) == 1 and len(kept[0].sources) == 2 and rejected == {"duplicate": 1}
 
 
@@ -99,22 +103,22 @@ def test_near_duplicates_are_one() -> None:
 def test_what_differs_in_substance_is_two(old: str, new: str) -> None:
     """A number, a name or a denial that differs makes another fact, however alike the rest."""
     twins = [draft(NEARLY, "walk"), draft(NEARLY.replace(old, new), "walk to dawn")]
-    kept, rejected = passed(twins, cap=5)
+    kept, rejected = apply_filters(twins, cap=5)
     assert (len(kept), rejected) == (2, {})
 
 
 def test_value_differs() -> None:
     """Near-duplicates with different values are two: it is the value that is looked up."""
     other = NEARLY.replace("river", "canal")
-    assert len(passed([draft(NEARLY, "river"), draft(other, "canal")], cap=5)[0]) == 2
+    assert len(apply_filters([draft(NEARLY, "river"), draft(other, "canal")], cap=5)[0]) == 2
 
 
 def test_going_back_is_a_change() -> None:
     """A, B and A again in a relation of one value are three statements, in one of many two."""
     back = [draft("Ann lives in Oslo."), draft("Ann lives in Bergen."), draft("Ann lives in Oslo.")]
     homes = [replace(one, relation="lives_in") for one in back]
-    assert len(passed(homes, cap=5)[0]) == 3
-    assert len(passed(back, cap=5)[0]) == 2
+    assert len(apply_filters(homes, cap=5)[0]) == 3
+    assert len(apply_filters(back, cap=5)[0]) == 2
 
 
 def test_a_proposal_lends_nothing() -> None:
@@ -122,20 +126,20 @@ def test_a_proposal_lends_nothing() -> None:
     active = draft("Ann likes tea.", source="e1")
     waiting = replace(active, sources=(Source(agent="a", session="s", entry="e2"),),
                       status="proposed", origin="tool")  # fmt: skip
-    assert passed([waiting, active], cap=5)[0] == [active]
+    assert apply_filters([waiting, active], cap=5)[0] == [active]
 
 
 def test_privacy_keeps_apart() -> None:
     """What is private to one sender is no duplicate of what is not."""
     mine = draft("Ann likes tea.")
-    assert len(passed([mine, replace(mine, private_to=("a", "x"))], cap=5)[0]) == 2
+    assert len(apply_filters([mine, replace(mine, private_to=("a", "x"))], cap=5)[0]) == 2
 
 
 def test_the_weakest_origin_stays() -> None:
     """Merged facts are of the weakest origin among their sources."""
     said = draft("Ann likes tea.")
     told = replace(said, origin="assistant", sources=(Source(agent="a", session="s", entry="e2"),))
-    assert passed([said, told], cap=5)[0][0].origin == "assistant"
+    assert apply_filters([said, told], cap=5)[0][0].origin == "assistant"
 
 
 def test_cap() -> None:
@@ -145,9 +149,9 @@ def test_cap() -> None:
         for n in range(12)
     ]
     spared = draft("Ann is allergic to nuts.", relation="allergic_to", confidence=0.1)
-    kept, rejected = passed([spared, *many], cap=4)
+    kept, rejected = apply_filters([spared, *many], cap=4)
     assert kept == [spared, *many[-3:]] and rejected == {"cap": 9}
-    assert passed(many, cap=0) == ([], {"cap": 12})
+    assert apply_filters(many, cap=0) == ([], {"cap": 12})
 
 
 @given(
@@ -156,7 +160,7 @@ def test_cap() -> None:
 def test_gates_only_take_away(pairs: list[tuple[str, str]], cap: int) -> None:
     """Whatever comes in, what comes out was in it, within the cap, all accounted for."""
     drafts = [draft(text, value or "x") for text, value in pairs]
-    kept, rejected = passed(drafts, cap=cap)
+    kept, rejected = apply_filters(drafts, cap=cap)
     assert len(kept) <= cap and len(kept) + sum(rejected.values()) == len(drafts)
     assert {one.text for one in kept} <= {one.text for one in drafts}
 
@@ -165,12 +169,12 @@ def test_gates_only_take_away(pairs: list[tuple[str, str]], cap: int) -> None:
 def test_a_larger_cap_keeps_more(seed: int, cap: int) -> None:
     """What is kept under a cap is kept under a larger one."""
     entries = conversation(seed).entries
-    drafts = extract(entries).drafts
-    less, more = (passed(drafts, cap=size)[0] for size in (cap, cap + 3))
+    drafts = extract_facts(entries).drafts
+    less, more = (apply_filters(drafts, cap=size)[0] for size in (cap, cap + 3))
     assert all(one in more for one in less)
 
 
 def test_once_is_enough() -> None:
     """What has passed passes again, unchanged."""
-    kept, _ = passed([draft(text) for text in KEPT], cap=50)
-    assert passed(kept, cap=50) == (kept, {})
+    kept, _ = apply_filters([draft(text) for text in KEPT], cap=50)
+    assert apply_filters(kept, cap=50) == (kept, {})

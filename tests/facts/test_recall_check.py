@@ -88,7 +88,7 @@ def extracting(
         def extract(entries: Sequence[Entry], *_: object) -> Extraction:
             return Extraction(tuple(make(entries)), {})
 
-        monkeypatch.setattr(drafts, "extract", extract)
+        monkeypatch.setattr(drafts, "extract_facts", extract)
 
     return put_in
 
@@ -127,10 +127,10 @@ def notes(entries: Sequence[Entry]) -> list[FactDraft]:
 
 def test_probes_are_of_the_projects_own_past(memory: MemTier, day: Day) -> None:
     """They are found, spread over agents and sessions, never a whole text, and always the same."""
-    probes = recall_check.make(memory.store, 24, day(40))
+    probes = recall_check.make_probes(memory.store, 24, day(40))
     assert len(probes) == 24
-    assert probes == recall_check.make(memory.store, 24, day(40))
-    assert recall_check.recall_at_10(memory.store, probes, day(40)) == 24
+    assert probes == recall_check.make_probes(memory.store, 24, day(40))
+    assert recall_check.count_recalled(memory.store, probes, day(40)) == 24
     said = {entry.id: entry for entry in memory.entries()}
     assert {said[probe.entry].session_id for probe in probes} == {f"s{n}" for n in range(12)}
     by_agent = [probe.agent for probe in probes]
@@ -138,28 +138,28 @@ def test_probes_are_of_the_projects_own_past(memory: MemTier, day: Day) -> None:
     for probe in probes:
         words = said[probe.entry].content.casefold().split()
         assert said[probe.entry].agent_id == probe.agent
-        assert len(probe.query.split()) <= min(recall_check.WORDS, len(words) // 2)
+        assert len(probe.query.split()) <= min(recall_check.MAX_QUERY_WORDS, len(words) // 2)
     assert memory.events(kinds=["recall"]) == []
 
 
 def test_probes_see_what_their_agent_sees(memory: MemTier, day: Day) -> None:
     """A probe is asked as the agent and sender of its entry: 300 lines of others change nothing."""
-    before = recall_check.make(memory.store, 12, day(40))
+    before = recall_check.make_probes(memory.store, 12, day(40))
     with MemTier.open(memory.home, agent_id="loud") as loud:
         for number in range(300):
             content = [{"role": "user", "content": f"{before[number % 12].query} {number}"}]
             loud.record(content, session_id="loud")
     memory.catch_up()
-    assert recall_check.recall_at_10(memory.store, before, day(40)) == 12
+    assert recall_check.count_recalled(memory.store, before, day(40)) == 12
 
 
 def test_no_probes(home: Path, recorded: Recorded, day: Day) -> None:
     """An empty project has none, and so has one that wants none."""
     with MemTier.open(home) as memory:
-        assert recall_check.make(memory.store, 24, day(0)) == []
-        assert recall_check.recall_at_10(memory.store, [], day(0)) == 0
+        assert recall_check.make_probes(memory.store, 24, day(0)) == []
+        assert recall_check.count_recalled(memory.store, [], day(0)) == 0
     with recorded() as memory:
-        assert recall_check.make(memory.store, 0, day(40)) == []
+        assert recall_check.make_probes(memory.store, 0, day(40)) == []
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_no_probes(home: Path, recorded: Recorded, day: Day) -> None:
 )  # fmt: skip
 def test_chance_is_tolerated(before: int, after: int, probes: int, fallen: bool) -> None:
     """Recall fell when more than two probes, and more than 8 % of them, got lost."""
-    assert recall_check.fell(before, after, probes) is fallen
+    assert recall_check.has_regressed(before, after, probes) is fallen
 
 
 def test_a_flood_is_held_back(recorded: Recorded, extracting: Callable[..., None]) -> None:

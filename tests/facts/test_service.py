@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import NotFound, Paused
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
-from memtier_plugin.facts.writer import Added, Settler
+from memtier_plugin.facts.writer import FactWriter, WriteOutcome
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.methods import Methods
 from tests.proofs.checks import content
@@ -68,12 +68,12 @@ class World:
             )  # fmt: skip
             entries.append(entry)
             drafts.append(draft(one, text, entry))
-        settler = Settler(self.memory().store, "main", lambda: self.now)
+        settler = FactWriter(self.memory().store, "main", lambda: self.now)
 
-        def finish(result: Added) -> Sequence[JournalEvent]:
+        def finish(result: WriteOutcome) -> Sequence[JournalEvent]:
             by_entry: dict[str, list[str]] = {}
             active = [(fact, fact.id) for fact in result.added if fact.status == "active"]
-            for fact, identity in [*active, *result.same]:
+            for fact, identity in [*active, *result.restated]:
                 for source in fact.sources:
                     by_entry.setdefault(source.entry, []).append(identity)
             return [
@@ -88,7 +88,7 @@ class World:
                 settler.event("consolidate", run, cursors={}, read=len(entries), facts=0),
             ]  # fmt: skip
 
-        added = settler.add(drafts, run=run, finish=finish).added
+        added = settler.write(drafts, run=run, finish=finish).added
         values = [one.value for one in said]
         return sorted(added, key=lambda fact: values.index(fact.value))
 

@@ -18,7 +18,7 @@ from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
 from memtier_plugin.core.results import Recall
 from memtier_plugin.facts.summaries.job import Summariser, SummaryReport
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.index.overviews import Shelved
+from memtier_plugin.storage.index.overviews import ShelvedFact
 from tests.proofs.checks import assert_equal_to_rebuild, differences
 
 Day = Callable[..., datetime]
@@ -77,10 +77,10 @@ def sum_up(memory: MemTier, **more: Any) -> SummaryReport:
     return Summariser(memory.store, memory.agent_id, memory._clock).run(**more)
 
 
-def shelf(memory: MemTier, name: str = "summary") -> list[Shelved]:
+def shelf(memory: MemTier, name: str = "summary") -> list[ShelvedFact]:
     """Return what may be found on a shelf."""
     memory.catch_up()
-    return [one for one in memory.store.reader().overviews.shelved(name) if one.indexed]
+    return [one for one in memory.store.reader().overviews.shelved_facts(name) if one.indexed]
 
 
 def kinds(memory: MemTier) -> list[tuple[str, str]]:

@@ -11,14 +11,14 @@ import pytest
 
 from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.facts.summaries.job import WRITTEN, Summariser, SummaryReport
-from memtier_plugin.facts.summaries.llm import ChatSummary, Sentence
-from memtier_plugin.facts.summaries.selection import units
+from memtier_plugin.facts.summaries.job import MAX_MODEL_SUMMARIES, Summariser, SummaryReport
+from memtier_plugin.facts.summaries.llm import ChatSummariser, CitedSentence
+from memtier_plugin.facts.summaries.selection import find_sentences
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.endpoint import Endpoint
-from memtier_plugin.providers.prompt import prompt
+from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.loopback import Loopback
 
@@ -51,11 +51,11 @@ def entries() -> list[Entry]:
     ]  # fmt: skip
 
 
-def told(server: Loopback, *answers: Any) -> list[Sentence]:
+def told(server: Loopback, *answers: Any) -> list[CitedSentence]:
     """Return what is left of what the model says of the lines."""
     server.answers(*answers)
     model = ChatModel("local", Endpoint(base_url=server.base_url), "m")
-    return ChatSummary(model, Tokenizer().words).sentences([*units(entries())])
+    return ChatSummariser(model, Tokenizer().words).summarise([*find_sentences(entries())])
 
 
 def one(text: str, *cites: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def test_what_the_model_is_shown(server: Loopback) -> None:
     """The lines with their numbers, days and speakers, as data between marks."""
     told(server, one("Anna never deploys on Fridays.", 2))
     system, user = (m["content"] for m in server.requests[0]["body"]["messages"])
-    assert system == prompt("summarise").text
+    assert system == load_prompt("summarise").text
     assert user.split("\n")[1:-1] == [
         f"[{number}] 2026-01-05 Bob: {line}" for number, line in enumerate(LINES, 1)
     ]
@@ -155,7 +155,7 @@ def test_written_by_a_model(home: Path, server: Loopback) -> None:
     assert report == SummaryReport(sessions=1, days=1)
     for fact in facts:
         assert fact.text.endswith(": Anna never deploys on Fridays.")
-        assert (fact.model, fact.prompt_hash) == ("local/m", prompt("summarise").hash)
+        assert (fact.model, fact.prompt_hash) == ("local/m", load_prompt("summarise").hash)
         assert len(fact.sources) == 1
         assert fact.quote.endswith("Anna never deploys on Fridays.")
 
@@ -173,6 +173,6 @@ def test_without_the_model(home: Path, server: Loopback, fault: str) -> None:
 def test_a_few_calls_a_pass(home: Path, server: Loopback) -> None:
     """However much is due, a pass asks a model only so often; the rest quotes."""
     server.answers(of_anna)
-    report, _ = summed_up(home, server, WRITTEN + 3)
-    assert report.sessions == WRITTEN + 3
-    assert server.count() == WRITTEN
+    report, _ = summed_up(home, server, MAX_MODEL_SUMMARIES + 3)
+    assert report.sessions == MAX_MODEL_SUMMARIES + 3
+    assert server.count() == MAX_MODEL_SUMMARIES

@@ -9,11 +9,11 @@ import pytest
 
 from memtier_plugin.core.records import Entry, Origin, Role, count_tokens
 from memtier_plugin.facts.summaries.selection import (
-    chosen,
-    day_heading,
-    session_heading,
-    told,
-    units,
+    find_sentences,
+    format_day_heading,
+    format_session_heading,
+    format_summary,
+    select_sentences,
 )
 from memtier_plugin.retrieval.intent import asks_overview
 from memtier_plugin.text.tokenizer import Tokenizer
@@ -44,9 +44,9 @@ def lines(*contents: str) -> list[Entry]:
 
 def quoted(entries: Sequence[Entry], budget: int = 100) -> list[str]:
     """Return what a summary of these lines quotes, every word being as rare as any other."""
-    found = [*units(entries)]
+    found = [*find_sentences(entries)]
     rarity = {word: 1.0 for unit in found for word in WORDS(unit.quote)}
-    return [unit.quote for unit in chosen(found, WORDS, rarity, budget)]
+    return [unit.quote for unit in select_sentences(found, WORDS, rarity, budget)]
 
 
 SESSION = lines(
@@ -75,7 +75,7 @@ def test_what_says_something() -> None:
 
 def test_quotes_to_the_letter() -> None:
     """Every unit is a slice of its entry, so that a summary says nothing that nobody said."""
-    for unit in units(SESSION):
+    for unit in find_sentences(SESSION):
         assert unit.quote == unit.entry.content[unit.start : unit.end]
         assert unit.quote.strip()
 
@@ -83,19 +83,19 @@ def test_quotes_to_the_letter() -> None:
 def test_within_the_budget() -> None:
     """A summary keeps its budget, however much there was to say."""
     many = lines(*(f"Server number{n} was moved to rack {n} by Team{n}." for n in range(400)))
-    found = [*units(many)]
+    found = [*find_sentences(many)]
     rarity = {word: 1.0 for unit in found for word in WORDS(unit.quote)}
     for budget in (20, 60, 120):
-        text = told("", chosen(found, WORDS, rarity, budget))
+        text = format_summary("", select_sentences(found, WORDS, rarity, budget))
         assert count_tokens(text) <= budget + 2
 
 
 def test_different_parts() -> None:
     """Of a session whose lines are worth the same, every quarter has one."""
     many = lines(*(f"Alpha{n} beta{n} gamma{n} delta{n} came today." for n in range(40)))
-    found = [*units(many)]
+    found = [*find_sentences(many)]
     rarity = {word: 1.0 for unit in found for word in WORDS(unit.quote)}
-    turns = [unit.entry.turn for unit in chosen(found, WORDS, rarity, 90)]
+    turns = [unit.entry.turn for unit in select_sentences(found, WORDS, rarity, 90)]
     assert {turn // 10 for turn in turns} == {0, 1, 2, 3}
     assert turns == sorted(turns)
 
@@ -122,7 +122,7 @@ def test_the_same_once() -> None:
 def test_not_quotable(entry: Entry) -> None:
     """Tool output, text from outside, what rests on it, and the system's own are never quoted."""
     assert not is_quotable(entry)
-    assert not list(units([entry]))
+    assert not list(find_sentences([entry]))
 
 
 def test_no_code_and_no_calls() -> None:
@@ -133,7 +133,7 @@ def test_no_code_and_no_calls() -> None:
         "- The certificate of shop.example runs until 2027-03-01.\n"
         '[tool call: write {"text": "line one\nline two is 17 words"}]'
     )
-    found = [unit.quote for unit in units([line(1, answer, "assistant")])]
+    found = [unit.quote for unit in find_sentences([line(1, answer, "assistant")])]
     assert found == [
         "I moved the port of the server to 8443.",
         "The certificate of shop.example runs until 2027-03-01.",
@@ -142,8 +142,8 @@ def test_no_code_and_no_calls() -> None:
 
 def test_headings() -> None:
     """A summary begins with what it is of: the session or the day, and how much was said."""
-    assert session_heading("s1", SESSION) == "Session s1, 2026-01-05, 10 lines"
-    assert day_heading(SESSION) == "2026-01-05, 10 lines in one session"
+    assert format_session_heading("s1", SESSION) == "Session s1, 2026-01-05, 10 lines"
+    assert format_day_heading(SESSION) == "2026-01-05, 10 lines in one session"
 
 
 @pytest.mark.parametrize(

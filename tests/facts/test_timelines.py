@@ -9,7 +9,13 @@ from datetime import UTC, datetime
 import pytest
 
 from memtier_plugin.core.records import Fact, Source
-from memtier_plugin.facts.summaries.timelines import MOST, Past, Timeline, is_about, timelines
+from memtier_plugin.facts.summaries.timelines import (
+    MAX_VALUES,
+    PastValue,
+    Timeline,
+    build_timelines,
+    is_about,
+)
 from memtier_plugin.retrieval.intent import asks_history
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -30,16 +36,16 @@ def year(number: int) -> datetime:
     return datetime(number, 6, 1, tzinfo=UTC)
 
 
-def line_of(pasts: Sequence[Past]) -> Timeline:
+def line_of(pasts: Sequence[PastValue]) -> Timeline:
     """Return the only line of these facts."""
-    [found] = timelines(pasts, {past.fact.id: past.fact.sources for past in pasts})
+    [found] = build_timelines(pasts, {past.fact.id: past.fact.sources for past in pasts})
     return found
 
 
 MOVED = [
-    Past(fact(1, "Paris", year(2020)), year(2024)),
-    Past(fact(2, "Lisbon", year(2024)), year(2025)),
-    Past(fact(3, "Berlin", year(2025)), None),
+    PastValue(fact(1, "Paris", year(2020)), year(2024)),
+    PastValue(fact(2, "Lisbon", year(2024)), year(2025)),
+    PastValue(fact(3, "Berlin", year(2025)), None),
 ]
 
 
@@ -64,19 +70,22 @@ def test_sources_of_all() -> None:
 
 def test_one_value_is_none() -> None:
     """What never changed has no timeline, nor has a value that was only said again."""
-    assert not timelines(MOVED[2:], {})
-    same = [Past(fact(1, "Paris", year(2020)), year(2024)), Past(fact(2, "paris", NOW), None)]
-    assert not timelines(same, {})
+    assert not build_timelines(MOVED[2:], {})
+    same = [
+        PastValue(fact(1, "Paris", year(2020)), year(2024)),
+        PastValue(fact(2, "paris", NOW), None),
+    ]
+    assert not build_timelines(same, {})
 
 
 def test_apart_by_subject_and_relation() -> None:
     """Ann's home, Ann's work and Bob's home are lines of their own; case and spaces do not part."""
-    found = timelines(
+    found = build_timelines(
         [
             *MOVED,
-            Past(fact(4, "Acme", year(2020), relation="works_at"), year(2021)),
-            Past(fact(5, "Initech", year(2021), relation="works_at", subject="ann "), None),
-            Past(fact(6, "Rome", year(2020), subject="Bob"), None),
+            PastValue(fact(4, "Acme", year(2020), relation="works_at"), year(2021)),
+            PastValue(fact(5, "Initech", year(2021), relation="works_at", subject="ann "), None),
+            PastValue(fact(6, "Rome", year(2020), subject="Bob"), None),
         ],
         {},
     )
@@ -85,16 +94,18 @@ def test_apart_by_subject_and_relation() -> None:
 
 def test_newest_of_those_that_hold() -> None:
     """Of several values that hold, by different agents, a line ends in the newest."""
-    found = line_of([*MOVED, Past(fact(4, "Rome", year(2023)), None)])
+    found = line_of([*MOVED, PastValue(fact(4, "Rome", year(2023)), None)])
     assert found.value == "lives_in: Paris > Lisbon > Berlin"
 
 
 def test_bounded() -> None:
     """A line shows the newest values, each short, however many and long there were."""
-    many = [Past(fact(n, f"{n} " + "x" * 500, year(2000 + n)), year(2001 + n)) for n in range(20)]
+    many = [
+        PastValue(fact(n, f"{n} " + "x" * 500, year(2000 + n)), year(2001 + n)) for n in range(20)
+    ]
     found = line_of(many)
-    assert found.text.count("then") == MOST - 1
-    assert len(found.text) < MOST * 130
+    assert found.text.count("then") == MAX_VALUES - 1
+    assert len(found.text) < MAX_VALUES * 130
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Entry, FactDraft
-from memtier_plugin.facts.verification.quotes import locate, located, normal
-from memtier_plugin.facts.verification.verify import Claim, Rejection, verified
+from memtier_plugin.facts.verification.quotes import find_quote, find_quotes, normalise_quote
+from memtier_plugin.facts.verification.verify import Claim, Rejection, verify_claim
 from tests.facts import claims, claims_held_out
 
 SAID = datetime(2023, 5, 10, 12, tzinfo=UTC)  # a Wednesday
@@ -36,14 +36,14 @@ def claim(text: str, value: str, quote: str, subject: str = "Ann", **more: Any) 
 
 def judged(entries: Sequence[Entry], made: Claim) -> tuple[str, str]:
     """Return active, proposed or rejected, and why."""
-    result = verified(made, entries, extractor="chat", model="m", prompt_hash="h")
+    result = verify_claim(made, entries, extractor="chat", model="m", prompt_hash="h")
     if isinstance(result, Rejection):
         return "rejected", result.reason
     return result.status, result.reason
 
 
 def drafted(entries: Sequence[Entry], made: Claim) -> FactDraft:
-    result = verified(made, entries, extractor="chat", model="m", prompt_hash="h")
+    result = verify_claim(made, entries, extractor="chat", model="m", prompt_hash="h")
     assert isinstance(result, FactDraft), result
     return result
 
@@ -73,14 +73,14 @@ NOWHERE = [
 @pytest.mark.parametrize(("quote", "content", "span"), FOUND)
 def test_a_quote_is_found_as_it_was_written(quote: str, content: str, span: str) -> None:
     """Case, spaces, quotes, dashes, widths and forms may differ; the span is the original's."""
-    place = locate(quote, [entry(content)])
+    place = find_quote(quote, [entry(content)])
     assert place is not None and place.text == content[place.start : place.end] == span
 
 
 @pytest.mark.parametrize(("quote", "content"), NOWHERE)
 def test_a_part_of_a_word_is_no_quote(quote: str, content: str) -> None:
     """A quote begins and ends with whole words, numbers and compounds, in their order."""
-    assert locate(quote, [entry(content)]) is None
+    assert find_quote(quote, [entry(content)]) is None
 
 
 TEXT = st.text(alphabet=st.sampled_from("aäßéK ﬁ'’\"“-—.,!\n\u200b\u0301好き가1５xyz"), max_size=60)
@@ -91,17 +91,17 @@ def test_a_span_is_its_quote(content: str, data: st.DataObject) -> None:
     """Wherever a quote is found, the span has the quote's normal form, to the character."""
     start = data.draw(st.integers(0, len(content)))
     quote = content[start : data.draw(st.integers(start, len(content)))]
-    for place in located(quote, [entry(content)]):
-        assert normal(place.text) == normal(quote)
+    for place in find_quotes(quote, [entry(content)]):
+        assert normalise_quote(place.text) == normalise_quote(quote)
 
 
 @given(st.text(max_size=80), st.text(min_size=1, max_size=12))
 def test_normalising_invents_nothing(content: str, quote: str) -> None:
     """What is found is in the text's normal form; and that form is its own."""
-    assert normal(normal(content)) == normal(content)
-    place = locate(quote, [entry(content)])
+    assert normalise_quote(normalise_quote(content)) == normalise_quote(content)
+    place = find_quote(quote, [entry(content)])
     if place is not None:
-        assert normal(quote) and normal(quote) in normal(content)
+        assert normalise_quote(quote) and normalise_quote(quote) in normalise_quote(content)
         assert 0 <= place.start < place.end <= len(content)
 
 
@@ -114,23 +114,23 @@ def test_normalising_invents_nothing(content: str, quote: str) -> None:
 def test_whole_words_are_found(words: list[str]) -> None:
     """A run of whole words of a text is always found."""
     content = f"Well, {' '.join(words)}. Bye."
-    assert locate(" ".join(words[1:]), [entry(content)]) is not None
+    assert find_quote(" ".join(words[1:]), [entry(content)]) is not None
 
 
 def test_the_hint_comes_first() -> None:
     """The entry that the model names is looked at first, and is no condition."""
     entries = [entry("I like tea.", id="a"), entry("Yes, I like tea.", id="b")]
-    assert [place.entry.id for place in located("I like tea", entries, "b")] == ["b", "a"]
-    assert [place.entry.id for place in located("I like tea", entries, "x")] == ["a", "b"]
+    assert [place.entry.id for place in find_quotes("I like tea", entries, "b")] == ["b", "a"]
+    assert [place.entry.id for place in find_quotes("I like tea", entries, "x")] == ["a", "b"]
 
 
 def test_our_own_block_is_no_source() -> None:
     """What was recalled into a message proves nothing, nor does what the system says."""
     block = '<memtier-memory recall="1">\n- I like tea\n</memtier-memory>\n'
-    assert locate("I like tea", [entry(block + "Hello")]) is None
-    place = locate("I like tea", [entry(block + "I like tea")])
+    assert find_quote("I like tea", [entry(block + "Hello")]) is None
+    place = find_quote("I like tea", [entry(block + "I like tea")])
     assert place is not None and place.start == len(block)
-    assert locate("I like tea", [entry("I like tea", role="system", origin="system")]) is None
+    assert find_quote("I like tea", [entry("I like tea", role="system", origin="system")]) is None
 
 
 # -- what becomes of a claim ---------------------------------------------------------------------

@@ -10,10 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin.core.paths import ledger_folders
+from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Fact
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.background_health import Finding
+from memtier_plugin.operations.background_health import HealthFinding
 from memtier_plugin.storage.ledger import jsonl
 from tests.faults.workload import AGENT, BESIDE, COPY, LONG, PROJECT, REMEMBERED, SETTINGS, START
 from tests.proofs.checks import assert_equal_to_rebuild, bad_lines
@@ -120,7 +120,7 @@ def broken(home: Path, told: Told, calm: Mapping[str, Any]) -> list[str]:
 
 
 def unreported(
-    folder: Path, read: Iterable[tuple[str, int]], findings: Iterable[Finding]
+    folder: Path, read: Iterable[tuple[str, int]], findings: Iterable[HealthFinding]
 ) -> Iterator[str]:
     """Tell whether the lines that are torn are those that MemTier names.
 
@@ -162,11 +162,11 @@ def purged(home: Path, told: Told) -> Iterator[str]:
 
 def lines(folder: Path, wanted: str) -> Iterator[dict[str, Any]]:
     """Yield what stands in the ledgers of a kind, as anybody may read it."""
-    for kind, _, where in ledger_folders(folder):
-        for path in jsonl.day_files(where) if kind == wanted else ():
-            for line in jsonl.read(path)[0]:
+    for kind, _, where in iter_ledger_folders(folder):
+        for path in jsonl.list_day_files(where) if kind == wanted else ():
+            for line in jsonl.read_lines(path)[0]:
                 try:
-                    yield jsonl.parse(line)
+                    yield jsonl.parse_line(line)
                 except ValueError:
                     continue
 

@@ -19,7 +19,7 @@ from typing import Any
 import memtier_plugin
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import MemTierError, Paused
-from memtier_plugin.pool import open_memories
+from memtier_plugin.pool import memory_pool
 from tests.faults import promises, workload
 
 PATIENCE = 30.0  # seconds for a process of a case; it needs less than one
@@ -86,7 +86,7 @@ def warm(places: Path) -> None:
     """Do all of it once here, so that the forked processes of the cases find it imported."""
     work(places / "warm", places / "warm.acks", "", None)
     promises.broken(places / "warm", promises.Told(), {})
-    open_memories.close()
+    memory_pool.close()
 
 
 def discover(places: Path) -> tuple[list[Point], dict[str, Any]]:

@@ -24,8 +24,8 @@ from memtier_plugin.daemon import jobs, scheduler
 from memtier_plugin.hooks import agent_end, before_prompt_build, guard, resident
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health import waiting
-from memtier_plugin.operations.hook_latency import Wait
+from memtier_plugin.operations.health import count_queued_runs
+from memtier_plugin.operations.hook_latency import HookWait
 from memtier_plugin.server.methods import BadParams, Methods
 from memtier_plugin.storage import export_register
 from memtier_plugin.transfer import backup
@@ -120,12 +120,12 @@ def queue(world: World) -> None:
     expected = lambda record: "is not stored yet" not in record.getMessage()  # noqa: E731
     told.addFilter(expected)
     try:
-        client = resident.Resident(["/nowhere/memtier"], world.home)
+        client = resident.ResidentClient(["/nowhere/memtier"], world.home)
         event = {"user": QUEUED, "assistant": "The bread is done.", "messages": []}
         context = {"session_id": "queued", "run_id": "q1"}
         run = {"host": "hermes", "name": "sync_turn", "event": event, "context": context}
         client.deliver({**run, "project": PROJECT}, 1.0)
-        client.held("hermes", Wait(PROJECT, HERMES, "agent_end", 1, answered=False))
+        client.note_wait("hermes", HookWait(PROJECT, HERMES, "agent_end", 1, answered=False))
     finally:
         told.removeFilter(expected)
     if not [*(world.home / "queue").glob("*.json")]:
@@ -138,7 +138,7 @@ def deliver(world: World) -> None:
     client = _Delivery(["/nowhere/memtier"], world.home)
     client.replay(10.0)
     guard.workers.drain(10)
-    if waiting(world.home) != (0, 0):
+    if count_queued_runs(world.home) != (0, 0):
         raise JobFailed("the run waits on, as the log tells")
     with world.open(HERMES) as memory:
         entries = memory.entries(session="queued")
@@ -147,7 +147,7 @@ def deliver(world: World) -> None:
         world.stored(entries)
 
 
-class _Delivery(resident.Resident):
+class _Delivery(resident.ResidentClient):
     """A client whose resident answers in this process: its methods, without the pipe."""
 
     def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
@@ -156,9 +156,9 @@ class _Delivery(resident.Resident):
         try:
             return Methods(self.home, lambda _context: None).hook(**params)
         except (BadParams, MessageError) as error:
-            raise resident.Refused(str(error)) from error
+            raise resident.ResidentRefused(str(error)) from error
         except Exception as error:
-            raise resident.Failed(str(error)) from error
+            raise resident.ResidentFailed(str(error)) from error
 
 
 @step
@@ -230,10 +230,10 @@ def transfer(world: World) -> None:
     if not restored:
         world.tell({"backing_up": True})
     with world.open(day=203) as memory:
-        backup.backup(memory.folder, PROJECT, archive, START, lambda *_: None)
-        export_register.note(memory.folder, archive, "backup")
+        backup.write_backup(memory.folder, PROJECT, archive, START, lambda *_: None)
+        export_register.register_export(memory.folder, archive, "backup")
     if not restored:
-        backup.restore(archive, world.home, COPY)
+        backup.restore_backup(archive, world.home, COPY)
     world.tell({"restored": True})
 
 

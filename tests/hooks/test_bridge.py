@@ -66,13 +66,13 @@ def test_both_sides_agree_on_the_limits() -> None:
     """What both pipes know by number is the same number."""
     python = (ROOT / "hooks" / "resident.py").read_text("utf-8")
     script = (SHIM / "bridge.js").read_text("utf-8")
-    for name in ("MOST_QUEUED", "MOST_KEPT", "MOST_BYTES"):
+    for name in ("MAX_QUEUED", "MAX_IN_MEMORY", "MAX_REQUEST_BYTES"):
         (ours,) = re.findall(rf"^{name}: Final = ([^#\n]+?)\s*(?:#|$)", python, re.MULTILINE)
         (theirs,) = re.findall(rf"^const {name} = ([^;]+);", script, re.MULTILINE)
         assert ours == theirs, name
     python = (ROOT / "memtier_plugin" / "operations" / "hook_latency.py").read_text("utf-8")
     waits = (SHIM / "waits.js").read_text("utf-8")
-    for name in ("MOST_NOTED", "SLOWEST_DAYS"):
+    for name in ("MAX_NOTED", "SLOWEST_DAYS"):
         (ours,) = re.findall(rf"^{name}: Final = (\d+)", python, re.MULTILINE)
         assert f"const {name} = {ours};" in waits
     python = (ROOT / "hooks" / "resident.py").read_text("utf-8")

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.host import Call, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.hooks import hermes
-from memtier_plugin.hooks.hermes_payloads import Translator, merged
+from memtier_plugin.hooks.hermes_payloads import Translator, merge_turn
 
 ROOT = Path(__file__).parents[2]
 SAMPLES: dict[str, Any] = json.loads(
@@ -32,7 +32,7 @@ ANSWER = {"role": "assistant", "content": "In the locker."}
 SUMMARY = {"role": "user", "content": "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns ..."}
 
 
-def told(name: str, event: Mapping[str, Any], **context: Any) -> Call | None:
+def told(name: str, event: Mapping[str, Any], **context: Any) -> HookCall | None:
     """Translate one call of a session."""
     given = {"session_id": "s1", "run_id": "r1", "platform": "cli", "agent_identity": "default"}
     base = RunContext(agent_id="", project="p")
@@ -40,7 +40,7 @@ def told(name: str, event: Mapping[str, Any], **context: Any) -> Call | None:
     return translator.translate(name, event, given | context, base)
 
 
-def run_of(call: Call | None) -> RunEvent:
+def run_of(call: HookCall | None) -> RunEvent:
     """Return the run of a call that must be one."""
     assert call is not None and isinstance(call.event, RunEvent)
     return call.event
@@ -240,10 +240,10 @@ def test_any_messages(messages: list[dict[str, Any]], user: str) -> None:
 @given(before=MESSAGES, now=MESSAGES)
 def test_merging(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
     """What was told before keeps its place, nothing new is lost, and merging twice is as once."""
-    once = merged(before, now)
+    once = merge_turn(before, now)
     assert once[: len(before)] == before
     assert all(message in once for message in now if message not in before) or before
-    assert merged(once, now) == once or not before
+    assert merge_turn(once, now) == once or not before
 
 
 # -- the provider in Hermes' process ------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_large_results_are_cut(provider: hermes.Provider, wire: Wire) -> None:
     large = SAMPLES["post_tool_call:terminal:ok"] | {"result": "x" * 5_000_000}
     provider.note_tool(large)
     provider.sync_turn("Go.", "Done.", messages=[])
-    assert len(json.dumps(wire.sent)) < 2 * hermes.MOST_RESULT
+    assert len(json.dumps(wire.sent)) < 2 * hermes.MAX_RESULT_CHARS
 
 
 def test_what_was_before_a_compaction_is_sent(provider: hermes.Provider, wire: Wire) -> None:
@@ -505,8 +505,8 @@ def test_two_providers_are_told_of_calls_once(provider: hermes.Provider) -> None
     before = list(hermes._attached)
     hermes._attached[:] = [newest]
     try:
-        hermes._note_tool(**SAMPLES["post_tool_call:terminal:ok"])
-        assert [len(one._told) for one in (provider, newest)] == [0, 1]
+        hermes._on_tool_call(**SAMPLES["post_tool_call:terminal:ok"])
+        assert [len(one._tool_calls) for one in (provider, newest)] == [0, 1]
     finally:
         hermes._attached[:] = before
 

@@ -20,11 +20,11 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.paths import ledger_folder
+from memtier_plugin.core.paths import make_ledger_folder
 from memtier_plugin.core.records import Message
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
-from memtier_plugin.pool import open_memories
+from memtier_plugin.pool import memory_pool
 from memtier_plugin.storage.ledger.jsonl import day_file, locked
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def settled() -> Iterator[None]:
     """Leave nothing of a test to the next one: no work under way, no open store, no errors."""
     yield
     guard.workers.drain(PATIENCE)
-    open_memories.close()
+    memory_pool.close()
     plugins._errors.clear()
 
 
@@ -77,7 +77,7 @@ def configure(home: Path, text: str) -> None:
 @contextmanager
 def held_ledger(home: Path) -> Iterator[None]:
     """Hold the lock on today's ledger of the agent, as a writing process would."""
-    folder = ledger_folder(home, "p", "episodic", AGENT)
+    folder = make_ledger_folder(home, "p", "episodic", AGENT)
     with locked(day_file(folder, datetime.now(UTC)), 1.0):
         yield
 
@@ -216,7 +216,7 @@ def test_session_end_waits_for_late_writes(home: Path) -> None:
     plugins.manager().hook.session_end(context=context(None))
     assert stored(home) == ["Number 0.", "Number 1."]
     guard.workers.drain(PATIENCE)
-    assert not open_memories._opened
+    assert not memory_pool._opened
     assert ask("Which number?", context("q", session_id="s2")) is not None
 
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.host import Call, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.hooks import openclaw_payloads
-from memtier_plugin.hooks.openclaw_payloads import IDLE, Conversations, Translator
+from memtier_plugin.hooks.openclaw_payloads import SESSION_IDLE, Conversations, Translator
 
 PAYLOADS = Path(__file__).parents[1] / "payloads" / "openclaw"
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -40,7 +40,7 @@ def told(
     event: dict[str, Any],
     context: dict[str, Any] | None = None,
     now: datetime | None = None,
-) -> Call | None:
+) -> HookCall | None:
     """Translate one payload, of the main conversation unless the context says otherwise."""
     given = {"agentId": "main", "sessionKey": KEY, "runId": "r1", "trigger": "user"}
     return translator.translate(
@@ -48,7 +48,7 @@ def told(
     )
 
 
-def replayed(translator: Translator, name: str) -> list[Call | None]:
+def replayed(translator: Translator, name: str) -> list[HookCall | None]:
     """Translate a capture, payload by payload."""
     base = RunContext(agent_id="", project="p")
     return [
@@ -62,13 +62,13 @@ def at(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def run_of(call: Call | None) -> RunEvent:
+def run_of(call: HookCall | None) -> RunEvent:
     """Return the run of a call that must be one."""
     assert call is not None and isinstance(call.event, RunEvent)
     return call.event
 
 
-def prompt_of(call: Call | None) -> str | None:
+def prompt_of(call: HookCall | None) -> str | None:
     """Return the prompt of a call, or None where nothing is to be recalled."""
     assert call is None or isinstance(call.event, PromptEvent)
     return call.event.prompt if call else None  # type: ignore[union-attr]
@@ -243,9 +243,9 @@ def test_a_reset_begins_a_session(translator: Translator) -> None:
 def test_six_idle_hours_begin_a_session(translator: Translator) -> None:
     """A conversation goes on within six hours of silence, and is another one after them."""
     assert session(translator, NOON) == KEY
-    assert session(translator, NOON + IDLE) == KEY
-    assert session(translator, NOON + 2 * IDLE) == KEY
-    assert session(translator, NOON + 3 * IDLE + timedelta(seconds=1)) == f"{KEY}#2"
+    assert session(translator, NOON + SESSION_IDLE) == KEY
+    assert session(translator, NOON + 2 * SESSION_IDLE) == KEY
+    assert session(translator, NOON + 3 * SESSION_IDLE + timedelta(seconds=1)) == f"{KEY}#2"
 
 
 def test_sessions_outlive_the_resident(home: Path) -> None:
@@ -308,10 +308,10 @@ def test_what_is_kept_in_mind_is_bounded(home: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(openclaw_payloads, "MOST_KEPT", 50)
     known = Conversations(home / "none" / "openclaw.json")
     for number in range(60):
-        known.asked(f"run {number}", "?")
-        known.session(f"key {number}", NOON)
-    assert len(known._asked) == len(known._known) == 50
-    assert known.asked("run 0", "another") == "another"
+        known.first_prompt(f"run {number}", "?")
+        known.session_id(f"key {number}", NOON)
+    assert len(known._prompts) == len(known._conversations) == 50
+    assert known.first_prompt("run 0", "another") == "another"
 
 
 ROLES = st.sampled_from(["user", "assistant", "toolResult", "compactionSummary", "custom", None])

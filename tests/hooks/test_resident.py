@@ -18,8 +18,14 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.paths import ledger_folder, socket_path
-from memtier_plugin.hooks.resident import MOST_BYTES, Refused, Resident, Unreachable, _fitting
+from memtier_plugin.core.paths import make_ledger_folder, socket_path
+from memtier_plugin.hooks.resident import (
+    MAX_REQUEST_BYTES,
+    ResidentClient,
+    ResidentRefused,
+    ResidentUnreachable,
+    _fit_request,
+)
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger.jsonl import day_file, locked
 
@@ -36,13 +42,13 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pipe(home: Path) -> Iterator[Callable[..., Resident]]:
+def pipe(home: Path) -> Iterator[Callable[..., ResidentClient]]:
     """Return a function that makes pipes to the home's resident; they end with the test."""
-    made: list[Resident] = []
+    made: list[ResidentClient] = []
     before = set(threading.enumerate())  # other tests of this process have threads too
 
-    def make(*command: str, where: Path = home) -> Resident:
-        made.append(Resident(command or SERVE, where, ("PYTHONPATH",)))
+    def make(*command: str, where: Path = home) -> ResidentClient:
+        made.append(ResidentClient(command or SERVE, where, ("PYTHONPATH",)))
         return made[-1]
 
     yield make
@@ -98,7 +104,7 @@ def until(holds: Callable[[], object], seconds: float = PATIENCE) -> None:
         time.sleep(0.02)
 
 
-def pid(resident: Resident) -> int:
+def pid(resident: ResidentClient) -> int:
     """Return the process that answers."""
     return int(resident.call("ping", {}, PATIENCE)["pid"])
 
@@ -114,12 +120,12 @@ def halt(process: int) -> None:
 @contextmanager
 def held_ledger(home: Path) -> Iterator[None]:
     """Hold the lock on today's ledger of the agent, so that a run waits to be stored."""
-    folder = ledger_folder(home, "p", "episodic", AGENT)
+    folder = make_ledger_folder(home, "p", "episodic", AGENT)
     with locked(day_file(folder, datetime.now(UTC)), 1.0):
         yield
 
 
-def test_a_child_is_started_and_ends(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_a_child_is_started_and_ends(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """Without a resident a child becomes it; it stores the run and ends cleanly when let go."""
     resident = pipe()
     assert resident.deliver(turn("r1"), PATIENCE)
@@ -131,14 +137,14 @@ def test_a_child_is_started_and_ends(home: Path, pipe: Callable[..., Resident]) 
     assert queued(home) == []
 
 
-def test_two_clients_have_one_resident(pipe: Callable[..., Resident]) -> None:
+def test_two_clients_have_one_resident(pipe: Callable[..., ResidentClient]) -> None:
     """Whoever comes second finds the resident that runs, and starts none."""
     first, second = pipe(), pipe()
     assert pid(first) == pid(second)
     assert second._child is None
 
 
-def test_one_pipe_for_many_threads(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_one_pipe_for_many_threads(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """Threads that ask at the same time start one resident, and each gets its own answer."""
     resident = pipe()
     found: list[bool] = []
@@ -156,7 +162,9 @@ def test_one_pipe_for_many_threads(home: Path, pipe: Callable[..., Resident]) ->
     assert sorted(stored(home)) == [f"Line {n}." for n in range(8)]
 
 
-def test_the_next_resident_after_a_clean_end(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_the_next_resident_after_a_clean_end(
+    home: Path, pipe: Callable[..., ResidentClient]
+) -> None:
     """When the process whose child the resident was ends, the others go on with one of theirs."""
     first, second = pipe(), pipe()
     pid(first), pid(second)
@@ -167,12 +175,12 @@ def test_the_next_resident_after_a_clean_end(home: Path, pipe: Callable[..., Res
 
 
 @pytest.mark.slow
-def test_a_child_that_hangs(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_a_child_that_hangs(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """A call keeps its deadline; who does not even answer a ping is killed and started anew."""
     resident = pipe()
     halt(first := pid(resident))
     started = time.monotonic()
-    with pytest.raises(Unreachable, match="no answer"):
+    with pytest.raises(ResidentUnreachable, match="no answer"):
         resident.call("hook", turn("r1", "x" * 500_000), 0.5)  # more than a pipe holds
     assert time.monotonic() - started < 1.5
     until(lambda: resident._link is not None and not resident._link.alive)
@@ -182,7 +190,7 @@ def test_a_child_that_hangs(home: Path, pipe: Callable[..., Resident]) -> None:
 
 @pytest.mark.slow
 def test_somebody_elses_resident_that_hangs(
-    home: Path, pipe: Callable[..., Resident], server: subprocess.Popen[bytes]
+    home: Path, pipe: Callable[..., ResidentClient], server: subprocess.Popen[bytes]
 ) -> None:
     """A resident on the socket that hangs is killed too, whoever started it."""
     resident = pipe()
@@ -195,7 +203,7 @@ def test_somebody_elses_resident_that_hangs(
     assert sorted(stored(home)) == ["My bag is in the blue locker.", "Second."]
 
 
-def test_killed_in_the_middle_of_a_store(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_killed_in_the_middle_of_a_store(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """A resident killed with SIGKILL while it stores: the run is stored exactly once."""
     resident = pipe()
     first = pid(resident)
@@ -212,7 +220,9 @@ def test_killed_in_the_middle_of_a_store(home: Path, pipe: Callable[..., Residen
     assert stored(home) == ["My bag is in the blue locker."]
 
 
-def test_what_was_not_delivered_is_stored_once(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_what_was_not_delivered_is_stored_once(
+    home: Path, pipe: Callable[..., ResidentClient]
+) -> None:
     """Without any resident a run waits on the disk (0600); the next one takes it, exactly once."""
     nobody = pipe("memtier-that-is-not-there")
     assert not nobody.deliver(turn("r1", "First."), 1.0)
@@ -223,7 +233,7 @@ def test_what_was_not_delivered_is_stored_once(home: Path, pipe: Callable[..., R
     assert sorted(stored(home)) == ["First.", "Second."]
 
 
-def test_a_resident_that_crashes_at_start(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_a_resident_that_crashes_at_start(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """Each start that fails is followed by a longer pause, and no call waits for it in vain."""
     resident = pipe(sys.executable, "-c", "import sys; sys.exit(3)")
     pauses = []
@@ -231,16 +241,16 @@ def test_a_resident_that_crashes_at_start(home: Path, pipe: Callable[..., Reside
         assert not resident.deliver(turn(f"r{number}"), 5.0)
         until(lambda: resident._failures)
         time.sleep(0.1)
-        pauses.append(resident._rests_until - time.monotonic())
+        pauses.append(resident._paused_until - time.monotonic())
     assert pauses == sorted(pauses)
     started = time.monotonic()
-    with pytest.raises(Unreachable, match="ended with 3; it is started again in"):
+    with pytest.raises(ResidentUnreachable, match="ended with 3; it is started again in"):
         resident.call("ping", {}, 0.05)
     assert time.monotonic() - started < 1
     assert len(queued(home)) == 3
 
 
-def test_a_stale_socket(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_a_stale_socket(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """A socket file that a dead resident left does not keep the next one from starting."""
     path = socket_path(home)
     path.parent.mkdir(parents=True, mode=0o700)
@@ -252,7 +262,7 @@ def test_a_stale_socket(home: Path, pipe: Callable[..., Resident]) -> None:
 
 
 def test_a_long_socket_path(
-    tmp_path: Path, pipe: Callable[..., Resident], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pipe: Callable[..., ResidentClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A home whose path is too long for a socket has its socket elsewhere, and one resident."""
     monkeypatch.delenv("XDG_RUNTIME_DIR")
@@ -263,13 +273,13 @@ def test_a_long_socket_path(
 
 
 def test_a_home_is_the_same_however_it_is_written(
-    home: Path, pipe: Callable[..., Resident]
+    home: Path, pipe: Callable[..., ResidentClient]
 ) -> None:
     """A home given with `..` in it has the same resident as without."""
     assert pid(pipe()) == pid(pipe(where=home.parent / "x" / ".." / home.name))
 
 
-def test_a_disk_that_takes_nothing(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_a_disk_that_takes_nothing(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """Where the queue cannot be written, runs wait in memory; one that is refused holds up none."""
     home.mkdir(mode=0o700)
     (home / "queue").write_text("not a folder")
@@ -278,13 +288,13 @@ def test_a_disk_that_takes_nothing(home: Path, pipe: Callable[..., Resident]) ->
     assert not resident.deliver(wrong, 1.0)
     assert not resident.deliver(turn("r1", "First."), 1.0)
     resident._command = SERVE
-    resident._rests_until = 0
+    resident._paused_until = 0
     assert resident.deliver(turn("r2", "Second."), PATIENCE)
     assert sorted(stored(home)) == ["First.", "Second."]
 
 
 def test_a_ledger_that_takes_nothing(
-    home: Path, tmp_path: Path, pipe: Callable[..., Resident]
+    home: Path, tmp_path: Path, pipe: Callable[..., ResidentClient]
 ) -> None:
     """A run that the resident could not store is not taken for stored: it waits on the disk."""
     resident = pipe()
@@ -300,28 +310,28 @@ def test_a_ledger_that_takes_nothing(
     assert sorted(stored(home)) == ["After.", "Before.", "Meanwhile."]
 
 
-def test_what_will_never_be_taken(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_what_will_never_be_taken(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """A payload that is refused is not tried for ever: in the queue it is set aside, and named."""
     resident = pipe()
     wrong = turn("r1") | {"event": {"messages": [{"role": "user", "content": 3}]}}
-    with pytest.raises(Refused):
+    with pytest.raises(ResidentRefused):
         resident.call("hook", wrong, PATIENCE)
-    resident._keep(wrong)
-    resident._keep(turn("r2"))
+    resident._queue(wrong)
+    resident._queue(turn("r2"))
     (home / "queue" / "0-broken.json").write_text("{")
     assert resident.replay(PATIENCE) == 1
     assert len(list((home / "queue").glob("*.refused"))) == 2
     assert queued(home) == []
 
 
-def test_a_payload_of_many_megabytes(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_a_payload_of_many_megabytes(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """A tool result of 5 MB passes whole; more than a line may hold is cut, not lost."""
     five = turn("r1") | {"noise": None}
     five["event"] = {"messages": [{"role": "user", "content": "x" * 5_000_000}]}
-    assert "characters left out" not in _fitting(five)
+    assert "characters left out" not in _fit_request(five)
     huge = {"event": {"messages": [{"role": "tool", "content": "é" * 1_500_000}] * 3_000}}
     huge["event"]["messages"] = huge["event"]["messages"][:20]
-    assert len(_fitting(huge)) <= MOST_BYTES
+    assert len(_fit_request(huge)) <= MAX_REQUEST_BYTES
     many = turn("r2")
     many["event"]["messages"] = [
         {"role": "user", "content": "Many."},
@@ -333,14 +343,14 @@ def test_a_payload_of_many_megabytes(home: Path, pipe: Callable[..., Resident]) 
     assert "Many." in stored(home)
 
 
-def test_a_childs_environment(home: Path, pipe: Callable[..., Resident], tmp_path: Path,
+def test_a_childs_environment(home: Path, pipe: Callable[..., ResidentClient], tmp_path: Path,
                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     """The resident gets no secret of the host but what is named."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
     monkeypatch.setenv("NAMED_KEY", "named")
     told = tmp_path / "environment"
-    resident = Resident(["/bin/sh", "-c", f"env > {told}"], home, ("NAMED_KEY",))
-    with pytest.raises(Unreachable):
+    resident = ResidentClient(["/bin/sh", "-c", f"env > {told}"], home, ("NAMED_KEY",))
+    with pytest.raises(ResidentUnreachable):
         resident.call("ping", {}, 2.0)
     seen = told.read_text()
     assert "secret" not in seen
@@ -349,15 +359,15 @@ def test_a_childs_environment(home: Path, pipe: Callable[..., Resident], tmp_pat
 
 def test_letting_go_of_nothing(home: Path) -> None:
     """Closing before anything was asked, or twice, does nothing; asking again starts anew."""
-    resident = Resident(["memtier-that-is-not-there"], home)
+    resident = ResidentClient(["memtier-that-is-not-there"], home)
     resident.close()
     resident.close()
     assert resident.replay(1.0) == 0
-    with pytest.raises(Unreachable, match="cannot start"):
+    with pytest.raises(ResidentUnreachable, match="cannot start"):
         resident.call("ping", {}, 1.0)
 
 
-def test_payloads_are_read_by_both_pipes(home: Path, pipe: Callable[..., Resident]) -> None:
+def test_payloads_are_read_by_both_pipes(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """What waits on the disk is the payload itself, in JSON, whichever pipe wrote it."""
     pipe("memtier-that-is-not-there").deliver(turn("r1"), 1.0)
     [path] = queued(home)

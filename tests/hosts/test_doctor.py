@@ -12,9 +12,13 @@ import pytest
 
 import memtier_plugin
 from memtier_plugin.hosts import install
-from memtier_plugin.hosts.doctor import findings
+from memtier_plugin.hosts.doctor import check_hosts
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health import NOT_RECALLED, NOT_STORED, silence
+from memtier_plugin.operations.health import (
+    MAX_UNRECALLED_RUNS,
+    MAX_UNSTORED_TURNS,
+    describe_silence,
+)
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -38,7 +42,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def levels(home: Path) -> dict[str, list[str]]:
     """Return what was found, by level."""
     found: dict[str, list[str]] = {"ok": [], "warn": [], "error": []}
-    for one in findings(home):
+    for one in check_hosts(home):
         assert one.level == "ok" or one.remedy, one
         found[one.level].append(one.what)
     return found
@@ -60,7 +64,7 @@ def entry(plugins: dict[str, Any]) -> dict[str, Any]:
 
 def test_no_host(home: Path) -> None:
     """Without a host, or with one that never heard of MemTier, there is nothing to say."""
-    assert findings(home) == []
+    assert check_hosts(home) == []
 
 
 def test_another_memory_is_no_fault(hosts: Path, home: Path) -> None:
@@ -69,14 +73,14 @@ def test_another_memory_is_no_fault(hosts: Path, home: Path) -> None:
     (hosts / "openclaw/openclaw.json").write_text('{"plugins": {"slots": {"memory": "x"}}}')
     (hosts / "hermes").mkdir()
     (hosts / "hermes/config.yaml").write_text("memory: {provider: mem0}\n")
-    assert findings(home) == []
+    assert check_hosts(home) == []
 
 
 @pytest.mark.parametrize("host", install.HOSTS)
 def test_what_was_installed_is_well(home: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an install doctor finds nothing wrong, and that the command starts."""
     monkeypatch.setattr(install, "command", lambda: OURS)
-    install.install(host, home, "p")
+    install.install_host(host, home, "p")
     found = levels(home)
     assert found["warn"] == found["error"] == []
     assert len(found["ok"]) == 1
@@ -119,7 +123,7 @@ def test_what_was_installed_is_well(home: Path, host: str, monkeypatch: pytest.M
 )
 def test_openclaw_does_without(hosts: Path, home: Path, edit: Edit, says: str) -> None:
     """Each setting by which OpenClaw silently does without MemTier is named."""
-    install.install("openclaw", home, "p")
+    install.install_host("openclaw", home, "p")
     edited(hosts, edit)
     found = levels(home)
     assert [what for what in (*found["error"], *found["warn"]) if says in what], found
@@ -128,7 +132,7 @@ def test_openclaw_does_without(hosts: Path, home: Path, edit: Edit, says: str) -
 
 def test_copies_of_the_plugin(hosts: Path, home: Path) -> None:
     """A copy of another version, used or lying beside the one that is, is named."""
-    install.install("openclaw", home, "p")
+    install.install_host("openclaw", home, "p")
     copy = hosts / "openclaw/extensions/memtier"
     copy.mkdir(parents=True)
     (copy / "openclaw.plugin.json").write_text('{"version": "0.0.1"}')
@@ -144,7 +148,7 @@ def test_a_configuration_with_comments(hosts: Path, home: Path) -> None:
     path = hosts / "openclaw/openclaw.json"
     path.parent.mkdir(parents=True)
     path.write_text("{ // mine\n}")
-    assert findings(home) == []
+    assert check_hosts(home) == []
     path.write_text('{ // mine\n "plugins": {"slots": {"memory": "memtier"}}}')
     assert "not checked" in levels(home)["warn"][0]
 
@@ -177,7 +181,7 @@ def test_hermes_does_without(
     hosts: Path, home: Path, place: int, text: str | None, says: str
 ) -> None:
     """Each way in which Hermes silently does without MemTier is named."""
-    install.install("hermes", home, "p")
+    install.install_host("hermes", home, "p")
     path = hermes_files(hosts)[place]
     path.unlink()
     if text is not None:
@@ -189,7 +193,7 @@ def test_hermes_does_without(
 
 def test_hermes_reaches_nobody(hosts: Path, home: Path) -> None:
     """A command that Hermes cannot start, or no configuration at all, is named."""
-    install.install("hermes", home, "p")
+    install.install_host("hermes", home, "p")
     told = hosts / "hermes/memtier.json"
     told.write_text(json.dumps({"command": ["/gone/memtier"], "home": str(home)}))
     assert "cannot start /gone/memtier" in levels(home)["error"][0]
@@ -215,10 +219,12 @@ def test_what_waits_is_told(home: Path) -> None:
 def test_turns_without_a_run(home: Path) -> None:
     """When turns pass and none is stored, status says so within three, and until one is."""
     with MemTier.open(home, "p", "openclaw.main") as memory:
-        for _ in range(NOT_STORED):
-            assert silence(memory.store, memory.agent_id) is None
+        for _ in range(MAX_UNSTORED_TURNS):
+            assert describe_silence(memory.store, memory.agent_id) is None
             memory.note_hook(memory.agent_id, "before_prompt_build", ok=True)
-        assert "3 turns passed and none was stored" in str(silence(memory.store, memory.agent_id))
+        assert "3 turns passed and none was stored" in str(
+            describe_silence(memory.store, memory.agent_id)
+        )
         assert "none was stored" in str(memory.status()["degraded"])
         assert any("none was stored" in one.what for one in memory.doctor())
         memory.note_hook(memory.agent_id, "agent_end", ok=True)
@@ -228,7 +234,7 @@ def test_turns_without_a_run(home: Path) -> None:
 def test_runs_without_a_recall(home: Path) -> None:
     """When runs are stored and none was recalled for, status says so; a few may be such."""
     with MemTier.open(home, "p", "openclaw.main") as memory:
-        for _ in range(NOT_RECALLED):
+        for _ in range(MAX_UNRECALLED_RUNS):
             assert memory.status()["degraded"] == []
             memory.note_hook(memory.agent_id, "agent_end", ok=True)
         assert "without a recall" in str(memory.status()["degraded"])

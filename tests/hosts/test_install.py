@@ -71,11 +71,11 @@ def provider(top: Path) -> Any:
 def test_openclaw_is_set_up(hosts: Path, home: Path) -> None:
     """The plugin is loaded and allowed, has the slot, and the permission that it needs."""
     put(hosts, json.dumps(OPENCLAW))
-    [change] = install.install("openclaw", home, "p")
+    [change] = install.install_host("openclaw", home, "p")
     found = plugins(hosts)
     assert found["allow"] == ["x", "memtier"]
     assert found["slots"]["memory"] == "memtier"
-    assert found["load"]["paths"] == ["/elsewhere", str(install.shim())]
+    assert found["load"]["paths"] == ["/elsewhere", str(install.openclaw_plugin_folder())]
     assert found["entries"]["x"] == {"enabled": True}
     entry = found["entries"]["memtier"]
     assert entry["enabled"] is True
@@ -91,14 +91,14 @@ def test_openclaw_is_set_up(hosts: Path, home: Path) -> None:
 def test_openclaw_without_an_allow_list(hosts: Path, home: Path) -> None:
     """Where nothing is excluded no list is made: it would exclude everything else."""
     put(hosts)
-    install.install("openclaw", home, "p")
+    install.install_host("openclaw", home, "p")
     assert "allow" not in plugins(hosts)
 
 
 def test_hermes_is_set_up(hosts: Path, home: Path) -> None:
     """The provider stands in the plugins' folder and is the one chosen; comments stay."""
     put(hosts, hermes=HERMES)
-    install.install("hermes", home, "p")
+    install.install_host("hermes", home, "p")
     text = (hosts / "hermes/config.yaml").read_text()
     assert provider(hosts) == "memtier"
     assert text == HERMES.replace("mem0", "memtier")
@@ -118,11 +118,11 @@ def test_installing_twice_is_installing_once(hosts: Path, home: Path, host: str)
     """The second time nothing changes, and taking it back still gives what was before the first."""
     put(hosts, json.dumps(OPENCLAW), HERMES)
     before = files(hosts)
-    assert install.install(host, home, "p")
-    assert install.install(host, home, "p") == []
-    assert install.changes(host, home, "p") == []
-    install.install(host, home, "q")
-    install.uninstall(host, home)
+    assert install.install_host(host, home, "p")
+    assert install.install_host(host, home, "p") == []
+    assert install.plan_changes(host, home, "p") == []
+    install.install_host(host, home, "q")
+    install.uninstall_host(host, home)
     assert files(hosts) == before
 
 
@@ -158,9 +158,9 @@ def test_openclaw_comes_back(
     config = other | ({"plugins": section} if section is not None else {})
     put(hosts, json.dumps(config, indent=indent))
     before = files(hosts)
-    install.install("openclaw", home, "p")
+    install.install_host("openclaw", home, "p")
     assert plugins(hosts)["slots"]["memory"] == "memtier"
-    install.uninstall("openclaw", home)
+    install.uninstall_host("openclaw", home)
     assert files(hosts) == before
 
 
@@ -185,13 +185,13 @@ def test_hermes_comes_back(
     put(hosts, hermes=text)
     before = files(hosts)
     try:
-        install.install("hermes", home, "p")
+        install.install_host("hermes", home, "p")
     except SettingsError:
         assert files(hosts) == before
         return
     after = yaml.safe_load((hosts / "hermes/config.yaml").read_bytes().decode())
     assert after == config | {"memory": (memory or {}) | {"provider": "memtier"}}
-    install.uninstall("hermes", home)
+    install.uninstall_host("hermes", home)
     assert files(hosts) == before
 
 
@@ -205,9 +205,9 @@ def test_forms_of_hermes_configuration(hosts: Path, home: Path, text: str | None
     """Every way in which people write the section is understood, and comes back byte for byte."""
     put(hosts, hermes=text)
     before = files(hosts)
-    install.install("hermes", home, "p")
+    install.install_host("hermes", home, "p")
     assert provider(hosts) == "memtier"
-    install.uninstall("hermes", home)
+    install.uninstall_host("hermes", home)
     assert files(hosts) == before
 
 
@@ -215,13 +215,13 @@ def test_a_change_in_between_stays(hosts: Path, home: Path) -> None:
     """What was changed since loses only what install put in; what was there before comes back."""
     put(hosts, json.dumps(OPENCLAW), HERMES)
     for host in install.HOSTS:
-        install.install(host, home, "p")
+        install.install_host(host, home, "p")
     path = hosts / "openclaw/openclaw.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"new": 1}))
     with (hosts / "hermes/config.yaml").open("a") as file:
         file.write("added: 1 # here\n")
     for host in install.HOSTS:
-        install.uninstall(host, home)
+        install.uninstall_host(host, home)
     assert json.loads(path.read_text()) == OPENCLAW | {"new": 1}
     assert (hosts / "hermes/config.yaml").read_text() == f"{HERMES}added: 1 # here\n"
     left = [name for name in files(hosts) if "memtier" in name]
@@ -232,12 +232,12 @@ def test_another_provider_chosen_since(hosts: Path, home: Path) -> None:
     """Who chose another memory after installing keeps that choice."""
     put(hosts, json.dumps(OPENCLAW), HERMES)
     for host in install.HOSTS:
-        install.install(host, home, "p")
+        install.install_host(host, home, "p")
     path, yml = hosts / "openclaw/openclaw.json", hosts / "hermes/config.yaml"
     path.write_text(path.read_text().replace('"memory": "memtier"', '"memory": "other"'))
     yml.write_text(yml.read_text().replace("provider: memtier", "provider: other"))
     for host in install.HOSTS:
-        install.uninstall(host, home)
+        install.uninstall_host(host, home)
     assert plugins(hosts)["slots"]["memory"] == "other"
     assert provider(hosts) == "other"
 
@@ -247,11 +247,11 @@ def test_a_dry_run_changes_nothing(hosts: Path, home: Path) -> None:
     put(hosts, json.dumps(OPENCLAW), HERMES)
     before = files(hosts)
     for host in install.HOSTS:
-        assert install.changes(host, home, "p")
+        assert install.plan_changes(host, home, "p")
     assert files(hosts) == before
-    install.install("hermes", home, "p")
+    install.install_host("hermes", home, "p")
     after = files(hosts)
-    assert install.uninstall("hermes", home, dry_run=True)
+    assert install.uninstall_host("hermes", home, dry_run=True)
     assert files(hosts) == after
 
 
@@ -260,9 +260,9 @@ def test_a_copy_stands_beside_what_changes(hosts: Path, home: Path) -> None:
     put(hosts, json.dumps(OPENCLAW))
     path = hosts / "openclaw/openclaw.json"
     path.chmod(0o640)
-    install.install("openclaw", home, "p")
-    install.install("openclaw", home, "q")
-    copy = path.with_name(f"openclaw.json{install.BEFORE}")
+    install.install_host("openclaw", home, "p")
+    install.install_host("openclaw", home, "q")
+    copy = path.with_name(f"openclaw.json{install.COPY_SUFFIX}")
     assert json.loads(copy.read_text()) == OPENCLAW
     assert [one.stat().st_mode & 0o777 for one in (path, copy)] == [0o640, 0o640]
 
@@ -275,8 +275,8 @@ def test_the_hosts_own_memory_is_left_alone(hosts: Path, home: Path) -> None:
     data = home / "projects" / "p" / "episodic"
     data.mkdir(parents=True, mode=0o700)
     for host in install.HOSTS:
-        install.install(host, home, "p")
-        install.uninstall(host, home)
+        install.install_host(host, home, "p")
+        install.uninstall_host(host, home)
     assert (hosts / "openclaw/MEMORY.md").read_text() == "mine"
     assert (hosts / "hermes/memories/MEMORY.md").read_text() == "mine"
     assert data.is_dir()
@@ -298,7 +298,7 @@ def test_openclaw_configurations_that_are_refused(
     put(hosts, text)
     before = files(hosts)
     with pytest.raises(SettingsError, match=says):
-        install.install("openclaw", home, "p")
+        install.install_host("openclaw", home, "p")
     assert files(hosts) == before
 
 
@@ -308,7 +308,7 @@ def test_hermes_configurations_that_are_refused(hosts: Path, home: Path, text: s
     put(hosts, hermes=text)
     before = files(hosts)
     with pytest.raises(SettingsError, match=r"config\.yaml"):
-        install.install("hermes", home, "p")
+        install.install_host("hermes", home, "p")
     assert files(hosts) == before
 
 
@@ -317,13 +317,13 @@ def test_a_plugin_folder_that_is_a_symlink(hosts: Path, home: Path, tmp_path: Pa
     (hosts / "hermes/plugins").mkdir()
     (hosts / "hermes/plugins/memtier").symlink_to(tmp_path)
     with pytest.raises(SettingsError, match="symlink"):
-        install.install("hermes", home, "p")
+        install.install_host("hermes", home, "p")
 
 
 def test_another_host(home: Path) -> None:
     """A host that nobody knows is named, with those there are."""
     with pytest.raises(Unsupported, match="openclaw, hermes"):
-        install.install("other", home, "p")
+        install.install_host("other", home, "p")
 
 
 def test_uninstalling_what_was_never_installed(hosts: Path, home: Path) -> None:
@@ -331,12 +331,12 @@ def test_uninstalling_what_was_never_installed(hosts: Path, home: Path) -> None:
     put(hosts, json.dumps(OPENCLAW), HERMES)
     before = files(hosts)
     for host in install.HOSTS:
-        assert install.uninstall(host, home) == []
+        assert install.uninstall_host(host, home) == []
     assert files(hosts) == before
 
 
 def test_the_shim_is_where_openclaw_is_sent(by: Callable[[str], Path] = Path) -> None:
     """The folder that OpenClaw loads has the plugin's three parts."""
     assert {"index.js", "package.json", "openclaw.plugin.json", "bridge.js"} <= {
-        path.name for path in by(str(install.shim())).iterdir()
+        path.name for path in by(str(install.openclaw_plugin_folder())).iterdir()
     }

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Message, ToolCall
-from memtier_plugin.ingest.messages import ROLES, flatten, parse_message, parse_messages
+from memtier_plugin.ingest.messages import (
+    ROLE_ALIASES,
+    flatten_content,
+    parse_message,
+    parse_messages,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
@@ -50,7 +55,7 @@ def test_openai_run() -> None:
     )
 
 
-@pytest.mark.parametrize(("given_role", "role"), ROLES.items())
+@pytest.mark.parametrize(("given_role", "role"), ROLE_ALIASES.items())
 def test_roles(given_role: str, role: str) -> None:
     """Every host's name of a role is known, in any case."""
     assert parse_message({"role": given_role.upper(), "content": "x"}).role == role
@@ -81,7 +86,7 @@ def test_roles(given_role: str, role: str) -> None:
 )
 def test_content(content: Any, text: str) -> None:
     """Text stays, parts are joined, pictures and sounds are named, thoughts are left out."""
-    assert flatten(content) == text
+    assert flatten_content(content) == text
 
 
 @pytest.mark.parametrize(
@@ -205,7 +210,7 @@ def test_a_single_message_is_no_list(single: Any) -> None:
         parse_messages(single)
 
 
-@given(st.dictionaries(st.sampled_from(KEYS), JSON), st.sampled_from(sorted(ROLES)))
+@given(st.dictionaries(st.sampled_from(KEYS), JSON), st.sampled_from(sorted(ROLE_ALIASES)))
 def test_any_json_is_a_message_or_refused(fields: dict[str, Any], role: str) -> None:
     """Whatever stands in the fields, the answer is a Message of text or a MessageError."""
     try:

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Message, ToolCall
-from memtier_plugin.learning.attribution import affinity, answer_side, reward, shares
+from memtier_plugin.learning.attribution import (
+    affinity,
+    answer_words,
+    compute_reward,
+    normalise_shares,
+)
 
 WORDS = st.lists(st.sampled_from("abcdefg"), max_size=6)
 
@@ -34,14 +39,14 @@ def calls(*outcomes: tuple[str, bool | None]) -> list[ToolCall]:
 )
 def test_reward(outcomes: list[tuple[str, bool | None]], expected: float) -> None:
     """The last call of every tool counts; a run that ends in a failure is blamed; else nothing."""
-    assert reward(calls(*outcomes)) == expected
+    assert compute_reward(calls(*outcomes)) == expected
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([True, False, None]))))
 def test_reward_is_one_of_three(outcomes: list[tuple[str, bool | None]]) -> None:
     """Every run earns -0.5, 0 or +1, and calls of unknown outcome change nothing."""
     known = [(name, ok) for name, ok in outcomes if ok is not None]
-    assert reward(calls(*outcomes)) == reward(calls(*known)) in (-0.5, 0.0, 1.0)
+    assert compute_reward(calls(*outcomes)) == compute_reward(calls(*known)) in (-0.5, 0.0, 1.0)
 
 
 def test_answer_side() -> None:
@@ -59,8 +64,8 @@ def test_answer_side() -> None:
         Message(role="assistant", content="\n"),
         Message(role="system", content="rules"),
     ]
-    assert answer_side(messages) == {"the", "final", "answer", "x", "run"}
-    assert answer_side([]) == set()
+    assert answer_words(messages) == {"the", "final", "answer", "x", "run"}
+    assert answer_words([]) == set()
 
 
 @given(WORDS, WORDS)
@@ -76,7 +81,7 @@ def test_affinity(memory: list[str], answer: list[str]) -> None:
 @given(st.lists(st.floats(0, 1), max_size=20))
 def test_shares(affinities: list[float]) -> None:
     """Shares keep the proportions and sum to 1, or are all 0 where nothing was used."""
-    found = shares(affinities)
+    found = normalise_shares(affinities)
     assert len(found) == len(affinities)
     assert all(0 <= share <= 1 for share in found)
     assert sum(found) == (pytest.approx(1) if sum(affinities) else 0)

@@ -17,7 +17,7 @@ from memtier_plugin.core.errors import MessageError, NotFound
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Fact, FactDraft, Source
 from memtier_plugin.lifecycle.purge import rewrite
-from memtier_plugin.lifecycle.purge.plan import Plan
+from memtier_plugin.lifecycle.purge.plan import PurgePlan
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
@@ -103,7 +103,7 @@ def test_the_rest_of_a_line_stays(home: Path) -> None:
     assert any("[purged]" in hit.text for hit in hits)
     assert {path: path.stat().st_size for path in before} == before  # cursors count bytes
     assert one.status()["degraded"] == []
-    assert two.store.behind() == []
+    assert two.store.files_behind() == []
 
 
 def test_a_fact_on_other_grounds_stays(home: Path) -> None:
@@ -169,15 +169,15 @@ def test_exports(home: Path, tmp_path: Path) -> None:
     for name, kind in (("out.jsonl", "jsonl"), ("mine.md", "markdown"), ("all.tar", "backup")):
         path = tmp_path / name
         path.write_text(json.dumps({"text": f"say {SECRET}!"}) + "\n")
-        export_register.note(one.folder, path, kind)
+        export_register.register_export(one.folder, path, kind)
     (tmp_path / "mine.md").write_text(f"I changed it: {SECRET}\n")
-    export_register.note(one.folder, tmp_path / "gone.md", "markdown")
+    export_register.register_export(one.folder, tmp_path / "gone.md", "markdown")
     receipt = one.purge(SECRET)
     what = {Path(e["path"]).name: e["what"] for e in receipt.copies.exports}
     assert what["out.jsonl"] == "rewritten" and what["mine.md"] == what["all.tar"] == "left"
     assert "moved" in what["gone.md"]
     assert SECRET not in (tmp_path / "out.jsonl").read_text()
-    assert export_register.known(one.folder)[0].path.name != "out.jsonl"  # noted anew
+    assert export_register.list_exports(one.folder)[0].path.name != "out.jsonl"  # noted anew
     assert not receipt.gone and any("mine.md" in line for line in receipt.beyond)
     one.purge(SECRET, delete_exports=True)
     assert not (tmp_path / "all.tar").exists() and (tmp_path / "mine.md").exists()
@@ -210,13 +210,13 @@ def test_other_files_of_the_home(home: Path) -> None:
 def test_a_purge_that_was_cut_off_is_completed(home: Path) -> None:
     """What is written ahead is done by whoever comes next, without knowing the words."""
     one, two = planted(home)
-    found = one.purger._found(SECRET, False)
-    rewrite.begin(one.store, found.plan)
+    found = one.purger._scan(SECRET, False)
+    rewrite.save_plan(one.store, found.plan)
     assert any("purge" in problem for problem in one.status()["degraded"])
-    assert SECRET not in (one.folder / rewrite.INTENT).read_text()
+    assert SECRET not in (one.folder / rewrite.PLAN_FILE).read_text()
     assert two.purger.complete() and not two.purger.complete()
     assert holding(home, SECRET) == []
-    assert not rewrite.is_begun(one.folder)
+    assert not rewrite.is_in_progress(one.folder)
 
 
 def test_settling_that_was_cut_off_comes_first(home: Path) -> None:
@@ -279,6 +279,6 @@ def test_an_empty_plan_changes_nothing(home: Path) -> None:
     one, _ = planted(home)
     before = {path: path.read_bytes() for path in files(home) if path.suffix == ".jsonl"}
     receipt = one.purge("this stands nowhere at all")
-    assert receipt.gone and receipt.copies.found == 0 and not Plan("x")
+    assert receipt.gone and receipt.copies.found == 0 and not PurgePlan("x")
     after = {path: path.read_bytes() for path in files(home) if path.suffix == ".jsonl"}
     assert [path for path, data in before.items() if not after[path].startswith(data)] == []

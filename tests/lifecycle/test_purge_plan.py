@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Entry
 from memtier_plugin.ingest.delivery_keys import key_after, place_key
-from memtier_plugin.ingest.recorder import key_at
+from memtier_plugin.ingest.recorder import delivery_key_at
 from memtier_plugin.lifecycle.purge.plan import (
-    MARK,
+    PURGED_MARK,
     ItemFinder,
-    Plain,
-    Plan,
+    PlainFileEdit,
+    PurgePlan,
     TextFinder,
-    edits_of,
-    replaced,
-    words,
+    find_edits,
+    replace_spans,
+    word_set,
 )
 from memtier_plugin.storage.ledger.jsonl import to_line
 
@@ -41,7 +41,9 @@ def entry(content: str, **more: object) -> Entry:
 def test_a_stub_keeps_the_length_and_nothing_else(content: str) -> None:
     """A stub is as long as the line was, is an entry of the same id, and says nothing."""
     line = to_line(entry(content, speaker="Mara").to_json())
-    made = Plan("P", stubs={entry(content).id}, keys={entry(content).id: "purged:k"}).line(line)
+    made = PurgePlan(
+        "P", stubs={entry(content).id}, keys={entry(content).id: "purged:k"}
+    ).rewrite_line(line)
     assert len(made) == len(line) and made.endswith(b"\n")
     left = Entry.from_json(json.loads(made))
     assert (left.id, left.content, left.key, left.speaker) == (entry("").id, "", "purged:k", None)
@@ -50,13 +52,13 @@ def test_a_stub_keeps_the_length_and_nothing_else(content: str) -> None:
 @given(st.text(min_size=8, max_size=40), st.text(max_size=60), st.text(max_size=60))
 def test_a_text_goes_wherever_it_stands(secret: str, before: str, after: str) -> None:
     """What is searched for is not found in a line that was redacted; what is around it stays."""
-    if len("".join(secret.split())) < 8 or MARK.casefold() in secret.casefold():
+    if len("".join(secret.split())) < 8 or PURGED_MARK.casefold() in secret.casefold():
         return
     finder = TextFinder(secret)
     record = entry(f"{before} {secret} {after}").to_json()
-    edits = edits_of(record, finder, names=True)
+    edits = find_edits(record, finder, names=True)
     assert edits
-    made = json.loads(Plan("P", edits={record["id"]: edits}).line(to_line(record)))
+    made = json.loads(PurgePlan("P", edits={record["id"]: edits}).rewrite_line(to_line(record)))
     assert secret not in made["content"]
     assert made["id"] == record["id"]
 
@@ -69,41 +71,45 @@ def test_a_text_is_found_in_other_forms() -> None:
         'and it ends with pale "her', 'pale "heron\n[... 200 characters left out]',
     ):  # fmt: skip
         assert finder(value), value
-        assert "heron" not in replaced(value, finder(value)).casefold()
-        assert "her" not in replaced(value, finder(value)).casefold()
+        assert "heron" not in replace_spans(value, finder(value)).casefold()
+        assert "her" not in replace_spans(value, finder(value)).casefold()
     assert not finder("a heron, pale as 77")
 
 
 def test_an_item_is_known_by_what_only_it_says() -> None:
     """A text that repeats an item whole, or has a word of its own, is found; others are not."""
-    finder = ItemFinder(["The pump runs on diesel."], words("kestrel-4471 pump"))
+    finder = ItemFinder(["The pump runs on diesel."], word_set("kestrel-4471 pump"))
     assert finder("the pump  runs on diesel.") and finder("what is kestrel-4471?")
-    assert not finder("The pump runs.") and not finder(MARK) and not finder("")
-    assert finder.alone("kestrel-4471") and not finder.alone("The pump runs on diesel.")
-    assert words("It is at 4471, near Kestrel!") == {"4471", "kestrel"}
+    assert not finder("The pump runs.") and not finder(PURGED_MARK) and not finder("")
+    assert finder.has_unique_word("kestrel-4471") and not finder.has_unique_word(
+        "The pump runs on diesel."
+    )
+    assert word_set("It is at 4471, near Kestrel!") == {"4471", "kestrel"}
 
 
 def test_a_plan_holds_no_words_and_can_be_done_twice() -> None:
     """What is written ahead names places only; doing it once more changes nothing."""
     record = entry("the code is quail-9920 for you").to_json()
-    plan = Plan(
-        "P", edits={record["id"]: edits_of(record, TextFinder("quail-9920"), names=True)},
-        lines=frozenset({"abc"}), plain=[Plain("/x", [(1, 2)], "d")], files=["/y"],
+    plan = PurgePlan(
+        "P", edits={record["id"]: find_edits(record, TextFinder("quail-9920"), names=True)},
+        lines=frozenset({"abc"}), plain=[PlainFileEdit("/x", [(1, 2)], "d")], files=["/y"],
     )  # fmt: skip
     written = json.dumps(plan.to_json())
     assert "quail" not in written
-    again = Plan.from_json(json.loads(written))
-    once = again.line(to_line(record))
-    assert json.loads(once)["content"] == f"the code is {MARK} for you"
-    assert again.line(once) == once and plan.line(to_line(record)) == once
-    assert again.line(b"not json\n") == b"not json\n"
-    assert bool(plan) and not Plan("P")
+    again = PurgePlan.from_json(json.loads(written))
+    once = again.rewrite_line(to_line(record))
+    assert json.loads(once)["content"] == f"the code is {PURGED_MARK} for you"
+    assert again.rewrite_line(once) == once and plan.rewrite_line(to_line(record)) == once
+    assert again.rewrite_line(b"not json\n") == b"not json\n"
+    assert bool(plan) and not PurgePlan("P")
 
 
 def test_a_key_forgets_the_words() -> None:
     """A purged entry is known by its place in the run; a key that is not ours stays."""
     said = entry("quail-9920")
-    mine = entry("quail-9920", key=key_at(said, 7))
-    assert key_after(mine, lambda place: key_at(mine, place)) == place_key("a", "r", 7, "user")
+    mine = entry("quail-9920", key=delivery_key_at(said, 7))
+    assert key_after(mine, lambda place: delivery_key_at(mine, place)) == place_key(
+        "a", "r", 7, "user"
+    )
     other = entry("quail-9920", key="id:1")
-    assert key_after(other, lambda place: key_at(other, place)) == "id:1"
+    assert key_after(other, lambda place: delivery_key_at(other, place)) == "id:1"

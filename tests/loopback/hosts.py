@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from memtier_plugin.hosts.canary_model import CanaryModel, Reply
-from memtier_plugin.trust.fence import clean
+from memtier_plugin.hosts.canary_model import CanaryModel, CanaryReply
+from memtier_plugin.trust.fence import remove_blocks
 
 SHELLS = ("exec", "terminal")
 INTERNAL = "BEGIN_OPENCLAW_INTERNAL"  # OpenClaw's own message after the user's
@@ -47,10 +47,10 @@ class LoopbackModel(CanaryModel):
             for request in self.requests
         ]
 
-    def _answer(self, request: Mapping[str, Any]) -> Reply:
+    def _answer(self, request: Mapping[str, Any]) -> CanaryReply:
         with self._mutex:
             if self._faults:
-                return Reply(status=self._faults.popleft())
+                return CanaryReply(status=self._faults.popleft())
         messages = request["messages"]
         tools = [tool["function"]["name"] for tool in request.get("tools", ())]
         users = [
@@ -58,10 +58,10 @@ class LoopbackModel(CanaryModel):
             for place, message in enumerate(messages)
             if message["role"] == "user" and INTERNAL not in text(message)
         ]
-        said = clean(text(messages[users[-1]])) if users else ""  # not what was recalled
+        said = remove_blocks(text(messages[users[-1]])) if users else ""  # not what was recalled
         rounds = sum(message["role"] == "tool" for message in messages[users[-1] :]) if users else 0
         call = _call(said, tools) if not rounds else None
-        return Reply(tool=call) if call else Reply(text=self.says)
+        return CanaryReply(tool=call) if call else CanaryReply(text=self.says)
 
 
 def text(message: Mapping[str, Any]) -> str:

@@ -19,9 +19,15 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.core.host import PromptEvent, RunContext
 from memtier_plugin.hooks import before_prompt_build, guard
 from memtier_plugin.hooks.hermes import Provider
-from memtier_plugin.hooks.resident import Resident
+from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.hook_latency import MOST_NOTED, SLOWEST_DAYS, Wait, note, noted
+from memtier_plugin.operations.hook_latency import (
+    MAX_NOTED,
+    SLOWEST_DAYS,
+    HookWait,
+    note_waits,
+    read_waits,
+)
 
 SHIM = Path(__file__).parents[2] / "hooks" / "openclaw"
 AGENT = "hermes.default"
@@ -36,35 +42,35 @@ def status(home: Path, project: str = "p") -> dict[str, Any]:
         return memory.status()
 
 
-def calls(*milliseconds: int, hook: str = "agent_end") -> list[Wait]:
+def calls(*milliseconds: int, hook: str = "agent_end") -> list[HookWait]:
     """Return calls that took so long; those of zero got no answer."""
-    return [Wait("p", AGENT, hook, ms, answered=bool(ms)) for ms in milliseconds]
+    return [HookWait("p", AGENT, hook, ms, answered=bool(ms)) for ms in milliseconds]
 
 
 def test_last_and_slowest(home: Path, day: Day) -> None:
     """Of any number of calls the last and the slowest are kept, and how many got no answer."""
-    note(home, "hermes", calls(30, 0, 400, 20), day(0))
-    note(home, "hermes", calls(40), day(1))
-    mark = noted(home, "p")[AGENT]["agent_end"]
+    note_waits(home, "hermes", calls(30, 0, 400, 20), day(0))
+    note_waits(home, "hermes", calls(40), day(1))
+    mark = read_waits(home, "p")[AGENT]["agent_end"]
     assert (mark["last_ms"], mark["slowest_ms"], mark["calls"], mark["failed"]) == (40, 400, 5, 1)
     assert mark["slowest_at"] == mark["last_failed"] < mark["last"]
 
 
 def test_the_slowest_of_late(home: Path, day: Day) -> None:
     """A bad day long ago is no longer told of."""
-    note(home, "hermes", calls(4000), day(0))
-    note(home, "hermes", calls(30), day(SLOWEST_DAYS))
-    assert noted(home, "p")[AGENT]["agent_end"]["slowest_ms"] == 4000
-    note(home, "hermes", calls(30), day(SLOWEST_DAYS + 1))
-    assert noted(home, "p")[AGENT]["agent_end"]["slowest_ms"] == 30
+    note_waits(home, "hermes", calls(4000), day(0))
+    note_waits(home, "hermes", calls(30), day(SLOWEST_DAYS))
+    assert read_waits(home, "p")[AGENT]["agent_end"]["slowest_ms"] == 4000
+    note_waits(home, "hermes", calls(30), day(SLOWEST_DAYS + 1))
+    assert read_waits(home, "p")[AGENT]["agent_end"]["slowest_ms"] == 30
 
 
 def test_the_file_stays_small(home: Path, day: Day) -> None:
     """However many agents there were, the file keeps those heard of last; it is the user's own."""
-    for number in range(MOST_NOTED + 5):
-        note(home, "openclaw", [Wait("p", f"openclaw.{number}", "agent_end", 1)], day(0))
-    found = noted(home, "p")
-    assert len(found) == MOST_NOTED
+    for number in range(MAX_NOTED + 5):
+        note_waits(home, "openclaw", [HookWait("p", f"openclaw.{number}", "agent_end", 1)], day(0))
+    found = read_waits(home, "p")
+    assert len(found) == MAX_NOTED
     assert "openclaw.4" not in found
     assert "openclaw.5" in found
     assert (home / "hosts" / "openclaw.waits.json").stat().st_mode & 0o777 == 0o600
@@ -73,34 +79,36 @@ def test_the_file_stays_small(home: Path, day: Day) -> None:
 def test_each_project_its_own(home: Path) -> None:
     """A project's status tells of its own hosts, and of those whose folder decides."""
     now = datetime.now(UTC)
-    waits = [Wait(name, f"a.{name}", "agent_end", 1) for name in ("p", "q", None)]
-    note(home, "openclaw", waits, now)
+    waits = [HookWait(name, f"a.{name}", "agent_end", 1) for name in ("p", "q", None)]
+    note_waits(home, "openclaw", waits, now)
     assert status(home)["waits"].keys() == {"a.p", "a.None"}
 
 
 def test_processes_at_once(home: Path) -> None:
     """Several processes of a host note at the same time, and no call goes missing."""
-    pipes = [Resident(NOBODY, home) for _ in range(4)]
+    pipes = [ResidentClient(NOBODY, home) for _ in range(4)]
     threads = [
-        threading.Thread(target=lambda p=p: [p.held("hermes", one) for one in calls(*range(1, 21))])
+        threading.Thread(
+            target=lambda p=p: [p.note_wait("hermes", one) for one in calls(*range(1, 21))]
+        )
         for p in pipes
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert noted(home, "p")[AGENT]["agent_end"]["calls"] == 80
+    assert read_waits(home, "p")[AGENT]["agent_end"]["calls"] == 80
 
 
 def test_a_disk_that_takes_nothing(home: Path) -> None:
     """What could not be kept is kept with the next call; nobody is told, nothing is raised."""
-    pipe = Resident(NOBODY, home)
+    pipe = ResidentClient(NOBODY, home)
     home.mkdir(mode=0o700)
     (home / "hosts").write_text("in the way")
-    pipe.held("hermes", *calls(70))
+    pipe.note_wait("hermes", *calls(70))
     (home / "hosts").unlink()
-    pipe.held("hermes", *calls(30))
-    mark = noted(home, "p")[AGENT]["agent_end"]
+    pipe.note_wait("hermes", *calls(30))
+    mark = read_waits(home, "p")[AGENT]["agent_end"]
     assert (mark["calls"], mark["last_ms"], mark["slowest_ms"]) == (2, 30, 70)
 
 
@@ -111,7 +119,7 @@ def test_a_file_that_is_no_file_of_ours(home: Path, text: str) -> None:
     path.parent.mkdir(parents=True, mode=0o700)
     path.write_text(text)
     assert status(home)["waits"] == {}
-    note(home, "hermes", calls(5), datetime.now(UTC))
+    note_waits(home, "hermes", calls(5), datetime.now(UTC))
     assert status(home)["waits"][AGENT]["agent_end"]["last_ms"] == 5
 
 
@@ -133,7 +141,9 @@ def test_without_a_resident(home: Path, tmp_path: Path) -> None:
         assert f"hermes.work {hook}: the last of 1 calls got no answer, 1 in all" in str(
             report["degraded"]
         )
-    note(home, "hermes", [Wait("p", "hermes.work", hook, 9) for hook in found], datetime.now(UTC))
+    note_waits(
+        home, "hermes", [HookWait("p", "hermes.work", hook, 9) for hook in found], datetime.now(UTC)
+    )
     later = status(home)
     assert [one["failed"] for one in later["waits"]["hermes.work"].values()] == [1, 1]
     assert later["degraded"] == []
@@ -154,8 +164,8 @@ def test_in_the_table(home: Path) -> None:
         memory.note_hook(AGENT, "agent_end", ok=True, ms=7)
         memory.note_hook("mine.main", "session_end", ok=True, ms=11)
     now = datetime.now(UTC)
-    note(home, "hermes", [*calls(4321), *calls(0, 35, hook="before_prompt_build")], now)
-    note(home, "hermes", calls(1234), now + timedelta(seconds=1))
+    note_waits(home, "hermes", [*calls(4321), *calls(0, 35, hook="before_prompt_build")], now)
+    note_waits(home, "hermes", calls(1234), now + timedelta(seconds=1))
     shown = CliRunner().invoke(main, ["--home", str(home), "--project", "p", "status"]).output
     rows = {tuple(line.split()[:2]): line.split()[2:] for line in shown.splitlines()}
     when = f"{now:%Y-%m-%d %H:%M}".split()
@@ -170,7 +180,7 @@ def test_both_sides_keep_the_same(home: Path, day: Day) -> None:
     waits = [*calls(30, 0, 400, 20), *calls(5, hook="before_prompt_build"), *calls(9)]
     days = [0, 0, 1, 2, 3, SLOWEST_DAYS + 2]
     for wait, number in zip(waits, days, strict=True):
-        note(home, "hermes", [wait], day(number))
+        note_waits(home, "hermes", [wait], day(number))
     told = [
         {"project": w.project, "agent": w.agent, "hook": w.hook, "ms": w.ms, "answered": w.answered}
         for w in waits
@@ -220,7 +230,7 @@ def test_a_lock_of_a_dead_process(home: Path) -> None:
         ".note({ agent: 'openclaw.main', hook: 'agent_end', ms: 3, answered: true });"
     )
     run("--input-type=module", "-e", code)
-    assert noted(home, "p")["openclaw.main"]["agent_end"]["last_ms"] == 3
+    assert read_waits(home, "p")["openclaw.main"]["agent_end"]["last_ms"] == 3
     assert not lock.exists()
 
 
@@ -240,7 +250,7 @@ def test_a_recall_is_noted_later(home: Path) -> None:
         "console.log(early);"
     )
     assert run("--input-type=module", "-e", code).strip() == "false"
-    found = noted(home, "p")["openclaw.main"]
+    found = read_waits(home, "p")["openclaw.main"]
     assert [(hook, one["calls"], one["last_ms"]) for hook, one in found.items()] == [
         ("before_prompt_build", 2, 4),
         ("agent_end", 1, 5),

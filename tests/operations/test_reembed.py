@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import CapReached, EndpointError, LedgerError
-from memtier_plugin.core.locks import release, take
+from memtier_plugin.core.locks import release_lock, try_acquire_lock
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import reembed
-from memtier_plugin.operations.reembed import EmbeddingState, embedding_state
+from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state
 from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.embedding import remote
 from memtier_plugin.storage.index.vector_coverage import IndexCoverage
@@ -48,7 +48,7 @@ def filled(home: Path) -> Path:
     with MemTier.open(home, "p", settings={"embedding.model": "default"}) as memory:
         lines = [f"On day {n} the baker sold {n * 7} loaves of rye bread." for n in range(ITEMS)]
         memory.record([{"role": "user", "content": t} for t in lines], session_id="s", run_id="r")
-        assert embedding_state(memory.store).missing == 0
+        assert read_embedding_state(memory.store).missing == 0
     return home
 
 
@@ -78,7 +78,7 @@ def with_endpoint(filled: Path, server: Loopback) -> Iterator[Configured]:
 
 def state(memory: MemTier) -> EmbeddingState:
     """Return how the vectors stand."""
-    return embedding_state(memory.store)
+    return read_embedding_state(memory.store)
 
 
 def models(memory: MemTier) -> dict[str, int]:
@@ -195,7 +195,7 @@ def test_a_deletion_that_was_cut_off(filled: Path, tmp_path: Path) -> None:
     with MemTier.open(filled, "p", settings={"embedding.model": "default"}) as memory:
         name = memory.store.embedder.name  # type: ignore[union-attr]
         index = IndexCoverage(memory.store.index.connection())
-        steps = index.drop(name, 10)
+        steps = index.drop_model(name, 10)
         next(steps)
         steps.close()  # as a SIGKILL between two transactions does
         assert models(memory) == {name: ITEMS - 10}
@@ -211,11 +211,11 @@ def test_a_deletion_that_was_cut_off(filled: Path, tmp_path: Path) -> None:
 def test_two_at_once(with_endpoint: Configured, server: Loopback) -> None:
     """While one process embeds, another is refused: nothing is paid for twice."""
     memory = with_endpoint()
-    held = take(memory.folder / ".embed.lock")
+    held = try_acquire_lock(memory.folder / ".embed.lock")
     assert held is not None
     with pytest.raises(LedgerError, match="another process embeds the project 'p' now"):
         memory.reembedding.run()
-    release(held)
+    release_lock(held)
     assert memory.reembedding.run().embedded == ITEMS
 
 
@@ -568,7 +568,7 @@ def test_a_session_warms_the_endpoint_up(
     """A session's start loads the client, and a key that is missing does not break it."""
     from memtier_plugin.core import plugins
     from memtier_plugin.core.host import RunContext
-    from memtier_plugin.pool import open_memories
+    from memtier_plugin.pool import memory_pool
 
     with_endpoint(key_env="BREAD_KEY", price_per_million_tokens=PRICE)
     plugins.manager().hook.session_start(
@@ -577,7 +577,7 @@ def test_a_session_warms_the_endpoint_up(
     monkeypatch.setenv("BREAD_KEY", "k")
     context = RunContext(agent_id="b", home=str(filled), project="p", session_id="s")
     plugins.manager().hook.session_start(context=context)
-    with open_memories.use(context) as memory:
+    with memory_pool.use(context) as memory:
         embedder = memory.store.embedder
         assert isinstance(embedder, remote.EndpointEmbedder)
         assert embedder._client._made is not None
@@ -594,4 +594,4 @@ def test_a_failure_in_the_background_is_told(
     scheduler.run(memory.home, ["p"], once=True)
     assert "is in trouble" in caplog.text
     assert "is in trouble" in " ".join(memory.status()["degraded"])
-    assert remote.PROBE in json.dumps(server.requests[0]["body"])
+    assert remote.PROBE_TEXT in json.dumps(server.requests[0]["body"])

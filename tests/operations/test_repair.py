@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from memtier_plugin.cli.main import main
-from memtier_plugin.core.paths import private_folder, socket_path
+from memtier_plugin.core.paths import make_private_folder, socket_path
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl
 
@@ -175,7 +175,7 @@ def test_a_write_that_was_cut_off_is_completed(memory: MemTier) -> None:
 def test_a_dead_servers_socket_is_removed(memory: MemTier) -> None:
     """A socket that nobody listens on any more goes; a living server's stays."""
     path = socket_path(memory.home)
-    private_folder(path.parent)
+    make_private_folder(path.parent)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
     path.chmod(0o600)

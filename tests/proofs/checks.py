@@ -14,11 +14,11 @@ from typing import Any
 
 import memtier_plugin
 from memtier_plugin.core.hookspecs import Embedder
-from memtier_plugin.core.paths import ledger_folders
+from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.embedding.static import SHIPPED, StaticEmbedder
-from memtier_plugin.storage.index.items import meaning_of
+from memtier_plugin.providers.embedding.static import SHIPPED_MODEL, StaticEmbedder
+from memtier_plugin.storage.index.items import embedding_texts
 from memtier_plugin.storage.ledger import jsonl
 
 PACKAGE = Path(memtier_plugin.__file__).parents[1]
@@ -148,12 +148,12 @@ def assert_equal_to_rebuild(
 def bad_lines(folder: Path) -> list[tuple[str, int]]:
     """Read every ledger file of a project as anybody may, and return the lines that are none."""
     found = []
-    for _, _, where in ledger_folders(folder):
-        for path in jsonl.day_files(where):
+    for _, _, where in iter_ledger_folders(folder):
+        for path in jsonl.list_day_files(where):
             for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
                 try:
                     if line.strip():
-                        jsonl.parse(jsonl.Line(number, 0, line))
+                        jsonl.parse_line(jsonl.LedgerLine(number, 0, line))
                 except ValueError:
                     found.append((str(path.relative_to(folder)), number))
     return sorted(found)
@@ -163,7 +163,7 @@ def rotated_model(folder: Path, seed: int = 1) -> Path:
     """Write the shipped model, its space turned: the same likenesses, but of no other space."""
     import numpy as np
 
-    shipped = StaticEmbedder(SHIPPED)._table()
+    shipped = StaticEmbedder(SHIPPED_MODEL)._table()
     size = shipped.vectors.shape[1]
     turn, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((size, size)))
     turned = shipped.vectors.astype(np.float32) @ turn.astype(np.float32)
@@ -177,7 +177,7 @@ def rotated_model(folder: Path, seed: int = 1) -> Path:
     top = json.dumps(head).encode()
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(len(top).to_bytes(8, "little") + top + data)
-    copyfile(SHIPPED / "tokenizer.json", folder / "tokenizer.json")
+    copyfile(SHIPPED_MODEL / "tokenizer.json", folder / "tokenizer.json")
     (folder / "config.json").write_text("{}")
     return folder
 
@@ -193,7 +193,7 @@ def of_another_space(recall: Recall, embedder: Embedder) -> tuple[int, int]:
     hits = [hit for hit in recall.hits if hit.signals.get("dense")]
     if not hits:
         return 0, 0
-    pieces = [meaning_of(hit.item) for hit in hits]
+    pieces = [embedding_texts(hit.item) for hit in hits]
     vectors = np.asarray(embedder.encode([recall.query, *(p for parts in pieces for p in parts)]))
     likeness = iter((vectors[1:] @ vectors[0]).tolist())
     cosines = [max(next(likeness) for _ in parts) for parts in pieces]

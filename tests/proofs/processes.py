@@ -20,7 +20,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin.bench.synthetic import Synthetic
+from memtier_plugin.bench.synthetic import SyntheticChat
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import EndpointError, LedgerError
 from memtier_plugin.core.records import FactDraft, Source
@@ -164,12 +164,12 @@ def ask(home: str, questions: str, until: str) -> None:
 
 def live(home: str, agent: str, sessions: str) -> None:
     """Do all that an agent does: record, recall, be credited, add facts, promote, forget."""
-    source, chance = Synthetic(sum(agent.encode())), random.Random(agent)
+    source, chance = SyntheticChat(sum(agent.encode())), random.Random(agent)
     done: Counter[str] = Counter()
     with MemTier.open(home, PROJECT, agent) as memory:
         for _, session in zip(range(int(sessions)), source.sessions(), strict=False):
             texts = [message.content for message in session.messages]
-            for place, run in enumerate(session.runs):
+            for place, run in enumerate(session.exchanges):
                 name = f"{session.session_id}-{place}"
                 memory.recall(
                     source.question(source.pick(texts)), run_id=name, purpose="inject",
@@ -352,7 +352,7 @@ def _die_in_write(kind: str) -> Callable[[random.Random], None]:
     """The next append to a ledger of this kind writes a part of its bytes, and no more."""
 
     def arm(chance: random.Random) -> None:
-        append, write = jsonl.append, os.write
+        append, write = jsonl.append_records, os.write
 
         def part(fd: int, data: bytes) -> int:
             write(fd, data[: chance.randint(1, len(data) - 1)])
@@ -364,7 +364,7 @@ def _die_in_write(kind: str) -> Callable[[random.Random], None]:
                 os.write = part
             append(path, *arguments, **more)
 
-        jsonl.append = watched
+        jsonl.append_records = watched
 
     return arm
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.paths import ledger_folder
+from memtier_plugin.core.paths import make_ledger_folder
 from memtier_plugin.core.records import Fact
-from memtier_plugin.facts.backlog import waiting
+from memtier_plugin.facts.backlog import count_unread
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl, transaction
 from tests.facts.claims import corpus
@@ -143,7 +143,7 @@ def test_killed_passes(home: Path, tmp_path: Path, extractor: str) -> None:
     assert set(died) >= {point for point in POINTS if "propose" not in point and ":" not in point}
     assert facts == expected and len(facts) > 60
     assert told_of(home) == told_of(calm)
-    assert not (home / "projects" / PROJECT / transaction.AHEAD).exists()
+    assert not (home / "projects" / PROJECT / transaction.TRANSACTION_FILE).exists()
     assert_equal_to_rebuild(home, PROJECT, ["test.main"], ["where does the user live?"], START)
 
 
@@ -239,7 +239,7 @@ def test_a_thousand_entries(home: Path) -> None:
     talk(home, 1000, seed=11)
     with MemTier.open(home, PROJECT) as memory:
         memory.catch_up()
-        assert waiting(memory.store) == 1000
+        assert count_unread(memory.store) == 1000
         started = time.perf_counter()
         report = memory.consolidate(1000)
         seconds = time.perf_counter() - started
@@ -291,10 +291,10 @@ def test_five_hundred_claims(home: Path) -> None:
         endpoints = {"local": {"base_url": server.base_url}}
         (home / "config.yaml").write_text(json.dumps({"endpoints": endpoints}))
         with MemTier.open(home, PROJECT, "host.main", settings=settings_of_model) as memory:
-            folder = ledger_folder(home, PROJECT, "episodic", "host.main")
+            folder = make_ledger_folder(home, PROJECT, "episodic", "host.main")
             for entries in told.sessions.values():
                 path = jsonl.day_file(folder, entries[0].timestamp)
-                jsonl.append(path, [entry.to_json() for entry in entries])
+                jsonl.append_records(path, [entry.to_json() for entry in entries])
             while (report := memory.consolidate(extractor="model")).left:
                 assert not report.problem and not report.held_back
             stored = memory.facts(include_superseded=True)

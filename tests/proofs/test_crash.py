@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.paths import ledger_folders
+from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import recovery
 from memtier_plugin.storage.ledger import jsonl
@@ -21,8 +21,8 @@ from tests.proofs.processes import PROJECT, exchange
 def _records(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Return every readable line of the ledgers of one kind."""
     found = []
-    for ledger_kind, _, where in ledger_folders(folder):
-        for path in jsonl.day_files(where) if ledger_kind == kind else ():
+    for ledger_kind, _, where in iter_ledger_folders(folder):
+        for path in jsonl.list_day_files(where) if ledger_kind == kind else ():
             for line in path.read_bytes().split(b"\n"):
                 try:
                     found.append(json.loads(line))
@@ -57,7 +57,7 @@ def test_killed_writers(home: Path, point: str, kills: int) -> None:
         memory.catch_up()
         stored = list(memory.entries())
         known = {fact.id for fact in memory.facts(include_superseded=True)}
-        recovery.clear(memory.store)  # as the daily sweep does
+        recovery.remove_unfinished(memory.store)  # as the daily sweep does
         reported = memory.store.reader().bad_lines(limit=1000)
         findings = [one for one in memory.doctor() if one.level != "ok"]
         warnings = [one for one in memory.status()["warnings"] if "edited" in one]

@@ -16,11 +16,11 @@ import pytest
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.core.fault_injection import Fault
-from memtier_plugin.core.paths import write_private
+from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import recovery
 from memtier_plugin.storage.index.connection import Index
-from memtier_plugin.storage.index.files import FRESH
+from memtier_plugin.storage.index.files import NEW_INDEX
 from memtier_plugin.storage.ledger import jsonl, transaction
 from tests.proofs.checks import PACKAGE
 
@@ -35,7 +35,7 @@ path.parent.mkdir(parents=True)
 for number in range(3):
     began = time.monotonic()
     try:
-        jsonl.append(path, [{"number": number}], durability="fsync")
+        jsonl.append_records(path, [{"number": number}], durability="fsync")
         error = None
     except LedgerError as problem:
         error = str(problem)
@@ -78,15 +78,15 @@ def test_errors_happen(tmp_path: Path, fault: str, error: str, there: list[int])
     told = [json.loads(line)[0] for line in done.stdout.splitlines()]
     assert told[0] is None and error in told[1], done.stderr
     assert (told[2] is None) == (2 in there)
-    lines, mark = jsonl.read(path := tmp_path / "episodic" / "main" / "2026-01-05.jsonl")
+    lines, mark = jsonl.read_lines(path := tmp_path / "episodic" / "main" / "2026-01-05.jsonl")
     whole = []
     for line in lines:
         try:
-            whole.append(jsonl.parse(line)["number"])
+            whole.append(jsonl.parse_line(line)["number"])
         except ValueError:
             assert "truncate" in fault  # torn, and alone on its line
     assert whole == there
-    assert not jsonl.torn_tail(path, mark)
+    assert not jsonl.has_torn_tail(path, mark)
 
 
 @pytest.mark.parametrize(
@@ -134,23 +134,23 @@ def test_log(tmp_path: Path) -> None:
 
 def test_what_can_be_told() -> None:
     """A fault names a point, a time and a kind; what means nothing is refused, not passed over."""
-    assert Fault.of("after append episodic") == Fault("after append episodic", 1, False, "kill")
-    assert Fault.of(" part of _project:3 ") == Fault("part of append _project", 3, False, "kill")
-    assert Fault.of("append main:2+=short") == Fault("part of append main", 2, True, "short")
+    assert Fault.parse("after append episodic") == Fault("after append episodic", 1, False, "kill")
+    assert Fault.parse(" part of _project:3 ") == Fault("part of append _project", 3, False, "kill")
+    assert Fault.parse("append main:2+=short") == Fault("part of append main", 2, True, "short")
     for wrong in ("append x=explode", "append x:often", "append x:-1"):
         with pytest.raises(ValueError, match="MEMTIER_FAULT"):
             fault_injection.arm(wrong)
-    assert not fault_injection.armed()
+    assert not fault_injection.is_armed()
 
 
 def test_nothing_told(tmp_path: Path) -> None:
     """Without the variable an operation is the operation alone, and no file is named or counted."""
-    assert not fault_injection.armed()
+    assert not fault_injection.is_armed()
     fd = os.open(path := tmp_path / "file", os.O_WRONLY | os.O_CREAT)
-    assert fault_injection.write("append", fd, b"bread", path) == 5
-    assert fault_injection.step("unlink", path, path.unlink) is None
+    assert fault_injection.write_bytes("append", fd, b"bread", path) == 5
+    assert fault_injection.run_step("unlink", path, path.unlink) is None
     os.close(fd)
-    fault_injection.point("anything")
+    fault_injection.pass_point("anything")
 
     def seconds(do: Any) -> float:
         began = time.perf_counter()
@@ -159,7 +159,10 @@ def test_nothing_told(tmp_path: Path) -> None:
         return time.perf_counter() - began
 
     nothing = min(seconds(lambda: None) for _ in range(5))
-    assert min(seconds(lambda: fault_injection.point("anything")) for _ in range(5)) < 20 * nothing
+    assert (
+        min(seconds(lambda: fault_injection.pass_point("anything")) for _ in range(5))
+        < 20 * nothing
+    )
 
 
 def test_inside_sqlite(home: Path) -> None:
@@ -183,8 +186,8 @@ def test_an_append_that_cannot_be_taken_back(tmp_path: Path) -> None:
     path = tmp_path / "semantic" / "2026-01-05.jsonl"
     path.parent.mkdir()
     with pytest.raises(LedgerWriteError, match="nor take back what was written"):
-        jsonl.append(path, [{"a": 1}])
-    jsonl.append(path, [{"a": 2}])
+        jsonl.append_records(path, [{"a": 1}])
+    jsonl.append_records(path, [{"a": 2}])
     assert path.read_bytes().split(b"\n")[1] == b'{"a": 2}'
 
 
@@ -194,7 +197,7 @@ def test_what_was_written_ahead_stays(home: Path, caplog: pytest.LogCaptureFixtu
         memory.remember("The oven is called Vesuvio.")
         fault_injection.arm("unlink settling.json=eio")
         memory.remember("The yard is called Etna.")
-        plan = memory.folder / transaction.AHEAD
+        plan = memory.folder / transaction.TRANSACTION_FILE
         assert plan.exists() and "stays until the next writing" in caplog.text
         memory.remember("The roof is called Stromboli.")
         assert not plan.exists()
@@ -203,9 +206,9 @@ def test_what_was_written_ahead_stays(home: Path, caplog: pytest.LogCaptureFixtu
 
 def test_a_whole_file_or_none(tmp_path: Path) -> None:
     """A file that is replaced is the old one or the new, also when a write stays short."""
-    write_private(path := tmp_path / "file", "old")
+    write_private_file(path := tmp_path / "file", "old")
     fault_injection.arm("write file=short")
-    write_private(path, "quite new")
+    write_private_file(path, "quite new")
     assert path.read_text() == "quite new"
     for fault in (
         "write file=enospc",
@@ -215,7 +218,7 @@ def test_a_whole_file_or_none(tmp_path: Path) -> None:
     ):
         fault_injection.arm(fault)
         with pytest.raises(LedgerWriteError, match="MEMTIER_FAULT"):
-            write_private(path, "never", durable=True)
+            write_private_file(path, "never", durable=True)
         assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "quite new"
 
@@ -265,14 +268,16 @@ def test_leftovers(home: Path) -> None:
         dead = folder / f".2026-01-05.jsonl.{gone.pid}.1.new"
         alive = folder / f".2026-01-05.jsonl.{os.getpid()}.1.new"
         mine = folder / ".my.own.new"
-        built = memory.folder / FRESH
+        built = memory.folder / NEW_INDEX
         (home / "queue").mkdir()
         (home / "hosts").mkdir()
         queued = home / "queue" / f".1-a.json.{gone.pid}.1.new"
         noted = home / "hosts" / f".hermes.waits.json.{gone.pid}.1.new"
         for path in (dead, alive, mine, built, queued, noted):
             path.write_text("secret")
-        assert sorted(recovery.clear(memory.store)) == sorted((dead, built, queued, noted))
+        assert sorted(recovery.remove_unfinished(memory.store)) == sorted(
+            (dead, built, queued, noted)
+        )
         assert not queued.exists()
         assert [path.exists() for path in (dead, alive, mine, built)] == [False, True, True, False]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.bench.synthetic import Synthetic
+from memtier_plugin.bench.synthetic import SyntheticChat
 from memtier_plugin.memory import MemTier
 from tests.proofs.checks import ask, show, unequal
 
@@ -19,7 +19,7 @@ AT = datetime(2026, 12, 1, tzinfo=UTC)
 @pytest.mark.slow
 def test_fifty_thousand_entries_of_another_agent(home: Path) -> None:
     """Agent A's 100 recalls, and what they read, are the same beside 50,000 entries of B."""
-    source = Synthetic(3)  # both speak the same words, so that shared statistics would show
+    source = SyntheticChat(3)  # both speak the same words, so that shared statistics would show
     sessions = source.sessions()
     paper = {"retrieval.profile": "paper"}
     with (

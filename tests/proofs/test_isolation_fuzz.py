@@ -26,8 +26,8 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.records import Fact, Source
 from memtier_plugin.memory import MemTier
-from memtier_plugin.pool import open_memories
-from memtier_plugin.server.methods import Methods, plain
+from memtier_plugin.pool import memory_pool
+from memtier_plugin.server.methods import Methods, to_jsonable
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 WORDS = """harbor pelican deploy port staging invoice Ada Bruno Cleo lantern kiln orchid 8443 9000
@@ -105,7 +105,7 @@ class Worlds:
         """Close what is open."""
         for memory in self.open.values():
             memory.close()
-        open_memories.close()
+        memory_pool.close()
 
     def _say(self, rng: random.Random, least: int = 3) -> str:
         return " ".join(rng.choices(WORDS, k=rng.randint(least, 9))) + "."
@@ -227,9 +227,9 @@ def _recall(worlds: Worlds, number: int, rng: random.Random) -> Any:
         depth=rng.choice([None, "mixed", "facts", "raw", "auto"]),
         k=rng.choice([None, 3]), token_budget=rng.choice([None, 120]),
     )  # fmt: skip
-    known = plain(found)
+    known = to_jsonable(found)
     if rng.random() < 0.5 and found.hits:
-        known["why"] = plain(memory.explain(found.id, rng.choice(worlds.ids)))
+        known["why"] = to_jsonable(memory.explain(found.id, rng.choice(worlds.ids)))
     return known
 
 
@@ -277,7 +277,7 @@ def _knowledge(worlds: Worlds, number: int, rng: random.Random) -> Any:
     if what == "facts":
         return [one.to_json() for one in memory.knowledge.facts(include_superseded=True)]
     if what == "search":
-        return plain(memory.knowledge.search(worlds.query(rng)))
+        return to_jsonable(memory.knowledge.search(worlds.query(rng)))
     if what == "timeline":
         return [one.to_json() for one in memory.knowledge.timeline(rng.choice(WORDS))]
     if what == "diff":

@@ -95,7 +95,7 @@ def planted(home: Path, outside: Path) -> Iterator[MemTier]:
         memory.record(talk(SECRET), session_id="talk", run_id="talk")
         path = outside / "export.jsonl"
         path.write_text("".join(json.dumps(e.to_json()) + "\n" for e in memory.entries()))
-        export_register.note(memory.folder, path, "jsonl")
+        export_register.register_export(memory.folder, path, "jsonl")
         yield memory
 
 
@@ -183,7 +183,7 @@ def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> Non
             assert code == -signal.SIGKILL, f"{point}:{number} ended with {code}"
             deaths += 1
             with MemTier.open(home, PROJECT, "one") as memory:
-                begun = rewrite.is_begun(memory.folder)
+                begun = rewrite.is_in_progress(memory.folder)
                 if begun:  # who comes next does not know the words
                     resumed += 1
                     assert memory.purger.complete(), f"{point}:{number}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.bench.synthetic import Synthetic
+from memtier_plugin.bench.synthetic import SyntheticChat
 from memtier_plugin.memory import MemTier
 from tests.proofs.checks import ask, assert_equal_to_rebuild, child, outputs, show, unequal
 from tests.proofs.processes import PROJECT
@@ -29,7 +29,7 @@ def test_a_rich_store_is_rebuilt(home: Path) -> None:
     with MemTier.open(home, PROJECT, AGENTS[0]) as memory:
         memory.catch_up()
         texts = [entry.content for entry in memory.entries() if entry.role != "tool"]
-        source = Synthetic(5)
+        source = SyntheticChat(5)
         queries = [source.question(source.pick(texts)) for _ in range(EACH)]
         superseded = [f for f in memory.facts(include_superseded=True) if f.valid_to is not None]
         weights = [e for e in memory.entries() if e.cognitive_weight]

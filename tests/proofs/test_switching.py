@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.bench.planted import planted
-from memtier_plugin.bench.synthetic import Synthetic
+from memtier_plugin.bench.planted import plant_lines
+from memtier_plugin.bench.synthetic import SyntheticChat
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.reembed import embedding_state
-from memtier_plugin.providers.embedding.remote import BATCH_TEXTS, PROBE
+from memtier_plugin.operations.reembed import read_embedding_state
+from memtier_plugin.providers.embedding.remote import BATCH_TEXTS, PROBE_TEXT
 from memtier_plugin.providers.embedding.static import load_embedder
 from tests.loopback import Loopback
 from tests.proofs.checks import child, of_another_space, outputs, rotated_model, show
@@ -49,7 +49,7 @@ def fill(home: Path, entries: int) -> list[tuple[str, str]]:
 
     Half of them ask in the words of the line, half in others.
     """
-    source, lines = Synthetic(3), planted(QUESTIONS, 3)
+    source, lines = SyntheticChat(3), plant_lines(QUESTIONS, 3)
     every = entries // QUESTIONS
     asked = []
     with MemTier.open(home, PROJECT, settings={"embedding.model": "default"}) as memory:
@@ -68,7 +68,7 @@ def fill(home: Path, entries: int) -> list[tuple[str, str]]:
                 text = lines[mine].paraphrase if mine % 2 else lines[mine].own_words
                 asked.append((text, written[0].id))
         memory.catch_up()
-        assert embedding_state(memory.store).missing == 0
+        assert read_embedding_state(memory.store).missing == 0
     return asked
 
 
@@ -207,7 +207,7 @@ def test_switching_to_an_endpoint_under_load(home: Path, tmp_path: Path) -> None
             model = {"model": "endpoint:local/m", "max_cost": 0.1}
             configure(home, embedding=model, endpoints={"local": about})
             with MemTier.open(home, PROJECT) as memory:
-                estimate = embedding_state(memory.store).cost
+                estimate = read_embedding_state(memory.store).cost
             server.script(*chance.choices(["ok", "ok", "ok", "429", "500", "truncated"], k=60))
             kills = sum(killed(home, chance) for _ in range(3))
             # The day is so bad that a pass may end; the next one goes on.
@@ -220,7 +220,7 @@ def test_switching_to_an_endpoint_under_load(home: Path, tmp_path: Path) -> None
             done.touch()
             rounds = summed([reader])
         with MemTier.open(home, PROJECT) as memory:
-            state = embedding_state(memory.store)
+            state = read_embedding_state(memory.store)
         charged = server.tokens * PRICE / 1e6
     told = figures(rounds)
     assert (state.missing, state.old) == (0, False)
@@ -231,7 +231,7 @@ def test_switching_to_an_endpoint_under_load(home: Path, tmp_path: Path) -> None
     answered = [request for request in server.requests if request["fault"] == "ok"]
     sent = [text for request in answered for text in request["body"]["input"]]
     queries = {text for text, _ in asked}
-    texts = [text for text in sent if text not in queries and text != PROBE]
+    texts = [text for text in sent if text not in queries and text != PROBE_TEXT]
     twice = len(texts) - len(set(texts))
     assert twice <= kills * BATCH_TEXTS  # a kill loses the request that is under way, no more
     show(

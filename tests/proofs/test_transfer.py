@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from memtier_plugin.cli.main import main
 from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer import backup as archives
-from memtier_plugin.transfer.backup import backup, restore, verify
+from memtier_plugin.transfer.backup import restore_backup, verify_backup, write_backup
 from memtier_plugin.transfer.export import export_jsonl
 from tests.proofs.checks import CHILD, PACKAGE, assert_equal_to_rebuild, bad_lines, show
 from tests.proofs.processes import PROJECT
@@ -107,7 +107,7 @@ def test_backup_while_four_write(home: Path, tmp_path: Path) -> None:
             held = time.monotonic() - began
             started = time.monotonic()
             dest = tmp_path / f"{number}.tar.gz"
-            backup(folder, PROJECT, dest, datetime.now(UTC), lambda *_: None)
+            write_backup(folder, PROJECT, dest, datetime.now(UTC), lambda *_: None)
             made_at.append((started, dest, time.monotonic() - started, held))
     finally:
         until.touch()
@@ -116,8 +116,8 @@ def test_backup_while_four_write(home: Path, tmp_path: Path) -> None:
 
     missing, acknowledged, entries, torn, dangling = 0, 0, 0, 0, 0
     for number, (started, dest, _, _) in enumerate(made_at):
-        assert verify(dest)["project"] == PROJECT
-        _, back = restore(dest, tmp_path / f"home{number}")
+        assert verify_backup(dest)["project"] == PROJECT
+        _, back = restore_backup(dest, tmp_path / f"home{number}")
         torn += len(bad_lines(back))
         torn += sum(not p.read_bytes().endswith(b"\n") for p in back.rglob("*.jsonl"))
         with MemTier.open(tmp_path / f"home{number}", PROJECT) as memory:
@@ -157,5 +157,5 @@ def test_backup_while_four_write(home: Path, tmp_path: Path) -> None:
 
 
 def _is_fact(memory: MemTier, item: str) -> bool:
-    with memory.store.reading() as reader:
+    with memory.store.session() as reader:
         return bool(reader.rows_of([item]))

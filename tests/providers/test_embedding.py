@@ -22,13 +22,13 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.providers.embedding.static import (
-    SHIPPED,
+    SHIPPED_MODEL,
     StaticEmbedder,
-    fingerprint,
+    fingerprint_model,
     load_embedder,
     quantise,
 )
-from memtier_plugin.providers.embedding.token_cache import WordTokens
+from memtier_plugin.providers.embedding.token_cache import TokenCache
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [
@@ -78,7 +78,7 @@ def test_same_whatever_the_batch(model: Embedder) -> None:
     together = np.asarray(model.encode(TEXTS))
     assert together.dtype == np.float32
     assert together.shape == (len(TEXTS), model.dimensions)
-    other = StaticEmbedder(SHIPPED)
+    other = StaticEmbedder(SHIPPED_MODEL)
     for text, row in zip(reversed(TEXTS), reversed(together), strict=True):
         assert np.array_equal(np.asarray(other.encode([text]))[0], row)
 
@@ -104,10 +104,10 @@ def test_tokens_word_by_word(lowercase: bool) -> None:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.add_special_tokens(["[MASK]"])
-    tokens = WordTokens(tokenizer, 0)
+    tokens = TokenCache(tokenizer, 0)
     for text in ["reds [MASK] Reds", "s[MASK]s", "[mask]-red", "reds " * 3, "Red", "black-red"]:
-        assert tokens.of(text) == tokens.asked(text) == tokens.of(text)
-    assert len(tokens.of("reds [MASK]s")) == 4
+        assert tokens.token_ids(text) == tokens.tokenize(text) == tokens.token_ids(text)
+    assert len(tokens.token_ids("reds [MASK]s")) == 4
 
 
 def test_length_one(model: Embedder) -> None:
@@ -121,7 +121,7 @@ def test_length_one(model: Embedder) -> None:
 def test_equal_to_model2vec(model: Embedder) -> None:
     """The shipped folder is a model2vec model, and model2vec makes the same vectors of it."""
     model2vec = pytest.importorskip("model2vec")
-    theirs = model2vec.StaticModel.from_pretrained(SHIPPED)
+    theirs = model2vec.StaticModel.from_pretrained(SHIPPED_MODEL)
     assert np.allclose(theirs.encode(TEXTS), model.encode(TEXTS), atol=1e-6)
 
 
@@ -143,7 +143,7 @@ def test_meaning(model: Embedder, one: str, near: str, far: str) -> None:
 
 def test_threads() -> None:
     """Threads that share an embedder from its first text on get the vectors that one gets."""
-    shared, alone = StaticEmbedder(SHIPPED), StaticEmbedder(SHIPPED)
+    shared, alone = StaticEmbedder(SHIPPED_MODEL), StaticEmbedder(SHIPPED_MODEL)
     expected = np.asarray(alone.encode(TEXTS))
     found: list[bool] = []
 
@@ -178,20 +178,20 @@ def test_cold() -> None:
 def test_shipped_name(model: Embedder) -> None:
     """The shipped model's name says its dimensions and hash: other files have another name."""
     assert isinstance(model, Embedder)
-    assert model.name == f"memtier-minilm-{model.dimensions}-{fingerprint(SHIPPED)}"
+    assert model.name == f"memtier-minilm-{model.dimensions}-{fingerprint_model(SHIPPED_MODEL)}"
 
 
 def test_size() -> None:
     """The model and all beside it take at most 10 MB."""
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) <= 10_000_000
+    assert sum(path.stat().st_size for path in SHIPPED_MODEL.iterdir()) <= 10_000_000
 
 
 def test_provenance() -> None:
     """Beside the model stand its licence and where it comes from, with the hash of each file."""
-    provenance = (SHIPPED / "PROVENANCE.md").read_text("utf-8")
-    licence = (SHIPPED / "LICENSE").read_text("utf-8")
+    provenance = (SHIPPED_MODEL / "PROVENANCE.md").read_text("utf-8")
+    licence = (SHIPPED_MODEL / "LICENSE").read_text("utf-8")
     for name in ("model.safetensors", "tokenizer.json"):
-        assert sha256((SHIPPED / name).read_bytes()).hexdigest() in provenance
+        assert sha256((SHIPPED_MODEL / name).read_bytes()).hexdigest() in provenance
     assert "all-MiniLM-L6-v2" in provenance
     assert "Apache License" in licence
     assert "WordNet 3.0 Copyright" in licence
@@ -219,7 +219,7 @@ def test_other_folder(tmp_path: Path, file: str, key: str, config: str) -> None:
     write_model(tmp_path / "colours", COLOURS, file, key, config)
     model = load_embedder(str(tmp_path / "colours"))
     assert model is not None
-    assert model.name == f"colours-2-{fingerprint(tmp_path / 'colours')}"
+    assert model.name == f"colours-2-{fingerprint_model(tmp_path / 'colours')}"
     assert model.dimensions == 2
     rows = np.asarray(model.encode(["red", "red green", "green black", "black", "red blue"]))
     half = sqrt(0.5)
@@ -276,7 +276,7 @@ def test_unknown_name() -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 64, b"\x02\0\0\0\0\0\0\0{}", None])
 def test_broken_folder(tmp_path: Path, content: bytes | None) -> None:
     """A folder whose files are not a static model's is refused, naming the place."""
-    copytree(SHIPPED, tmp_path / "broken")
+    copytree(SHIPPED_MODEL, tmp_path / "broken")
     table = tmp_path / "broken" / "model.safetensors"
     whole = table.read_bytes()
     table.write_bytes(whole[: len(whole) // 2] if content is None else content)

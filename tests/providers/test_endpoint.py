@@ -21,7 +21,7 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.providers import endpoint as module
-from memtier_plugin.providers.endpoint import Client, Endpoint, named
+from memtier_plugin.providers.endpoint import Endpoint, EndpointClient, resolve_model
 from tests.loopback import TOO_LONG, Loopback, tokens_of, vectors_of
 
 TEXTS = ["the cat sat", "a dog barked", "der Hund bellt"]
@@ -37,9 +37,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
         yield loopback
 
 
-def client(server: Loopback, **more: object) -> Client:
+def client(server: Loopback, **more: object) -> EndpointClient:
     """Return a client of the server."""
-    return Client(Endpoint(base_url=server.base_url, **more))  # type: ignore[arg-type]
+    return EndpointClient(Endpoint(base_url=server.base_url, **more))  # type: ignore[arg-type]
 
 
 def refusal(server: Loopback, **more: object) -> str:
@@ -103,7 +103,7 @@ def test_structured_output(server: Loopback) -> None:
     server.answers({"text": "hi"})
     reply = client(server).chat("m", ASKED, max_tokens=50, schema=SCHEMA)
     assert reply.text == '{"text": "hi"}'
-    assert not reply.cut
+    assert not reply.truncated
     assert server.requests[0]["body"]["response_format"] == {
         "type": "json_schema",
         "json_schema": {"name": "note", "strict": True, "schema": SCHEMA},
@@ -191,7 +191,7 @@ def test_why_an_answer_ended(
     server.answers({"text": "hi"})
     server.script(fault)
     reply = client(server).chat("m", ASKED, max_tokens=50)
-    assert (reply.text, reply.finish, reply.cut) == (text, finish, cut)
+    assert (reply.text, reply.finish, reply.truncated) == (text, finish, cut)
 
 
 @pytest.mark.parametrize("fault", ["slow", "truncated", "page"])
@@ -211,10 +211,14 @@ def test_a_lost_answer_is_told_apart(server: Loopback, fault: str) -> None:
 def test_named() -> None:
     """A model's name in the settings is an endpoint's and its own, which may hold slashes."""
     known = {"local": Endpoint(base_url="http://127.0.0.1:9/v1")}
-    assert named("endpoint:local/org/m:7b", known, "k") == ("local", known["local"], "org/m:7b")
+    assert resolve_model("endpoint:local/org/m:7b", known, "k") == (
+        "local",
+        known["local"],
+        "org/m:7b",
+    )
     for wrong in ("local/m", "endpoint:local", "endpoint:/m", "endpoint:local/", "gpt"):
         with pytest.raises(SettingsError, match=r"k is .*; expected 'endpoint:NAME/MODEL'"):
-            named(wrong, known, "k")
+            resolve_model(wrong, known, "k")
 
 
 @pytest.mark.parametrize("fault", ["429", "500", "503", "truncated", "page", "close", "fewer"])
@@ -240,7 +244,7 @@ def test_what_does_not_pass_is_told(server: Loopback, fault: str, told: str) -> 
     """After the last attempt the error names the endpoint, the cause and what can be done."""
     server.always(fault)
     assert told in refusal(server)
-    assert server.count() == module.ATTEMPTS
+    assert server.count() == module.MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize(
@@ -283,7 +287,7 @@ def test_no_server() -> None:
     with Loopback() as gone:
         pass
     with pytest.raises(EndpointError, match="cannot be reached; is the server running"):
-        Client(Endpoint(base_url=gone.base_url)).embed("m", TEXTS, attempts=1)
+        EndpointClient(Endpoint(base_url=gone.base_url)).embed("m", TEXTS, attempts=1)
 
 
 def test_key(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,8 +339,8 @@ def test_after_a_fork(server: Loopback) -> None:
 def test_the_package_is_imported_when_asked_only() -> None:
     """A client that is made but not used loads no third party."""
     code = (
-        "import sys; from memtier_plugin.providers.endpoint import Client, Endpoint;"
-        "Client(Endpoint(base_url='http://127.0.0.1:9/v1')); print(*sys.modules)"
+        "import sys; from memtier_plugin.providers.endpoint import EndpointClient, Endpoint;"
+        "EndpointClient(Endpoint(base_url='http://127.0.0.1:9/v1')); print(*sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, text=True

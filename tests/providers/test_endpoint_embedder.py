@@ -23,12 +23,16 @@ from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.embedding import remote
 from memtier_plugin.providers.embedding.remote import (
     BATCH_TEXTS,
-    MOST_CHARS,
-    PROBE,
+    MAX_TEXT_CHARS,
+    PROBE_TEXT,
     EndpointEmbedder,
     encode_query,
 )
-from memtier_plugin.providers.embedding.static import NoEmbedder, embedder_of, load_embedder
+from memtier_plugin.providers.embedding.static import (
+    UnavailableEmbedder,
+    configured_embedder,
+    load_embedder,
+)
 from memtier_plugin.providers.endpoint import Endpoint
 from tests.loopback import Loopback, vectors_of
 
@@ -74,7 +78,7 @@ def test_requests_are_small(server: Loopback) -> None:
     sizes = [sum(map(len, request["body"]["input"])) for request in server.requests]
     assert len(sizes) > 1
     assert max(sizes) <= remote.BATCH_CHARS
-    assert sum(sizes) == 20 * MOST_CHARS
+    assert sum(sizes) == 20 * MAX_TEXT_CHARS
 
 
 def test_a_name_is_a_space(server: Loopback) -> None:
@@ -102,8 +106,8 @@ def test_unknown_endpoints(server: Loopback, name: str, told: str) -> None:
 def test_a_model_that_cannot_be_had(tmp_path: Path) -> None:
     """Wrong settings of the model do not break what needs no model; they are told when asked."""
     settings = Settings(embedding=Embedding(model=str(tmp_path / "nowhere")))
-    found = embedder_of(settings)
-    assert isinstance(found, NoEmbedder)
+    found = configured_embedder(settings)
+    assert isinstance(found, UnavailableEmbedder)
     with pytest.raises(EmbeddingUnavailable, match="no embedding model"):
         encode_query(found, "a question", None)
 
@@ -143,7 +147,7 @@ def test_another_dimension_midway(server: Loopback) -> None:
     with pytest.raises(EndpointError, match="now gives vectors of 191 dimensions for 'm', before"):
         model.encode(TEXTS)
     told = embedder(server)
-    told.expect(192)  # what is stored
+    told.expect_dimensions(192)  # what is stored
     with pytest.raises(EndpointError, match="it serves another model by that name"):
         told.encode(TEXTS)
 
@@ -166,7 +170,7 @@ def test_a_query(server: Loopback) -> None:
 def test_a_query_that_fails(server: Loopback, fault: str) -> None:
     """A failure costs a recall a part of its time, once; for a while later ones do not wait."""
     model = embedder(server)
-    model.expect(192)
+    model.expect_dimensions(192)
     model._client.embed("m", ["warm"])  # the package's import is no part of what is measured
     server.requests.clear()
     server.always(fault)
@@ -202,4 +206,4 @@ def test_cost(server: Loopback) -> None:
     """What tokens cost follows from the endpoint's price of a million."""
     assert embedder(server, price_per_million_tokens=0.02).cost(500_000) == pytest.approx(0.01)
     assert embedder(server).cost(500_000) == 0
-    assert len(PROBE) > 20
+    assert len(PROBE_TEXT) > 20

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import BadAnswer
 from memtier_plugin.providers.structured_output import (
-    EMPTY,
+    EMPTY_ANSWER,
     NO_JSON,
     WRONG_SHAPE,
-    Listed,
-    fits,
-    json_of,
-    listed,
-    visible,
+    ListedAnswer,
+    matches_schema,
+    parse_items,
+    parse_json,
+    strip_reasoning,
 )
 
 ITEM = {
@@ -48,7 +48,7 @@ JSON = st.recursive(
 def refusal(text: str, schema: dict[str, Any] = SCHEMA) -> str:
     """Return why an answer cannot be used."""
     with pytest.raises(BadAnswer) as caught:
-        listed(text, schema)
+        parse_items(text, schema)
     return caught.value.reason
 
 
@@ -69,16 +69,16 @@ def refusal(text: str, schema: dict[str, Any] = SCHEMA) -> str:
 )
 def test_the_json_is_found(text: str) -> None:
     """Thoughts, fences and sentences around the JSON are passed over; a bare list is one too."""
-    assert listed(text, SCHEMA) == Listed((ONE,))
+    assert parse_items(text, SCHEMA) == ListedAnswer((ONE,))
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", EMPTY),
-        (" \n", EMPTY),
-        ("<think>I was still thinking about [1] when", EMPTY),
-        (f"<think>{WHOLE}", EMPTY),
+        ("", EMPTY_ANSWER),
+        (" \n", EMPTY_ANSWER),
+        ("<think>I was still thinking about [1] when", EMPTY_ANSWER),
+        (f"<think>{WHOLE}", EMPTY_ANSWER),
         ("There is nothing to remember.", NO_JSON),
         ("Answer: R", NO_JSON),
         (WHOLE[:-20], NO_JSON),
@@ -112,22 +112,22 @@ def test_bad_items_are_counted() -> None:
         {**ONE, "kind": "command"},
         {**ONE, "since": None, "kind": "fact", "more": ["is", "passed", "over"]},
     ]
-    found = listed(json.dumps({"facts": items, "note": "hi"}), SCHEMA)
+    found = parse_items(json.dumps({"facts": items, "note": "hi"}), SCHEMA)
     assert [item["line"] for item in found.items] == [1, 1]
-    assert found.bad == 7
+    assert found.rejected == 7
 
 
 def test_an_empty_list_is_an_answer() -> None:
     """That there is nothing to keep is no failure."""
-    assert listed('{"facts": []}', SCHEMA) == Listed(())
-    assert listed("[]", SCHEMA) == Listed(())
+    assert parse_items('{"facts": []}', SCHEMA) == ListedAnswer(())
+    assert parse_items("[]", SCHEMA) == ListedAnswer(())
 
 
 def test_the_first_that_fits_is_taken() -> None:
     """JSON of another shape before the answer does not hide it; a later one does not replace it."""
     text = f'Given [1] and {{"x": 1}}: {WHOLE} or else {{"facts": []}}'
-    assert listed(text, SCHEMA) == Listed((ONE,))
-    assert json_of('{"action": "stop"} {"action": "S"}', {
+    assert parse_items(text, SCHEMA) == ListedAnswer((ONE,))
+    assert parse_json('{"action": "stop"} {"action": "S"}', {
         "type": "object", "required": ["action"], "properties": {"action": {"enum": ["S", "R"]}},
     }) == {"action": "S"}  # fmt: skip
 
@@ -135,7 +135,7 @@ def test_the_first_that_fits_is_taken() -> None:
 def test_json_may_speak_of_tags_and_fences() -> None:
     """What stands inside the JSON is data: a thought or a fence in it changes nothing."""
     item = {**ONE, "text": "Write ```json\n[]\n``` after </think>, never <think>."}
-    assert listed(json.dumps({"facts": [item]}), SCHEMA).items == (item,)
+    assert parse_items(json.dumps({"facts": [item]}), SCHEMA).items == (item,)
 
 
 @given(JSON)
@@ -144,23 +144,23 @@ def test_any_json_comes_back(value: Any) -> None:
     if not isinstance(value, dict | list):
         value = [value]
     text = json.dumps(value)
-    assert json_of(text, {}) == value
-    assert json_of(f"<think>hm</think>\n```json\n{text}\n```", {}) == value
+    assert parse_json(text, {}) == value
+    assert parse_json(f"<think>hm</think>\n```json\n{text}\n```", {}) == value
 
 
 @given(st.text(alphabet='{}[]",:`\n<>/think0 ', max_size=80))
 def test_nothing_breaks_it(text: str) -> None:
     """Whatever is answered, the outcome is an item list or a reason."""
     try:
-        found = listed(text, SCHEMA)
+        found = parse_items(text, SCHEMA)
     except BadAnswer as error:
-        assert error.reason in (EMPTY, NO_JSON, WRONG_SHAPE)
+        assert error.reason in (EMPTY_ANSWER, NO_JSON, WRONG_SHAPE)
     else:
-        assert all(fits(item, ITEM) for item in found.items)
+        assert all(matches_schema(item, ITEM) for item in found.items)
 
 
 def test_visible() -> None:
     """What a model thinks before its answer is not its answer."""
-    assert visible("<think>S? R?</think> R") == "R"
-    assert visible("<think>S? R?") == ""
-    assert visible("plain") == "plain"
+    assert strip_reasoning("<think>S? R?</think> R") == "R"
+    assert strip_reasoning("<think>S? R?") == ""
+    assert strip_reasoning("plain") == "plain"

@@ -12,10 +12,24 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Entry, Fact, Source, count_tokens
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval.block import CUT, NOTICE, Offer, cut, distinct, fill, pack
-from memtier_plugin.retrieval.contradictions import OF_THEN, REPLACES, moment, newest_first, stated
-from memtier_plugin.trust.escaping import harmless
-from memtier_plugin.trust.fence import FENCE, clean
+from memtier_plugin.retrieval.block import (
+    CUT_MARK,
+    NOTICE,
+    BlockPlan,
+    collapse_duplicates,
+    fill_block,
+    pack,
+    truncate,
+)
+from memtier_plugin.retrieval.contradictions import (
+    OF_THEN_NOTE,
+    REPLACES_NOTE,
+    hit_time,
+    rank_newest_first,
+    stated_values,
+)
+from memtier_plugin.trust.escaping import escape_line
+from memtier_plugin.trust.fence import FENCE, remove_blocks
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 RECALL = "01KABCDEFGHJKMNPQRSTVWXYZ0"
@@ -69,7 +83,7 @@ HITS = st.lists(
 @given(HITS, st.integers(0, 8), st.integers(0, 800))
 def test_block_keeps_its_bounds(hits: list[Hit], k: int, budget: int) -> None:
     """The block never costs more than the budget, and has at most k hits in their order."""
-    injected, text = fill(hits, RECALL, k, budget)
+    injected, text = fill_block(hits, RECALL, k, budget)
     assert count_tokens(text) <= budget
     assert len(injected) <= k
     rest = iter(hits)
@@ -80,7 +94,7 @@ def test_block_keeps_its_bounds(hits: list[Hit], k: int, budget: int) -> None:
 @given(HITS, st.integers(1, 8), st.integers(0, 800))
 def test_nothing_breaks_out_of_the_block(hits: list[Hit], k: int, budget: int) -> None:
     """Whatever was said stays on its one line: no fence is closed, no line is begun."""
-    injected, text = fill(hits, RECALL, k, budget)
+    injected, text = fill_block(hits, RECALL, k, budget)
     if not text:
         return
     first, notice, *lines, last = text.splitlines()
@@ -99,13 +113,13 @@ def test_what_is_left_out_has_a_reason(
 ) -> None:
     """Each hit without a line came after k others, after the last that is tried, or did not fit."""
     hits = [replace(hit, item=replace(hit.item, id=f"{n}")) for n, hit in enumerate(hits)]
-    offer = Offer(hits, k, budget, tries=tries)
-    injected, _ = offer.filled(RECALL)
+    offer = BlockPlan(hits, k, budget, tries=tries)
+    injected, _ = offer.fill(RECALL)
     places = [int(hit.id) for hit in injected]
     for place in range(len(hits)) if injected else ():
         if place in places:
             continue
-        why = offer.refused(place, RECALL)
+        why = offer.explain_refusal(place, RECALL)
         before = sum(other < place for other in places)
         assert (why.by == "k") == (before == k)
         if why.by == "tokens":
@@ -117,10 +131,10 @@ def test_what_is_left_out_has_a_reason(
 @given(TEXT.filter(lambda t: FENCE not in t), TEXT.filter(lambda t: FENCE not in t), HITS)
 def test_clean_removes_our_block_and_nothing_else(before: str, after: str, hits: list[Hit]) -> None:
     """A message that comes back with our block in it is the user's own again."""
-    _, text = fill(hits, RECALL, 8, 800)
-    assert clean(before + text + after) == before + after
-    assert clean(clean(before + text + after)) == before + after
-    assert clean(text + text) == ""
+    _, text = fill_block(hits, RECALL, 8, 800)
+    assert remove_blocks(before + text + after) == before + after
+    assert remove_blocks(remove_blocks(before + text + after)) == before + after
+    assert remove_blocks(text + text) == ""
 
 
 @pytest.mark.parametrize(
@@ -135,14 +149,14 @@ def test_clean_removes_our_block_and_nothing_else(before: str, after: str, hits:
 )
 def test_clean_leaves_what_is_not_our_block(text: str) -> None:
     """Words about the block, halves of it and other blocks stay."""
-    assert clean(text) == text
+    assert remove_blocks(text) == text
 
 
 @given(TEXT)
 def test_harmless(text: str) -> None:
     """A harmless text is one line without brackets, and making it so again changes nothing."""
-    safe = harmless(text)
-    assert harmless(safe) == safe
+    safe = escape_line(text)
+    assert escape_line(safe) == safe
     assert len(safe.splitlines()) <= 1
     assert not set("<>") & set(safe)
     assert safe.encode().decode() == safe
@@ -156,9 +170,9 @@ def test_harmless_keeps_what_people_write() -> None:
         "👍🏽 done",
         "a & b | `c` * #d",
     ):
-        assert harmless(text) == text
-    assert harmless(" two\n lines\t") == "two lines"
-    assert harmless("if a < b > c") == "if a ‹ b › c"
+        assert escape_line(text) == text
+    assert escape_line(" two\n lines\t") == "two lines"
+    assert escape_line("if a < b > c") == "if a ‹ b › c"
 
 
 @given(st.lists(st.integers(1, 50), max_size=12), st.integers(0, 8), st.integers(0, 100))
@@ -188,13 +202,13 @@ def test_pack_reads_no_further_than_needed() -> None:
     assert pack(costs(), 9, 12, least=3).tokens == 10
 
 
-@given(LONG.map(harmless), st.integers(0, 60))
+@given(LONG.map(escape_line), st.integers(0, 60))
 def test_cut(line: str, tokens: int) -> None:
     """A cut line costs what it may with its newline, is a beginning, and says that it is cut."""
-    found = cut(line, tokens)
+    found = truncate(line, tokens)
     assert not found or count_tokens(f"{found}\n") <= tokens
-    assert not found or found.endswith(CUT)
-    assert line.startswith(found.removesuffix(CUT))
+    assert not found or found.endswith(CUT_MARK)
+    assert line.startswith(found.removesuffix(CUT_MARK))
 
 
 def test_lines() -> None:
@@ -204,7 +218,7 @@ def test_lines() -> None:
         entry_hit("Yes."),
         fact_hit("Ada owns a red bike.", note="older facts exist"),
     ]
-    injected, text = fill(hits, RECALL, 16, 600)
+    injected, text = fill_block(hits, RECALL, 16, 600)
     assert injected == tuple(hits)
     assert text == (
         f'<{FENCE} recall="{RECALL}">\n{NOTICE}\n'
@@ -218,19 +232,19 @@ def test_lines() -> None:
 def test_only_the_first_line_is_cut() -> None:
     """A first hit larger than the budget gets all of it; a later one is passed over."""
     long, short = entry_hit("word " * 2000, "long"), entry_hit("short", "short")
-    injected, text = fill([long, short], RECALL, 16, 100)
+    injected, text = fill_block([long, short], RECALL, 16, 100)
     assert injected == (long,)
-    assert f"{CUT}\n</{FENCE}>" in text
+    assert f"{CUT_MARK}\n</{FENCE}>" in text
     assert 98 <= count_tokens(text) <= 100
-    injected, text = fill([short, long, short], RECALL, 16, 100)
+    injected, text = fill_block([short, long, short], RECALL, 16, 100)
     assert injected == (short, short)
-    assert CUT not in text
+    assert CUT_MARK not in text
 
 
 def test_no_room() -> None:
     """Where not even the frame and a few words fit nothing is injected, not half a line's head."""
     hit = entry_hit("word " * 100)
-    texts = [fill([hit], RECALL, 16, budget)[1] for budget in range(100)]
+    texts = [fill_block([hit], RECALL, 16, budget)[1] for budget in range(100)]
     assert not any(texts[:40])
     assert all("00000000] w" in text for text in texts if text)
     assert texts[-1]
@@ -242,7 +256,7 @@ def test_near_duplicates_collapse_to_the_newest() -> None:
     new = entry_hit("the standup is in the small room", "01KNEW")
     new = replace(new, item=replace(new.item, observed_at=START.replace(day=9)))
     other = entry_hit("Lunch is at noon.", "01KOTHER")
-    [first, second] = distinct([old, other, new], 10)
+    [first, second] = collapse_duplicates([old, other, new], 10)
     assert (first.id, second.id) == (new.id, other.id)
     assert first.note == "one of 2 like it"
     assert {source.entry for source in first.sources} == {old.id, new.id}
@@ -257,7 +271,7 @@ def test_near_duplicates_collapse_to_the_newest() -> None:
 )
 def test_a_number_or_a_negation_makes_a_difference(one: str, other: str) -> None:
     """Lines that differ in a number or a negation are never taken for duplicates."""
-    assert len(distinct([entry_hit(one, "01KA"), entry_hit(other, "01KB")], 10)) == 2
+    assert len(collapse_duplicates([entry_hit(one, "01KA"), entry_hit(other, "01KB")], 10)) == 2
 
 
 def told(value: str, days: int, identity: str, subject: str = "Ada", time: float = 0.0) -> Hit:
@@ -291,8 +305,8 @@ def test_newest_of_contradicting_facts_comes_first(hits: list[Hit], first: int) 
 
     The best is the newest, or of the time that the query names; the newest says that it is.
     """
-    values = stated(hits, ["Lives_In"])
-    found = newest_first(hits, first, values)
+    values = stated_values(hits, ["Lives_In"])
+    found = rank_newest_first(hits, first, values)
     assert sorted(hit.id for hit in found) == sorted(hit.id for hit in hits)
     assert found[first:] == hits[first:]
     for about in {one.about for one in values.values()}:
@@ -305,11 +319,11 @@ def test_newest_of_contradicting_facts_comes_first(hits: list[Hit], first: int) 
         if len({values[i].value for i in ids}) < 2:
             assert after == before
             continue
-        newest = max(after, key=lambda hit: (moment(hit), hit.id))
+        newest = max(after, key=lambda hit: (hit_time(hit), hit.id))
         assert newest.note.startswith(f"newest of {len(ids)}; ")
-        best = max(after, key=lambda hit: (hit.signals["time"], moment(hit), hit.id))
+        best = max(after, key=lambda hit: (hit.signals["time"], hit_time(hit), hit.id))
         assert after[0] is best
-        assert best is newest or best.note == OF_THEN
+        assert best is newest or best.note == OF_THEN_NOTE
         rest = [hit.id for hit in before if hit.id != best.id]
         assert ids[1:] == rest
         assert not any(hit.note for hit in after if hit not in (newest, best))
@@ -324,12 +338,12 @@ def test_contradicting_facts_are_no_duplicates() -> None:
         " anybody else had come"
     )
     one, two = told(f"Oslo {words}", 0, "1"), told(f"Rome {words}", 1, "2")
-    assert len(distinct([one, two], 9)) == 1
-    assert len(distinct([one, two], 9, stated([one, two], ["lives_in"]))) == 2
+    assert len(collapse_duplicates([one, two], 9)) == 1
+    assert len(collapse_duplicates([one, two], 9, stated_values([one, two], ["lives_in"]))) == 2
 
 
 def test_what_replaced_an_older_one_says_so() -> None:
     """A fact that superseded another carries a note, beside the ones it has."""
     hit = replace(told("Oslo", 0, "1"), note="one of 2 like it")
-    [found] = newest_first([hit], 9, stated([hit], ["lives_in"]), {"1"})
-    assert found.note == f"one of 2 like it; {REPLACES}"
+    [found] = rank_newest_first([hit], 9, stated_values([hit], ["lives_in"]), {"1"})
+    assert found.note == f"one of 2 like it; {REPLACES_NOTE}"

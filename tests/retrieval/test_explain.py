@@ -16,7 +16,7 @@ from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.explain import contributions
+from memtier_plugin.retrieval.explain import signal_contributions
 
 Day = Callable[..., datetime]
 
@@ -74,7 +74,7 @@ def test_contributions_make_the_score(home: Path) -> None:
             for name, value in parts.items():
                 expected = told["weights"][name] * line["signals"][name]
                 assert value == pytest.approx(expected, abs=1e-5)
-    assert contributions({"a": 0.5, "b": 1, "c": 0, "d": 1}, {"a": 1, "b": 2, "c": 1}) == {
+    assert signal_contributions({"a": 0.5, "b": 1, "c": 0, "d": 1}, {"a": 1, "b": 2, "c": 1}) == {
         "b": 2.0, "a": 0.5,
     }  # fmt: skip
 
@@ -191,12 +191,14 @@ def test_shared_words_are_named(home: Path) -> None:
     with MemTier.open(home) as memory:
         entry = say(memory, "the fox sleeps in the red barn")
         recaller = memory._recaller
-        stored = memory.store.reader().stored([*memory.store.reader().rows_of([entry.id]).values()])
+        stored = memory.store.reader().items_by_row(
+            [*memory.store.reader().rows_of([entry.id]).values()]
+        )
         from memtier_plugin.retrieval.explain import Explainer
-        from memtier_plugin.retrieval.search import Asker
+        from memtier_plugin.retrieval.search import Viewer
 
         explainer = Explainer(memory.store, "main", memory._redactor, memory._clock)
-        asker = Asker("main", None, False, entry.timestamp)
+        asker = Viewer("main", None, False, entry.timestamp)
         [one] = stored.values()
         told = explainer._words(recaller, "red foxes fly", one, asker)
         assert set(told["shared"]) == {"red", "fox"}

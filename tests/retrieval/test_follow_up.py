@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval.follow_up import MORE, further
-from memtier_plugin.retrieval.follow_up_budget import Command, Research
+from memtier_plugin.retrieval.follow_up import LINES_PER_ROUND, follow_up
+from memtier_plugin.retrieval.follow_up_budget import FollowUp, FollowUpBudget
 from memtier_plugin.retrieval.pages import PageReader
-from memtier_plugin.retrieval.routing import Found
-from memtier_plugin.retrieval.search import Asker
+from memtier_plugin.retrieval.routing import RoutingInput
+from memtier_plugin.retrieval.search import Viewer
 from memtier_plugin.text.tokenizer import Tokenizer
 
 TOKENS = Tokenizer("english")
@@ -24,14 +24,14 @@ TOKENS = Tokenizer("english")
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=6), max_size=6), st.integers(1, 3))
 def test_pages_are_read_once_and_none_is_lost(offers: list[list[str]], at_once: int) -> None:
     """Whatever is offered when, each page is taken exactly once, a round's number at a time."""
-    research = Research(at_once)
+    research = FollowUpBudget(at_once)
     read: list[str] = []
     for offered in offers:
-        research.offer(offered)
-        now = research.take()
+        research.add_pages(offered)
+        now = research.take_pages()
         assert len(now) <= at_once
         read += now
-    while now := research.take():
+    while now := research.take_pages():
         read += now
     assert len(read) == len(set(read))
     assert set(read) == {page for offered in offers for page in offered}
@@ -39,13 +39,13 @@ def test_pages_are_read_once_and_none_is_lost(offers: list[list[str]], at_once: 
 
 def test_no_search_is_made_twice() -> None:
     """Keywords count as a set, meanings as their words, neither by case; nothing is no search."""
-    research = Research(5)
-    first = [Command("keyword", "Oslo Rex"), Command("keyword", "rex OSLO"),
-             Command("semantic", "Oslo Rex"), Command("keyword", "  ")]  # fmt: skip
-    assert research.fresh(first) == [first[0], first[2]]
-    assert research.fresh([Command("semantic", "oslo  rex"), Command("semantic", "Rex Oslo")]) == [
-        Command("semantic", "Rex Oslo")
-    ]
+    research = FollowUpBudget(5)
+    first = [FollowUp("keyword", "Oslo Rex"), FollowUp("keyword", "rex OSLO"),
+             FollowUp("semantic", "Oslo Rex"), FollowUp("keyword", "  ")]  # fmt: skip
+    assert research.claim_new(first) == [first[0], first[2]]
+    assert research.claim_new(
+        [FollowUp("semantic", "oslo  rex"), FollowUp("semantic", "Rex Oslo")]
+    ) == [FollowUp("semantic", "Rex Oslo")]
 
 
 def test_rounds_look_for_what_is_unsaid(home: Path, day: Callable[..., datetime]) -> None:
@@ -56,24 +56,24 @@ def test_rounds_look_for_what_is_unsaid(home: Path, day: Callable[..., datetime]
              ("We talked about the garden", "The plumber comes on Friday", "Bring the ladder")],
             session_id="s",
         )  # fmt: skip
-        with memory.store.reading() as reader:
-            pages = PageReader(reader, Asker("main", None, False, day(9)))
-            hits = pages.visible([entry.id for entry in memory.entries()])
+        with memory.store.session() as reader:
+            pages = PageReader(reader, Viewer("main", None, False, day(9)))
+            hits = pages.visible_entries([entry.id for entry in memory.entries()])
             garden = next(hit for hit in hits.values() if "garden" in hit.text)
             query = "When does the plumber come to repair pipes?"
-            asked: list[Command] = []
+            asked: list[FollowUp] = []
 
-            def search(command: Command) -> list[Hit]:
+            def search(command: FollowUp) -> list[Hit]:
                 asked.append(command)
                 return []
 
             terms = dict.fromkeys(TOKENS.words(query), 1.0)
-            found = Found(query, (garden,), terms, TOKENS.words, {})
-            lines, steps = further(found, [garden], pages, search)
+            found = RoutingInput(query, (garden,), terms, TOKENS.words, {})
+            lines, steps = follow_up(found, [garden], pages, search)
             assert [hit.text for hit in lines][1:] == ["The plumber comes on Friday"]
-            assert len(lines) <= 1 + MORE
+            assert len(lines) <= 1 + LINES_PER_ROUND
             assert steps[0].name == "linked pages"
             assert len(steps) <= 4
-            said = Found("garden talk", (garden,), {"garden": 1.0}, TOKENS.words, {})
-            assert further(said, [garden], pages, search) == ([garden], [])
-            assert further(found, [], pages, search) == ([], [])
+            said = RoutingInput("garden talk", (garden,), {"garden": 1.0}, TOKENS.words, {})
+            assert follow_up(said, [garden], pages, search) == ([garden], [])
+            assert follow_up(found, [], pages, search) == ([], [])

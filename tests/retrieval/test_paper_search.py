@@ -115,7 +115,7 @@ def test_scaled_bm25_takes_the_place_of_the_raw_one(talked: Path, day: Day, how:
         for more in ({}, {"paper.normalise": how})
     )
     assert len(set(raw.values())) > 2
-    expected = dict(zip(raw, paper_scorer.normalised([*raw.values()], how), strict=True))
+    expected = dict(zip(raw, paper_scorer.normalise_scores([*raw.values()], how), strict=True))
     assert scaled == pytest.approx(expected)
 
 
@@ -125,7 +125,7 @@ def test_scaled_bm25_takes_the_place_of_the_raw_one(talked: Path, day: Day, how:
 )
 def test_normalising_does_not_reorder(scores: list[float], how: str) -> None:
     """Every scale is monotonic (appendix E): what was higher is not lower afterwards."""
-    scaled = paper_scorer.normalised(scores, how)
+    scaled = paper_scorer.normalise_scores(scores, how)
     for one, after in zip(scores, scaled, strict=True):
         for other, later in zip(scores, scaled, strict=True):
             assert not (one > other and after < later)
@@ -137,7 +137,7 @@ RANKINGS = st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=4
 @given(RANKINGS)
 def test_fusion_keeps_what_all_agree_on(lists: list[list[str]]) -> None:
     """Best first, everything named once, and a name that is before another everywhere stays so."""
-    found = paper_scorer.fused(lists)
+    found = paper_scorer.fuse_ranks(lists)
     names = list(found)
     assert sorted(names) == sorted({name for ranking in lists for name in ranking})
     assert list(found.values()) == sorted(found.values(), reverse=True)

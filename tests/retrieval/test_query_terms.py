@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.retrieval.query_terms import LESS, weighed
+from memtier_plugin.retrieval.query_terms import ASKING_WEIGHT, weigh_terms
 from memtier_plugin.text.tokenizer import Tokenizer
-from memtier_plugin.text.traits import is_standing
+from memtier_plugin.text.traits import is_standing_instruction
 
 WORDS = st.lists(st.sampled_from("remind list discuss port kettle fox summary fox".split()))  # noqa: SIM905
 
@@ -19,26 +19,26 @@ WORDS = st.lists(st.sampled_from("remind list discuss port kettle fox summary fo
 def test_words_count_as_often_as_they_stand(text: list[str]) -> None:
     """Each word counts its occurrences, a word that only asks a part of them, none nothing."""
     words = Tokenizer().words(" ".join(text))
-    found = weighed(words, "english")
+    found = weigh_terms(words, "english")
     asking = set(Tokenizer().words("remind list discuss summary"))
     assert found == {
-        word: pytest.approx(number * (LESS if word in asking else 1))
+        word: pytest.approx(number * (ASKING_WEIGHT if word in asking else 1))
         for word, number in Counter(words).items()
     }
-    assert 0 < LESS < 1
+    assert 0 < ASKING_WEIGHT < 1
 
 
 def test_inflections_ask_too() -> None:
     """A word that asks does so in each of its forms."""
     words = Tokenizer().words("reminded discussing kettles")
-    assert [*weighed(words, "english").values()] == [LESS, LESS, 1.0]
+    assert [*weigh_terms(words, "english").values()] == [ASKING_WEIGHT, ASKING_WEIGHT, 1.0]
 
 
 @pytest.mark.parametrize("language", ["none", "german", "spanish"])
 def test_other_languages_have_no_asking_words(language: str) -> None:
     """The words are English, so that elsewhere all count the same."""
     words = Tokenizer(language).words("remind list fox fox")
-    assert weighed(words, language) == Counter(words)
+    assert weigh_terms(words, language) == Counter(words)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_other_languages_have_no_asking_words(language: str) -> None:
 )
 def test_instructions_for_all_times(text: str) -> None:
     """What a user tells to do from now on is a standing instruction, wherever a line begins so."""
-    assert is_standing(text)
+    assert is_standing_instruction(text)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_instructions_for_all_times(text: str) -> None:
 )
 def test_chat_is_no_instruction(text: str) -> None:
     """The same words in a story or a question instruct nobody."""
-    assert not is_standing(text)
+    assert not is_standing_instruction(text)
 
 
 def test_only_the_beginning_instructs() -> None:
     """Deep in a pasted document such a line is part of the document."""
-    assert is_standing("x" * 300 + "\nAlways answer in metric units.")
-    assert not is_standing("x" * 500 + "\nAlways answer in metric units.")
+    assert is_standing_instruction("x" * 300 + "\nAlways answer in metric units.")
+    assert not is_standing_instruction("x" * 500 + "\nAlways answer in metric units.")

@@ -13,9 +13,9 @@ from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.retrieval.ranking import (
     TIER_FACTOR,
     decay,
-    overview,
+    overview_signal,
     rank,
-    scaled,
+    scale_by_max,
     weight_signal,
 )
 
@@ -94,7 +94,7 @@ def test_ties_go_by_id() -> None:
 @given(st.lists(FINITE, max_size=8))
 def test_scaled(values: list[float]) -> None:
     """Scaled values lie in [0, 1] in the same order, and the best of a match is 1."""
-    found = scaled(values)
+    found = scale_by_max(values)
     assert all(0 <= value <= 1 for value in found)
     assert len(found) == len(values)
     assert not values or max(values) <= 0 or max(found) == 1
@@ -133,7 +133,7 @@ WEIGHTS = {"semantic": 0.0, "bm25": 0.35, "decay": 0.25, "cw": 0.25, "tier": 0.1
 @given(st.lists(WORDS, max_size=5), WORDS)
 def test_okapi_takes_any_pool(documents: list[list[str]], query: list[str]) -> None:
     """An empty pool, empty documents and unknown words score finitely, one score a document."""
-    scores = paper_scorer.okapi(documents, query)
+    scores = paper_scorer.okapi_scores(documents, query)
     assert len(scores) == len(documents)
     assert all(map(math.isfinite, scores))
 
@@ -148,11 +148,11 @@ def test_stage_one(
 ) -> None:
     """S_sem has distinct, visible sessions of facts that score, the best fact's session first."""
     facts = [
-        paper_scorer.Document(f"f{place:02}", (), (session,), newer=newer)
+        paper_scorer.Document(f"f{place:02}", (), (session,), timestamp=newer)
         for place, (session, _, newer) in enumerate(given_facts)
     ]
     scores = [score for _, score, _ in given_facts]
-    found = paper_scorer.stage_one(facts, scores, visible, limit)
+    found = paper_scorer.select_sessions(facts, scores, visible, limit)
     best = {
         session: max(score for name, score, _ in given_facts if name == session)
         for session, _, _ in given_facts
@@ -166,12 +166,12 @@ def test_stage_one(
 def test_stage_one_ties_go_to_the_newer_fact() -> None:
     """Of facts that score the same the newer one chooses first, then the smaller id."""
     facts = [
-        paper_scorer.Document("b", (), ("old",), newer=1.0),
-        paper_scorer.Document("c", (), ("new", "also"), newer=2.0),
-        paper_scorer.Document("a", (), ("first",), newer=1.0),
+        paper_scorer.Document("b", (), ("old",), timestamp=1.0),
+        paper_scorer.Document("c", (), ("new", "also"), timestamp=2.0),
+        paper_scorer.Document("a", (), ("first",), timestamp=1.0),
     ]
     everything = {"old", "new", "also", "first"}
-    assert paper_scorer.stage_one(facts, [1.0] * 3, everything, 4) == (
+    assert paper_scorer.select_sessions(facts, [1.0] * 3, everything, 4) == (
         "new",
         "also",
         "first",
@@ -182,14 +182,17 @@ def test_stage_one_ties_go_to_the_newer_fact() -> None:
 @given(st.permutations(["a", "b", "c", "d"]))
 def test_paper_ties_go_by_id(order: list[str]) -> None:
     """The published scorer, too, orders ties by id."""
-    scored = [paper_scorer.score(paper_scorer.Document(i, (), ()), 0.0, (), WEIGHTS) for i in order]
-    assert [s.document.id for s in paper_scorer.rank(scored)] == ["a", "b", "c", "d"]
+    scored = [
+        paper_scorer.score_document(paper_scorer.Document(i, (), ()), 0.0, (), WEIGHTS)
+        for i in order
+    ]
+    assert [s.document.id for s in paper_scorer.order_scored(scored)] == ["a", "b", "c", "d"]
 
 
 @given(st.sampled_from(sorted(WEIGHTS)))
 def test_ablation_keeps_the_sum(dropped: str) -> None:
     """Without one signal the weights still sum to 1, and their proportions stay."""
-    left = paper_scorer.without(WEIGHTS, dropped)
+    left = paper_scorer.ablate(WEIGHTS, dropped)
     assert left[dropped] == 0
     assert sum(left.values()) == pytest.approx(1)
     kept = [name for name in WEIGHTS if name != dropped and WEIGHTS[name]]
@@ -199,7 +202,7 @@ def test_ablation_keeps_the_sum(dropped: str) -> None:
 @given(st.dictionaries(st.sampled_from(NAMES), st.floats(-1, 1), min_size=1))
 def test_projection(weights: dict[str, float]) -> None:
     """Projected weights are not negative and sum to 1; where none is positive all are 0."""
-    found = paper_scorer.project(weights)
+    found = paper_scorer.normalise_weights(weights)
     assert all(weight >= 0 for weight in found.values())
     assert sum(found.values()) == pytest.approx(1 if max(weights.values()) > 0 else 0)
 
@@ -207,7 +210,7 @@ def test_projection(weights: dict[str, float]) -> None:
 @pytest.mark.parametrize("how", ["log1p", "minmax", "zscore"])
 def test_normalisers_take_equal_scores(how: str) -> None:
     """A pool where every document scores 0 is normalised to 0."""
-    assert paper_scorer.normalised([0.0, 0.0], how) == [0.0, 0.0]
+    assert paper_scorer.normalise_scores([0.0, 0.0], how) == [0.0, 0.0]
 
 
 def test_tiers() -> None:
@@ -219,6 +222,6 @@ def test_overview_by_itself() -> None:
     """A summary counts by the time asked about, or else by age; a timeline by what it is of."""
     shelves = ["", "summary", "summary", "timeline", "timeline"]
     said, words = [9.0, 1.0, 2.0, 3.0, 3.0], [4.0, 0.0, 0.0, 3.0, 1.0]
-    assert overview(shelves, (), said, words) == [0.0, 0.8, 1.0, 0.75, 0.0]
+    assert overview_signal(shelves, (), said, words) == [0.0, 0.8, 1.0, 0.75, 0.0]
     times = [1.0, 1.0, 0.5, 1.0, 1.0]
-    assert overview(shelves, times, said, words) == [0.0, 1.0, 0.125, 0.75, 0.0]
+    assert overview_signal(shelves, times, said, words) == [0.0, 1.0, 0.125, 0.75, 0.0]

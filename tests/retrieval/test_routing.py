@@ -15,7 +15,14 @@ from memtier_plugin import MemTier
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval import routing
-from memtier_plugin.retrieval.routing import Found, answered, decide, escalated, kinds, routed
+from memtier_plugin.retrieval.routing import (
+    RoutingInput,
+    decide_route,
+    question_kinds,
+    route_hits,
+    select_facts,
+    select_from_log,
+)
 from memtier_plugin.text.tokenizer import Tokenizer
 
 Day = Callable[..., datetime]
@@ -41,9 +48,9 @@ def fact(name: str, text: str, score: float, *entries: str) -> Hit:
     return Hit(item=item, score=score, signals={}, sources=sources)
 
 
-def found(query: str, hits: Sequence[Hit], **more: object) -> Found:
+def found(query: str, hits: Sequence[Hit], **more: object) -> RoutingInput:
     terms = dict.fromkeys(TOKENS.words(query), 1.0)
-    return Found(query, tuple(hits), terms, TOKENS.words, {}, **more)  # type: ignore[arg-type]
+    return RoutingInput(query, tuple(hits), terms, TOKENS.words, {}, **more)  # type: ignore[arg-type]
 
 
 KNOWN = [
@@ -54,9 +61,9 @@ KNOWN = [
 
 def test_a_fact_that_says_it_all_is_enough() -> None:
     """A question that the best fact answers whole, with nothing else found, is not escalated."""
-    route, lines = routed(found("What dog of Ann was born in Oslo?", KNOWN))
+    route, lines = route_hits(found("What dog of Ann was born in Oslo?", KNOWN))
     assert route.action == "S"
-    assert route.doubt <= routing.ENOUGH
+    assert route.doubt <= routing.MAX_DOUBT
     assert [hit.id for hit in lines.hits] == ["f1"]
     assert lines.left_out["e1"] == "entry"
 
@@ -75,7 +82,7 @@ def test_a_fact_that_says_it_all_is_enough() -> None:
 )
 def test_kinds_that_facts_may_not_answer_in_full(query: str, why: str) -> None:
     """Completeness, exactness and reasons go to the log, whatever the facts say."""
-    route = decide(found(query, KNOWN))
+    route = decide_route(found(query, KNOWN))
     assert route.action == "R"
     assert why in route.why
 
@@ -84,16 +91,16 @@ def test_a_time_needs_a_dated_fact() -> None:
     """A question for a time is a doubt where the best fact has no time, and none where it has."""
     undated = [replace(fact("f1", "Ann's dog was born in Oslo", 9.0, "e1")), KNOWN[1]]
     asked = "When was Ann's dog born in Oslo?"
-    assert kinds(found(asked, undated), undated[0])
-    assert not kinds(found(asked, KNOWN), KNOWN[0])
+    assert question_kinds(found(asked, undated), undated[0])
+    assert not question_kinds(found(asked, KNOWN), KNOWN[0])
 
 
 def test_the_log_is_asked_where_facts_fall_short() -> None:
     """No fact, an unsaid question, or an entry that no fact rests on: each is a doubt."""
-    assert decide(found("dog", [KNOWN[1]])).why == ("no fact was found",)
-    assert decide(found("dog", [])).action == "R"
+    assert decide_route(found("dog", [KNOWN[1]])).why == ("no fact was found",)
+    assert decide_route(found("dog", [])).action == "R"
     elsewhere = [KNOWN[0], entry("e9", "the dog of the neighbour moved to Rome", 8.8)]
-    route = decide(found("What dog of Ann was born in Oslo?", elsewhere))
+    route = decide_route(found("What dog of Ann was born in Oslo?", elsewhere))
     assert route.action == "R"
     assert "no fact rests on the best entry" in route.why
 
@@ -108,12 +115,14 @@ def test_facts_that_cannot_be_trusted_are_doubted() -> None:
         replace(best, item=replace(best.item, valid_to=NOW)),
         replace(best, weight=-0.5),
     ):
-        assert decide(found(query, [doubted, KNOWN[1]])).action == "R"
+        assert decide_route(found(query, [doubted, KNOWN[1]])).action == "R"
 
 
 def test_other_languages_are_doubted() -> None:
     """Where the kind of a question cannot be told, it goes to the log."""
-    assert decide(found("What dog of Ann was born in Oslo?", KNOWN, english=False)).action == "R"
+    assert (
+        decide_route(found("What dog of Ann was born in Oslo?", KNOWN, english=False)).action == "R"
+    )
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, TypeError, ZeroDivisionError])
@@ -123,8 +132,8 @@ def test_an_error_escalates(error: type[Exception]) -> None:
     def broken(text: str) -> Sequence[str]:
         raise error("broken")
 
-    asked = replace(found("dog born in Oslo", KNOWN), words=broken)
-    route, lines = routed(asked)
+    asked = replace(found("dog born in Oslo", KNOWN), tokenize=broken)
+    route, lines = route_hits(asked)
     assert route.action == "R"
     assert error.__name__ in route.why[0]
     assert lines.hits == tuple(KNOWN)
@@ -135,11 +144,11 @@ def test_a_shorter_fact_stands_for_its_entry() -> None:
     long = entry("e1", "my dog Rex, you know, " * 9, 9.0)
     short = fact("f1", "Ann's dog is Rex", 8.0, "e1")
     other = fact("f2", "Ann has a dog", 7.0, "e1")
-    lines = escalated(found("dog Rex", [long, short, other]))
+    lines = select_from_log(found("dog Rex", [long, short, other]))
     assert [hit.id for hit in lines.hits] == ["f1"]
     assert lines.left_out == {"e1": "said", "f2": "said"}
     weak = replace(short, score=1.0)
-    assert [hit.id for hit in escalated(found("dog Rex", [long, weak])).hits] == ["e1"]
+    assert [hit.id for hit in select_from_log(found("dog Rex", [long, weak])).hits] == ["e1"]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 20), st.integers(0, 9)), max_size=60))
@@ -151,13 +160,13 @@ def test_lines_are_hits_and_nothing_is_lost(given_hits: list[tuple[bool, float, 
         for n, (is_fact, score, about) in enumerate(ranked)
     ]
     asked = found("dog", hits)
-    for lines in (answered(asked), escalated(asked)):
+    for lines in (select_facts(asked), select_from_log(asked)):
         shown = {hit.id for hit in lines.hits}
         assert shown.isdisjoint(lines.left_out)
         assert shown | set(lines.left_out) == {hit.id for hit in hits}
         sources = [{s.entry for s in hit.sources} for hit in lines.hits]
         assert all(one - set().union(*sources[:n]) for n, one in enumerate(sources))
-    route, lines = routed(asked)
+    route, lines = route_hits(asked)
     assert route.action in ("S", "R")
     if hits:
         assert lines.hits

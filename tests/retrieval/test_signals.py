@@ -1,4 +1,4 @@
-"""Each signal of `recall_first` by itself: what it raises, and when it says nothing."""
+"""Each signal of `rank_recall_first` by itself: what it raises, and when it says nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.search import LIKE
+from memtier_plugin.retrieval.search import MIN_COSINE
 from tests.test_memory import SIGNALS, say, texts, turns
 
 Day = Callable[..., datetime]
@@ -197,7 +197,7 @@ def test_what_is_not_alike_is_not_found(home: Path) -> None:
         assert (found.label, found.hits, found.text) == ("empty", (), "")
         assert found.vectors > 0  # it was compared
         one, other = embedder.encode([f"user: {entry.content}", query])
-        assert sum(a * b for a, b in zip(one, other, strict=True)) < LIKE
+        assert sum(a * b for a, b in zip(one, other, strict=True)) < MIN_COSINE
         assert reader.rows_of([entry.id])
 
 

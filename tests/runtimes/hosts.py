@@ -163,7 +163,7 @@ class OpenClaw:
     def install(self) -> None:
         """Do what `memtier install openclaw` does."""
         with environment(self.ground, self.environment):
-            installing.install("openclaw", self.ground.home, PROJECT)
+            installing.install_host("openclaw", self.ground.home, PROJECT)
 
     def configure(self, **config: Any) -> None:
         """Change MemTier's own part of the configuration."""
@@ -275,7 +275,7 @@ class Hermes:
     def install(self) -> None:
         """Do what `memtier install hermes` does."""
         with environment(self.ground, self.environment):
-            installing.install("hermes", self.ground.home, PROJECT)
+            installing.install_host("hermes", self.ground.home, PROJECT)
 
     def configure(self, **config: Any) -> None:
         """Change the provider's configuration."""

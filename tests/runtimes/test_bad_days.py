@@ -168,8 +168,8 @@ def test_two_gateways(ground: Ground, openclaw: OpenClaw, told: Tell) -> None:
 def test_an_upgrade_while_running(ground: Ground, openclaw: OpenClaw, told: Tell) -> None:
     """The plugin's files are replaced and the resident restarted under a running Gateway."""
     shim = ground.top / "copy" / "hooks" / "openclaw"
-    shutil.copytree(install.shim(), shim)
-    text = openclaw.config.read_text().replace(str(install.shim()), str(shim))
+    shutil.copytree(install.openclaw_plugin_folder(), shim)
+    text = openclaw.config.read_text().replace(str(install.openclaw_plugin_folder()), str(shim))
     openclaw.config.write_text(text)
     with openclaw.gateway():
         openclaw.say(HAT, gateway=True)

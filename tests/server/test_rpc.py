@@ -18,9 +18,9 @@ from typing import IO, Any
 
 import pytest
 
-from memtier_plugin.core.paths import ledger_folder, socket_path
+from memtier_plugin.core.paths import make_ledger_folder, socket_path
 from memtier_plugin.memory import MemTier
-from memtier_plugin.server.rpc import LINE_BYTES
+from memtier_plugin.server.rpc import MAX_LINE_BYTES
 from memtier_plugin.server.unix_socket import peer_uid
 from memtier_plugin.storage.ledger.jsonl import day_file, locked
 
@@ -101,7 +101,7 @@ def message(text: str) -> list[dict[str, str]]:
 def held_ledger(home: Path) -> Iterator[None]:
     """Hold the lock on today's ledger of the agent, so that a `record` waits."""
     with locked(
-        day_file(ledger_folder(home, "p", "episodic", "test.main"), datetime.now(UTC)), 1.0
+        day_file(make_ledger_folder(home, "p", "episodic", "test.main"), datetime.now(UTC)), 1.0
     ):
         yield
 
@@ -283,7 +283,7 @@ def test_sigterm_is_an_orderly_end(serve: Callable[..., Server]) -> None:
 def test_a_line_that_is_too_long(serve: Callable[..., Server]) -> None:
     """A line of more than 16 MB is an error, and the next line is read from its beginning."""
     server = serve()
-    server.send(b'{"jsonrpc": "' + b"x" * (LINE_BYTES + 5) + b'"}')
+    server.send(b'{"jsonrpc": "' + b"x" * (MAX_LINE_BYTES + 5) + b'"}')
     assert server.answer()["error"]["code"] == -32600
     assert server.call("ping")["result"]
 

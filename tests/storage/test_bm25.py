@@ -78,7 +78,7 @@ def test_fast_path_equals_rank_bm25(
     """Below the cap the index gives every document rank-bm25's score, repeated words included."""
     indexed = index(memory, documents)
     asked = memory.store.tokenizer.words(" ".join(query))
-    match = indexed.reader.match(indexed.scopes, Counter(asked), ALL)
+    match = indexed.reader.match_words(indexed.scopes, Counter(asked), ALL)
     scores = match.scores()
     assert not match.left_out
     assert set(scores) <= set(indexed.rows)
@@ -96,8 +96,8 @@ def test_cap_reads_the_rarest_first_and_fill_completes(
     terms = Counter(memory.store.tokenizer.words(" ".join(query)))
     df = {term: sum(term in words for words in indexed.words) for term in terms}
     order = sorted((term for term in terms if df[term]), key=lambda term: (df[term], term))
-    whole = indexed.reader.match(indexed.scopes, terms, ALL)
-    match = indexed.reader.match(indexed.scopes, terms, cap)
+    whole = indexed.reader.match_words(indexed.scopes, terms, ALL)
+    match = indexed.reader.match_words(indexed.scopes, terms, cap)
     assert match.postings == min(cap, sum(df.values())) == sum(map(len, match.rows.values()))
     assert match.idfs == whole.idfs
 
@@ -109,7 +109,7 @@ def test_cap_reads_the_rarest_first_and_fill_completes(
         read += df[term]
 
     chosen = indexed.rows[::2]
-    filled = indexed.reader.fill(match, indexed.scopes, chosen)
+    filled = indexed.reader.complete_match(match, indexed.scopes, chosen)
     assert match.postings == sum(map(len, match.rows.values())) == min(cap, read) + filled
     exact, scores = whole.scores(), match.scores()
     for row in chosen:
@@ -119,10 +119,10 @@ def test_cap_reads_the_rarest_first_and_fill_completes(
 def test_nothing_to_match(memory: MemTier) -> None:
     """No words, unknown words, no scope and an empty index match nothing and read nothing."""
     reader = memory.store.reader()
-    assert not reader.match([], Counter(["elm"]), ALL).scores()
+    assert not reader.match_words([], Counter(["elm"]), ALL).scores()
     indexed = index(memory, [["elm"]])
-    assert not indexed.reader.match(indexed.scopes, Counter(), ALL).scores()
-    unknown = indexed.reader.match(indexed.scopes, Counter(["unknown"]), ALL)
+    assert not indexed.reader.match_words(indexed.scopes, Counter(), ALL).scores()
+    unknown = indexed.reader.match_words(indexed.scopes, Counter(["unknown"]), ALL)
     assert (unknown.postings, unknown.scores()) == (0, {})
 
 
@@ -130,7 +130,7 @@ def test_long_queries_are_bounded(memory: MemTier) -> None:
     """Of a query with very many words the rarest are looked up, and no more than MAX_TERMS."""
     many = [f"word{n}" for n in range(3 * MAX_TERMS)]
     indexed = index(memory, [many, many[: len(many) // 2]])
-    match = indexed.reader.match(indexed.scopes, Counter(many), ALL)
+    match = indexed.reader.match_words(indexed.scopes, Counter(many), ALL)
     assert len(match.idfs) == match.postings == MAX_TERMS
     assert set(match.idfs) <= set(many[len(many) // 2 :])
 

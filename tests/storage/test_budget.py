@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from memtier_plugin import MemTier
-from memtier_plugin.cli.log import log_lines
+from memtier_plugin.cli.log import read_log_lines
 from memtier_plugin.core.errors import (
     CapReached,
     EndpointError,
@@ -29,8 +29,8 @@ from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.pricing import Day, Meter, Spent, Tariff
-from memtier_plugin.storage.budget import Account
+from memtier_plugin.providers.pricing import DailyChatBudget, Meter, Spending, Tariff
+from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Store
 from tests.loopback import Loopback, tokens_of
 
@@ -66,12 +66,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def account(server: Loopback, home: Path, clock: Clock) -> Callable[..., Account]:
+def account(server: Loopback, home: Path, clock: Clock) -> Callable[..., ChatBudget]:
     """Return ``account(price=..., key=value)``: the default project's, each time opened anew."""
 
     def account(
         price: float = 0.0, output: float = 0.0, seconds: float = 0.5, **consolidation: Any
-    ) -> Account:
+    ) -> ChatBudget:
         local = {
             "base_url": server.base_url,
             "timeout_s": seconds,
@@ -85,41 +85,43 @@ def account(server: Loopback, home: Path, clock: Clock) -> Callable[..., Account
         MemTier.open(home).close()
         (home / "config.yaml").write_text(yaml.safe_dump(config))
         store = Store(home, "default", load_settings(home, "default"))
-        return Account(store, "daemon", clock)
+        return ChatBudget(store, "daemon", clock)
 
     return account
 
 
-def ask(found: Account, purpose: str = "extraction", max_tokens: int = 100, **more: Any) -> str:
+def ask(found: ChatBudget, purpose: str = "extraction", max_tokens: int = 100, **more: Any) -> str:
     """Ask the account's model once and return its answer."""
-    model = found.model()
+    model = found.chat_model()
     assert model is not None
     return model.chat(MESSAGES, purpose=purpose, max_tokens=max_tokens, **more).text
 
 
-def told(found: Account, purpose: str = "extraction", max_tokens: int = 100) -> str:
+def told(found: ChatBudget, purpose: str = "extraction", max_tokens: int = 100) -> str:
     """Return how the account refuses a call."""
     with pytest.raises(CapReached) as caught:
         ask(found, purpose, max_tokens)
     return str(caught.value)
 
 
-def lines(found: Account) -> list[dict[str, Any]]:
+def lines(found: ChatBudget) -> list[dict[str, Any]]:
     """Return what the journal says of chat, oldest first, without the times."""
     events = found._store.reader().events_since("chat", datetime(2000, 1, 1, tzinfo=UTC))
     return [{"id": event.id, **event.data} for event in events]
 
 
-def test_none_is_no_model(account: Callable[..., Account]) -> None:
+def test_none_is_no_model(account: Callable[..., ChatBudget]) -> None:
     """Without a model in the settings there is none; a wrong one is told with its key."""
-    assert account(model="none").model() is None
+    assert account(model="none").chat_model() is None
     with pytest.raises(SettingsError, match=r"consolidation\.model is .*no endpoint 'other'"):
-        account(model="endpoint:other/m").model()
+        account(model="endpoint:other/m").chat_model()
     with pytest.raises(SettingsError, match=r"ask\.model is 'gpt'; expected"):
-        account().model("gpt", key="ask.model")
+        account().chat_model("gpt", key="ask.model")
 
 
-def test_a_call_is_reserved_and_settled(account: Callable[..., Account], server: Loopback) -> None:
+def test_a_call_is_reserved_and_settled(
+    account: Callable[..., ChatBudget], server: Loopback
+) -> None:
     """Two lines of the journal: the most that it may cost before, what it took after."""
     found = account(price=3e5, output=9e5, max_cost_per_day=1000.0)
     assert ask(found) == ANSWER
@@ -137,16 +139,16 @@ def test_a_call_is_reserved_and_settled(account: Callable[..., Account], server:
         "output_tokens": tokens_of(ANSWER),
         "cost": pytest.approx(0.3 * (reading + 3 * tokens_of(ANSWER))),
     }
-    day = found.today()
-    assert (day.background, day.asked) == (Spent(settled["cost"], 1), Spent())
+    day = found.spent_today()
+    assert (day.background, day.asked) == (Spending(settled["cost"], 1), Spending())
     assert day.cost == settled["cost"]
 
 
-def test_the_log_tells_it(account: Callable[..., Account], home: Path) -> None:
+def test_the_log_tells_it(account: Callable[..., ChatBudget], home: Path) -> None:
     """`memtier log` says in words what was asked, for what, and what it cost."""
     ask(account(price=1000.0, max_cost_per_day=1.0), "summary", 10)
     with MemTier.open(home) as memory:
-        texts = [line["text"] for line in log_lines(memory, date="2026-01-05")]
+        texts = [line["text"] for line in read_log_lines(memory, date="2026-01-05")]
     assert texts == [
         "summary by local/m: asked, for up to 0.0250",
         "summary by local/m: 10 tokens read, 6 written, for 0.0160",
@@ -159,7 +161,7 @@ def test_output_costs_as_input_unless_told() -> None:
     assert ChatModel("local", one, "m").tariff == Tariff("local/m", 2e-6, 2e-6)
 
 
-def test_nothing_is_spent_unasked(account: Callable[..., Account], server: Loopback) -> None:
+def test_nothing_is_spent_unasked(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """An endpoint with a price is not asked before the user says how much a day; a free one is."""
     found = account(price=1.0)
     assert "set consolidation.max_cost_per_day" in told(found)
@@ -168,7 +170,7 @@ def test_nothing_is_spent_unasked(account: Callable[..., Account], server: Loopb
     assert ask(account()) == ANSWER
 
 
-def test_a_days_money(account: Callable[..., Account], server: Loopback, clock: Clock) -> None:
+def test_a_days_money(account: Callable[..., ChatBudget], server: Loopback, clock: Clock) -> None:
     """What is spent in a day stays within the cap, whatever it was for; the next day is new."""
     found = account(price=1e6, max_cost_per_day=300.0)
     asked = 0
@@ -177,18 +179,18 @@ def test_a_days_money(account: Callable[..., Account], server: Loopback, clock: 
             ask(found, ("extraction", "ask", "summary")[asked % 3])
     assert asked > 3
     assert server.count() == asked
-    assert 185 < found.today().cost < 300
+    assert 185 < found.spent_today().cost < 300
     assert caught.value.until == datetime(2026, 1, 6, tzinfo=UTC)
     assert "more from 2026-01-06 00:00 UTC, or set consolidation.max_cost_per_day" in str(
         caught.value
     )
     assert "one call to local/m may cost 500" in told(found, max_tokens=500_000)[:40]
     clock.now = datetime(2026, 1, 6, 0, 1, tzinfo=UTC)
-    assert found.today().cost == 0
+    assert found.spent_today().cost == 0
     assert ask(found) == ANSWER
 
 
-def test_a_days_calls(account: Callable[..., Account], server: Loopback, clock: Clock) -> None:
+def test_a_days_calls(account: Callable[..., ChatBudget], server: Loopback, clock: Clock) -> None:
     """A free endpoint is asked so often a day; what a user asks has a count of its own."""
     found = account(max_calls_per_day=2)
     ask(found, "extraction")
@@ -204,7 +206,7 @@ def test_a_days_calls(account: Callable[..., Account], server: Loopback, clock: 
     ask(found)
 
 
-def test_each_attempt_counts(account: Callable[..., Account], server: Loopback) -> None:
+def test_each_attempt_counts(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """Answers that came too late or unreadably are charged; refusals and a dead server are not."""
     found = account(price=1e6, max_cost_per_day=10_000.0)
     server.script("truncated", "500", "page", "ok")
@@ -213,18 +215,20 @@ def test_each_attempt_counts(account: Callable[..., Account], server: Loopback) 
     most = tokens_of(MESSAGES[0]["content"]) + 100
     real = tokens_of(MESSAGES[0]["content"]) + tokens_of(ANSWER)
     assert counted == [(1, most), (1, most), (1, real)], "the 500 left its reservation to the next"
-    before = found.today().cost
+    before = found.spent_today().cost
     server.refuse = "herons"
     with pytest.raises(EndpointRefused):
         ask(found)
     server.stop()
     with pytest.raises(EndpointError):
         ask(found)
-    assert found.today().cost == before
-    assert found.today().background.calls == 3
+    assert found.spent_today().cost == before
+    assert found.spent_today().background.calls == 3
 
 
-def test_a_dead_server_uses_up_no_calls(account: Callable[..., Account], server: Loopback) -> None:
+def test_a_dead_server_uses_up_no_calls(
+    account: Callable[..., ChatBudget], server: Loopback
+) -> None:
     """An endpoint that is down all day is asked when it is back: failures do not fill the count."""
     found = account(max_calls_per_day=1)
     server.script(*["close"] * 8)
@@ -235,20 +239,20 @@ def test_a_dead_server_uses_up_no_calls(account: Callable[..., Account], server:
     assert ask(found) == ANSWER
 
 
-def test_a_crash_counts_whole(account: Callable[..., Account], server: Loopback) -> None:
+def test_a_crash_counts_whole(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """A call that SIGKILL left without its answer counts as if it had cost the most."""
     found = account(price=1e6, max_cost_per_day=1000.0)
     server.always("slow")
     code = (
         "import sys; from pathlib import Path; from datetime import UTC, datetime\n"
-        "from memtier_plugin.storage.budget import Account\n"
+        "from memtier_plugin.storage.budget import ChatBudget\n"
         "from memtier_plugin.core.settings.load import load_settings\n"
         "from memtier_plugin.storage.store import Store\n"
         "home = Path(sys.argv[1])\n"
         "store = Store(home, 'default', load_settings(home, 'default'))\n"
         f"noon = datetime.fromisoformat({NOON.isoformat()!r})\n"
-        "account = Account(store, 'daemon', lambda: noon)\n"
-        f"account.model().chat({MESSAGES!r}, purpose='extraction', max_tokens=100)\n"
+        "account = ChatBudget(store, 'daemon', lambda: noon)\n"
+        f"account.chat_model().chat({MESSAGES!r}, purpose='extraction', max_tokens=100)\n"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(found._store.home)], cwd=ROOT)
     while not server.requests:
@@ -256,12 +260,12 @@ def test_a_crash_counts_whole(account: Callable[..., Account], server: Loopback)
         time.sleep(0.01)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
-    found._store.sweep()
+    found._store.catch_up_all()
     [reserved] = lines(found)
-    assert found.today().background == Spent(reserved["reserves"], 1)
+    assert found.spent_today().background == Spending(reserved["reserves"], 1)
 
 
-def test_an_interrupt_counts_whole(account: Callable[..., Account], server: Loopback) -> None:
+def test_an_interrupt_counts_whole(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """Ctrl-C while the answer is awaited settles for what the call may have cost."""
     found = account(price=1e6, max_cost_per_day=1000.0, seconds=60.0)
     server.always("slow")
@@ -278,11 +282,11 @@ def test_an_interrupt_counts_whole(account: Callable[..., Account], server: Loop
             ask(found)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert found.today().background.calls == 1
-    assert found.today().cost == tokens_of(MESSAGES[0]["content"]) + 100
+    assert found.spent_today().background.calls == 1
+    assert found.spent_today().cost == tokens_of(MESSAGES[0]["content"]) + 100
 
 
-def test_two_at_once(account: Callable[..., Account], server: Loopback) -> None:
+def test_two_at_once(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """Threads and processes that ask at the same time share one count, to the last call."""
     found = account(max_calls_per_day=5)
     done: list[str] = []
@@ -305,7 +309,7 @@ def test_two_at_once(account: Callable[..., Account], server: Loopback) -> None:
 
 
 def test_what_cannot_be_counted_is_not_asked(
-    account: Callable[..., Account], server: Loopback
+    account: Callable[..., ChatBudget], server: Loopback
 ) -> None:
     """Where the journal cannot be written no call is made."""
     found = account()
@@ -334,9 +338,11 @@ def test_lines_come_in_any_order() -> None:
         event("5", 6, purpose="extraction", cost=50.0, calls=1),
         event("6", 5, purpose="summary", cost="0.5", calls="1"),
     ]
-    expected = Day(datetime(2026, 1, 6, tzinfo=UTC), Spent(2.5, 2), Spent(4.0, 1), 10, 1.0)
-    assert Day.of(events, NOON, 10, 1.0) == expected
-    assert Day.of(reversed(events), NOON, 10, 1.0) == expected
+    expected = DailyChatBudget(
+        datetime(2026, 1, 6, tzinfo=UTC), Spending(2.5, 2), Spending(4.0, 1), 10, 1.0
+    )
+    assert DailyChatBudget.from_events(events, NOON, 10, 1.0) == expected
+    assert DailyChatBudget.from_events(reversed(events), NOON, 10, 1.0) == expected
     assert expected.cost == 6.5
 
 

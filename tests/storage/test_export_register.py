@@ -13,15 +13,15 @@ def test_an_export_is_known_again(home: Path, tmp_path: Path) -> None:
     with MemTier.open(home, "harbor") as memory:
         out = tmp_path / "out.jsonl"
         out.write_text("one\n")
-        export_register.note(memory.folder, out, "jsonl")
+        export_register.register_export(memory.folder, out, "jsonl")
         out.write_text("two\n")
-        export_register.note(memory.folder, out, "jsonl")
-        [one] = export_register.known(memory.folder)
-        assert (one.path, one.kind, one.there, one.unchanged) == (out, "jsonl", True, True)
+        export_register.register_export(memory.folder, out, "jsonl")
+        [one] = export_register.list_exports(memory.folder)
+        assert (one.path, one.kind, one.exists, one.unchanged) == (out, "jsonl", True, True)
         out.write_text("three\n")
-        assert not export_register.known(memory.folder)[0].unchanged
+        assert not export_register.list_exports(memory.folder)[0].unchanged
         out.unlink()
-        assert not export_register.known(memory.folder)[0].there
+        assert not export_register.list_exports(memory.folder)[0].exists
 
 
 def test_the_register_holds_no_content(home: Path, tmp_path: Path) -> None:
@@ -29,11 +29,11 @@ def test_the_register_holds_no_content(home: Path, tmp_path: Path) -> None:
     with MemTier.open(home, "harbor") as memory:
         out = tmp_path / "out.md"
         out.write_text("a very secret word\n")
-        export_register.note(memory.folder, out, "markdown")
-        register = memory.folder / export_register.REGISTER
+        export_register.register_export(memory.folder, out, "markdown")
+        register = memory.folder / export_register.REGISTER_FILE
         assert b"secret" not in register.read_bytes()
         with register.open("ab") as file:
             file.write(b'{"at": "2026')
-        export_register.note(memory.folder, out, "markdown")
-        assert len(export_register.known(memory.folder)) == 1
-        assert export_register.digest_of(tmp_path / "nothing") == ""
+        export_register.register_export(memory.folder, out, "markdown")
+        assert len(export_register.list_exports(memory.folder)) == 1
+        assert export_register.file_digest(tmp_path / "nothing") == ""

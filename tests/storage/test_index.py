@@ -22,7 +22,7 @@ from memtier_plugin.core.records import Entry, Fact, JournalEvent, Source
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index.connection import MIGRATIONS, Index, connect
 from memtier_plugin.storage.index.files import APPLICATION_ID
-from memtier_plugin.storage.index.writer import CHUNK, IndexWriter, ledger_files, rebuild
+from memtier_plugin.storage.index.writer import CHUNK_BYTES, IndexWriter, build_index, ledger_files
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.text.tokenizer import Tokenizer
 
@@ -78,7 +78,7 @@ def content(connection: apsw.Connection) -> dict[str, list[tuple[Any, ...]]]:
 def rebuilt(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Return what an index of a project's folder holds that is built from nothing."""
     path = folder / "rebuilt.sqlite3"
-    with rebuild(path, folder, Tokenizer()) as (connection, _):
+    with build_index(path, folder, Tokenizer()) as (connection, _):
         found = content(connection)
     for file in folder.glob("rebuilt.sqlite3*"):
         file.unlink()
@@ -161,8 +161,8 @@ def test_append_within_a_tick_is_seen(home: Path) -> None:
 def test_long_files_are_read_to_their_end(home: Path) -> None:
     """A ledger of many chunks, one line longer than a chunk, is read whole, and rebuilt whole."""
     with MemTier.open(home) as memory:
-        texts = [f"fox {number} " + "." * (CHUNK // 2) for number in range(6)]
-        texts.insert(3, "owl" + "." * CHUNK)
+        texts = [f"fox {number} " + "." * (CHUNK_BYTES // 2) for number in range(6)]
+        texts.insert(3, "owl" + "." * CHUNK_BYTES)
         messages = [{"role": "user", "content": text} for text in texts]
         memory.record(messages, session_id="s")
         assert memory.status()["entries"] == len(texts)
@@ -319,7 +319,9 @@ def test_malformed_events(home: Path, event: dict[str, Any]) -> None:
         folder = memory.folder / "journal" / "main"
         folder.mkdir(parents=True, mode=0o700)
         credit = {"kind": "credit", "id": "e2", "item": entry.id, "attempt": 1, "delta": 0.25}
-        jsonl.append(folder / "2026-01-05.jsonl", [line, {**line, **credit, "run_id": "other"}])
+        jsonl.append_records(
+            folder / "2026-01-05.jsonl", [line, {**line, **credit, "run_id": "other"}]
+        )
         memory.catch_up()
         [hit] = memory.recall("fox").hits
         assert hit.weight in (0.25, 0.35)
@@ -344,7 +346,7 @@ def test_one_line_of_many_is_refused(home: Path) -> None:
                 start=1,
             )
         ]
-        jsonl.append(written(memory), lines)
+        jsonl.append_records(written(memory), lines)
         assert memory.catch_up() == len(lines)
         connection = memory.store.index.connection()
         assert [line for _, line, _ in memory.store.reader().bad_lines()] == [3, 4, 6]
@@ -364,7 +366,7 @@ class Interrupted(IndexWriter):
         other, self.other = self.other, None
         if other:
             assert not self._db.in_transaction
-            assert other.sweep() == 2
+            assert other.catch_up_all() == 2
         return super().prepare(records)
 
 
@@ -372,15 +374,15 @@ def test_preparing_locks_nobody_out(tmp_path: Path) -> None:
     """While a writer makes words and vectors others write; what they have put in comes once."""
     path = tmp_path / "episodic" / "a" / "2026-01-05.jsonl"
     path.parent.mkdir(parents=True)
-    jsonl.append(path, [entry_line(n, "fox", "a", False, START)[1] for n in (0, 2)])
+    jsonl.append_records(path, [entry_line(n, "fox", "a", False, START)[1] for n in (0, 2)])
     index = tmp_path / "index.sqlite3"
     with closing(connect(index)) as one, closing(connect(index)) as two:
         writer = Interrupted(one, tmp_path, Tokenizer())
         writer.other = IndexWriter(two, tmp_path, Tokenizer())
-        assert writer.sweep() == 0
+        assert writer.catch_up_all() == 0
         assert content(one) == rebuilt(tmp_path)
-        jsonl.append(path, [entry_line(4, "owl", "a", False, START)[1]])
-        assert writer.sweep() == 1
+        jsonl.append_records(path, [entry_line(4, "owl", "a", False, START)[1]])
+        assert writer.catch_up_all() == 1
         assert content(one) == rebuilt(tmp_path)
 
 
@@ -393,7 +395,7 @@ def test_older_lines_stay_readable(home: Path) -> None:
             "project": "default", "content": "the fox woke", "tokens": 3, "promoted": False,
             "cognitive_weight": 0.0,
         }  # fmt: skip
-        jsonl.append(written(memory).with_name("2025-12-01.jsonl"), [old])
+        jsonl.append_records(written(memory).with_name("2025-12-01.jsonl"), [old])
         assert {hit.text for hit in memory.recall("fox").hits} == {"the fox sleeps", "the fox woke"}
 
 
@@ -503,18 +505,18 @@ def test_index_equals_a_rebuild(
         writer = IndexWriter(connection, folder, Tokenizer())
         for step in history:
             if step is None:
-                writer.sweep()
+                writer.catch_up_all()
                 continue
             path = folder / step[0]
             path.parent.mkdir(parents=True, exist_ok=True)
-            jsonl.append(path, [step[1]])
-        writer.sweep()
+            jsonl.append_records(path, [step[1]])
+        writer.catch_up_all()
         assert content(connection) == rebuilt(folder)
         victim = chance.choice(ledger_files(folder)).path
         lines = victim.read_bytes().splitlines(keepends=True)
         lines.remove(chance.choice(lines))
         victim.write_bytes(b"".join(lines)) if lines else victim.unlink()
-        writer.sweep()
+        writer.catch_up_all()
         assert content(connection) == rebuilt(folder)
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
 from memtier_plugin.retrieval.pages import PageReader
-from memtier_plugin.retrieval.search import Asker
-from memtier_plugin.storage.index.pages import BLOCK, PAGE_TOKENS, Page, page_id
+from memtier_plugin.retrieval.search import Viewer
+from memtier_plugin.storage.index.pages import BLOCK_TURNS, PAGE_TOKENS, Page, page_id
 
 Day = Callable[..., datetime]
 
@@ -29,13 +29,13 @@ def say(
 def pages(memory: MemTier, sender: str | None = None, session: str = "s") -> list[Page]:
     """Return the pages of a session that a sender may see."""
     memory.catch_up()
-    with memory.store.reading() as reader:
+    with memory.store.session() as reader:
         scopes = reader.scopes(memory.agent_id, sender)
-        return [*reader.pages.pages(memory.agent_id, session, scopes)]
+        return [*reader.pages.session_pages(memory.agent_id, session, scopes)]
 
 
 def reader_of(memory: MemTier, day: Day, sender: str | None = None) -> PageReader:
-    return PageReader(memory.store.reader(), Asker(memory.agent_id, sender, False, day(9)))
+    return PageReader(memory.store.reader(), Viewer(memory.agent_id, sender, False, day(9)))
 
 
 @settings(max_examples=25)
@@ -70,9 +70,9 @@ def test_a_page_exceeds_its_size_by_one_entry_at_most(
         say(memory, sizes)
         found = pages(memory)
         entries = {e.id: e.tokens for e in memory.entries()}
-        with memory.store.reading() as reader:
+        with memory.store.session() as reader:
             for page in found:
-                stored = reader.stored(page.rows)
+                stored = reader.items_by_row(page.rows)
                 tokens = [entries[stored[row].item.id] for row in page.rows]
                 assert sum(tokens) == page.tokens
                 assert sum(tokens[:-1]) < PAGE_TOKENS
@@ -120,19 +120,24 @@ def test_agents_and_senders_have_their_own_pages(home: Path, day: Day) -> None:
         assert bob.page(anns.id) is None
         assert bob.page(others.id) is None
         ids = [entry.id for entry in memory.entries()]
-        assert set(bob.page_of(ids).values()) == {bobs}
-        assert set(bob.visible(ids)) == {e.id for e in memory.entries() if e.sender == "bob"}
+        assert set(bob.pages_of_entries(ids).values()) == {bobs}
+        assert set(bob.visible_entries(ids)) == {
+            e.id for e in memory.entries() if e.sender == "bob"
+        }
 
 
 def test_no_page_reaches_over_a_block(home: Path) -> None:
     """However long a session is, finding a page reads no more than its block of turns."""
     with MemTier.open(home) as memory:
-        messages = [{"role": "user", "content": f"turn {n}"} for n in range(BLOCK + 10)]
+        messages = [{"role": "user", "content": f"turn {n}"} for n in range(BLOCK_TURNS + 10)]
         memory.record(messages, session_id="s")
         found = pages(memory)
-        assert all(int(page.number) // BLOCK == (int(page.number) + len(page.rows) - 1) // BLOCK
-                   for page in found)  # fmt: skip
-        assert sum(len(page.rows) for page in found) == BLOCK + 10
+        assert all(
+            int(page.number) // BLOCK_TURNS
+            == (int(page.number) + len(page.rows) - 1) // BLOCK_TURNS
+            for page in found
+        )
+        assert sum(len(page.rows) for page in found) == BLOCK_TURNS + 10
         assert [page.open for page in found][-1]
 
 
@@ -143,8 +148,8 @@ def test_any_id_is_looked_up(tmp_path_factory: pytest.TempPathFactory, parts: li
     with MemTier.open(tmp_path_factory.mktemp("home") / "home") as memory:
         reader = memory.store.reader()
         agent, session, sender, number = parts
-        assert reader.pages.page(page_id(agent, session, sender, number), [1]) is None
-        assert reader.pages.page("/".join(parts), [1]) is None
+        assert reader.pages.find_page(page_id(agent, session, sender, number), [1]) is None
+        assert reader.pages.find_page("/".join(parts), [1]) is None
 
 
 def test_a_page_is_shown_in_order_with_dates_and_speakers(home: Path, day: Day) -> None:

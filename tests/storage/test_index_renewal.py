@@ -102,7 +102,7 @@ def test_an_index_that_cannot_be_used_is_made_anew(
         assert say(memory, "the last fox")
         status = memory.status()
         assert status["entries"] == 31
-        asides = files.broken(index)
+        asides = files.broken_indexes(index)
         if says and asides:
             assert any(says in line and "set aside" in line for line in status["warnings"])
         if not opened:
@@ -127,7 +127,7 @@ def test_a_broken_index_is_replaced_once(home: Path) -> None:
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
     assert [process.communicate()[0].strip() for process in processes] == ["1"] * 4
-    assert len(files.broken(index)) == 1
+    assert len(files.broken_indexes(index)) == 1
 
 
 def test_of_broken_indexes_only_the_last_two_stay(home: Path) -> None:
@@ -141,7 +141,7 @@ def test_of_broken_indexes_only_the_last_two_stay(home: Path) -> None:
             if number == 0:
                 index.write_text("a diary")
             memory.catch_up()
-    asides = files.broken(index)
+    asides = files.broken_indexes(index)
     assert len(asides) == 3 and asides[0].read_text() == "a diary"
 
 
@@ -167,7 +167,7 @@ def test_what_is_no_file_is_left_alone(home: Path, make: Any, says: str) -> None
         assert index.lstat().st_mtime_ns == before.st_mtime_ns
         assert memory.reindex()["entries"] == 1
         assert memory.recall("fox").hits
-    [aside] = files.broken(index)
+    [aside] = files.broken_indexes(index)
     assert aside.lstat().st_ino == before.st_ino
 
 

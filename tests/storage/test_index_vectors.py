@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index import vectors as index_vectors
 from memtier_plugin.storage.index.connection import connect
-from memtier_plugin.storage.index.vectors import IndexVectors, signs_of
+from memtier_plugin.storage.index.vectors import IndexVectors, pack_signs
 
 SIZE = 12  # components; not whole bytes, and few enough for ties
 ALL = 1_000
@@ -141,7 +141,7 @@ def test_how_the_segments_came_about_does_not_matter(
                 waiting.insert(0, row)
         found = index.nearest("m", scopes, query, cap, 20)
         assert found == scan(store, scopes, query, cap, 20)
-        assert index.covered("m", (1, 2)) == (len(store), len(store))
+        assert index.count_covered("m", (1, 2)) == (len(store), len(store))
 
 
 @given(store=stores, chance=st.randoms(use_true_random=False), segment=st.integers(1, 8))
@@ -158,15 +158,15 @@ def test_what_is_dropped_is_gone(
             left = {row: store[row] for row in store if row not in gone}
             known = {row for row, (_, pieces) in left.items() if any(map(any, pieces))}
             assert rows_with_signs(connection) == known
-            assert set(index.likeness("m", b"\1" * SIZE, store)) == set(left)
-            assert index.covered("m", (1, 2)) == (len(left), len(store))
+            assert set(index.similarity("m", b"\1" * SIZE, store)) == set(left)
+            assert index.count_covered("m", (1, 2)) == (len(left), len(store))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=1), min_size=1, max_size=200), st.booleans())
 def test_signs_are_padded(components: list[bytes], many: bool) -> None:
     """Each component is one bit, set above zero, in whole words of 64 bits."""
     vector = np.frombuffer(b"".join(components), np.int8)
-    packed = signs_of(np.stack([vector] * (2 if many else 1)))
+    packed = pack_signs(np.stack([vector] * (2 if many else 1)))
     assert packed.shape == (2 if many else 1, -(-len(vector) // 64) * 8)
     bits = np.unpackbits(packed[-1])
     assert bits[: len(vector)].tolist() == (vector > 0).tolist()
@@ -182,7 +182,7 @@ def test_likeness_is_that_of_the_nearest_piece(
 ) -> None:
     """A row is as near as its nearest piece by the exact cosine, and never less than nothing."""
     with stored(connection, store) as index:
-        found = index.likeness("m", query, [*store, 999])
+        found = index.similarity("m", query, [*store, 999])
         assert found == pytest.approx(
             {
                 row: max([0.0, *(cosine(piece, query) for piece in pieces if any(piece))])
@@ -191,7 +191,7 @@ def test_likeness_is_that_of_the_nearest_piece(
             abs=1e-6,
         )
         for row, value in found.items():  # whatever else is compared
-            assert index.likeness("m", query, [row]) == {row: value}
+            assert index.similarity("m", query, [row]) == {row: value}
 
 
 @given(store=stores, other=stores, query=queries)
@@ -208,16 +208,16 @@ def test_models_are_apart(
         assert index.nearest("other", (1, 2), query, ALL, ALL) == scan(
             theirs, (1, 2), query, ALL, ALL
         )
-        assert set(index.likeness("other", query, store)) == set(rows)
+        assert set(index.similarity("other", query, store)) == set(rows)
         assert index.nearest("third", (1, 2), query, ALL, ALL) == ([], 0)
-        assert index.likeness("third", query, store) == {}
+        assert index.similarity("third", query, store) == {}
 
 
 @pytest.mark.parametrize("size", [1, 8, 128])
 def test_another_length_is_never_compared(connection: Any, size: int) -> None:
     """Vectors of another length than the query's are like nothing, whatever the model's name."""
     with stored(connection, {row: (1, [b"\1" * 64]) for row in range(1, 9)}) as index:
-        assert index.likeness("m", b"\1" * size, [1, 2]) == {1: 0.0, 2: 0.0}
+        assert index.similarity("m", b"\1" * size, [1, 2]) == {1: 0.0, 2: 0.0}
         if size > 64:
             assert index.nearest("m", (1,), b"\1" * size, ALL, ALL) == ([], 0)
 
@@ -226,9 +226,9 @@ def test_what_the_model_does_not_know(connection: Any) -> None:
     """A vector of zeros says that a row is done; it is like nothing and found by nothing."""
     with stored(connection, {1: (1, [bytes(SIZE)]), 2: (1, []), 3: (1, [b"\1" * SIZE])}) as index:
         assert index.nearest("m", (1,), b"\1" * SIZE, ALL, ALL) == ([3], 1)
-        found = index.likeness("m", b"\1" * SIZE, [1, 2, 3])
+        found = index.similarity("m", b"\1" * SIZE, [1, 2, 3])
         assert found == {1: 0.0, 2: 0.0, 3: pytest.approx(1.0)}
-        assert index.covered("m", (1,)) == (3, 3)
+        assert index.count_covered("m", (1,)) == (3, 3)
 
 
 # -- counting -------------------------------------------------------------------------------------
@@ -240,8 +240,8 @@ def test_put_keeps_what_is_there(connection: Any) -> None:
         connection.execute("UPDATE items SET indexed = 0 WHERE row = 2")
         index.drop(2, 1)
         index.put("m", {row: [b"\xff" * SIZE] for row in (1, 2, 3)})
-        assert index.likeness("m", b"\1" * SIZE, (1, 2, 3)) == {1: pytest.approx(1.0)}
-        assert index.covered("m", (1,)) == (1, 2)
+        assert index.similarity("m", b"\1" * SIZE, (1, 2, 3)) == {1: pytest.approx(1.0)}
+        assert index.count_covered("m", (1,)) == (1, 2)
 
 
 @pytest.mark.parametrize(("done", "enough"), [(0, False), (94, False), (95, True), (100, True)])
@@ -253,12 +253,12 @@ def test_a_half_made_model_is_known_as_such(connection: Any, done: int, enough: 
     rows = dict.fromkeys(range(1, 101), 1) | dict.fromkeys(range(101, 201), 2)
     with items(connection, rows) as index:
         index.put("m", {row: [b"\1" * SIZE] for row in range(1, done + 1)})
-        assert index.covered("m", (1,)) == (done, 100)
-        assert index.enough("m", (1,)) is enough
-        assert index.covered("m", (1, 2)) == (done, 200)
-        assert not index.enough("m", (1, 2))
-        assert not index.enough("other", (1,))
-        assert index.enough("m", (7,))
+        assert index.count_covered("m", (1,)) == (done, 100)
+        assert index.is_covered("m", (1,)) is enough
+        assert index.count_covered("m", (1, 2)) == (done, 200)
+        assert not index.is_covered("m", (1, 2))
+        assert not index.is_covered("other", (1,))
+        assert index.is_covered("m", (7,))
 
 
 # -- in a memory ----------------------------------------------------------------------------------

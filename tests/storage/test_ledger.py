@@ -38,9 +38,9 @@ def path(tmp_path: Path) -> Path:
 def parsed(path: Path) -> list[dict[str, Any]]:
     """Return what stands on the readable lines of a ledger."""
     found = []
-    for line in jsonl.read(path)[0]:
+    for line in jsonl.read_lines(path)[0]:
         try:
-            found.append(jsonl.parse(line))
+            found.append(jsonl.parse_line(line))
         except ValueError:
             continue
     return found
@@ -77,9 +77,9 @@ def test_what_is_appended_is_read(
     path = tmp_path_factory.mktemp("ledger") / "2026-01-05.jsonl"
     path.touch()
     for batch in batches:
-        jsonl.append(path, batch, durability=durability)
-    lines, mark = jsonl.read(path)
-    assert [jsonl.parse(line) for line in lines] == [one for batch in batches for one in batch]
+        jsonl.append_records(path, batch, durability=durability)
+    lines, mark = jsonl.read_lines(path)
+    assert [jsonl.parse_line(line) for line in lines] == [one for batch in batches for one in batch]
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
     assert mark.offset == mark.size == path.stat().st_size
 
@@ -91,7 +91,7 @@ def test_any_bytes_before_an_append(
     """Whatever stands in the file, an append is whole lines of its own and is read back."""
     path = tmp_path_factory.mktemp("ledger") / "2026-01-05.jsonl"
     path.write_bytes(garbage)
-    jsonl.append(path, batch)
+    jsonl.append_records(path, batch)
     assert path.read_bytes().startswith(garbage)
     assert parsed(path)[-len(batch) :] == batch
 
@@ -103,12 +103,12 @@ def test_reading_in_pieces_equals_reading_at_once(
     """Reading on from a mark, in pieces of any size, gives the lines of the whole file."""
     path = tmp_path_factory.mktemp("ledger") / "2026-01-05.jsonl"
     path.write_bytes(data)
-    whole, end = jsonl.read(path)
-    lines: list[jsonl.Line] = []
+    whole, end = jsonl.read_lines(path)
+    lines: list[jsonl.LedgerLine] = []
     mark = None
     while mark is None or not mark.same_as(path.stat()):
-        assert mark is None or jsonl.check(path, mark) is None
-        more, mark = jsonl.read(path, mark, limit)
+        assert mark is None or jsonl.detect_change(path, mark) is None
+        more, mark = jsonl.read_lines(path, mark, limit)
         lines += more
     assert (lines, mark) == (whole, end)
     assert b"".join(line.data for line in lines) == data[: data.rfind(b"\n") + 1]
@@ -116,18 +116,18 @@ def test_reading_in_pieces_equals_reading_at_once(
 
 def test_torn_last_line(path: Path) -> None:
     """A line that a crash cut off is not read, is reported, and the next one stands alone."""
-    jsonl.append(path, [{"n": 1}])
+    jsonl.append_records(path, [{"n": 1}])
     with path.open("ab") as file:
         file.write(b'{"n": 2, "text": "cut of')
-    lines, mark = jsonl.read(path)
+    lines, mark = jsonl.read_lines(path)
     assert len(lines) == 1
-    assert jsonl.torn_tail(path, mark)
-    jsonl.append(path, [{"n": 3}])
+    assert jsonl.has_torn_tail(path, mark)
+    jsonl.append_records(path, [{"n": 3}])
     assert parsed(path) == [{"n": 1}, {"n": 3}]
-    assert jsonl.check(path, mark) is None
-    more, mark = jsonl.read(path, mark)
+    assert jsonl.detect_change(path, mark) is None
+    more, mark = jsonl.read_lines(path, mark)
     assert [line.number for line in more] == [2, 3]
-    assert not jsonl.torn_tail(path, mark)
+    assert not jsonl.has_torn_tail(path, mark)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_torn_last_line(path: Path) -> None:
 )
 def test_odd_content(path: Path, text: str) -> None:
     """Content of any size and any characters is one line and comes back unchanged."""
-    jsonl.append(path, [{"content": text}, {"content": "after"}])
-    lines, _ = jsonl.read(path, limit=4096)
-    assert jsonl.parse(lines[0]) == {"content": text}
+    jsonl.append_records(path, [{"content": text}, {"content": "after"}])
+    lines, _ = jsonl.read_lines(path, limit=4096)
+    assert jsonl.parse_line(lines[0]) == {"content": text}
     assert parsed(path)[1] == {"content": "after"}
 
 
@@ -149,7 +149,7 @@ def test_odd_content(path: Path, text: str) -> None:
 def test_what_is_no_record(path: Path, data: bytes) -> None:
     """A line that is no JSON object is refused by one kind of error, however deep it is."""
     with pytest.raises(ValueError):
-        jsonl.parse(jsonl.Line(1, 0, data + b"\n"))
+        jsonl.parse_line(jsonl.LedgerLine(1, 0, data + b"\n"))
 
 
 FULL_DISK = """
@@ -158,15 +158,15 @@ FULL_DISK = """
     from memtier_plugin.storage.ledger import jsonl
     from memtier_plugin.core.errors import LedgerWriteError
     path = Path(sys.argv[1])
-    jsonl.append(path, [{"n": 1, "text": "x" * 500}])
+    jsonl.append_records(path, [{"n": 1, "text": "x" * 500}])
     before = path.read_bytes(), path.stat().st_mtime_ns
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     try:
-        jsonl.append(path, [{"n": 2, "text": "y" * 300}, {"n": 3, "text": "z" * 300}])
+        jsonl.append_records(path, [{"n": 2, "text": "y" * 300}, {"n": 3, "text": "z" * 300}])
     except LedgerWriteError as error:
         print(error)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
-    jsonl.append(path, [{"n": 4}])
+    jsonl.append_records(path, [{"n": 4}])
 """
 
 
@@ -187,9 +187,9 @@ def test_symlinked_ledger_is_refused(path: Path, tmp_path: Path) -> None:
     target.write_bytes(b"{}\n")
     path.symlink_to(target)
     with pytest.raises(UnsafePath, match="is a symlink"):
-        jsonl.append(path, [{"n": 1}])
+        jsonl.append_records(path, [{"n": 1}])
     with pytest.raises(UnsafePath, match="is a symlink"):
-        jsonl.read(path)
+        jsonl.read_lines(path)
     assert target.read_bytes() == b"{}\n"
 
 
@@ -197,42 +197,42 @@ def test_folder_in_the_place_of_a_ledger(path: Path) -> None:
     """A folder, or a pipe that nobody writes, is refused and not waited for."""
     path.mkdir()
     with pytest.raises(LedgerError):
-        jsonl.append(path, [{"n": 1}])
+        jsonl.append_records(path, [{"n": 1}])
     with pytest.raises(LedgerError):
-        jsonl.read(path)
+        jsonl.read_lines(path)
     path.rmdir()
     os.mkfifo(path)
     with pytest.raises(UnsafePath, match="not a plain file"):
-        jsonl.append(path, [{"n": 1}])
+        jsonl.append_records(path, [{"n": 1}])
 
 
 def test_missing_ledger(path: Path) -> None:
     """Reading a ledger that is not there is an error that names it."""
     with pytest.raises(LedgerError, match=path.name):
-        jsonl.read(path)
+        jsonl.read_lines(path)
 
 
 def test_lock_held_by_another_process(path: Path) -> None:
     """While another process holds the lock an append gives up in its time and writes nothing."""
-    jsonl.append(path, [{"n": 1}])
+    jsonl.append_records(path, [{"n": 1}])
     with holder(path):
         started = time.monotonic()
         with pytest.raises(LedgerWriteError, match="stayed locked by another process"):
-            jsonl.append(path, [{"n": 2}], timeout=0.1)
+            jsonl.append_records(path, [{"n": 2}], timeout=0.1)
         assert time.monotonic() - started < 10  # far from for ever
         assert parsed(path) == [{"n": 1}]  # readers need no lock
-    jsonl.append(path, [{"n": 3}])
+    jsonl.append_records(path, [{"n": 3}])
     assert parsed(path) == [{"n": 1}, {"n": 3}]
 
 
 def test_lock_follows_a_replaced_file(path: Path) -> None:
     """An append goes into the file that has the name now, not into one that was replaced."""
-    jsonl.append(path, [{"n": 1}])
+    jsonl.append_records(path, [{"n": 1}])
     with jsonl.locked(path, 1.0):
         fresh = path.with_suffix(".new")
         fresh.write_bytes(b'{"n": 9}\n')
         os.replace(fresh, path)
-        jsonl.append(path, [{"n": 2}], timeout=1.0)
+        jsonl.append_records(path, [{"n": 2}], timeout=1.0)
     assert parsed(path) == [{"n": 9}, {"n": 2}]
 
 
@@ -244,7 +244,7 @@ def test_child_does_not_inherit_the_lock(path: Path) -> None:
             time.sleep(30)
             os._exit(0)
     try:
-        jsonl.append(path, [{"n": 1}], timeout=1.0)
+        jsonl.append_records(path, [{"n": 1}], timeout=1.0)
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
@@ -253,15 +253,15 @@ def test_child_does_not_inherit_the_lock(path: Path) -> None:
 
 def test_check_of_a_file_that_only_grew(path: Path) -> None:
     """Appending, also within one tick of the clock, is no change of what was read."""
-    jsonl.append(path, [{"n": 1}])
-    _, mark = jsonl.read(path)
-    assert jsonl.check(path, mark) is None
+    jsonl.append_records(path, [{"n": 1}])
+    _, mark = jsonl.read_lines(path)
+    assert jsonl.detect_change(path, mark) is None
     time_then = path.stat().st_mtime_ns
-    jsonl.append(path, [{"n": 2}])
+    jsonl.append_records(path, [{"n": 2}])
     os.utime(path, ns=(time_then, time_then))
-    assert jsonl.check(path, mark) is None
+    assert jsonl.detect_change(path, mark) is None
     assert not mark.same_as(path.stat())
-    assert [jsonl.parse(line) for line in jsonl.read(path, mark)[0]] == [{"n": 2}]
+    assert [jsonl.parse_line(line) for line in jsonl.read_lines(path, mark)[0]] == [{"n": 2}]
 
 
 def rewrite(path: Path, data: bytes) -> None:
@@ -284,41 +284,41 @@ def rewrite(path: Path, data: bytes) -> None:
 )
 def test_check_of_a_changed_file(path: Path, change: Any, what: str) -> None:
     """What a person does to a ledger that was read is named."""
-    jsonl.append(path, [{"text": "x" * 200, "n": n} for n in range(50)])
-    jsonl.append(path, [{"kept": path.with_name("kept").write_text("")}])
-    _, mark = jsonl.read(path)
+    jsonl.append_records(path, [{"text": "x" * 200, "n": n} for n in range(50)])
+    jsonl.append_records(path, [{"kept": path.with_name("kept").write_text("")}])
+    _, mark = jsonl.read_lines(path)
     keep = os.open(path, os.O_RDONLY)  # or a new file could get the old one's inode
     data = path.read_bytes()
     os.utime(path, ns=(mark.mtime_ns - 10**9, mark.mtime_ns - 10**9))
-    mark = jsonl.read(path)[1]
+    mark = jsonl.read_lines(path)[1]
     change(path, data)
-    assert jsonl.check(path, mark) == what
+    assert jsonl.detect_change(path, mark) == what
     os.close(keep)
 
 
 def test_check_while_a_writer_begins(path: Path) -> None:
     """A new time at the old size is no edit while a writer has the file: its bytes come next."""
-    jsonl.append(path, [{"n": 1}])
-    _, mark = jsonl.read(path)
+    jsonl.append_records(path, [{"n": 1}])
+    _, mark = jsonl.read_lines(path)
     os.utime(path, ns=(mark.mtime_ns + 1, mark.mtime_ns + 1))
-    assert jsonl.check(path, mark) == "edited"
+    assert jsonl.detect_change(path, mark) == "edited"
     with holder(path):
-        assert jsonl.check(path, mark) is None
+        assert jsonl.detect_change(path, mark) is None
 
 
 def test_day_files(tmp_path: Path) -> None:
     """The ledgers of a folder are its visible .jsonl files, oldest first."""
     for name in ("2026-01-06.jsonl", "2026-01-05.jsonl", ".lock", ".x.jsonl", "notes.txt"):
         (tmp_path / name).touch()
-    assert [path.name for path in jsonl.day_files(tmp_path)] == [
+    assert [path.name for path in jsonl.list_day_files(tmp_path)] == [
         "2026-01-05.jsonl",
         "2026-01-06.jsonl",
     ]
-    assert jsonl.day_files(tmp_path / "none") == []
+    assert jsonl.list_day_files(tmp_path / "none") == []
 
 
 def test_lines_are_json_that_a_person_can_read(path: Path) -> None:
     """What is not ASCII stands in the file as it is, so that a person can read the log."""
-    jsonl.append(path, [{"text": "Grüße 世界"}])
+    jsonl.append_records(path, [{"text": "Grüße 世界"}])
     assert "Grüße 世界" in path.read_text("utf-8")
     assert json.loads(path.read_text("utf-8")) == {"text": "Grüße 世界"}

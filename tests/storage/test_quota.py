@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from memtier_plugin.cli.status import status_view
-from memtier_plugin.cli.views import console
+from memtier_plugin.cli.views import make_console
 from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.host import RunContext, RunEvent
 from memtier_plugin.hooks.agent_end import agent_end
 from memtier_plugin.memory import MemTier
-from memtier_plugin.pool import open_memories
+from memtier_plugin.pool import memory_pool
 from memtier_plugin.storage import quota
 
 Day = Callable[..., datetime]
@@ -61,7 +61,7 @@ def test_a_full_project_refuses_and_says_so(home: Path, name: str) -> None:
     """From four fifths on `status` warns; at the limit nothing is recorded, and recall goes on."""
     with MemTier.open(home, settings={"retrieval.k": 3}) as memory:
         say(memory, "the fox sleeps", *["a" * 200_000] * 2, run="r")
-    usage = quota.measure(memory.folder, memory.store.index.path, datetime.now(UTC))
+    usage = quota.measure_usage(memory.folder, memory.store.index.path, datetime.now(UTC))
     used = (usage.today if name == "day_mb" else usage.total) / quota.MB
 
     def status(most: float) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_a_host_goes_on_and_is_told(home: Path) -> None:
     try:
         agent_end(event, context)
     finally:
-        open_memories.close()
+        memory_pool.close()
     with MemTier.open(home, "p", "a") as memory:
         assert any("limits.project_mb" in line for line in memory.status()["degraded"])
         assert not list(memory.entries())
@@ -105,9 +105,9 @@ def test_disk_use_is_told_by_tier(home: Path, capsys: pytest.CaptureFixture[str]
         assert disk["total"] == sum(disk[name] for name in parts)
         entries = sum(path.stat().st_size for path in memory.folder.glob("episodic/*/*.jsonl"))
         assert disk["today"] == entries <= disk["episodic"]
-        console().print(status_view(memory.status()))
+        make_console().print(status_view(memory.status()))
     assert "disk" in capsys.readouterr().out
-    assert [quota.said(n) for n in (0, 999, 1000, 2.5e6, 3e12)] == [
+    assert [quota.format_bytes(n) for n in (0, 999, 1000, 2.5e6, 3e12)] == [
         "0 bytes", "999 bytes", "1.0 kB", "2.5 MB", "3000.0 GB",
     ]  # fmt: skip
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.state import (
     State,
+    describe_state,
     fold,
     last_attempts,
-    state_told,
-    touched,
+    touched_items,
     update_weight,
 )
 
@@ -147,18 +147,18 @@ def test_restore_takes_back_what_came_before_it() -> None:
 def test_review_and_undoing() -> None:
     """What is rejected or undone does not hold; accepting it later makes it hold."""
     waits = State()
-    assert waits.holds(active=True) and not waits.holds(active=False)
+    assert waits.is_retrievable(active=True) and not waits.is_retrievable(active=False)
     accepted = fold([event("accept", 1)])
-    assert accepted.holds(active=False) and accepted.reviewed == "accepted"
-    assert not fold([event("accept", 1), event("reject", 2)]).holds(active=False)
-    assert not fold([event("reject", 1)]).holds(active=True)
+    assert accepted.is_retrievable(active=False) and accepted.reviewed == "accepted"
+    assert not fold([event("accept", 1), event("reject", 2)]).is_retrievable(active=False)
+    assert not fold([event("reject", 1)]).is_retrievable(active=True)
     undone = fold([event("revert", 1, "r1")])
-    assert undone.reverted and undone.withdrawn and not undone.holds(active=True)
+    assert undone.reverted and undone.withdrawn and not undone.is_retrievable(active=True)
     back = fold([event("revert", 1, "r1"), event("accept", 2)])
-    assert not back.reverted and back.holds(active=True)
+    assert not back.reverted and back.is_retrievable(active=True)
     again = fold([event("accept", 1), event("revert", 2, "r1")])
-    assert again.reverted and not again.holds(active=True)
-    assert not fold([event("accept", 1), event("forget", 2)]).holds(active=True)
+    assert again.reverted and not again.is_retrievable(active=True)
+    assert not fold([event("accept", 1), event("forget", 2)]).is_retrievable(active=True)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_review_and_undoing() -> None:
 )  # fmt: skip
 def test_state_in_a_word(events: list[JournalEvent], active: bool, word: str) -> None:
     """How a fact stands is told in one word, the strongest reason first."""
-    assert state_told(fold(events), active) == word
+    assert describe_state(fold(events), active) == word
 
 
 def test_clip_at_each_step() -> None:
@@ -215,9 +215,9 @@ def test_nothing_happened() -> None:
 
 def test_touched() -> None:
     """An event names the items that it may change; recalls and unknown kinds change none."""
-    assert touched(event("credit", attempt=1, delta=0.1)) == ["m"]
-    assert touched(event("forget")) == ["m"]
-    assert touched(event("recall")) == touched(event("of a newer MemTier")) == []
+    assert touched_items(event("credit", attempt=1, delta=0.1)) == ["m"]
+    assert touched_items(event("forget")) == ["m"]
+    assert touched_items(event("recall")) == touched_items(event("of a newer MemTier")) == []
 
 
 @pytest.mark.parametrize(
@@ -242,4 +242,4 @@ def test_touched() -> None:
 def test_broken_events_are_refused_before_they_are_folded(broken: JournalEvent) -> None:
     """An event that `fold` could not use is refused by its line, so that no fold ever fails."""
     with pytest.raises((KeyError, TypeError, ValueError)):
-        touched(broken)
+        touched_items(broken)

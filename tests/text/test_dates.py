@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.text.dates import relative, stated, supported
+from memtier_plugin.text.dates import find_relative_dates, find_stated_dates, is_date_supported
 
 SAID = date(2023, 5, 10)  # a Wednesday
 
@@ -36,35 +36,35 @@ RELATIVE = [
 @pytest.mark.parametrize(("text", "parts"), STATED)
 def test_stated_dates(text: str, parts: tuple[int | None, ...]) -> None:
     """A date is read in the ways in which people write one, in several languages."""
-    (found,) = stated(text)
+    (found,) = find_stated_dates(text)
     assert (found.year, found.month, found.day) == parts
 
 
 @pytest.mark.parametrize("text", NO_DATES)
 def test_what_is_no_date(text: str) -> None:
     """Amounts, "may" and a date that may be read in two ways are none."""
-    assert not [one for one in stated(text) if one.year or one.day]
+    assert not [one for one in find_stated_dates(text) if one.year or one.day]
 
 
 @pytest.mark.parametrize(("text", "first", "last"), RELATIVE)
 def test_relative_dates(text: str, first: tuple[int, int], last: tuple[int, int]) -> None:
     """A time that is named from the day on which it was said has its days."""
-    (found,) = relative(f"it was {text}", SAID)
-    assert found.times == (date(2023, *first), date(2023, *last))
+    (found,) = find_relative_dates(f"it was {text}", SAID)
+    assert found.period == (date(2023, *first), date(2023, *last))
 
 
 def test_two_readings_are_none() -> None:
     """Said on a Wednesday "next Friday" may be this week's or the next: it has no days."""
-    (found,) = relative("next Friday", SAID)
-    assert found.times is None
+    (found,) = find_relative_dates("next Friday", SAID)
+    assert found.period is None
 
 
 def test_what_supports_a_date() -> None:
     """A claim may be less precise than its source, never more, and never another."""
 
     def holds(claimed: str, known: str) -> bool:
-        sources = stated(known) or relative(known, SAID)
-        return supported(stated(claimed)[0], sources[0], SAID)
+        sources = find_stated_dates(known) or find_relative_dates(known, SAID)
+        return is_date_supported(find_stated_dates(claimed)[0], sources[0], SAID)
 
     assert holds("6 May 2023", "6 May") and holds("May 2023", "6 May 2023")
     assert holds("9 May 2023", "yesterday") and holds("April 2023", "last month")
@@ -75,8 +75,8 @@ def test_what_supports_a_date() -> None:
 @given(st.text(max_size=60), st.dates())
 def test_dates_never_raise(text: str, said: date) -> None:
     """Whatever stands in a text, at whatever time, spans lie in it and do not overlap."""
-    for found in (stated(text), relative(text, said)):
+    for found in (find_stated_dates(text), find_relative_dates(text, said)):
         ends = [0, *(one.end for one in found)]
         assert all(
-            end <= one.begin < one.end <= len(text) for end, one in zip(ends, found, strict=False)
+            end <= one.start < one.end <= len(text) for end, one in zip(ends, found, strict=False)
         )

@@ -18,7 +18,7 @@ def test_a_file_has_known_classes_only(path: Path) -> None:
     assert path.stem in {words.language for words in lexicons()}
     data = json.loads(path.read_text(encoding="utf-8"))
     assert data.keys() <= CLASSES
-    assert all(name in (Lexicon.__doc__ or "") for name in data.keys())
+    assert all(name in (Lexicon.__doc__ or "") for name in data)
 
 
 def test_no_class_is_unused() -> None:

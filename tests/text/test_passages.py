@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.text.passages import MARK, best_passage, pieces
+from memtier_plugin.text.passages import OMISSION, chunk_text, select_passage
 from memtier_plugin.text.tokenizer import Tokenizer
 
 WORDS = Tokenizer().words
@@ -14,36 +14,36 @@ FILLER = "Nothing of interest was said in this sentence at all. "
 
 def test_a_short_text_is_shown_whole() -> None:
     """What fits is not touched."""
-    assert best_passage("As it is.", {"port": 1.0}, WORDS, 100) == "As it is."
+    assert select_passage("As it is.", {"port": 1.0}, WORDS, 100) == "As it is."
 
 
 def test_the_sentence_that_answers_is_shown() -> None:
     """A long text is shown by what says most of the query, marked where it is cut."""
     text = FILLER * 20 + "The database listens on port 5433. " + FILLER * 20
-    shown = best_passage(text, {"databas": 2.0, "port": 1.0}, WORDS, 150)
+    shown = select_passage(text, {"databas": 2.0, "port": 1.0}, WORDS, 150)
     assert "The database listens on port 5433." in shown
-    assert shown.startswith(MARK)
-    assert shown.endswith(MARK)
+    assert shown.startswith(OMISSION)
+    assert shown.endswith(OMISSION)
 
 
 def test_the_heavier_words_win() -> None:
     """Rare words of the query count more than common ones, wherever they stand."""
     text = "The port is open. " + FILLER * 20 + "The zanzibar is closed."
-    shown = best_passage(text, {"port": 1.0, "zanzibar": 5.0}, WORDS, 100)
+    shown = select_passage(text, {"port": 1.0, "zanzibar": 5.0}, WORDS, 100)
     assert "zanzibar" in shown
-    assert not shown.endswith(MARK)
+    assert not shown.endswith(OMISSION)
 
 
 def test_without_a_match_the_beginning_is_shown() -> None:
     """When no word of the query stands in the text, its beginning speaks for it."""
-    assert best_passage("First words. " + FILLER * 20, {}, WORDS, 60).startswith("First words.")
+    assert select_passage("First words. " + FILLER * 20, {}, WORDS, 60).startswith("First words.")
 
 
 @given(st.text(max_size=400), st.integers(20, 100))
 def test_a_passage_is_part_of_the_text_and_fits(text: str, size: int) -> None:
     """Nothing is added but the marks, and the length is kept."""
-    shown = best_passage(text, {"word": 1.0}, WORDS, size)
-    inside = shown.removeprefix(f"{MARK} ").removesuffix(f" {MARK}")
+    shown = select_passage(text, {"word": 1.0}, WORDS, size)
+    inside = shown.removeprefix(f"{OMISSION} ").removesuffix(f" {OMISSION}")
     if len(text) > size:
         assert len(inside) <= size
         assert inside in text
@@ -60,7 +60,7 @@ def test_pieces_follow_the_text(text: str, size: int, most: int) -> None:
 
     What comes after the last of as many pieces as there may be is left out too.
     """
-    found = pieces(text, size, most)
+    found = chunk_text(text, size, most)
     assert 1 <= len(found) <= most
     assert all(len(piece) <= size for piece in found)
     place = 0
@@ -74,10 +74,10 @@ def test_pieces_follow_the_text(text: str, size: int, most: int) -> None:
 
 def test_pieces_are_whole_sentences() -> None:
     """A sentence is torn only when it is longer than a piece, and then between words."""
-    assert pieces("One is. Two are.", 100, 5) == ("One is. Two are.",)
-    found = pieces("One is here. Two are there. Three.", 20, 5)
+    assert chunk_text("One is. Two are.", 100, 5) == ("One is. Two are.",)
+    found = chunk_text("One is here. Two are there. Three.", 20, 5)
     assert [piece.strip() for piece in found] == ["One is here.", "Two are there.", "Three."]
-    found = pieces("one two three four five six seven", 12, 5)
+    found = chunk_text("one two three four five six seven", 12, 5)
     assert [word for piece in found for word in piece.split()] == [
         "one", "two", "three", "four", "five", "six", "seven"
     ]  # fmt: skip
@@ -85,5 +85,5 @@ def test_pieces_are_whole_sentences() -> None:
 
 def test_pieces_of_nothing() -> None:
     """A text without a word has one piece, so that it counts as compared."""
-    assert pieces("", 10, 3) == ("",)
-    assert pieces(" \n" * 50, 10, 3) == ((" \n" * 50)[:10],)
+    assert chunk_text("", 10, 3) == ("",)
+    assert chunk_text(" \n" * 50, 10, 3) == ((" \n" * 50)[:10],)

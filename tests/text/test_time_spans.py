@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.text.time_spans import Span, nearness, spans
+from memtier_plugin.text.time_spans import TimeSpan, best_nearness, find_time_spans
 
 NOW = datetime(2023, 10, 20, 12, tzinfo=UTC)  # a Friday
 
@@ -41,7 +41,7 @@ NOW = datetime(2023, 10, 20, 12, tzinfo=UTC)  # a Friday
 )
 def test_a_time_is_understood(query: str, first: str, last: str) -> None:
     """Dates, months, years, ranges and words relative to now name one span, in the past."""
-    [span] = spans(query, NOW)
+    [span] = find_time_spans(query, NOW)
     assert (f"{span.start:%Y-%m-%d}", f"{span.end:%Y-%m-%d}") == (first, last)
 
 
@@ -51,32 +51,33 @@ def test_a_time_is_understood(query: str, first: str, last: str) -> None:
 )
 def test_what_names_no_time(query: str) -> None:
     """A question about a time, a modal verb and a version name no span."""
-    assert spans(query, NOW) == ()
+    assert find_time_spans(query, NOW) == ()
 
 
 @given(st.text(max_size=80), st.datetimes(timezones=st.just(UTC), min_value=datetime(1990, 1, 1)))
 def test_any_text_is_taken(query: str, now: datetime) -> None:
     """No query raises, and every span ends after it begins."""
-    for span in spans(query, now):
+    for span in find_time_spans(query, now):
         assert span.start <= span.end
 
 
 def test_nearness_falls_off() -> None:
     """Inside a span it is 1; outside less with every day, and sooner ahead of it than after."""
-    span = Span(NOW, NOW + timedelta(days=1))
+    span = TimeSpan(NOW, NOW + timedelta(days=1))
     after = [span.nearness(span.end + timedelta(days=d)) for d in (0, 1, 7, 30)]
     assert after[0] == 1
     assert after == sorted(after, reverse=True)
     assert span.nearness(NOW - timedelta(days=3)) < span.nearness(span.end + timedelta(days=3))
-    assert nearness([], NOW) == 0
+    assert best_nearness([], NOW) == 0
 
 
 def test_a_query_without_a_time_loads_no_parser() -> None:
     """The date parser is imported only for a query that has a word of time."""
     code = (
         "import sys; from datetime import UTC, datetime; "
-        "from memtier_plugin.text.time_spans import spans; "
-        "spans('which port?', datetime.now(UTC)); assert 'parsedatetime' not in sys.modules"
+        "from memtier_plugin.text.time_spans import find_time_spans; "
+        "find_time_spans('which port?', datetime.now(UTC)); "
+        "assert 'parsedatetime' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
-from memtier_plugin.text.tokenizer import MAX_WORDS, Tokenizer, grams, plain_words
+from memtier_plugin.text.tokenizer import MAX_WORDS, Tokenizer, ngrams, plain_words
 
 ANYTHING = st.text(st.characters())  # lone surrogates and NUL too
 ENGLISH = Tokenizer("english")
@@ -34,14 +34,14 @@ def finds(memory: MemTier, text: str, query: str) -> bool:
     [entry] = memory.record([{"role": "user", "content": text}], session_id="s")
     reader = memory.store.reader()
     terms = Counter(memory.store.tokenizer.words(query))
-    found = reader.match(reader.scopes("main", None), terms, 50_000)
+    found = reader.match_words(reader.scopes("main", None), terms, 50_000)
     return reader.rows_of([entry.id])[entry.id] in found.scores()
 
 
 @given(ANYTHING)
 def test_any_text_has_words(text: str) -> None:
     """No text raises, and every word is casefolded, not empty and without white space."""
-    for word in [*ENGLISH.words(text), *PLAIN.words(text), *plain_words(text), *grams(text)]:
+    for word in [*ENGLISH.words(text), *PLAIN.words(text), *plain_words(text), *ngrams(text)]:
         assert word == word.casefold()
         assert word.split() == [word]
 
@@ -52,7 +52,7 @@ def test_words_are_a_function_of_the_text(text: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         again = pool.submit(ENGLISH.words, text).result()
     assert ENGLISH.words(text) == again == Tokenizer("english").words(text)
-    assert grams(text) == grams(text)
+    assert ngrams(text) == ngrams(text)
 
 
 @given(ANYTHING)
@@ -118,7 +118,7 @@ def test_two_letter_chinese() -> None:
     assert {"北京", "我住"} <= set(PLAIN.words("我住在北京市"))
     assert PLAIN.words("北京") == ["北", "北京", "京"]
     assert PLAIN.words("京") == ["京"]
-    assert {"京", "北京"} <= grams("我住在北京市")
+    assert {"京", "北京"} <= ngrams("我住在北京市")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_marks_stay_in_their_word(text: str) -> None:
 def test_thai_is_found_in_part_by_grams() -> None:
     """Thai, which has no spaces and no pairs here, still meets by n-grams."""
     assert "สวัสดีครับ" in PLAIN.words("สวัสดีครับ")
-    assert len(grams("สวัสดีครับ") & grams("ครับ")) >= 2
+    assert len(ngrams("สวัสดีครับ") & ngrams("ครับ")) >= 2
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "🎉🎉", "?!…", "\ud800\udfff", "\0", "the of and"])
@@ -189,21 +189,21 @@ def test_contractions_are_function_words(text: str) -> None:
 def test_a_megabyte(text: str) -> None:
     """A text of any size gives a bounded number of words and n-grams."""
     assert len(ENGLISH.words(text)) <= MAX_WORDS
-    assert len(grams(text)) <= 8 * MAX_WORDS + 2
+    assert len(ngrams(text)) <= 8 * MAX_WORDS + 2
 
 
 @given(ANYTHING)
 def test_grams_are_short(text: str) -> None:
     """N-grams are trigrams with the edges marked; unspaced scripts give characters and pairs."""
-    for gram in grams(text):
+    for gram in ngrams(text):
         assert 1 <= len(gram) <= 3
 
 
 def test_grams_meet_typos_and_accents() -> None:
     """A typo, a missing accent and a part of a compound share n-grams with the word."""
-    assert len(grams("Kubernetes") & grams("Kubernets")) >= 7
-    assert grams("café") == grams("cafe")
-    assert {"sch", "chi", "hif", "iff"} <= grams("Dampfschifffahrt") & grams("Schiff")
+    assert len(ngrams("Kubernetes") & ngrams("Kubernets")) >= 7
+    assert ngrams("café") == ngrams("cafe")
+    assert {"sch", "chi", "hif", "iff"} <= ngrams("Dampfschifffahrt") & ngrams("Schiff")
 
 
 @pytest.mark.parametrize("month", range(1, 13))

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import BackupError
-from memtier_plugin.core.paths import project_folder
+from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.transfer import backup as archives
-from memtier_plugin.transfer.backup import backup, restore, verify
+from memtier_plugin.transfer.backup import restore_backup, verify_backup, write_backup
 from tests.proofs.checks import ask, content, unequal
 
 NOW = datetime(2026, 3, 14, 9, tzinfo=UTC)
@@ -35,7 +35,7 @@ def quiet(done: int, total: int) -> None:
 
 def filled(home: Path, project: str = "harbor") -> MemTier:
     """Return a memory with entries, a fact, a credit, a tombstone and settings."""
-    folder = project_folder(home, project)
+    folder = make_project_folder(home, project)
     (folder / "project.yaml").write_text("retrieval: {k: 5}\n")
     memory = MemTier.open(home, project, "openclaw.Main/1")
     for number in range(6):
@@ -64,10 +64,10 @@ def test_a_restored_project_is_the_same(tmp_path: Path, home: Path) -> None:
     """Ledgers, settings, ids, weights and recalls are equal; the archive is private and noted."""
     queries = ["tide gauge at the pier", "harbour master", "gauge 2"]
     with filled(home) as memory:
-        archive = backup(memory.folder, memory.project, tmp_path, NOW, quiet)
+        archive = write_backup(memory.folder, memory.project, tmp_path, NOW, quiet)
         assert archive.name == "memtier-harbor-20260314T090000Z.tar.gz"
         assert archive.stat().st_mode & 0o777 == 0o600
-        name, folder = restore(archive, tmp_path / "other")
+        name, folder = restore_backup(archive, tmp_path / "other")
         assert (name, folder) == ("harbor", tmp_path / "other/projects/harbor")
         for path in folder.rglob("*"):
             assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
@@ -100,8 +100,8 @@ def test_whatever_was_said_comes_back(
             messages = [{"role": "user", "content": text} for text in texts]
             memory.record(messages, session_id=f"s{agent}", run_id=str(number))
             folder = memory.folder
-    archive = backup(folder, "p", place / "a.tar.gz", NOW, quiet)
-    _, back = restore(archive, place / "home", "q")
+    archive = write_backup(folder, "p", place / "a.tar.gz", NOW, quiet)
+    _, back = restore_backup(archive, place / "home", "q")
 
     def files(top: Path) -> dict[str, bytes]:
         found = [path for path in top.rglob("*") if path.is_file() and path.suffix == ".jsonl"]
@@ -128,7 +128,9 @@ def test_the_command_refuses_to_overwrite(tmp_path: Path, home: Path) -> None:
     back = run("restore", archive, "--project", "copy")
     assert back["project"] == "copy" and back["facts"] == 1
     assert run("restore", archive, "--home", str(tmp_path / "new"))["project"] == "harbor"
-    assert [one.kind for one in export_register.known(home / "projects/harbor")] == ["backup"]
+    assert [one.kind for one in export_register.list_exports(home / "projects/harbor")] == [
+        "backup"
+    ]
     inside = home / "projects/harbor/a.tar.gz"
     assert "inside" in run("backup", str(inside), "--project", "harbor", code=1)["error"]
     assert "cannot write" in run("backup", "no/such/a.gz", "--project", "harbor", code=1)["error"]
@@ -143,12 +145,12 @@ def test_a_torn_line_and_what_is_derived_stay_out(tmp_path: Path, home: Path) ->
         path = next((memory.folder / "episodic").rglob("*.jsonl"))
         whole = path.read_bytes()
         path.write_bytes(whole + b'{"torn')
-        archive = backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
-    names = {file["path"] for file in verify(archive)["files"]}
+        archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
+    names = {file["path"] for file in verify_backup(archive)["files"]}
     assert {name.partition("/")[0] for name in names} == {
         "episodic", "semantic", "journal", "project.yaml",
     }  # fmt: skip
-    _, folder = restore(archive, tmp_path / "other")
+    _, folder = restore_backup(archive, tmp_path / "other")
     assert (folder / path.relative_to(memory.folder)).read_bytes() == whole
 
 
@@ -169,9 +171,9 @@ def test_a_file_that_is_written_anew_meanwhile(
             return parts
 
         monkeypatch.setattr(archives, "frozen", replaced)
-        archive = backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
+        archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
         assert len(calls) == 2
-        assert verify(archive)
+        assert verify_backup(archive)
         assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tgz", "home", "old"]
 
 
@@ -220,10 +222,10 @@ def test_an_unsafe_archive_is_refused(
 ) -> None:
     """What would leave the project, is a link, or was not backed up, is refused with its name."""
     with filled(home) as memory:
-        archive = backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
+        archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
     bad = rewritten(archive, lambda members: [more])
     with pytest.raises(BackupError, match=says):
-        restore(bad, tmp_path / "deep" / "other")
+        restore_backup(bad, tmp_path / "deep" / "other")
     assert not list((tmp_path / "deep").rglob("*evil*"))
     assert [p.name for p in (tmp_path / "deep" / "other").rglob("*")] == ["projects"]
 
@@ -231,39 +233,39 @@ def test_an_unsafe_archive_is_refused(
 def test_a_damaged_archive_is_refused(tmp_path: Path, home: Path) -> None:
     """Whatever byte is lost or changed, nothing is restored."""
     with filled(home) as memory:
-        archive = backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
+        archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
     data = archive.read_bytes()
     bad = tmp_path / "bad.tgz"
     for spot in range(20, len(data) - 8, max(1, len(data) // 40)):
         bad.write_bytes(data[:spot] + bytes([data[spot] ^ 0x41]) + data[spot + 1 :])
         with pytest.raises(BackupError):
-            restore(bad, tmp_path / "other")
+            restore_backup(bad, tmp_path / "other")
         bad.write_bytes(data[:spot])
         with pytest.raises(BackupError):
-            restore(bad, tmp_path / "other")
+            restore_backup(bad, tmp_path / "other")
 
     def renamed(members: dict[str, tarfile.TarInfo]) -> None:
         members["project/project.yaml"].name = "drop"
 
     with pytest.raises(BackupError, match=r"'project\.yaml' is missing"):
-        verify(rewritten(archive, renamed))
+        verify_backup(rewritten(archive, renamed))
     with pytest.raises(BackupError, match="there is no file"):
-        verify(tmp_path / "none")
+        verify_backup(tmp_path / "none")
     bad.write_text("no archive")
     with pytest.raises(BackupError, match="no backup"):
-        verify(bad)
+        verify_backup(bad)
 
 
 def test_a_changed_line_is_found(tmp_path: Path, home: Path) -> None:
     """An archive whose content is not that of its manifest is refused, although it unpacks."""
     with filled(home) as memory:
-        archive = backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
+        archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
     with tarfile.open(archive) as old, tarfile.open(tmp_path / "b.tgz", "w:gz") as new:
         for one in old:
             data = old.extractfile(one).read().replace(b"Ines", b"Enis")  # type: ignore[union-attr]
             new.addfile(one, io.BytesIO(data))
     with pytest.raises(BackupError, match="SHA-256"):
-        restore(tmp_path / "b.tgz", tmp_path / "other")
+        restore_backup(tmp_path / "b.tgz", tmp_path / "other")
 
 
 def test_what_was_written_ahead_is_completed(tmp_path: Path, home: Path) -> None:
@@ -272,8 +274,8 @@ def test_what_was_written_ahead_is_completed(tmp_path: Path, home: Path) -> None
         [fact] = memory.facts()
         plan = {"facts": [{**fact.to_json(), "id": "0" * 26, "text": "Late."}], "events": []}
         (memory.folder / ".settling.json").write_bytes(jsonl.to_line(plan))
-        archive = backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
-    restore(archive, tmp_path / "other")
+        archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
+    restore_backup(archive, tmp_path / "other")
     with MemTier.open(tmp_path / "other", "harbor", "openclaw.Main/1") as back:
         back.consolidate()
         assert "Late." in [one.text for one in back.facts()]
@@ -287,6 +289,6 @@ def test_a_home_that_cannot_be_written_is_backed_up(tmp_path: Path, home: Path) 
         folder = memory.folder
     folder.chmod(0o500)
     try:
-        assert verify(backup(folder, "harbor", tmp_path / "a.tgz", NOW, quiet))
+        assert verify_backup(write_backup(folder, "harbor", tmp_path / "a.tgz", NOW, quiet))
     finally:
         folder.chmod(0o700)

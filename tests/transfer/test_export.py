@@ -14,7 +14,7 @@ from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
 from memtier_plugin.transfer.export import export_jsonl, export_markdown
-from memtier_plugin.transfer.importers.memtier_export import reimport
+from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
 
 Left = list[tuple[str, str]]
 
@@ -57,7 +57,7 @@ def written(path: Path, memory: MemTier, **more: Any) -> Path:
 def bring(memory: MemTier, path: Path, **more: Any) -> tuple[tuple[int, ...], Left]:
     """Import an export; return entries, facts, and how many of each were new."""
     left: Left = []
-    done = reimport(memory, path, lambda *why: left.append(why), **more)
+    done = import_memtier_export(memory, path, lambda *why: left.append(why), **more)
     return (done.entries, done.facts, done.recorded, done.new_facts), left
 
 
@@ -164,5 +164,5 @@ def test_the_command(world: MemTier, tmp_path: Path) -> None:
     again = CliRunner().invoke(main, [*args, "-o", str(path)])
     assert again.exit_code == 1 and "exists" in again.stderr
     assert CliRunner().invoke(main, args).stdout == path.read_text()
-    noted = export_register.known(world.folder)
+    noted = export_register.list_exports(world.folder)
     assert [(one.path, one.kind, one.unchanged) for one in noted] == [(path, "markdown", True)]

@@ -70,7 +70,7 @@ def test_locomo_speakers_are_two_users_and_captions_are_text(tmp_path: Path) -> 
 def test_between_people_an_exchange_starts_with_the_one_who_opened(tmp_path: Path) -> None:
     """Ada, Ben is one run and Ada's next turn opens another."""
     session = read(tmp_path, "locomo", locomo())[0]
-    assert [(run.run_id, len(run.turns)) for run in session.runs] == [
+    assert [(run.run_id, len(run.turns)) for run in session.exchanges] == [
         ("s/session_2:1", 2),
         ("s/session_2:2", 1),
     ]
@@ -80,7 +80,7 @@ def test_a_chat_exchange_is_a_question_and_all_that_follows(tmp_path: Path) -> N
     """Tool calls and answers belong to the question before; two questions in a row to one run."""
     roles = ["assistant", "user", "user", "assistant", "tool", "assistant", "user"]
     session = read(tmp_path, "openai", [{"role": r, "content": "x"} for r in roles])[0]
-    assert [[m.role for m in run.messages] for run in session.runs] == [
+    assert [[m.role for m in run.messages] for run in session.exchanges] == [
         ["assistant"],
         ["user", "user", "assistant", "tool", "assistant"],
         ["user"],
@@ -247,7 +247,10 @@ def test_a_captured_agent_end_gives_its_runs_their_own_ids(tmp_path: Path) -> No
     other = {"hook": "session_end", "event": {}}
     (session,) = read(tmp_path, "openclaw", [other, payload])
     assert session.session_id == "sess"
-    assert [(run.run_id, len(run.turns)) for run in session.runs] == [("run-a", 2), ("run-b", 6)]
+    assert [(run.run_id, len(run.turns)) for run in session.exchanges] == [
+        ("run-a", 2),
+        ("run-b", 6),
+    ]
 
 
 def test_a_sub_agents_report_is_not_the_users_word(tmp_path: Path) -> None:
@@ -391,7 +394,7 @@ def test_any_file_is_read_or_refused(
         sessions = list(read_transcript(path, format))
     except ImportFileError:
         return
-    assert all(session.turns and session.runs for session in sessions)
+    assert all(session.turns and session.exchanges for session in sessions)
 
 
 @pytest.mark.parametrize("format", ["locomo", "openclaw", "text"])
@@ -418,7 +421,7 @@ def test_importing_a_file_again_records_nothing_new(
                     )
                 )
                 for session in sessions
-                for run in session.runs
+                for run in session.exchanges
             ]
     assert all(counts[: len(counts) // 2])
     assert not any(counts[len(counts) // 2 :])

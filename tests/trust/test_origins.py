@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.trust import echoes, origins
-from memtier_plugin.trust.escaping import harmless, legible, named, visible
+from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text, reveal_hidden
 from tests.retrieval.test_block import TEXT, entry_hit
 
 DRAFT = FactDraft(
@@ -39,7 +39,7 @@ def test_a_fact_is_worth_its_weakest_source(
     """One weak source makes a fact wait, whatever else it rests on."""
     good = entry_hit("The kiln is hot.").item
     other = type(good)(**{**{n: getattr(good, n) for n in good.__slots__}, **changes})
-    weighed = origins.weighed(DRAFT, [good, other])  # type: ignore[list-item]
+    weighed = origins.apply_trust(DRAFT, [good, other])  # type: ignore[list-item]
     assert (weighed.status, weighed.origin) == (status, origin)
 
 
@@ -56,7 +56,7 @@ def test_a_fact_is_worth_its_weakest_source(
 )
 def test_orders(text: str) -> None:
     """What wants to be obeyed reads like an order."""
-    assert origins.orders(text)
+    assert origins.reads_like_order(text)
 
 
 @pytest.mark.parametrize(
@@ -72,33 +72,33 @@ def test_orders(text: str) -> None:
 )
 def test_wishes_are_no_orders(text: str) -> None:
     """What people ask for themselves, and talk about, does not."""
-    assert not origins.orders(text)
+    assert not origins.reads_like_order(text)
 
 
 def test_a_days_credit_is_bounded() -> None:
     """What an item may gain, and lose, in a day has a limit of its own each."""
-    assert origins.bounded(0.1, []) == 0.1
-    assert origins.bounded(0.1, [0.1, 0.15, -0.2]) == pytest.approx(0.05)
-    assert origins.bounded(0.1, [0.1] * 9) == 0
-    assert origins.bounded(-0.05, [-0.3]) == 0
-    assert origins.bounded(-0.05, [0.3]) == -0.05
+    assert origins.cap_daily_credit(0.1, []) == 0.1
+    assert origins.cap_daily_credit(0.1, [0.1, 0.15, -0.2]) == pytest.approx(0.05)
+    assert origins.cap_daily_credit(0.1, [0.1] * 9) == 0
+    assert origins.cap_daily_credit(-0.05, [-0.3]) == 0
+    assert origins.cap_daily_credit(-0.05, [0.3]) == -0.05
 
 
 def test_repeats() -> None:
     """A paraphrase with the same figures repeats; another figure, or something more, does not."""
     shown = ["The pelican server listens on port 9000 in Porto."]
-    assert echoes.repeats("Port 9000 is where the pelican server listens.", shown, words)
-    assert not echoes.repeats("The pelican server listens on port 9001.", shown, words)
-    assert not echoes.repeats("The pelican belongs to Ada and her two dogs.", shown, words)
-    assert not echoes.repeats("", shown, words)
+    assert echoes.is_restatement("Port 9000 is where the pelican server listens.", shown, words)
+    assert not echoes.is_restatement("The pelican server listens on port 9001.", shown, words)
+    assert not echoes.is_restatement("The pelican belongs to Ada and her two dogs.", shown, words)
+    assert not echoes.is_restatement("", shown, words)
 
 
 def test_a_translation_repeats_by_its_figures() -> None:
     """In another language, where no word can be compared, the same figures tell; alone no word."""
     shown = ["The customs form must be filed before 14:00."]
-    assert echoes.repeats("Das Zollformular muss vor 14:00 Uhr da sein.", shown, words)
-    assert not echoes.repeats("Das Zollformular muss vor 15:00 Uhr da sein.", shown, words)
-    assert not echoes.repeats("The ferry to Norrby is never late at 14:00.", shown, words)
+    assert echoes.is_restatement("Das Zollformular muss vor 14:00 Uhr da sein.", shown, words)
+    assert not echoes.is_restatement("Das Zollformular muss vor 15:00 Uhr da sein.", shown, words)
+    assert not echoes.is_restatement("The ferry to Norrby is never late at 14:00.", shown, words)
 
 
 @pytest.mark.parametrize(
@@ -115,15 +115,17 @@ def test_a_translation_repeats_by_its_figures() -> None:
 def test_what_the_user_states(text: str, said: bool) -> None:
     """Only what stands in one sentence of the user's, and as it stands there, is their word."""
     prompt = "My deploy host is called pilot. Is the gate locked? The archive may not be opened."
-    assert echoes.states(text, [prompt], words) is said
+    assert echoes.is_stated_by(text, [prompt], words) is said
 
 
 @given(TEXT)
 def test_nothing_hidden_is_left(text: str) -> None:
     """Names and whole texts are harmless too, and making them so again changes nothing."""
-    assert "\n" not in named(text) and not set("[]<>\x1b\u202e\u2066") & set(named(text))
-    assert visible(visible(text)) == visible(text)
-    lines = legible(text).split("\n")
+    assert "\n" not in escape_name(text) and not set("[]<>\x1b\u202e\u2066") & set(
+        escape_name(text)
+    )
+    assert reveal_hidden(reveal_hidden(text)) == reveal_hidden(text)
+    lines = escape_text(text).split("\n")
     assert all(line.startswith("    ") for line in lines[1:])
 
 
@@ -131,7 +133,7 @@ def test_nothing_hidden_is_left(text: str) -> None:
 def test_no_line_begins_as_a_speaker(role: str, text: str) -> None:
     """A role that opens a text or a line of it is quoted."""
     for said in (f"{role}: {text}", f"x\n{role}: {text}"):
-        assert f"'{role}'" in harmless(said)
+        assert f"'{role}'" in escape_line(said)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +159,12 @@ def test_no_line_begins_as_a_speaker(role: str, text: str) -> None:
 )
 def test_forms_of_speaking_and_hiding(text: str, safe: str) -> None:
     """What speaks, opens or hides is told by its form, not only by known words."""
-    assert harmless(text) == safe
-    assert harmless(safe) == safe
+    assert escape_line(text) == safe
+    assert escape_line(safe) == safe
 
 
 @pytest.mark.parametrize("name", ["tool result", "System message", "assistant (old)", "\uff35ser"])
 def test_a_name_that_begins_as_a_role(name: str) -> None:
     """Nobody is called as the host's own voices are, with or without a qualification."""
-    assert named(name) == f"'{name.strip('()')}'"
-    assert named("User Experience") == "User Experience"
+    assert escape_name(name) == f"'{name.strip('()')}'"
+    assert escape_name("User Experience") == "User Experience"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from memtier_plugin.trust.redaction import Redacted, Redactor
+from memtier_plugin.trust.redaction import RedactedText, Redactor
 
 _B64 = "aB3d" * 30
 _PEM = "-----{} RSA PRIVATE " + "KEY-----"
@@ -144,7 +144,7 @@ def test_only_the_value_of_an_assignment_is_replaced(before: str, secret: str, a
 @pytest.mark.parametrize("text", HARMLESS)
 def test_prose_code_and_placeholders_stay(text: str) -> None:
     """What only resembles a secret is written as it is."""
-    assert redact(text) == Redacted(text)
+    assert redact(text) == RedactedText(text)
 
 
 def test_unterminated_private_key_goes_and_prose_behind_it_stays() -> None:
@@ -168,7 +168,7 @@ def test_a_name_and_a_format_make_one_marker() -> None:
 
 def test_disabled_changes_nothing() -> None:
     """`redaction.enabled: false` is obeyed."""
-    assert Redactor(enabled=False).redact(SECRETS["npm"]) == Redacted(SECRETS["npm"])
+    assert Redactor(enabled=False).redact(SECRETS["npm"]) == RedactedText(SECRETS["npm"])
 
 
 @pytest.mark.parametrize("rule", ["hunter22+(", r"hunter\d+\+\(", r"hunter.*"])
@@ -186,7 +186,7 @@ def test_extra_spans_are_replaced_too() -> None:
         found = [(m.start(), m.end(), "Staff Badge") for m in re.finditer(r"B-\d{4}", text)]
         return [*found, (5, 5, "empty"), (0, 10**6, "outside")]
 
-    assert Redactor(extra=badges).redact("badge B-1234 and B-99") == Redacted(
+    assert Redactor(extra=badges).redact("badge B-1234 and B-99") == RedactedText(
         "badge [redacted:staff-badge] and B-99", ("staff-badge",)
     )
 
@@ -228,7 +228,7 @@ def test_surrogates_and_nul_pass() -> None:
 def test_redacting_twice_is_redacting_once(text: str) -> None:
     """A marker is never taken for a secret, nor does it uncover one."""
     once = redact(text).text
-    assert redact(once) == Redacted(once)
+    assert redact(once) == RedactedText(once)
 
 
 @given(around, st.sampled_from(sorted(SECRETS.values())), around)
@@ -251,7 +251,7 @@ def test_a_planted_assignment_never_survives(
 def test_plain_words_are_unchanged(text: str) -> None:
     """Prose without names of secrets is left alone."""
     assume(not re.search("pass|pwd|secret|token|key|credential|login|curl", text, re.IGNORECASE))
-    assert redact(text) == Redacted(text)
+    assert redact(text) == RedactedText(text)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.paths import file_name, private_folder, write_private
+from memtier_plugin.core.paths import encode_file_name, make_private_folder, write_private_file
 from memtier_plugin.core.settings.schema import (
-    NAMED,
+    USER_NAMED_SECTIONS,
     AgentRights,
     Attribution,
     Consolidation,
@@ -37,10 +37,10 @@ from memtier_plugin.core.settings.schema import (
     Settings,
     Summaries,
     Weights,
-    keys,
-    pattern,
+    all_keys,
+    key_pattern,
 )
-from memtier_plugin.core.settings.yaml_file import YamlFile, read_text
+from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text
 
 if TYPE_CHECKING:
     from yaml import Node
@@ -59,28 +59,28 @@ __all__ = [
     "Redaction",
     "Retrieval",
     "Settings",
-    "Sourced",
+    "SourcedValue",
     "Summaries",
     "Weights",
     "bind_workspace",
-    "dotted",
-    "home_path",
+    "flatten_settings",
     "load_settings",
-    "project_for",
-    "provenance",
+    "resolve_home",
+    "resolve_project",
+    "setting_sources",
 ]
 
 Section = TypeVar("Section")
 
 
-class Sourced(NamedTuple):
+class SourcedValue(NamedTuple):
     """A value and where it was set: ``default``, ``file:line``, ``environment NAME``, ``call``."""
 
     value: Any
     source: str
 
 
-_Layer = dict[KeyPath, Sourced]
+_Layer = dict[KeyPath, SourcedValue]
 
 _DEFAULT_HOME: Final = "~/.memtier"
 _NOT_KEYS: Final = frozenset({"MEMTIER_HOME", "MEMTIER_PROJECT", *fault_injection.VARIABLES})
@@ -95,7 +95,7 @@ _WORKSPACE_WEIGHT_CAP: Final = 1.0
 _Kind = Literal["user", "project", "workspace", "environment", "call"]
 
 
-def home_path(home: str | Path | None = None, env: Mapping[str, str] | None = None) -> Path:
+def resolve_home(home: str | Path | None = None, env: Mapping[str, str] | None = None) -> Path:
     """Return the home to use: the one given, else ``MEMTIER_HOME``, else ``~/.memtier``."""
     chosen = home or (os.environ if env is None else env).get("MEMTIER_HOME") or _DEFAULT_HOME
     try:
@@ -119,27 +119,27 @@ def load_settings(
         SettingsError: naming the file and line, the key and the remedy.
         UnsafePath: a file in the home is a symlink or not the user's.
     """
-    return _filled(Settings(), _merged(home, project, workspace, overrides, env), ())
+    return _fill_section(Settings(), _merge_layers(home, project, workspace, overrides, env), ())
 
 
-def provenance(
+def setting_sources(
     home: Path,
     project: str,
     workspace: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     env: Mapping[str, str] | None = None,
-) -> dict[str, Sourced]:
+) -> dict[str, SourcedValue]:
     """Return every dotted key with its value and the place that set it."""
-    merged = _merged(home, project, workspace, overrides, env)
+    merged = _merge_layers(home, project, workspace, overrides, env)
     return {".".join(path): sourced for path, sourced in merged.items()}
 
 
-def dotted(settings: Settings) -> dict[str, Any]:
+def flatten_settings(settings: Settings) -> dict[str, Any]:
     """Return every value by its dotted key; `load_settings` takes them back as overrides."""
     return {".".join(path): value for path, value in _leaves(settings, ())}
 
 
-def project_for(home: Path, workspace: Path | None) -> str:
+def resolve_project(home: Path, workspace: Path | None) -> str:
     """Return the project of a folder: bound to it or to its nearest parent, else its own.
 
     An unbound folder's project is derived from its real path (design 4.2); without a folder it is
@@ -148,7 +148,7 @@ def project_for(home: Path, workspace: Path | None) -> str:
     if workspace is None:
         return "default"
     folder = _real(workspace)
-    bound = _bound(home, folder)
+    bound = _nearest_binding(home, folder)
     if bound:
         return bound.project
     name = os.fsencode(folder.name).decode("utf-8", "replace") or "root"
@@ -167,12 +167,12 @@ def bind_workspace(home: Path, workspace: Path, project: str) -> None:
     """
     if not project.strip():
         raise SettingsError(f"a project needs a name, not {project!r}")
-    path = private_folder(home) / "config.yaml"
-    file = YamlFile.parse(str(path), read_text(path) or "")
+    path = make_private_folder(home) / "config.yaml"
+    file = YamlFile.parse(str(path), read_config_text(path) or "")
     wanted = _values(_file_layer(file, "user"))
     wanted["workspaces", str(_real(workspace))] = project
     bound = {key[1]: value for key, value in wanted.items() if key[0] == "workspaces"}
-    changed = file.with_block("workspaces", bound)
+    changed = file.replace_block("workspaces", bound)
     try:
         safe = _values(_file_layer(YamlFile.parse(str(path), changed), "user")) == wanted
     except SettingsError:
@@ -180,12 +180,12 @@ def bind_workspace(home: Path, workspace: Path, project: str) -> None:
     if not safe:
         line = f"{json.dumps(str(_real(workspace)))}: {json.dumps(project)}"
         raise SettingsError(f"{path} cannot be edited safely; add under `workspaces:` {line}")
-    write_private(path, changed)
+    write_private_file(path, changed)
 
 
 def _is_section(path: KeyPath, source: str) -> bool:
     """Tell a section from a key; SettingsError if it is neither, with the nearest one known."""
-    known, wanted = keys(), pattern(path)
+    known, wanted = all_keys(), key_pattern(path)
     if wanted in known:
         return False
     if any(key[: len(wanted)] == wanted for key in known):
@@ -201,9 +201,9 @@ def _hint(name: str, known: Iterable[str], best: list[str] | None = None) -> str
     return f"did you mean {near[0]!r}?" if near else "`memtier config show` lists the keys"
 
 
-def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> Sourced:
+def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> SourcedValue:
     """Check one value against what its key takes and what its source may set."""
-    name, key = ".".join(path), keys()[pattern(path)]
+    name, key = ".".join(path), all_keys()[key_pattern(path)]
     if kind == "workspace":
         # It comes with somebody's repository: it must not redirect, reveal or switch off.
         if not any(path[: len(allowed)] == allowed for allowed in _WORKSPACE_KEYS):
@@ -221,12 +221,12 @@ def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> Sourced:
         # Where texts and keys go is the user's alone to say, whoever shares a project's folder.
         raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
     try:
-        return Sourced(key.accept(value), source)
+        return SourcedValue(key.accept(value), source)
     except ValueError as error:
-        raise SettingsError(f"{source}: {name} is {_shown(value)}; {error}") from None
+        raise SettingsError(f"{source}: {name} is {_shorten(value)}; {error}") from None
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     try:
         return reprlib.repr(value)
     except ValueError:  # Python refuses to print an int of thousands of digits
@@ -236,7 +236,7 @@ def _shown(value: Any) -> str:
 # --- The layers, one per place ---
 
 
-def _merged(
+def _merge_layers(
     home: Path,
     project: str,
     workspace: Path | None,
@@ -244,9 +244,13 @@ def _merged(
     env: Mapping[str, str] | None,
 ) -> _Layer:
     """Lay every place over the one below it."""
-    merged = {path: Sourced(k.default, "default") for path, k in keys().items() if "*" not in path}
+    merged = {
+        path: SourcedValue(k.default, "default")
+        for path, k in all_keys().items()
+        if "*" not in path
+    }
     merged |= _read_layer(home / "config.yaml", "user")
-    merged |= _read_layer(home / "projects" / file_name(project) / "project.yaml", "project")
+    merged |= _read_layer(home / "projects" / encode_file_name(project) / "project.yaml", "project")
     merged |= _workspace_layer(home, workspace) if workspace is not None else {}
     merged |= _environment_layer(os.environ if env is None else env)
     merged |= _call_layer(overrides or {}, ())
@@ -256,10 +260,10 @@ def _merged(
 
 def _rest_of_named(merged: _Layer) -> _Layer:
     """Return the defaults of what a section of the user's own naming does not say."""
-    named = {path[:2] for path in merged if path[0] in NAMED}
+    named = {path[:2] for path in merged if path[0] in USER_NAMED_SECTIONS}
     return {
-        (*name, *path[2:]): Sourced(key.default, "default")
-        for path, key in keys().items()
+        (*name, *path[2:]): SourcedValue(key.default, "default")
+        for path, key in all_keys().items()
         for name in sorted(named)
         if path[:2] == (name[0], "*")
         and key.default is not None
@@ -268,7 +272,7 @@ def _rest_of_named(merged: _Layer) -> _Layer:
 
 
 def _read_layer(path: Path, kind: _Kind, within: Path | None = None) -> _Layer:
-    text = read_text(path, within=within)
+    text = read_config_text(path, within=within)
     return _file_layer(YamlFile.parse(str(path), text), kind) if text else {}
 
 
@@ -290,7 +294,7 @@ def _file_layer(file: YamlFile, kind: _Kind) -> _Layer:
 def _workspace_layer(home: Path, workspace: Path) -> _Layer:
     """Read the workspace's own file, or else that of the bound folder it lies in."""
     folder = _real(workspace)
-    bound = _bound(home, folder)
+    bound = _nearest_binding(home, folder)
     layer = _read_layer(folder / ".memtier.yaml", "workspace", within=folder)
     if not layer and bound:
         layer = _read_layer(bound.folder / ".memtier.yaml", "workspace", within=bound.folder)
@@ -304,7 +308,7 @@ def _workspace_layer(home: Path, workspace: Path) -> _Layer:
 
 
 def _environment_layer(env: Mapping[str, str]) -> _Layer:
-    names = {"MEMTIER_" + "__".join(path).upper(): path for path in keys() if "*" not in path}
+    names = {"MEMTIER_" + "__".join(path).upper(): path for path in all_keys() if "*" not in path}
     layer: _Layer = {}
     for name, text in sorted(env.items()):
         if not name.startswith("MEMTIER_") or name in _NOT_KEYS:
@@ -328,16 +332,16 @@ def _call_layer(overrides: Mapping[str, Any], prefix: KeyPath) -> _Layer:
         elif isinstance(value, Mapping):
             layer |= _call_layer(value, here)
         else:
-            raise SettingsError(f"call: {'.'.join(here)} must be a mapping, not {_shown(value)}")
+            raise SettingsError(f"call: {'.'.join(here)} must be a mapping, not {_shorten(value)}")
     return layer
 
 
 def _split(name: str, prefix: KeyPath) -> KeyPath:
     """Split a dotted key; an agent's id or an endpoint's name may itself hold dots."""
-    if prefix[:1] and prefix[0] in NAMED:
+    if prefix[:1] and prefix[0] in USER_NAMED_SECTIONS:
         return (name,)
     head, _, rest = name.partition(".")
-    if head in NAMED and rest:
+    if head in USER_NAMED_SECTIONS and rest:
         agent, _, right = rest.rpartition(".")
         return (head, agent, right)
     return tuple(name.split("."))
@@ -346,13 +350,13 @@ def _split(name: str, prefix: KeyPath) -> KeyPath:
 # --- Settings from a layer, and back ---
 
 
-def _filled(section: Section, layer: _Layer, path: KeyPath) -> Section:
+def _fill_section(section: Section, layer: _Layer, path: KeyPath) -> Section:
     """Return a section of the defaults with what the layer sets in it."""
     values: dict[str, Any] = {}
     for f in fields(section):  # type: ignore[arg-type]
         here, default = (*path, f.name), getattr(section, f.name)
         if is_dataclass(default):
-            values[f.name] = _filled(default, layer, here)
+            values[f.name] = _fill_section(default, layer, here)
         elif isinstance(default, Mapping):
             names = dict.fromkeys(p[1] for p in layer if p[:1] == here)
             values[f.name] = {n: _named(here[0], layer, (*here, n)) for n in names}
@@ -364,11 +368,11 @@ def _filled(section: Section, layer: _Layer, path: KeyPath) -> Section:
 def _named(section: str, layer: _Layer, path: KeyPath) -> AgentRights | Endpoint:
     """Return what the layer sets under one of the user's own names."""
     if section == "agents":
-        return _filled(AgentRights(), layer, path)
+        return _fill_section(AgentRights(), layer, path)
     if (*path, "base_url") not in layer:
         source = next(sourced.source for p, sourced in layer.items() if p[:2] == path)
         raise SettingsError(f"{source}: {'.'.join(path)} lacks its base_url")
-    return _filled(Endpoint(base_url=""), layer, path)
+    return _fill_section(Endpoint(base_url=""), layer, path)
 
 
 def _leaves(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
@@ -388,18 +392,18 @@ def _values(layer: _Layer) -> dict[KeyPath, Any]:
 # --- Folders and the projects they are bound to ---
 
 
-class _Bound(NamedTuple):
+class _Binding(NamedTuple):
     folder: Path
     project: str
 
 
-def _bound(home: Path, folder: Path) -> _Bound | None:
+def _nearest_binding(home: Path, folder: Path) -> _Binding | None:
     """Return the nearest bound folder at or above a real path."""
     bindings = _values(_read_layer(home / "config.yaml", "user"))
     for candidate in (folder, *folder.parents):
         project = bindings.get(("workspaces", str(candidate)))
         if project:
-            return _Bound(candidate, project)
+            return _Binding(candidate, project)
     return None
 
 

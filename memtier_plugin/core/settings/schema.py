@@ -30,7 +30,7 @@ def _within(default: T, low: float, high: float) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What each signal of the `recall_first` profile counts: see `scripts/fit_weights.py`."""
+    """What each signal of the `rank_recall_first` profile counts: see `scripts/fit_weights.py`."""
 
     words: float = _within(1.0, 0, 100)
     grams: float = _within(1.0, 0, 100)
@@ -264,7 +264,7 @@ class Settings:
 
 
 KeyPath = tuple[str, ...]
-NAMED: Final = ("agents", "endpoints")  # sections of the user's own names
+USER_NAMED_SECTIONS: Final = ("agents", "endpoints")  # sections of the user's own names
 
 
 class Key(NamedTuple):
@@ -328,7 +328,7 @@ def _declared(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
 
 
 @cache
-def keys() -> dict[KeyPath, Key]:
+def all_keys() -> dict[KeyPath, Key]:
     """Return every key by its path, with a star where the user's own names stand.
 
     Two are no `Settings`: ``project`` chooses them, ``workspaces`` says which folder may.
@@ -337,7 +337,7 @@ def keys() -> dict[KeyPath, Key]:
     return dict(_declared(Settings, ())) | choosing
 
 
-def pattern(path: KeyPath) -> KeyPath:
-    """Return the path as `keys` has it."""
-    named = path[0] in (*NAMED, "workspaces") and len(path) > 1
+def key_pattern(path: KeyPath) -> KeyPath:
+    """Return the path as `all_keys` has it."""
+    named = path[0] in (*USER_NAMED_SECTIONS, "workspaces") and len(path) > 1
     return (path[0], "*", *path[2:]) if named else path

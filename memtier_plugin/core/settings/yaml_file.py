@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ours
+from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership
 
 if TYPE_CHECKING:
     from yaml import Node, SafeLoader
@@ -19,7 +19,7 @@ MAX_BYTES: Final = 64 * 1024
 _LEAKS: Final = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
-def read_text(path: Path, *, within: Path | None = None) -> str | None:
+def read_config_text(path: Path, *, within: Path | None = None) -> str | None:
     """Return a file's text, or None if there is no such file.
 
     Without ``within`` the file must be the user's own and no symlink; a file ``within`` a
@@ -33,7 +33,7 @@ def read_text(path: Path, *, within: Path | None = None) -> str | None:
         if within is not None:
             path = _resolved(path, within)
         else:
-            check_ours(path, path.lstat(), stat.S_IFREG)
+            check_ownership(path, path.lstat(), stat.S_IFREG)
         # Not blocking: somebody may have put a pipe there.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | OPEN_FLAGS), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -105,12 +105,12 @@ class YamlFile:
 
         if node is None or node.tag == "tag:yaml.org,2002:null":
             return
-        source = self.source(node)
+        source = self.location(node)
         if not isinstance(node, yaml.MappingNode):
             raise SettingsError(f"{source}: {what} must hold keys and values (`key: value`)")
         lines: dict[str, str] = {}
         for key_node, child in node.value:
-            source, key = self.source(key_node), key_node.value
+            source, key = self.location(key_node), key_node.value
             if not isinstance(key_node, yaml.ScalarNode):
                 raise SettingsError(f"{source}: a key must be a plain word")
             if key in lines:
@@ -130,13 +130,13 @@ class YamlFile:
             return self._loader.construct_object(node, deep=True)
         except (yaml.YAMLError, *_LEAKS) as error:
             reason = getattr(error, "problem", None) or str(error) or "not a value"
-            raise SettingsError(f"{self.source(node)}: malformed YAML: {reason}") from None
+            raise SettingsError(f"{self.location(node)}: malformed YAML: {reason}") from None
 
-    def source(self, node: Node) -> str:
+    def location(self, node: Node) -> str:
         """Return ``file:line`` of a node."""
         return f"{self.name}:{node.start_mark.line + 1}"
 
-    def with_block(self, key: str, values: Mapping[str, str]) -> str:
+    def replace_block(self, key: str, values: Mapping[str, str]) -> str:
         """Return the text with one top-level mapping replaced or appended, the rest untouched.
 
         Comments inside the old mapping are lost.  In a file that is not written in block style

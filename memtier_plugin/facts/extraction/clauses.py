@@ -9,7 +9,7 @@ from typing import Final
 
 from memtier_plugin.text.third_person import RELATIVE
 
-MAX_CHARS: Final = 400
+MAX_CLAUSE_CHARS: Final = 400
 _LEAD: Final = re.compile(
     r"(?:(?:yeah|yes|yep|yup|yea|no|nope|nah|well|so|also|and|but|oh|ooh|ah|aw+|hey|hi|hello|wow|"
     r"woah"
@@ -63,7 +63,7 @@ _STANDING: Final = re.compile(
 _SUPPOSED: Final = re.compile(r"(?i)(?:if|when(?! i was)|suppose|imagine|say)\b")
 
 
-def clauses(content: str, rejected: Counter[str]) -> Iterator[tuple[int, int, int]]:
+def find_clauses(content: str, rejected: Counter[str]) -> Iterator[tuple[int, int, int]]:
     """Yield the spans of the clauses that state something, code and quotations left out.
 
     Each is where it begins with what is put first, where the statement itself does, and its end.
@@ -84,7 +84,7 @@ def _parts(
     content: str, start: int, end: int, rejected: Counter[str]
 ) -> Iterator[tuple[int, int, int]]:
     if _STANDING.match(content, start, end):
-        if end - start <= MAX_CHARS:
+        if end - start <= MAX_CLAUSE_CHARS:
             yield start, start, end
         return
     if _SUPPOSED.match(content, start, end):
@@ -106,7 +106,7 @@ def _parts(
         left = _led(content, left, right) if number else left
         if _QUESTION.match(content, left, right) or (asks and right == end):
             rejected["question"] += 1
-        elif right - left > MAX_CHARS:
+        elif right - left > MAX_CLAUSE_CHARS:
             rejected["long"] += 1
         elif content[left:right].strip():
             yield left if number else begin, left, right

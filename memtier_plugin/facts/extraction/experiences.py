@@ -20,11 +20,11 @@ from memtier_plugin.core.records import Entry, FactDraft, Source
 from memtier_plugin.facts.extraction.rules import Extraction
 from memtier_plugin.text.tokenizer import plain_words
 
-WORKS: Final = "how_to"
-FAILS: Final = "what_failed"
+HOW_TO: Final = "how_to"
+WHAT_FAILED: Final = "what_failed"
 EXTRACTOR: Final = "experience-rules"
-EACH_RUN: Final = 3  # experiences of one run, those that wait for review not counted
-WAITING: Final = 1  # of one run that quote a tool and so wait for review
+MAX_PER_RUN: Final = 3  # experiences of one run, those that wait for review not counted
+MAX_PROPOSED_PER_RUN: Final = 1  # of one run that quote a tool and so wait for review
 
 _CALL: Final = regex.compile(r"(?m)^\[tool call: ")
 _NAMED: Final = ("command", "cmd", "script", "code", "query", "path", "file_path", "url")
@@ -57,7 +57,7 @@ _ERROR_LINE: Final = regex.compile(
 )
 
 
-class Call(NamedTuple):
+class ToolUse(NamedTuple):
     """A tool call of the assistant with how it went; ``quote`` is exactly what stands there."""
 
     entry: Entry
@@ -69,7 +69,7 @@ class Call(NamedTuple):
     ok: bool | None
 
     @property
-    def shown(self) -> str:
+    def display(self) -> str:
         """The call as a person would write it."""
         text = " ".join(self.command.split())
         short = text if len(text) <= _COMMAND else f"{text[: _COMMAND - 3].rstrip()}..."
@@ -83,7 +83,7 @@ class Call(NamedTuple):
         return words[0].rsplit("/", 1)[-1] if plain and _is_shell(self) else self.name
 
     @property
-    def looks(self) -> bool:
+    def is_read_only(self) -> bool:
         """Whether it only looks at something."""
         words = _BEFORE.sub("", self.command.strip(), count=1).split()
         pair = " ".join(words[:2])
@@ -96,15 +96,15 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ToolRun:
     """One run: what was asked for, and the calls in order."""
 
-    asked: Entry | None
-    calls: tuple[Call, ...]
+    request: Entry | None
+    calls: tuple[ToolUse, ...]
     tainted: bool
 
 
-def found(entries: Iterable[Entry]) -> Extraction:
+def extract_experiences(entries: Iterable[Entry]) -> Extraction:
     """Return the experiences of the runs that these entries are of, each run whole.
 
     What was found in several runs stands once, with the sources of all.
@@ -126,7 +126,7 @@ def found(entries: Iterable[Entry]) -> Extraction:
     return Extraction(tuple(drafts.values()), +rejected)
 
 
-def calls_of(entries: Sequence[Entry]) -> tuple[Call, ...]:
+def pair_calls(entries: Sequence[Entry]) -> tuple[ToolUse, ...]:
     """Return the calls of one run in order, each with its result.
 
     A ledger line of a result does not say which call it answers but by the tool's name, and a
@@ -134,7 +134,7 @@ def calls_of(entries: Sequence[Entry]) -> tuple[Call, ...]:
     the assistant's next calls are paired in their order; where there are not as many of these as
     of those, or they fared differently, nobody can tell which: their outcome is unknown.
     """
-    calls: list[Call] = []
+    calls: list[ToolUse] = []
     asked: dict[str, list[int]] = {}  # what the assistant called last, by the tool's name
     results: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -144,7 +144,7 @@ def calls_of(entries: Sequence[Entry]) -> tuple[Call, ...]:
             asked, results = {}, {}
         for name, quote, start in written:
             asked.setdefault(name, []).append(len(calls))
-            calls.append(Call(entry, name, quote, start, _command(quote), None, None))
+            calls.append(ToolUse(entry, name, quote, start, _command(quote), None, None))
         if entry.tool is not None:
             results.setdefault(entry.tool.name, []).append(entry)
     _settle(calls, asked, results)
@@ -152,7 +152,7 @@ def calls_of(entries: Sequence[Entry]) -> tuple[Call, ...]:
 
 
 def _settle(
-    calls: list[Call], asked: Mapping[str, Sequence[int]], results: Mapping[str, Sequence[Entry]]
+    calls: list[ToolUse], asked: Mapping[str, Sequence[int]], results: Mapping[str, Sequence[Entry]]
 ) -> None:
     for name, places in asked.items():
         found = results.get(name, ())
@@ -161,7 +161,7 @@ def _settle(
                 calls[place] = calls[place]._replace(result=result, ok=_outcome(result))
 
 
-def _runs(entries: Iterable[Entry]) -> Iterator[Ran]:
+def _runs(entries: Iterable[Entry]) -> Iterator[ToolRun]:
     grouped: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         grouped.setdefault((entry.agent_id, entry.run_id), []).append(entry)
@@ -170,32 +170,32 @@ def _runs(entries: Iterable[Entry]) -> Iterator[Ran]:
             continue
         asked = next((e for e in run if e.role == "user" and e.origin == "user"), None)
         tainted = any(entry.tainted or entry.origin == "external" for entry in run)
-        yield Ran(asked, calls_of(run), tainted)
+        yield ToolRun(asked, pair_calls(run), tainted)
 
 
-def _each(runs: Sequence[Ran], rejected: Counter[str]) -> Iterator[FactDraft]:
+def _each(runs: Sequence[ToolRun], rejected: Counter[str]) -> Iterator[FactDraft]:
     for run in runs:
         active = waiting = 0
         for draft in _of_run(run):
             if draft.status == "proposed" and not run.tainted:
                 waiting += 1
-                if waiting > WAITING:
+                if waiting > MAX_PROPOSED_PER_RUN:
                     rejected["cap"] += 1
                     continue
             else:
                 active += 1
-                if active > EACH_RUN:
+                if active > MAX_PER_RUN:
                     rejected["cap"] += 1
                     continue
             yield draft
 
 
-def _of_run(run: Ran) -> Iterator[FactDraft]:
+def _of_run(run: ToolRun) -> Iterator[FactDraft]:
     """Yield what one run teaches: each failure that was overcome, and one that ended it."""
     calls = run.calls
     overcome: set[tuple[str, str]] = set()
     for place, call in enumerate(calls):
-        if call.ok is not False or call.looks or call.key in overcome:
+        if call.ok is not False or call.is_read_only or call.key in overcome:
             continue
         for after in range(place + 1, len(calls)):
             then = calls[after]
@@ -204,13 +204,13 @@ def _of_run(run: Ran) -> Iterator[FactDraft]:
                 yield from _mended(run, call, calls[place + 1 : after], then)
                 break
     last = next((call for call in reversed(calls) if call.ok is not None), None)
-    if last and not last.ok and not last.looks and last.key not in overcome:
+    if last and not last.ok and not last.is_read_only and last.key not in overcome:
         yield from _ended(run, last)
 
 
-def _is_retry(failed: Call, later: Call) -> bool:
+def _is_retry(failed: ToolUse, later: ToolUse) -> bool:
     """Tell whether a later call is another attempt at what failed."""
-    if failed.name != later.name or later.looks:
+    if failed.name != later.name or later.is_read_only:
         return False
     if failed.key == later.key:
         return True
@@ -219,68 +219,74 @@ def _is_retry(failed: Call, later: Call) -> bool:
     return same >= 2 and (one <= two or two <= one or same >= _ALIKE * len(one | two))
 
 
-def _mended(run: Ran, failed: Call, between: Sequence[Call], then: Call) -> Iterator[FactDraft]:
+def _mended(
+    run: ToolRun, failed: ToolUse, between: Sequence[ToolUse], then: ToolUse
+) -> Iterator[FactDraft]:
     # One of which nothing is known wrote nothing, as many do that go well.
-    steps = [c for c in between if c.ok is not False and not c.looks and not _is_retry(failed, c)]
+    steps = [
+        c for c in between if c.ok is not False and not c.is_read_only and not _is_retry(failed, c)
+    ]
     steps = [*{call.key: call for call in steps}.values()][-_STEPS:]
     if failed.key == then.key and not steps:
         return  # it went well the second time: chance, or what nobody saw
-    middle = ", ".join(step.shown for step in steps)
-    helped = f"{middle} and then {then.shown} worked" if middle else f"{then.shown} worked"
-    value = " > ".join(call.shown for call in (failed, *steps, then))
+    middle = ", ".join(step.display for step in steps)
+    helped = f"{middle} and then {then.display} worked" if middle else f"{then.display} worked"
+    value = " > ".join(call.display for call in (failed, *steps, then))
     calls = (failed, *steps, then)
     code = _code(failed)
-    yield _draft(run, WORKS, then, calls, value, f"{failed.shown} failed{code}; {helped}")
+    yield _draft(run, HOW_TO, then, calls, value, f"{failed.display} failed{code}; {helped}")
     if error := _error(failed):
-        text = f'{failed.shown} failed with "{error[0]}"; {helped}'
-        yield _quoting(run, WORKS, failed, calls, f"{error[0]} > {value}", text, error)
+        text = f'{failed.display} failed with "{error[0]}"; {helped}'
+        yield _quoting(run, HOW_TO, failed, calls, f"{error[0]} > {value}", text, error)
 
 
-def _ended(run: Ran, failed: Call) -> Iterator[FactDraft]:
-    text = f"{failed.shown} failed{_code(failed)}, and the run ended there"
-    yield _draft(run, FAILS, failed, (failed,), failed.shown, text)
+def _ended(run: ToolRun, failed: ToolUse) -> Iterator[FactDraft]:
+    text = f"{failed.display} failed{_code(failed)}, and the run ended there"
+    yield _draft(run, WHAT_FAILED, failed, (failed,), failed.display, text)
     if error := _error(failed):
-        text = f'{failed.shown} failed with "{error[0]}"'
-        yield _quoting(run, FAILS, failed, (failed,), f"{failed.shown}: {error[0]}", text, error)
+        text = f'{failed.display} failed with "{error[0]}"'
+        yield _quoting(
+            run, WHAT_FAILED, failed, (failed,), f"{failed.display}: {error[0]}", text, error
+        )
 
 
-def _repeated(runs: Sequence[Ran]) -> Iterator[FactDraft]:
+def _repeated(runs: Sequence[ToolRun]) -> Iterator[FactDraft]:
     """Yield what worked in several runs for the same kind of request."""
-    seen: dict[tuple[str, str, str], list[tuple[Ran, Call]]] = {}
+    seen: dict[tuple[str, str, str], list[tuple[ToolRun, ToolUse]]] = {}
     for run in runs:
-        if run.asked is None:
+        if run.request is None:
             continue
-        best = {call.key: call for call in run.calls if call.ok and not call.looks}
+        best = {call.key: call for call in run.calls if call.ok and not call.is_read_only}
         failed = {call.key for call in run.calls if call.ok is False}
         for key, call in best.items():
             if key not in failed:
-                seen.setdefault((run.asked.agent_id, *key), []).append((run, call))
+                seen.setdefault((run.request.agent_id, *key), []).append((run, call))
     for times in seen.values():
         first, call = times[0]
         same = [(run, one) for run, one in times if _same_task(first, run)]
         if len(same) < _TWICE:
             continue
-        run = Ran(first.asked, (), any(one.tainted for one, _ in same))
+        run = ToolRun(first.request, (), any(one.tainted for one, _ in same))
         calls = tuple(one for _, one in same)
-        draft = _draft(run, WORKS, call, calls, call.shown, f"{call.shown} works")
-        asked = tuple(_source(one.asked) for one, _ in same if one.asked)
+        draft = _draft(run, HOW_TO, call, calls, call.display, f"{call.display} works")
+        asked = tuple(_source(one.request) for one, _ in same if one.request)
         yield replace(draft, sources=tuple(dict.fromkeys((*asked, *draft.sources))))
 
 
-def _same_task(one: Ran, other: Ran) -> bool:
-    if one.asked is None or other.asked is None:
+def _same_task(one: ToolRun, other: ToolRun) -> bool:
+    if one.request is None or other.request is None:
         return False
-    mine, theirs = set(plain_words(one.asked.content)), set(plain_words(other.asked.content))
+    mine, theirs = set(plain_words(one.request.content)), set(plain_words(other.request.content))
     return bool(mine) and len(mine & theirs) >= _SAME_TASK * len(mine | theirs)
 
 
 def _draft(
-    run: Ran, relation: str, quoted: Call, calls: Sequence[Call], value: str, told: str
+    run: ToolRun, relation: str, quoted: ToolUse, calls: Sequence[ToolUse], value: str, told: str
 ) -> FactDraft:
     """Return an experience that quotes the assistant and the user alone."""
-    entries = [run.asked, *(call.entry for call in calls)]
+    entries = [run.request, *(call.entry for call in calls)]
     project = quoted.entry.project
-    task = f' (asked: "{_task(run.asked)}")' if run.asked else ""
+    task = f' (asked: "{_task(run.request)}")' if run.request else ""
     return FactDraft(
         subject=quoted.program,
         relation=relation,
@@ -300,10 +306,10 @@ def _draft(
 
 
 def _quoting(
-    run: Ran,
+    run: ToolRun,
     relation: str,
-    failed: Call,
-    calls: Sequence[Call],
+    failed: ToolUse,
+    calls: Sequence[ToolUse],
     value: str,
     told: str,
     error: tuple[str, int],
@@ -352,7 +358,7 @@ def _command(quote: str) -> str:
     return ", ".join(f"{name}={value}" for name, value in arguments.items())
 
 
-def _is_shell(call: Call) -> bool:
+def _is_shell(call: ToolUse) -> bool:
     """Tell whether a call runs a command line."""
     return call.name in _SHELLS or '"command"' in call.quote or '"cmd"' in call.quote
 
@@ -368,12 +374,12 @@ def _zero(code: int | None) -> bool | None:
     return None if code is None else code == 0
 
 
-def _code(call: Call) -> str:
+def _code(call: ToolUse) -> str:
     code = call.result.tool.exit_code if call.result and call.result.tool else None
     return f" (exit code {code})" if code else ""
 
 
-def _error(call: Call) -> tuple[str, int] | None:
+def _error(call: ToolUse) -> tuple[str, int] | None:
     """Return the line of a tool's result that says what went wrong, and where it stands."""
     if call.result is None:
         return None

@@ -18,15 +18,15 @@ from memtier_plugin.core.errors import BadAnswer, ContextTooLong, EndpointRefuse
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.facts.verification.verify import Claim
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.endpoint import Reply
-from memtier_plugin.providers.prompt import fenced, prompt
-from memtier_plugin.providers.structured_output import listed, visible
-from memtier_plugin.text.passages import pieces
+from memtier_plugin.providers.endpoint import ChatReply
+from memtier_plugin.providers.prompt import fence_data, load_prompt
+from memtier_plugin.providers.structured_output import parse_items, strip_reasoning
+from memtier_plugin.text.passages import chunk_text
 
 PURPOSE: Final = "extraction"
-LEAST_ANSWER: Final = 1000  # tokens that an answer may have, at least; more for more lines
-MOST_ANSWER: Final = 4000
-SMALLEST: Final = 100  # tokens of a text that is not cut any further
+MIN_ANSWER_TOKENS: Final = 1000  # tokens that an answer may have, at least; more for more lines
+MAX_ANSWER_TOKENS: Final = 4000
+MIN_TEXT_TOKENS: Final = 100  # tokens of a text that is not cut any further
 
 BAD_ITEM: Final = "claim of another shape"
 TOO_LONG: Final = "more than the model reads"
@@ -71,7 +71,7 @@ _CHECKED: Final = {**SCHEMA, "properties": {"facts": {"type": "array", "items": 
 
 
 @dataclass(frozen=True, slots=True)
-class Extracted:
+class ClaimBatch:
     """What a model claims of some entries, and what it took.
 
     ``rejected`` counts, by reason, items of answers and answers; ``unread`` are the entries of
@@ -86,8 +86,8 @@ class Extracted:
     completion_tokens: int = 0
     cost: float = 0.0
 
-    def __add__(self, other: Extracted) -> Extracted:
-        return Extracted(
+    def __add__(self, other: ClaimBatch) -> ClaimBatch:
+        return ClaimBatch(
             self.claims + other.claims,
             self.rejected + other.rejected,
             self.unread + tuple(one for one in other.unread if one not in self.unread),
@@ -99,7 +99,7 @@ class Extracted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _PromptText:
     """An entry, or a part of a long one, as a line of a request."""
 
     entry: Entry
@@ -110,14 +110,14 @@ class _Text:
     def tokens(self) -> int:
         return count_tokens(self.content) + 12  # the number, the date, the name
 
-    def halves(self) -> tuple[_Text, ...]:
+    def halves(self) -> tuple[_PromptText, ...]:
         """Return this text in two or more parts; itself where it is small."""
-        return self.parts(self.tokens // 2) if self.tokens > SMALLEST else (self,)
+        return self.parts(self.tokens // 2) if self.tokens > MIN_TEXT_TOKENS else (self,)
 
-    def parts(self, tokens: int) -> tuple[_Text, ...]:
+    def parts(self, tokens: int) -> tuple[_PromptText, ...]:
         """Return this text in runs of whole sentences of about so many tokens."""
         size = max(1, tokens * len(self.content) // count_tokens(self.content or " "))
-        texts = pieces(self.content, size, len(self.content))
+        texts = chunk_text(self.content, size, len(self.content))
         return tuple(
             replace(self, content=text, continued=self.continued or number > 0)
             for number, text in enumerate(texts)
@@ -144,7 +144,7 @@ class ChatExtractor:
 
     def __init__(self, model: ChatModel, batch_tokens: int = 4000) -> None:
         self.model = model
-        self.prompt = prompt("extract")
+        self.prompt = load_prompt("extract")
         self.batch_tokens = batch_tokens
         self._fits = batch_tokens  # less once the model turned out to read less
         self._served = False
@@ -162,7 +162,7 @@ class ChatExtractor:
             batch: list[Entry] = []
             room = self.batch_tokens
             for entry in session:
-                size = _Text(entry, entry.content).tokens
+                size = _PromptText(entry, entry.content).tokens
                 if batch and size > room:
                     yield tuple(batch)
                     batch, room = [], self.batch_tokens
@@ -170,24 +170,24 @@ class ChatExtractor:
                 room -= size
             yield tuple(batch)
 
-    def claims(self, entries: Sequence[Entry]) -> Extracted:
+    def extract_claims(self, entries: Sequence[Entry]) -> ClaimBatch:
         """Return what the model claims of these entries.
 
         Raises:
             CapReached: no more may be spent today.
             EndpointError: the endpoint gives no answers; nothing is said of the entries.
         """
-        found = Extracted()
+        found = ClaimBatch()
         for batch in self.batches(entry for entry in entries if entry.retrievable):
             for texts in self._requests(batch):
                 found += self._read(texts)
         return found
 
-    def _requests(self, batch: Sequence[Entry]) -> Iterator[list[_Text]]:
+    def _requests(self, batch: Sequence[Entry]) -> Iterator[list[_PromptText]]:
         """Yield what each request holds: one batch, but for what is longer than the room."""
-        texts: list[_Text] = []
+        texts: list[_PromptText] = []
         for entry in batch:
-            whole = _Text(entry, entry.content)
+            whole = _PromptText(entry, entry.content)
             parts = (whole,) if whole.tokens <= self._fits else whole.parts(self._fits - 12)
             for part in parts:
                 if texts and sum(text.tokens for text in texts) + part.tokens > self._fits:
@@ -197,54 +197,62 @@ class ChatExtractor:
         if texts:
             yield texts
 
-    def _read(self, texts: Sequence[_Text], patience: int = 2) -> Extracted:
+    def _read(self, texts: Sequence[_PromptText], patience: int = 2) -> ClaimBatch:
         """Ask for the claims of these texts; in parts where that is too much for the model.
 
         Args:
             patience: how often less is tried where a model has thought up to its limit.
         """
         try:
-            reply = self._asked(texts)
+            reply = self._ask(texts)
         except ContextTooLong:
-            self._fits = max(SMALLEST, min(self._fits, sum(text.tokens for text in texts) // 2))
-            return self._divided(texts, TOO_LONG, patience)
+            self._fits = max(
+                MIN_TEXT_TOKENS, min(self._fits, sum(text.tokens for text in texts) // 2)
+            )
+            return self._read_in_halves(texts, TOO_LONG, patience)
         except EndpointRefused:
             self._probe()
-            return self._divided(texts, REFUSED, patience)
+            return self._read_in_halves(texts, REFUSED, patience)
         try:
-            return self._of(reply) + self._claimed(reply, texts, patience)
+            return self._usage_of(reply) + self._parse_claims(reply, texts, patience)
         except BadAnswer as error:
             reason = error.reason
         try:
-            reminder = Template(prompt("extract_again").text).substitute(reason=reason)
-            again = self._asked(texts, reminder)
+            reminder = Template(load_prompt("extract_again").text).substitute(reason=reason)
+            again = self._ask(texts, reminder)
         except EndpointRefused:
-            return self._of(reply) + _unread(texts, reason)
-        both = self._of(reply) + self._of(again)
+            return self._usage_of(reply) + _as_unread(texts, reason)
+        both = self._usage_of(reply) + self._usage_of(again)
         try:
-            return both + self._claimed(again, texts, patience)
+            return both + self._parse_claims(again, texts, patience)
         except BadAnswer as error:
-            return both + _unread(texts, error.reason)
+            return both + _as_unread(texts, error.reason)
 
-    def _claimed(self, reply: Reply, texts: Sequence[_Text], patience: int) -> Extracted:
+    def _parse_claims(
+        self, reply: ChatReply, texts: Sequence[_PromptText], patience: int
+    ) -> ClaimBatch:
         """Return what an answer claims; one that was cut off is asked for in parts.
 
         Raises:
             BadAnswer: it is whole, and claims nothing that can be read.
         """
-        if reply.cut:
-            if visible(reply.text):
-                return self._divided(texts, CUT, patience)
+        if reply.truncated:
+            if strip_reasoning(reply.text):
+                return self._read_in_halves(texts, CUT, patience)
             return (
-                self._divided(texts, THOUGHT, patience - 1) if patience else _unread(texts, THOUGHT)
+                self._read_in_halves(texts, THOUGHT, patience - 1)
+                if patience
+                else _as_unread(texts, THOUGHT)
             )
-        answer = listed(reply.text, _CHECKED)
-        claims = [_claim(item, texts) for item in answer.items]
+        answer = parse_items(reply.text, _CHECKED)
+        claims = [_parse_claim(item, texts) for item in answer.items]
         good = tuple(claim for claim in claims if claim)
-        bad = answer.bad + len(claims) - len(good)
-        return Extracted(good, Counter({BAD_ITEM: bad} if bad else ()))
+        bad = answer.rejected + len(claims) - len(good)
+        return ClaimBatch(good, Counter({BAD_ITEM: bad} if bad else ()))
 
-    def _divided(self, texts: Sequence[_Text], reason: str, patience: int) -> Extracted:
+    def _read_in_halves(
+        self, texts: Sequence[_PromptText], reason: str, patience: int
+    ) -> ClaimBatch:
         """Read these texts in two halves; a text that cannot be halved is left, and counted."""
         if len(texts) > 1:
             middle = len(texts) // 2
@@ -253,8 +261,8 @@ class ChatExtractor:
         if len(parts) == 1:
             if reason == TOO_LONG:
                 self._probe()
-            return _unread(texts, reason)
-        found = Extracted()
+            return _as_unread(texts, reason)
+        found = ClaimBatch()
         for part in parts:
             found += self._read([part], patience)
         return found
@@ -266,26 +274,26 @@ class ChatExtractor:
             EndpointRefused: it is everything.
         """
         if not self._served:
-            self._request(fenced(["[1] 2026-01-05 Mon 09:00 | Ann (user): Good morning!"]), 100)
+            self._request(fence_data(["[1] 2026-01-05 Mon 09:00 | Ann (user): Good morning!"]), 100)
             self._served = True
 
-    def _asked(self, texts: Sequence[_Text], reminder: str = "") -> Reply:
+    def _ask(self, texts: Sequence[_PromptText], reminder: str = "") -> ChatReply:
         lines = [text.line(number) for number, text in enumerate(texts, 1)]
         size = sum(text.tokens for text in texts)
-        asked = fenced(lines) + (f"\n\n{reminder}" if reminder else "")
-        reply = self._request(asked, min(MOST_ANSWER, LEAST_ANSWER + size))
+        asked = fence_data(lines) + (f"\n\n{reminder}" if reminder else "")
+        reply = self._request(asked, min(MAX_ANSWER_TOKENS, MIN_ANSWER_TOKENS + size))
         self._served = True
         return reply
 
-    def _request(self, user: str, max_tokens: int) -> Reply:
+    def _request(self, user: str, max_tokens: int) -> ChatReply:
         messages = [
             {"role": "system", "content": self.prompt.text},
             {"role": "user", "content": user},
         ]
         return self.model.chat(messages, purpose=PURPOSE, max_tokens=max_tokens, schema=SCHEMA)
 
-    def _of(self, reply: Reply) -> Extracted:
-        return Extracted(
+    def _usage_of(self, reply: ChatReply) -> ClaimBatch:
+        return ClaimBatch(
             calls=1,
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
@@ -293,12 +301,12 @@ class ChatExtractor:
         )
 
 
-def _unread(texts: Sequence[_Text], reason: str) -> Extracted:
+def _as_unread(texts: Sequence[_PromptText], reason: str) -> ClaimBatch:
     entries = tuple(dict.fromkeys(text.entry.id for text in texts))
-    return Extracted(rejected=Counter({reason: 1}), unread=entries)
+    return ClaimBatch(rejected=Counter({reason: 1}), unread=entries)
 
 
-def _claim(item: Mapping[str, Any], texts: Sequence[_Text]) -> Claim | None:
+def _parse_claim(item: Mapping[str, Any], texts: Sequence[_PromptText]) -> Claim | None:
     """Return what an item claims; None where a part of it is missing, or far too long."""
     said = {name: _clean(item[name]) for name in _LENGTHS}
     if any(not 0 < len(said[name]) <= most for name, most in _LENGTHS.items()):

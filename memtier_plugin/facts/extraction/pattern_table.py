@@ -63,7 +63,7 @@ from memtier_plugin.facts.extraction.vocabulary import (
     WHAT,
 )
 
-MYSELF: Final = (
+SELF_STATEMENTS: Final = (
     ("name", rf"{AM} (?P<value>[A-Z][a-z]+)(?=, (?:an?|the|your|and|from|\d))"),
     ("lives_in", rf"{ME}{ADVERB} (?P<verb>live|reside) in {PLACE}"),
     ("lives_in", rf"{AM}{ADVERB} (?:based|living) in {PLACE}"),
@@ -279,7 +279,7 @@ TENTATIVE: Final = (  # what holds a word of doubt and says so
     ),
 )
 
-OUR: Final = (
+OWN_THINGS: Final = (
     ("name", rf"[Mm]y (?:full )?name(?: is|['’]s) {NAME}"),
     ("name", rf"(?:[Mm]y|[Oo]ur) (?P<own>{KIN})(?:['’]s name is| is (?:called|named)) {NAME}"),
     ("works_as", r"[Mm]y (?:job|profession|occupation) is (?P<value>[^,]+)"),
@@ -335,7 +335,7 @@ OUR: Final = (
     ),
 )
 
-ORDERS: Final = (
+INSTRUCTIONS: Final = (
     ("decided", r"[Ll]et['’]?s (?P<value>(?:use|go with|stick with|stay with|switch to) .+)"),
     ("always", rf"(?:[Pp]lease )?[Aa]lways (?P<value>{ORDER} .+)"),
     (
@@ -356,7 +356,7 @@ ORDERS: Final = (
     ),
 )
 
-BARE: Final = (  # "Just got a puppy": of oneself, without saying so
+SUBJECTLESS: Final = (  # "Just got a puppy": of oneself, without saying so
     (
         "did",
         rf"(?P<i>)(?:(?:[Jj]ust|[Ff]inally|[Rr]ecently|[Aa]lso|[Ee]ven) "
@@ -382,7 +382,7 @@ BARE: Final = (  # "Just got a puppy": of oneself, without saying so
     ("does", rf"(?P<i>)[Bb]een (?P<value>{ACT} .+)"),
 )
 
-THINGS: Final = (
+NAMED_THINGS: Final = (
     (
         "version_of",
         rf"{THING} (?:is|are) (?:pinned (?:to|at)|locked to|(?:at|on) version) "

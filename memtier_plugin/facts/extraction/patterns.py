@@ -7,12 +7,12 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from memtier_plugin.facts.extraction.pattern_table import (
-    BARE,
-    MYSELF,
-    ORDERS,
-    OUR,
+    INSTRUCTIONS,
+    NAMED_THINGS,
+    OWN_THINGS,
+    SELF_STATEMENTS,
+    SUBJECTLESS,
     TENTATIVE,
-    THINGS,
 )
 from memtier_plugin.facts.extraction.vocabulary import AM, HAVE, ME
 from memtier_plugin.text.third_person import RELATIVE as RELATIVE
@@ -39,7 +39,12 @@ _OPENING: Final = re.compile(
     r"[Jj]oined|[Vv]isited|[Ww]on|[Mm]ade|[Hh]ad|[Ss]igned|[Gg]onna|"
     r"[Gg]oing to|[Pp]lanning to|[Hh]oping to|[Bb]een) )"
 )
-_TABLES: Final = {"my": OUR + THINGS, "order": ORDERS, "bare": BARE, "thing": THINGS}
+_TABLES: Final = {
+    "my": OWN_THINGS + NAMED_THINGS,
+    "order": INSTRUCTIONS,
+    "bare": SUBJECTLESS,
+    "thing": NAMED_THINGS,
+}
 # Most rows begin with "I": which of them can match is told by the word that follows.
 _FORMS: Final = {
     "am": AM,
@@ -51,7 +56,7 @@ _FORMS: Final = {
 
 @cache
 def _compiled(kind: str, unsure: bool) -> tuple[Rule, ...]:
-    table = _TABLES.get(kind) or (() if unsure else MYSELF) + TENTATIVE
+    table = _TABLES.get(kind) or (() if unsure else SELF_STATEMENTS) + TENTATIVE
     return tuple(Rule(name, re.compile(row)) for name, row in table if _fits(kind, row))
 
 
@@ -65,7 +70,7 @@ def _fits(kind: str, row: str) -> bool:
     return form == kind or (kind == "i" and (form is None or row.startswith(HAVE)))
 
 
-def rules(clause: str, *, unsure: bool = False) -> tuple[Rule, ...]:
+def candidate_rules(clause: str, *, unsure: bool = False) -> tuple[Rule, ...]:
     """Return the rows for a clause that begins so, in the order in which they are tried.
 
     Args:

@@ -32,7 +32,7 @@ _STRICT: Final = frozenset(
         *("has", "favorite", "is", "can", "used_to"),
     }
 )
-POINTING: Final = re.compile(
+UNRESOLVED: Final = re.compile(
     r"\b(?:you|yours?|yourself|ya|y['’]all|here|the following|this one|it|its|it['’]s|"
     r"(?:each|one) other|(?<!-)together(?! with)|these|those|(?:the|an|this|that|each|every) other|"
     r"(?:a(?: \w+)?|the(?: \w+)?|another|other|new|my|some|which|both|first|next|last) ones?)\b"
@@ -104,7 +104,7 @@ _JOINT: Final = re.compile(
     r",? (?:and|but|which|so|because|since|plus|as well as|along with)\s|, | - |\s\(", re.IGNORECASE
 )
 _ATTRIBUTE: Final = re.compile(r"\b(?:an?|my|our|the|such|more|very|so) [\w-]+\Z")  # "a safe, ..."
-TAIL: Final = re.compile(
+TRAILING_FILLER: Final = re.compile(
     r"(?:[\s,;:.!-]+(?:too|though|so much|a lot|as well|lol|haha|right now|and|but|so|because"
     r"|the|that|which|in general|for sure|actually|again|recently|lately|already|either"
     r"|at the moment|then|also|or|really|finally|just"
@@ -134,11 +134,11 @@ _PRAISING: Final = re.compile(
 _EMPTY: Final = re.compile(r"(?:to|for|on|with|of|at|in|a|the|\W)+", re.IGNORECASE)
 
 
-def standing_alone(value: str) -> str:
+def trim_to_self_contained(value: str) -> str:
     """Return a value up to where it points out of itself, or begins to be long."""
-    value = TAIL.sub("", value)
+    value = TRAILING_FILLER.sub("", value)
     for _ in range(3):
-        out = points_at(value)
+        out = find_unresolved(value)
         if out is None and len(value.split()) <= MAX_WORDS:
             break
         if out is None:
@@ -150,13 +150,13 @@ def standing_alone(value: str) -> str:
         ]
         if not joints or joints[-1] < 3:
             break
-        value = TAIL.sub("", value[: joints[-1]])
+        value = TRAILING_FILLER.sub("", value[: joints[-1]])
     return value
 
 
-def points_at(value: str) -> int | None:
+def find_unresolved(value: str) -> int | None:
     """Return where a value first points at something that it does not name."""
-    found = [match.start()] if (match := POINTING.search(value)) else []
+    found = [match.start()] if (match := UNRESOLVED.search(value)) else []
     for other in _OTHERS.finditer(value):
         if not _PERSON.search(value, 0, other.start()):
             found.append(other.start())
@@ -164,7 +164,7 @@ def points_at(value: str) -> int | None:
     return min(found, default=None)
 
 
-def unclear(relation: str, value: str, ordered: bool) -> str:
+def explain_unclear(relation: str, value: str, ordered: bool) -> str:
     """Return why a value says too little on its own, or too much, or nothing."""
     if not value or _VAGUE.fullmatch(value) or _EMPTY.fullmatch(value):
         return "vague"
@@ -176,7 +176,7 @@ def unclear(relation: str, value: str, ordered: bool) -> str:
         return ""
     if _DOUBT.search(value):
         return "hypothetical"
-    if points_at(value) is not None or (relation in _STRICT and _VAGUE.match(value)):
+    if find_unresolved(value) is not None or (relation in _STRICT and _VAGUE.match(value)):
         return "vague"
     definite = _DEFINITE.search(value) if relation in {*_STRICT, "wants", "plans"} else None
     if definite and value.count(" ", 0, definite.start()) <= 3:

@@ -15,12 +15,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from memtier_plugin.core.records import Entry, FactDraft, Source
-from memtier_plugin.facts.extraction.clauses import clauses
-from memtier_plugin.facts.extraction.patterns import Rule, rules
-from memtier_plugin.facts.extraction.references import POINTING, TAIL, standing_alone, unclear
-from memtier_plugin.facts.extraction.rephrase import told
+from memtier_plugin.facts.extraction.clauses import find_clauses
+from memtier_plugin.facts.extraction.patterns import Rule, candidate_rules
+from memtier_plugin.facts.extraction.references import (
+    TRAILING_FILLER,
+    UNRESOLVED,
+    explain_unclear,
+    trim_to_self_contained,
+)
+from memtier_plugin.facts.extraction.rephrase import rephrase_in_third_person
 from memtier_plugin.facts.extraction.vocabulary import KIN
-from memtier_plugin.text.third_person import dated, is_dated, third
+from memtier_plugin.text.third_person import annotate_dates, has_date, to_third_person
 
 MAX_PER_ENTRY: Final = 5
 
@@ -72,7 +77,7 @@ _LAST_TALK: Final = re.compile(
 )
 
 
-def extract(entries: Sequence[Entry], single_valued: Collection[str] = ()) -> Extraction:
+def extract_facts(entries: Sequence[Entry], single_valued: Collection[str] = ()) -> Extraction:
     """Return what the rules find in the users' own entries, in the entries' order.
 
     The same statement again adds its source to the first draft; for a ``single_valued`` relation
@@ -123,10 +128,10 @@ def _unread(entry: Entry) -> str:
 
 def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
     """Yield the drafts of one entry; each clause gives at most one, and the names in it."""
-    for front, start, end in clauses(entry.content, rejected):
+    for front, start, end in find_clauses(entry.content, rejected):
         clause = entry.content[start:end]
         unsure = bool(_UNSURE.search(clause))
-        for rule in rules(clause, unsure=unsure):
+        for rule in candidate_rules(clause, unsure=unsure):
             if match := rule.pattern.match(clause):
                 draft = _draft(entry, rule, match, front, start)
                 if isinstance(draft, FactDraft):
@@ -168,10 +173,10 @@ def _draft(
     if entry.speaker and relation not in _PLACES:
         value = _VOCATIVE.sub("", value)
     ordered = relation == "remember" or not (told_of_self or groups.keys() & {"own", "thing"})
-    value = TAIL.sub("", value) if ordered else standing_alone(value)
-    if reason := unclear(relation, value, ordered):
+    value = TRAILING_FILLER.sub("", value) if ordered else trim_to_self_contained(value)
+    if reason := explain_unclear(relation, value, ordered):
         return reason
-    if not entry.speaker and _TASK.match(f"{relation} {value}") and not is_dated(value):
+    if not entry.speaker and _TASK.match(f"{relation} {value}") and not has_date(value):
         return "task"  # said to an assistant, it is about the answer or the work of the moment
     if relation == "did" and groups.get("have") and value.startswith("got "):
         return "vague"  # "I've got": it is had, not done
@@ -184,14 +189,14 @@ def _draft(
     end = offset + match.start("value") + len(value)
     if groups.get("mine"):
         end = offset + len(match[0].rstrip(" .,!;"))
-    text = told(rule.relation, match, said[begin:end], value, who)
+    text = rephrase_in_third_person(rule.relation, match, said[begin:end], value, who)
     if front < offset and not _LAST_TALK.search(said, front, offset):
         before = said[front:offset].rstrip(" ,")
-        if POINTING.search(before):
+        if UNRESOLVED.search(before):
             return "vague"
-        text, begin = f"{text} {before[0].lower()}{third(before[1:])}", front
+        text, begin = f"{text} {before[0].lower()}{to_third_person(before[1:])}", front
     if relation not in _TIMELESS:
-        text = dated(text, entry.observed_at, ahead=_AHEAD.get(relation))
+        text = annotate_dates(text, entry.observed_at, ahead=_AHEAD.get(relation))
     return FactDraft(
         subject=subject,
         relation=relation,

@@ -18,18 +18,18 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Origin, Source, count_tokens
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.summaries import selection, timelines
-from memtier_plugin.facts.summaries.llm import READ, ChatSummary, Sentence
-from memtier_plugin.facts.summaries.selection import Unit
-from memtier_plugin.storage.budget import Account
-from memtier_plugin.storage.index.overviews import Group, IndexOverviews, Shelved
+from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS, ChatSummariser, CitedSentence
+from memtier_plugin.facts.summaries.selection import SourceSentence
+from memtier_plugin.storage.budget import ChatBudget
+from memtier_plugin.storage.index.overviews import IndexOverviews, LineGroup, ShelvedFact
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.normalise import normal
+from memtier_plugin.text.normalise import normalise
 
-WRITTEN: Final = 10  # summaries of a pass that a model is asked for
-NEW: Final = timedelta(days=3)  # what is older is summed up without one
-TOGETHER: Final = 20  # summaries that are written, and settled, at once
+MAX_MODEL_SUMMARIES: Final = 10  # summaries of a pass that a model is asked for
+MODEL_MAX_AGE: Final = timedelta(days=3)  # what is older is summed up without one
+BATCH_SIZE: Final = 20  # summaries that are written, and settled, at once
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
 
@@ -61,11 +61,11 @@ class _Pass:
     counts: Counter[str] = field(default_factory=Counter)
     superseded: int = 0
     left: int = 0
-    chat: ChatSummary | None = None
+    chat: ChatSummariser | None = None
     written: int = 0  # summaries that a model was asked for
     problem: str = ""
 
-    def takes(self) -> bool:
+    def has_room(self) -> bool:
         """Tell whether one more that is due is written now; or else it is left."""
         if self.room > 0 and not self.stop():
             return True
@@ -74,7 +74,7 @@ class _Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class _Due:
+class _DueItem:
     """A fact to be written, and the ids of those whose place it takes."""
 
     fact: Fact
@@ -82,11 +82,11 @@ class _Due:
 
 
 @dataclass(frozen=True, slots=True)
-class _Of:
+class _SummaryScope:
     """What one summary is of: the lines of a session, or of a day with its number."""
 
     kind: str
-    group: Group
+    group: LineGroup
     subject: str
     day: int | None = None
 
@@ -121,16 +121,16 @@ class Summariser:
         if self._store.paused or not self._store.settings.summaries.enabled:
             return SummaryReport()
         lock = jsonl.locked(self._store.folder / ".summaries.lock", 0.0)
-        with lock, self._store.reading():
-            self._store.sweep()
+        with lock, self._store.session():
+            self._store.catch_up_all()
             work = _Pass(new_id(), limit, stop)
             # Timelines first: they show what was true, and one that is late misleads.
             self._write(work, timelines.RELATION, self._due_timelines(work))
-            self._write(work, selection.DAY, self._due_days(work))
-            self._write(work, selection.SESSION, self._due_sessions(work))
+            self._write(work, selection.DAY_SUMMARY, self._due_days(work))
+            self._write(work, selection.SESSION_SUMMARY, self._due_sessions(work))
             report = SummaryReport(
-                sessions=work.counts[selection.SESSION],
-                days=work.counts[selection.DAY],
+                sessions=work.counts[selection.SESSION_SUMMARY],
+                days=work.counts[selection.DAY_SUMMARY],
                 timelines=work.counts[timelines.RELATION],
                 superseded=work.superseded,
                 left=work.left,
@@ -141,39 +141,39 @@ class Summariser:
                 event = self._event(
                     work, "summarise", **told, superseded=report.superseded, problem=report.problem
                 )
-                self._store.journal([replace(event, id=work.run)], shared=True)
+                self._store.append_events([replace(event, id=work.run)], shared=True)
         return report
 
-    def _write(self, work: _Pass, kind: str, due: Iterator[_Due | Sequence[str]]) -> None:
+    def _write(self, work: _Pass, kind: str, due: Iterator[_DueItem | Sequence[str]]) -> None:
         """Write what is due a few at a time, each few whole.
 
         Args:
             due: a fact to be written; or ids of which the first supersedes the others.
         """
-        batch: list[_Due] = []
+        batch: list[_DueItem] = []
         replaced: list[tuple[str, Sequence[str]]] = []
         for one in due:
-            if isinstance(one, _Due):
+            if isinstance(one, _DueItem):
                 work.room -= 1
                 batch.append(one)
             else:
                 replaced.append((one[0], one[1:]))
-            if len(batch) == TOGETHER:
-                self._settle(work, kind, batch, replaced)
+            if len(batch) == BATCH_SIZE:
+                self._write_batch(work, kind, batch, replaced)
                 batch, replaced = [], []
-        self._settle(work, kind, batch, replaced)
+        self._write_batch(work, kind, batch, replaced)
 
-    def _settle(
+    def _write_batch(
         self,
         work: _Pass,
         kind: str,
-        batch: Sequence[_Due],
+        batch: Sequence[_DueItem],
         replaced: Sequence[tuple[str, Sequence[str]]],
     ) -> None:
         now = self._clock()
-        self._store.add_facts([replace(o.fact, run=work.run, timestamp=now) for o in batch], now)
+        self._store.append_facts([replace(o.fact, run=work.run, timestamp=now) for o in batch], now)
         pairs = [*replaced, *((one.fact.id, one.instead) for one in batch)]
-        self._store.journal(
+        self._store.append_events(
             [
                 self._event(work, "supersede", items=[*old], by=new, valid_to=to_iso(now))
                 for new, old in pairs
@@ -192,27 +192,27 @@ class Summariser:
 
     # -- sessions and days ---------------------------------------------------------------------
 
-    def _due_sessions(self, work: _Pass) -> Iterator[_Due | Sequence[str]]:
+    def _due_sessions(self, work: _Pass) -> Iterator[_DueItem | Sequence[str]]:
         now, idle = self._clock(), timedelta(hours=self._store.settings.summaries.idle_hours)
         shelf = self._summaries()
-        for group in self._overviews.sessions(selection.LEAST):
+        for group in self._overviews.session_groups(selection.MIN_LINES):
             last = _moment(group.last)
             if now - last >= idle or last.date() < now.date():
-                of = _Of(selection.SESSION, group, group.name)
+                of = _SummaryScope(selection.SESSION_SUMMARY, group, group.name)
                 yield from self._due(work, of, shelf.get(of.key, ()))
 
-    def _due_days(self, work: _Pass) -> Iterator[_Due | Sequence[str]]:
+    def _due_days(self, work: _Pass) -> Iterator[_DueItem | Sequence[str]]:
         today, shelf = (self._clock() - _EPOCH).days, self._summaries()
-        for group in self._overviews.days(selection.LEAST):
+        for group in self._overviews.day_groups(selection.MIN_LINES):
             day = int(group.name)
             if day < today:
                 name = f"{_EPOCH + timedelta(days=day):%Y-%m-%d}"
-                of = _Of(selection.DAY, group, name, day)
+                of = _SummaryScope(selection.DAY_SUMMARY, group, name, day)
                 yield from self._due(work, of, shelf.get(of.key, ()))
 
     def _due(
-        self, work: _Pass, of: _Of, before: Sequence[Shelved]
-    ) -> Iterator[_Due | Sequence[str]]:
+        self, work: _Pass, of: _SummaryScope, before: Sequence[ShelvedFact]
+    ) -> Iterator[_DueItem | Sequence[str]]:
         """Yield the summary of a group, if it has none of its lines as they are now."""
         same = [one for one in before if one.value == of.value]
         if any(one.withdrawn for one in same):
@@ -222,43 +222,43 @@ class Summariser:
         if standing:
             if others:  # a pass was cut short before it said so
                 yield [*standing, *others]
-        elif work.takes() and (fact := self._summary(work, of)):
-            yield _Due(fact, others)
+        elif work.has_room() and (fact := self._summary(work, of)):
+            yield _DueItem(fact, others)
 
-    def _summaries(self) -> dict[tuple[str, ...], list[Shelved]]:
+    def _summaries(self) -> dict[tuple[str, ...], list[ShelvedFact]]:
         """Return the summaries there are or were, by whose they are and what they are of."""
-        found: dict[tuple[str, ...], list[Shelved]] = {}
-        for one in self._overviews.shelved("summary"):
+        found: dict[tuple[str, ...], list[ShelvedFact]] = {}
+        for one in self._overviews.shelved_facts("summary"):
             found.setdefault((one.agent, one.sender, one.relation, one.subject), []).append(one)
         return found
 
-    def _lines(self, of: _Of) -> list[Entry]:
-        rows = self._overviews.lines_of(of.group, selection.MOST, of.day)
-        stored = self._store.reader().stored(rows)
+    def _lines(self, of: _SummaryScope) -> list[Entry]:
+        rows = self._overviews.group_rows(of.group, selection.MAX_LINES, of.day)
+        stored = self._store.reader().items_by_row(rows)
         items = [stored[row].item for row in rows if row in stored]
         return [item for item in items if isinstance(item, Entry)]
 
-    def _summary(self, work: _Pass, of: _Of) -> Fact | None:
+    def _summary(self, work: _Pass, of: _SummaryScope) -> Fact | None:
         """Return the summary of a group; None where nothing in it says anything."""
         lines, group = self._lines(of), of.group
         if not lines:
             return None
-        found = [*selection.units(lines)]
+        found = [*selection.find_sentences(lines)]
         words = self._store.tokenizer.words
         inside = {word for unit in found for word in words(unit.quote)}
-        rarity = self._overviews.rarity(group.agent, group.sender, inside)
+        rarity = self._overviews.word_rarity(group.agent, group.sender, inside)
         heading = (
-            selection.day_heading(lines)
-            if of.kind == selection.DAY
-            else selection.session_heading(of.subject, lines)
+            selection.format_day_heading(lines)
+            if of.kind == selection.DAY_SUMMARY
+            else selection.format_session_heading(of.subject, lines)
         )
-        room = selection.BUDGET - selection.HEADING
-        quoted = selection.chosen(found, words, rarity, room)
+        room = selection.MAX_TOKENS - selection.HEADING_TOKENS
+        quoted = selection.select_sentences(found, words, rarity, room)
         if not quoted:
             return None
-        text, model = selection.told(heading, quoted), None
+        text, model = selection.format_summary(heading, quoted), None
         if chat := self._chat(work, lines):
-            wide = selection.chosen(found, words, rarity, READ, filled=True)
+            wide = selection.select_sentences(found, words, rarity, PROMPT_TOKENS, filled=True)
             if sentences := self._written(work, chat, wide, room):
                 quoted = [unit for sentence in sentences for unit in sentence.units]
                 text = f"{heading}: {' '.join(sentence.text for sentence in sentences)}"
@@ -286,37 +286,40 @@ class Summariser:
             private_to=(group.agent, group.sender),
         )
 
-    def _chat(self, work: _Pass, lines: Sequence[Entry]) -> ChatSummary | None:
+    def _chat(self, work: _Pass, lines: Sequence[Entry]) -> ChatSummariser | None:
         """Return the model that writes a summary of these lines, if one is wanted and may be asked.
 
         Only of what is new, and a few at a time: what a model may cost in a day is for the facts
         as well, and a history that is imported has its summaries without one.
         """
-        if work.written >= WRITTEN or self._clock() - lines[-1].observed_at > NEW:
+        if (
+            work.written >= MAX_MODEL_SUMMARIES
+            or self._clock() - lines[-1].observed_at > MODEL_MAX_AGE
+        ):
             return None
         if work.chat is None:
             try:
-                model = Account(self._store, self._agent, self._clock).model()
+                model = ChatBudget(self._store, self._agent, self._clock).chat_model()
             except SettingsError as error:
                 model, work.problem = None, str(error)
             if model is None:
-                work.written = WRITTEN
+                work.written = MAX_MODEL_SUMMARIES
                 return None
-            work.chat = ChatSummary(model, self._store.tokenizer.words)
+            work.chat = ChatSummariser(model, self._store.tokenizer.words)
         return work.chat
 
     def _written(
-        self, work: _Pass, chat: ChatSummary, lines: Sequence[Unit], room: int
-    ) -> list[Sentence]:
+        self, work: _Pass, chat: ChatSummariser, lines: Sequence[SourceSentence], room: int
+    ) -> list[CitedSentence]:
         """Return a model's summary within so many tokens; nothing where there is none to be had."""
         work.written += 1
         try:
-            sentences = chat.sentences(lines)
+            sentences = chat.summarise(lines)
         except (CapReached, EndpointError) as error:
-            work.written = WRITTEN  # the others are not to wait for it
+            work.written = MAX_MODEL_SUMMARIES  # the others are not to wait for it
             work.problem = str(error)
             return []
-        found: list[Sentence] = []
+        found: list[CitedSentence] = []
         for sentence in sentences:
             if count_tokens(" ".join(one.text for one in (*found, sentence))) <= room:
                 found.append(sentence)
@@ -324,29 +327,29 @@ class Summariser:
 
     # -- timelines -----------------------------------------------------------------------------
 
-    def _due_timelines(self, work: _Pass) -> Iterator[_Due | Sequence[str]]:
+    def _due_timelines(self, work: _Pass) -> Iterator[_DueItem | Sequence[str]]:
         reader = self._store.reader()
-        rows = self._overviews.changed()
-        stored = reader.stored(rows)
-        facts = [one for row in rows if (one := stored.get(row)) and _may_be_told(one)]
-        sources = self._overviews.standing(one.item.id for one in facts)
+        rows = self._overviews.changed_facts()
+        stored = reader.items_by_row(rows)
+        facts = [one for row in rows if (one := stored.get(row)) and _is_presentable(one)]
+        sources = self._overviews.remaining_sources(one.item.id for one in facts)
         known = {one.item.id: one for one in facts}
         pasts = [
             past
             for one in facts
-            if one.item.id in sources and (past := _past(one, known)) is not None
+            if one.item.id in sources and (past := _past_value(one, known)) is not None
         ]
-        shelf: dict[str, list[Shelved]] = {}
-        for old in self._overviews.shelved("timeline"):
-            shelf.setdefault(normal(old.subject)[0], []).append(old)
-        for line in timelines.timelines(pasts, sources):
+        shelf: dict[str, list[ShelvedFact]] = {}
+        for old in self._overviews.shelved_facts("timeline"):
+            shelf.setdefault(normalise(old.subject)[0], []).append(old)
+        for line in timelines.build_timelines(pasts, sources):
             subject, relation = line.about
             before = [
                 one
                 for one in shelf.get(subject, ())
-                if timelines.is_about(normal(one.value)[0], relation)
+                if timelines.is_about(normalise(one.value)[0], relation)
             ]
-            same = [one for one in before if normal(one.value) == normal(line.value)]
+            same = [one for one in before if normalise(one.value) == normalise(line.value)]
             if any(one.withdrawn for one in same):
                 continue
             standing = [one.id for one in same if one.in_place and one.indexed][:1]
@@ -355,7 +358,7 @@ class Summariser:
                 if others:
                     yield [*standing, *others]
                 continue
-            if not work.takes():
+            if not work.has_room():
                 continue
             fact = Fact(
                 id=new_id(),
@@ -370,7 +373,7 @@ class Summariser:
                 extractor="timeline",
                 confidence=line.confidence,
             )
-            yield _Due(fact, others)
+            yield _DueItem(fact, others)
 
     # -- small parts ---------------------------------------------------------------------------
 
@@ -383,7 +386,7 @@ def _moment(stamp: float) -> datetime:
     return _EPOCH + timedelta(seconds=stamp)
 
 
-def _may_be_told(stored: Stored) -> bool:
+def _is_presentable(stored: Stored) -> bool:
     """Tell whether a fact holds, or held until another took its place."""
     item, state = stored.item, stored.state
     if not isinstance(item, Fact) or state.withdrawn:
@@ -391,13 +394,13 @@ def _may_be_told(stored: Stored) -> bool:
     return item.status == "active" or state.reviewed == "accepted"
 
 
-def _past(stored: Stored, known: dict[str, Stored]) -> timelines.Past | None:
+def _past_value(stored: Stored, known: dict[str, Stored]) -> timelines.PastValue | None:
     item, state = stored.item, stored.state
     assert isinstance(item, Fact)
     if state.superseded_by is None:
-        return timelines.Past(item, None)
+        return timelines.PastValue(item, None)
     if state.valid_to:
-        return timelines.Past(item, from_iso(state.valid_to))
+        return timelines.PastValue(item, from_iso(state.valid_to))
     by = known.get(state.superseded_by)
     since = by.item.valid_from if by and isinstance(by.item, Fact) else None
-    return timelines.Past(item, since or item.timestamp)
+    return timelines.PastValue(item, since or item.timestamp)

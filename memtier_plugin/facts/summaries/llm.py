@@ -13,18 +13,18 @@ from typing import Any, Final
 import regex
 
 from memtier_plugin.core.errors import BadAnswer
-from memtier_plugin.facts.summaries.selection import Unit, speaker
+from memtier_plugin.facts.summaries.selection import SourceSentence, speaker_name
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.prompt import fenced, prompt
+from memtier_plugin.providers.prompt import fence_data, load_prompt
 from memtier_plugin.text.tokenizer import plain_words
 
 PURPOSE: Final = "summary"
-READ: Final = 1500  # tokens of lines that a model is given
-MOST: Final = 5  # sentences
+PROMPT_TOKENS: Final = 1500  # tokens of lines that a model is given
+MAX_SENTENCES: Final = 5  # sentences
 _CITED: Final = 3  # lines of one sentence
 _ANSWER: Final = 900  # tokens; models that think aloud need more than the answer takes
 _LONG: Final = 400  # characters of a sentence
-_THEIRS: Final = 0.6  # of a sentence's words must stand in its lines
+_MIN_OVERLAP: Final = 0.6  # of a sentence's words must stand in its lines
 
 SCHEMA: Final[Mapping[str, Any]] = {
     "title": "summary",
@@ -56,52 +56,56 @@ _NAME: Final = regex.compile(r"(?<=[\p{L}\p{N},;'’] )\p{Lu}[\p{L}\p{N}_-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class CitedSentence:
     """A sentence that its lines bear out."""
 
     text: str
-    units: tuple[Unit, ...]
+    units: tuple[SourceSentence, ...]
 
 
-class ChatSummary:
+class ChatSummariser:
     """Asks a chat model to sum up lines."""
 
     def __init__(self, model: ChatModel, words: Callable[[str], Sequence[str]]) -> None:
         """Take a model, and the tokenizer that tells whether words are the same."""
         self.model = model
-        self.prompt = prompt("summarise")
+        self.prompt = load_prompt("summarise")
         self._words = words
 
-    def sentences(self, lines: Sequence[Unit]) -> list[Sentence]:
+    def summarise(self, lines: Sequence[SourceSentence]) -> list[CitedSentence]:
         """Return what the model says of the lines that they bear out; nothing where that is none.
 
         Raises:
             CapReached, EndpointError: the model was not asked, or did not answer.
         """
         shown = [
-            f"[{number}] {line.entry.observed_at:%Y-%m-%d} {speaker(line.entry)}: {line.quote}"
+            f"[{number}] {line.entry.observed_at:%Y-%m-%d} {speaker_name(line.entry)}: {line.quote}"
             for number, line in enumerate(lines, 1)
         ]
         try:
-            answer, _ = self.model.json(
-                self.prompt.text, fenced(shown), purpose=PURPOSE, max_tokens=_ANSWER, schema=SCHEMA
+            answer, _ = self.model.chat_json(
+                self.prompt.text,
+                fence_data(shown),
+                purpose=PURPOSE,
+                max_tokens=_ANSWER,
+                schema=SCHEMA,
             )
         except BadAnswer:
             return []
         found = []
-        for item in answer["sentences"][:MOST]:
+        for item in answer["sentences"][:MAX_SENTENCES]:
             text = " ".join(item["text"].split())
             cited = [n for n in dict.fromkeys(item["cites"]) if 1 <= n <= len(lines)][:_CITED]
             units = tuple(lines[number - 1] for number in cited)
-            if len(cited) == len(item["cites"]) and self._borne_out(text, units):
-                found.append(Sentence(text, units))
+            if len(cited) == len(item["cites"]) and self._is_supported(text, units):
+                found.append(CitedSentence(text, units))
         return found
 
-    def _borne_out(self, text: str, units: Sequence[Unit]) -> bool:
+    def _is_supported(self, text: str, units: Sequence[SourceSentence]) -> bool:
         """Tell whether lines say what a sentence says, as far as words can tell."""
         if not units or not 0 < len(text) <= _LONG:
             return False
-        said = " ".join(f"{speaker(u.entry)} {u.quote}" for u in units)
+        said = " ".join(f"{speaker_name(u.entry)} {u.quote}" for u in units)
         days = [unit.entry.observed_at for unit in units]
         dates = " ".join(f"{day:%Y-%m-%d %Y %m %d %B} {day.day}" for day in days)
         there = f"{said} {dates}"
@@ -112,4 +116,4 @@ class ChatSummary:
         if bool(_DENIAL.search(text)) != bool(_DENIAL.search(said)):
             return False
         own, theirs = set(self._words(text)), set(self._words(there))
-        return bool(own) and len(own & theirs) >= _THEIRS * len(own)
+        return bool(own) and len(own & theirs) >= _MIN_OVERLAP * len(own)

@@ -17,23 +17,25 @@ import regex
 
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.facts.extraction.patterns import RELATIVE
-from memtier_plugin.text.passages import MARK
-from memtier_plugin.text.traits import TOOL_CALL_MARK, is_quotable, is_standing
+from memtier_plugin.text.passages import OMISSION
+from memtier_plugin.text.traits import TOOL_CALL_MARK, is_quotable, is_standing_instruction
 
-SESSION: Final = "session_summary"
-DAY: Final = "day_summary"
-BUDGET: Final = 150  # tokens of a summary
-HEADING: Final = 25  # tokens of these that are the heading's
-LEAST: Final = 8  # lines of what is worth one
-MOST: Final = 2000  # lines that are read for one, the newest
+SESSION_SUMMARY: Final = "session_summary"
+DAY_SUMMARY: Final = "day_summary"
+MAX_TOKENS: Final = 150  # tokens of a summary
+HEADING_TOKENS: Final = 25  # tokens of these that are the heading's
+MIN_LINES: Final = 8  # lines of what is worth one
+MAX_LINES: Final = 2000  # lines that are read for one, the newest
 
-_READ: Final = 8_000  # characters of one entry that are looked at
-_LONG: Final = 240  # characters of one quotation; what is longer is cut
-_FLAT: Final = 12  # tokens that a line costs whatever its length, so that short ones do not win
-_LITTLE: Final = 4  # words, and a number, that a line must have
-_ENOUGH: Final = 0.3  # of what the first line brought must the next bring, or it is filling
+_MAX_ENTRY_CHARS: Final = 8_000  # characters of one entry that are looked at
+_MAX_QUOTE_CHARS: Final = 240  # characters of one quotation; what is longer is cut
+_BASE_COST: Final = (
+    12  # tokens that a line costs whatever its length, so that short ones do not win
+)
+_MIN_WORDS: Final = 4  # words, and a number, that a line must have
+_MIN_GAIN: Final = 0.3  # of what the first line brought must the next bring, or it is filling
 _PARTS: Final = 4  # of a session, each to have a line
-_WHO: Final = 40  # characters shown of a session's or a speaker's name
+_MAX_NAME_CHARS: Final = 40  # characters shown of a session's or a speaker's name
 
 _SENTENCE: Final = regex.compile(r"[^\s](?:[^.!?\n。！？]|[.!?](?=[^\s]))*[.!?。！？]*")
 _CODE: Final = regex.compile(
@@ -72,7 +74,7 @@ _POINTING: Final = regex.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SourceSentence:
     """A sentence of an entry, by its place there."""
 
     entry: Entry
@@ -85,22 +87,22 @@ class Unit:
         return self.entry.content[self.start : self.end]
 
 
-def units(entries: Sequence[Entry]) -> Iterator[Unit]:
+def find_sentences(entries: Sequence[Entry]) -> Iterator[SourceSentence]:
     """Yield the sentences of the entries that may be quoted, code and tool calls left out."""
     for entry in entries:
         if is_quotable(entry):
-            for start, end in _prose(entry.content[:_READ]):
-                yield Unit(entry, start, end)
+            for start, end in _prose_spans(entry.content[:_MAX_ENTRY_CHARS]):
+                yield SourceSentence(entry, start, end)
 
 
-def chosen(
-    found: Sequence[Unit],
+def select_sentences(
+    found: Sequence[SourceSentence],
     words: Callable[[str], Sequence[str]],
     rarity: Mapping[str, float],
     budget: int,
     *,
     filled: bool = False,
-) -> list[Unit]:
+) -> list[SourceSentence]:
     """Return the units that say most within a budget of tokens, in their order.
 
     Args:
@@ -116,8 +118,8 @@ def chosen(
         word: round(1000 * rarity.get(word, 0.0) * min(count, 4) ** 0.5)
         for word, count in often.items()
     }
-    cost = [count_tokens(said(unit)) + 1 for unit in found]
-    raised = [_raised(unit, one) for unit, one in zip(found, inside, strict=True)]
+    cost = [count_tokens(format_quote(unit)) + 1 for unit in found]
+    raised = [_boost(unit, one) for unit, one in zip(found, inside, strict=True)]
     covered: set[str] = set()
     parts: set[int] = set()
     quoted: set[str] = set()
@@ -131,11 +133,11 @@ def chosen(
             value = raised[i] * sum(worth[word] for word in inside[i] - covered)
             value *= 1.0 if _PARTS * i // len(found) in parts else 1.4
             value *= 0.7 if unit.entry.id in quoted else 1.0
-            value /= cost[i] + _FLAT
+            value /= cost[i] + _BASE_COST
             if value > best:
                 best, place = value, i
         first = first or best
-        if place < 0 or (best < _ENOUGH * first and not filled):
+        if place < 0 or (best < _MIN_GAIN * first and not filled):
             return [found[i] for i in sorted(taken)]
         taken.append(place)
         covered |= inside[place]
@@ -144,33 +146,33 @@ def chosen(
         budget -= cost[place]
 
 
-def said(unit: Unit) -> str:
+def format_quote(unit: SourceSentence) -> str:
     """Return who said a unit, and its words; of a long one the beginning."""
     text = " ".join(unit.quote.split())
-    if len(text) > _LONG:
-        space = text.rfind(" ", _LONG // 2, _LONG)
-        text = f"{text[: space if space > 0 else _LONG]} {MARK}"
-    return f"{speaker(unit.entry)}: {text}"
+    if len(text) > _MAX_QUOTE_CHARS:
+        space = text.rfind(" ", _MAX_QUOTE_CHARS // 2, _MAX_QUOTE_CHARS)
+        text = f"{text[: space if space > 0 else _MAX_QUOTE_CHARS]} {OMISSION}"
+    return f"{speaker_name(unit.entry)}: {text}"
 
 
-def speaker(entry: Entry) -> str:
+def speaker_name(entry: Entry) -> str:
     """Return who said an entry, as it is shown."""
-    return (entry.speaker or entry.role)[:_WHO]
+    return (entry.speaker or entry.role)[:_MAX_NAME_CHARS]
 
 
-def told(heading: str, quoted: Sequence[Unit]) -> str:
+def format_summary(heading: str, quoted: Sequence[SourceSentence]) -> str:
     """Return a summary's text: its heading, and the units with who said them."""
-    return f"{heading}: {' | '.join(map(said, quoted))}"
+    return f"{heading}: {' | '.join(map(format_quote, quoted))}"
 
 
-def session_heading(session: str, lines: Sequence[Entry]) -> str:
+def format_session_heading(session: str, lines: Sequence[Entry]) -> str:
     """Return what a session's summary begins with: its name, its days and its size."""
     first, last = _days(lines)
     days = first if first == last else f"{first} to {last}"
-    return f"Session {session[:_WHO]}, {days}, {len(lines)} lines"
+    return f"Session {session[:_MAX_NAME_CHARS]}, {days}, {len(lines)} lines"
 
 
-def day_heading(lines: Sequence[Entry]) -> str:
+def format_day_heading(lines: Sequence[Entry]) -> str:
     """Return what a day's summary begins with: the day, and how much was said in how many parts."""
     day, sessions = _days(lines)[0], len({line.session_id for line in lines})
     where = "one session" if sessions == 1 else f"{sessions} sessions"
@@ -182,27 +184,27 @@ def _days(lines: Sequence[Entry]) -> tuple[str, str]:
     return f"{min(times):%Y-%m-%d}", f"{max(times):%Y-%m-%d}"
 
 
-def _raised(unit: Unit, words: set[str]) -> float:
+def _boost(unit: SourceSentence, words: set[str]) -> float:
     """Return by how much a unit counts more than its words; 0 for what says nothing."""
     text = unit.quote
     if _GREETING.match(text) and len(words) < 6:
         return 0.0
     number = bool(_NUMBER.search(text))
     spoken = sum(not word.isdecimal() and word[:1].isalpha() for word in words)
-    if spoken + number < _LITTLE or text.startswith("["):  # a picture, in words
+    if spoken + number < _MIN_WORDS or text.startswith("["):  # a picture, in words
         return 0.0
     value = 1.15 if unit.entry.role == "user" else 1.0
     value *= 1.2 if number else 1.0
     value *= 1.15 if _NAME.search(text) else 1.0
     value *= 1.5 if _DECIDED.search(text) else 1.0
-    value *= 1.3 if unit.entry.role == "user" and is_standing(text) else 1.0
+    value *= 1.3 if unit.entry.role == "user" and is_standing_instruction(text) else 1.0
     value *= 1.2 if _OWN.search(text) else 1.0
     value *= 1.2 if _WHEN.search(text) else 1.0
     value *= 0.8 if _POINTING.match(text) else 1.0
     return value * (0.6 if text.rstrip().endswith(("?", "？")) else 1.0)
 
 
-def _prose(content: str) -> Iterator[tuple[int, int]]:
+def _prose_spans(content: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of the sentences of a text that is no code and no tool call."""
     at, fenced, calling = 0, False, False
     for line in content.splitlines(keepends=True):

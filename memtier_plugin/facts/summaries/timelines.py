@@ -12,16 +12,16 @@ from datetime import datetime
 from typing import Final
 
 from memtier_plugin.core.records import Fact, Source
-from memtier_plugin.text.normalise import normal
+from memtier_plugin.text.normalise import normalise
 
 RELATION: Final = "timeline"
-MOST: Final = 12  # values of one line, the newest
-_EACH: Final = 5  # sources of each value; the fact itself is one more
-_SHOWN: Final = 80  # characters of a value
+MAX_VALUES: Final = 12  # values of one line, the newest
+_SOURCES_PER_VALUE: Final = 5  # sources of each value; the fact itself is one more
+_MAX_VALUE_CHARS: Final = 80  # characters of a value
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastValue:
     """A fact of one subject and relation, and until when it held; None for one that does."""
 
     fact: Fact
@@ -41,36 +41,42 @@ class Timeline:
     confidence: float
 
 
-def timelines(pasts: Iterable[Past], sources: Mapping[str, Sequence[Source]]) -> list[Timeline]:
+def build_timelines(
+    pasts: Iterable[PastValue], sources: Mapping[str, Sequence[Source]]
+) -> list[Timeline]:
     """Return the line of each subject and relation that had more than one value.
 
     Args:
         pasts: the facts that may be told, in any order; of all that hold now the newest counts.
         sources: what each fact rests on, by its id.
     """
-    together: dict[tuple[str, ...], list[Past]] = {}
+    together: dict[tuple[str, ...], list[PastValue]] = {}
     for past in pasts:
-        together.setdefault(normal(past.fact.subject, past.fact.relation), []).append(past)
-    return [line for about in sorted(together) if (line := _line(about, together[about], sources))]
+        together.setdefault(normalise(past.fact.subject, past.fact.relation), []).append(past)
+    return [
+        line
+        for about in sorted(together)
+        if (line := _build_timeline(about, together[about], sources))
+    ]
 
 
 def is_about(value: str, relation: str) -> bool:
     """Tell whether a (normalised) timeline's value is of this relation."""
-    return value.startswith(f"{normal(relation)[0]}:")
+    return value.startswith(f"{normalise(relation)[0]}:")
 
 
-def _line(
-    about: tuple[str, ...], pasts: Sequence[Past], sources: Mapping[str, Sequence[Source]]
+def _build_timeline(
+    about: tuple[str, ...], pasts: Sequence[PastValue], sources: Mapping[str, Sequence[Source]]
 ) -> Timeline | None:
-    steps: list[Past] = []
+    steps: list[PastValue] = []
     ordered = sorted(pasts, key=lambda past: (_since(past.fact), past.fact.id))
     now = [past for past in ordered if past.until is None][-1:]
     for past in [*(past for past in ordered if past.until is not None), *now]:
-        if steps and normal(steps[-1].fact.value) == normal(past.fact.value):
-            steps[-1] = Past(steps[-1].fact, past.until)  # the same again: it went on
+        if steps and normalise(steps[-1].fact.value) == normalise(past.fact.value):
+            steps[-1] = PastValue(steps[-1].fact, past.until)  # the same again: it went on
         else:
             steps.append(past)
-    steps = steps[-MOST:]
+    steps = steps[-MAX_VALUES:]
     if len(steps) < 2:
         return None
     newest = steps[-1].fact
@@ -83,7 +89,10 @@ def _line(
     found = [
         one
         for past in steps
-        for one in (*sources.get(past.fact.id, past.fact.sources)[:_EACH], _itself(past.fact))
+        for one in (
+            *sources.get(past.fact.id, past.fact.sources)[:_SOURCES_PER_VALUE],
+            _source_of_itself(past.fact),
+        )
     ]
     return Timeline(
         about=about,
@@ -96,13 +105,13 @@ def _line(
     )
 
 
-def _itself(fact: Fact) -> Source:
+def _source_of_itself(fact: Fact) -> Source:
     """Return a fact as a source: its ledger line, and what must stand for the timeline to stand."""
     first = fact.sources[0]
     return Source(agent=first.agent, session=first.session, entry=fact.id)
 
 
-def _period(past: Past, first: bool) -> str:
+def _period(past: PastValue, first: bool) -> str:
     if past.until is None:
         return f"since {_since(past.fact):%Y-%m-%d}"
     if first:
@@ -116,4 +125,4 @@ def _since(fact: Fact) -> datetime:
 
 def _short(value: str) -> str:
     flat = " ".join(value.split())
-    return flat if len(flat) <= _SHOWN else f"{flat[: _SHOWN - 3].rstrip()}..."
+    return flat if len(flat) <= _MAX_VALUE_CHARS else f"{flat[: _MAX_VALUE_CHARS - 3].rstrip()}..."

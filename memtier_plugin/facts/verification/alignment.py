@@ -10,8 +10,8 @@ from typing import Final, Literal, NamedTuple
 import regex
 
 from memtier_plugin.text import claim_lexicon, dates, grammar
-from memtier_plugin.text.languages import language
-from memtier_plugin.text.parsing import Reading, Word, read
+from memtier_plugin.text.languages import detect_language
+from memtier_plugin.text.parsing import ParsedSentence, Word, parse_sentence
 
 
 class Verdict(NamedTuple):
@@ -25,80 +25,86 @@ class Verdict(NamedTuple):
 class Passage:
     """What a claim is held against: a sentence, who said it and when, and what stands around it.
 
-    ``quote`` is the span of the quote in ``sentence``. ``me`` and ``you`` are the words by which
-    the one who said it and the one it was said to are known; ``names`` are the words of the talk
-    that name somebody or something.
+    ``quote`` is the span of the quote in ``sentence``. ``speaker_names`` and ``addressee_names``
+    are the words by which the one who said it and the one it was said to are known; ``known_names``
+    are the words of the talk that name somebody or something.
     """
 
     sentence: str
     quote: tuple[int, int]
-    said: date
+    said_on: date
     before: str = ""
     after: str = ""
     language: str | None = None
-    me: frozenset[str] = frozenset()
-    you: frozenset[str] = frozenset()
-    names: Collection[str] = field(default_factory=frozenset)
+    speaker_names: frozenset[str] = frozenset()
+    addressee_names: frozenset[str] = frozenset()
+    known_names: Collection[str] = field(default_factory=frozenset)
 
 
 _SAID_ON: Final = regex.compile(r"(?i)\((?:said|asked|as) +(?:on|of)\s*\)|\bby the way\b")
 
 
 @dataclass(slots=True)
-class Case:
+class Alignment:
     """A claim beside its passage, word by word."""
 
-    fact: Reading
-    source: Reading
+    claim: ParsedSentence
+    source: ParsedSentence
     passage: Passage
-    tongue: str
-    own: str
+    language: str
+    claim_language: str
     pairs: list[tuple[Word, int]] = field(default_factory=list)  # with places in the source
     missing: list[Word] = field(default_factory=list)
-    run: range = range(0)  # places of the clauses that hold what was found
-    recalled: tuple[Word, ...] = ()  # the sentence before, where a pronoun points there
+    clause_span: range = range(0)  # places of the clauses that hold what was found
+    antecedent: tuple[Word, ...] = ()  # the sentence before, where a pronoun points there
 
     @property
-    def ands(self) -> Collection[str]:
+    def coordinators(self) -> Collection[str]:
         """Return what joins two statements in the language of the source."""
-        return grammar.ANDS.get(self.tongue, ())
+        return grammar.COORDINATORS.get(self.language, ())
 
-    def words(self) -> Sequence[Word]:
+    def clause_words(self) -> Sequence[Word]:
         """Return the words of the clauses that the claim was found in."""
-        return self.source.words[self.run.start : self.run.stop]
+        return self.source.words[self.clause_span.start : self.clause_span.stop]
 
     def role(self, word: Word) -> str:
         """Return whether a word of the claim means who spoke, or whom they spoke to."""
-        if word.text in self.passage.me:
+        if word.text in self.passage.speaker_names:
             return "me"
-        if word.text in self.passage.you:
+        if word.text in self.passage.addressee_names:
             return "you"
         bare = word.text.removesuffix("s").removesuffix("'")
-        if self.own != "english" and bare in self.passage.me:
+        if self.claim_language != "english" and bare in self.passage.speaker_names:
             return "me"
         return ""
 
-    def same(self, one: Word, other: Word) -> bool:
+    def matches(self, one: Word, other: Word) -> bool:
         """Tell whether a word of the claim is this one of the source."""
         if one.text == other.text:
             return True
         if one.key == other.key:
-            return one.key[:1] in "=#" or _alike(one.text, other.text, self.own, self.tongue)
+            return one.key[:1] in "=#" or _alike(
+                one.text, other.text, self.claim_language, self.language
+            )
         if one.kind == other.kind == "turn" or other.text == "going":
-            group = claim_lexicon.CLASSES.get(one.text)
-            return group is not None and group == claim_lexicon.CLASSES.get(other.text)
-        return self.own == self.tongue and other.kind == "word" and self._inflected(one, other)
+            group = claim_lexicon.NONFACTUAL_CLASSES.get(one.text)
+            return group is not None and group == claim_lexicon.NONFACTUAL_CLASSES.get(other.text)
+        return (
+            self.claim_language == self.language
+            and other.kind == "word"
+            and self._inflected(one, other)
+        )
 
     def _inflected(self, one: Word, other: Word) -> bool:
-        wording = grammar.WORDINGS[self.tongue]
-        if wording.forms.get(other.text) == one.text:
+        wording = grammar.CLOSED_CLASSES[self.language]
+        if wording.verb_forms.get(other.text) == one.text:
             return True
         return any(
             other.text.endswith(first)
             and one.text.endswith(third)
             and len(root := other.text[: len(other.text) - len(first)]) >= 2
             and root == one.text[: len(one.text) - len(third)]
-            for first, third in wording.ends
+            for first, third in wording.verb_endings
         )
 
 
@@ -124,14 +130,16 @@ def _alike(one: str, other: str, own: str, tongue: str) -> bool:
     return all(bool(e.search(one)) == bool(e.search(other)) for e in _ENDED.get(tongue, ()))
 
 
-def case_of(text: str, passage: Passage, tongue: str) -> Case:
+def align(text: str, passage: Passage, tongue: str) -> Alignment:
     """Read a claim and its passage, and find the words of the one in the other."""
-    own = language(text) or (tongue if tongue != "english" and not text.isascii() else None)
+    own = detect_language(text) or (tongue if tongue != "english" and not text.isascii() else None)
     own = own or _nearer(text, tongue)
-    claim, sentence = hyphened(undated(text, passage.said), undated(passage.sentence, passage.said))
-    fact, source = read(claim, own), read(sentence, tongue)
-    case = Case(fact, source, passage, tongue, own)
-    wanted = [word for word in fact.words if means(word) and not case.role(word)]
+    claim, sentence = align_hyphens(
+        blank_dates(text, passage.said_on), blank_dates(passage.sentence, passage.said_on)
+    )
+    fact, source = parse_sentence(claim, own), parse_sentence(sentence, tongue)
+    case = Alignment(fact, source, passage, tongue, own)
+    wanted = [word for word in fact.words if is_content(word) and not case.role(word)]
     candidates = {
         place: [
             n
@@ -140,11 +148,11 @@ def case_of(text: str, passage: Passage, tongue: str) -> Case:
         ]
         for place in (0,)
     }[0]
-    found = [[n for n in candidates if case.same(word, source.words[n])] for word in wanted]
-    case.run = _run(found, source.words, passage.quote)
+    found = [[n for n in candidates if case.matches(word, source.words[n])] for word in wanted]
+    case.clause_span = _run(found, source.words, passage.quote)
     last = -1
     for word, places in zip(wanted, found, strict=True):
-        inside = [place for place in places if place in case.run]
+        inside = [place for place in places if place in case.clause_span]
         if not inside:
             case.missing.append(word)
             continue
@@ -157,13 +165,15 @@ def case_of(text: str, passage: Passage, tongue: str) -> Case:
 def _nearer(text: str, tongue: str) -> str:
     """Return the source's language, or English, by the small words of a short text."""
     words = regex.findall(r"\w+", text.casefold())
-    ours = sum(word in grammar.WORDINGS[tongue].common for word in words)
+    ours = sum(word in grammar.CLOSED_CLASSES[tongue].common_words for word in words)
     return (
-        "english" if sum(w in grammar.WORDINGS["english"].common for w in words) > ours else tongue
+        "english"
+        if sum(w in grammar.CLOSED_CLASSES["english"].common_words for w in words) > ours
+        else tongue
     )
 
 
-def means(word: Word) -> bool:
+def is_content(word: Word) -> bool:
     return word.kind in ("word", "number", "turn")
 
 
@@ -183,17 +193,17 @@ def _run(found: Sequence[Sequence[int]], words: Sequence[Word], quote: tuple[int
     return best[1] if best else range(0)
 
 
-def undated(text: str, said: date | None) -> str:
+def blank_dates(text: str, said: date | None) -> str:
     """Return a text with its dates blanked, as they are compared by what they mean."""
-    found = dates.stated(text)
+    found = dates.find_stated_dates(text)
     if said is not None:
-        found += dates.relative(text, said)
+        found += dates.find_relative_dates(text, said)
     for one in found:
-        text = text[: one.begin] + " " * (one.end - one.begin) + text[one.end :]
+        text = text[: one.start] + " " * (one.end - one.start) + text[one.end :]
     return str(_SAID_ON.sub(lambda match: " " * len(match[0]), text))
 
 
-def hyphened(one: str, other: str) -> tuple[str, str]:
+def align_hyphens(one: str, other: str) -> tuple[str, str]:
     """Write in both texts with a hyphen what one of them writes so."""
     for compound in {*regex.findall(r"\p{L}+(?:-\p{L}+)+", f"{one} {other}")}:
         if not compound.casefold().startswith("non-"):

@@ -17,7 +17,9 @@ import regex
 from memtier_plugin.core.records import Entry
 from memtier_plugin.trust.fence import FENCE
 
-MOST_PLACES: Final = 8  # of one quote that are looked at; who quotes "I love" means none of them
+MAX_SPANS_PER_ENTRY: Final = (
+    8  # of one quote that are looked at; who quotes "I love" means none of them
+)
 _MOST_TRIES: Final = 500  # of one quote in one entry, within words too: "aaaa" stands in itself
 _LONGEST: Final = 200_000  # characters of one entry that are searched
 
@@ -39,7 +41,7 @@ _OWN: Final = regex.compile(rf"<{FENCE}\b.*?(?:</{FENCE}>|\Z)", regex.DOTALL | r
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QuoteSpan:
     """Where a quote stands: an entry, and the span of its content."""
 
     entry: Entry
@@ -52,35 +54,37 @@ class Place:
         return self.entry.content[self.start : self.end]
 
 
-def normal(text: str) -> str:
+def normalise_quote(text: str) -> str:
     """Return the form in which quotes are compared, without the marks at its edges."""
     return _plain(text)[0].strip(_EDGE)
 
 
-def located(quote: str, entries: Sequence[Entry], hint: str | None = None) -> Iterator[Place]:
+def find_quotes(
+    quote: str, entries: Sequence[Entry], hint: str | None = None
+) -> Iterator[QuoteSpan]:
     """Yield the places of a quote: of the hinted entry first, then of the others in their order.
 
     A quote begins and ends with whole words; the system's own entries are not looked at.
     """
-    wanted = normal(quote)
+    wanted = normalise_quote(quote)
     if not wanted:
         return
     for entry in sorted(entries, key=lambda entry: entry.id != hint):
         if entry.retrievable:
             for start, end in _spans(wanted, entry.content[:_LONGEST]):
-                yield Place(entry, start, end)
+                yield QuoteSpan(entry, start, end)
 
 
-def locate(quote: str, entries: Sequence[Entry], hint: str | None = None) -> Place | None:
+def find_quote(quote: str, entries: Sequence[Entry], hint: str | None = None) -> QuoteSpan | None:
     """Return the first place of a quote, or None where it stands nowhere."""
-    return next(located(quote, entries, hint), None)
+    return next(find_quotes(quote, entries, hint), None)
 
 
 def _spans(wanted: str, content: str) -> Iterator[tuple[int, int]]:
     plain, begins, ends = _plain(content)
     own: list[tuple[int, int]] | None = None
     at, found, tries = plain.find(wanted), 0, 0
-    while at >= 0 and found < MOST_PLACES and tries < _MOST_TRIES:
+    while at >= 0 and found < MAX_SPANS_PER_ENTRY and tries < _MOST_TRIES:
         tries += 1
         last = at + len(wanted) - 1
         if _whole(plain, at, last + 1, begins, ends):

@@ -8,7 +8,7 @@ from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.text import claim_lexicon
 
 
-def verbatim(text: str, value: str, passage: Passage) -> Verdict:
+def check_verbatim(text: str, value: str, passage: Passage) -> Verdict:
     """Return whether a claim in a language we know little of repeats its source word by word."""
     ours = regex.findall(r"[\p{L}\p{M}\p{N}]+", text.casefold())
     theirs = regex.findall(r"[\p{L}\p{M}\p{N}]+", passage.sentence.casefold())
@@ -17,7 +17,7 @@ def verbatim(text: str, value: str, passage: Passage) -> Verdict:
     size = len(theirs)
     at = next((n for n in range(len(ours) - size + 1) if ours[n : n + size] == theirs), None)
     if at is not None and size and value.casefold().strip() in passage.sentence.casefold():
-        added = {*ours[:at], *ours[at + size :]} - passage.me - {"the", "a", "that"}
-        if not added - claim_lexicon.REPORTING:
+        added = {*ours[:at], *ours[at + size :]} - passage.speaker_names - {"the", "a", "that"}
+        if not added - claim_lexicon.REPORTING_WORDS:
             return Verdict("active")
     return Verdict("proposed", "not word by word, in a language whose denials are not known")

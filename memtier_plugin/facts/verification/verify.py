@@ -18,15 +18,15 @@ import regex
 
 from memtier_plugin.core.records import Entry, FactDraft, Origin, Source
 from memtier_plugin.facts.verification.alignment import Passage, Verdict
-from memtier_plugin.facts.verification.entailment import agreed, resembles
-from memtier_plugin.facts.verification.quotes import Place, located, normal
+from memtier_plugin.facts.verification.entailment import check_entailment, check_resemblance
+from memtier_plugin.facts.verification.quotes import QuoteSpan, find_quotes, normalise_quote
 from memtier_plugin.text import dates
-from memtier_plugin.text.languages import language, sentence, spoken
-from memtier_plugin.text.parsing import key, read
+from memtier_plugin.text.languages import detect_language, detect_language_in_context, find_sentence
+from memtier_plugin.text.parsing import comparison_key, parse_sentence
 from memtier_plugin.trust.fence import FENCE
 
-MOST_CHARS: Final = 400  # of a fact's text; a longer one is no single fact
-MOST_PLACES: Final = 12  # of one quote whose sentences are read
+MAX_TEXT_CHARS: Final = 400  # of a fact's text; a longer one is no single fact
+MAX_QUOTE_SPANS: Final = 12  # of one quote whose sentences are read
 
 _INSTRUCTION: Final = regex.compile(
     rf"""(?xi)</?{FENCE}|<\|[a-z_]+\|>|\[/?INST\]|\[system\]|<</?SYS>>|</?(?:system|tool_call|assistant)>
@@ -86,7 +86,7 @@ class Rejection:
     claim: Claim
 
 
-def verified(
+def verify_claim(
     claim: Claim,
     entries: Sequence[Entry],
     *,
@@ -134,11 +134,11 @@ def _tidy(claim: Claim) -> Claim:
 def _unfit(claim: Claim) -> str:
     """Return why a claim is none, whatever it rests on, or nothing."""
     for name in ("value", "subject", "text", "relation"):
-        if not normal(getattr(claim, name)):
+        if not normalise_quote(getattr(claim, name)):
             return f"no {name}"
-    if not normal(claim.quote):
+    if not normalise_quote(claim.quote):
         return "no quote"
-    if len(claim.text) > MOST_CHARS or len(claim.value) > MOST_CHARS:
+    if len(claim.text) > MAX_TEXT_CHARS or len(claim.value) > MAX_TEXT_CHARS:
         return "too long"
     if any(_INSTRUCTION.search(part) for part in (claim.text, claim.value, claim.subject)):
         return "instruction"
@@ -150,8 +150,8 @@ def _unfit(claim: Claim) -> str:
 
 def _tells(quote: str) -> bool:
     """Tell whether a quote has enough in it to show anything: one word, or small words, do not."""
-    tongue = language(quote) or "english"
-    words = read(quote, tongue).words
+    tongue = detect_language(quote) or "english"
+    words = parse_sentence(quote, tongue).words
     if (
         sum(len(w.text) for w in words if regex.match(r"[\p{Han}\p{Hiragana}\p{Katakana}]", w.text))
         >= 3
@@ -160,9 +160,9 @@ def _tells(quote: str) -> bool:
     return len(words) >= 2 and any(w.kind in ("word", "number") for w in words)
 
 
-def _places(claim: Claim, entries: Sequence[Entry]) -> Iterator[Place]:
-    for count, place in enumerate(located(claim.quote, entries, claim.entry)):
-        if count == MOST_PLACES:
+def _places(claim: Claim, entries: Sequence[Entry]) -> Iterator[QuoteSpan]:
+    for count, place in enumerate(find_quotes(claim.quote, entries, claim.entry)):
+        if count == MAX_QUOTE_SPANS:
             return
         yield place
 
@@ -172,17 +172,17 @@ def _distrust(entry: Entry) -> int:
     return max(_TRUST[entry.origin], 2 if entry.tainted else 0)
 
 
-def _judged(claim: Claim, place: Place, entries: Sequence[Entry]) -> Verdict:
+def _judged(claim: Claim, place: QuoteSpan, entries: Sequence[Entry]) -> Verdict:
     passage = _passage(place, entries)
-    verdict = agreed(claim.text, claim.value, passage)
+    verdict = check_entailment(claim.text, claim.value, passage)
     return verdict if verdict.kind == "rejected" else _structured(claim, passage) or verdict
 
 
-def _passage(place: Place, entries: Sequence[Entry]) -> Passage:
+def _passage(place: QuoteSpan, entries: Sequence[Entry]) -> Passage:
     """Return the sentence that a quote stands in, and what one must know to read it."""
     entry, content = place.entry, place.entry.content
-    start, end = sentence(content, place.start, place.end)
-    before = sentence(content, start - 2, start - 1) if start > 2 else (0, 0)
+    start, end = find_sentence(content, place.start, place.end)
+    before = find_sentence(content, start - 2, start - 1) if start > 2 else (0, 0)
     after = content[end : end + 80]
     if not after.strip():
         after = _next_words(entry, entries)
@@ -191,13 +191,14 @@ def _passage(place: Place, entries: Sequence[Entry]) -> Passage:
     return Passage(
         sentence=content[start:end],
         quote=(place.start - start, place.end - start),
-        said=entry.observed_at.date(),
+        said_on=entry.observed_at.date(),
         before=content[before[0] : before[1]],
         after=after,
-        language=language(content[:4000]) or spoken(content, voices.texts.get(voice, "")),
-        me=voices.me.get(voice, frozenset()),
-        you=voices.you.get(voice, frozenset()),
-        names=voices.names,
+        language=detect_language(content[:4000])
+        or detect_language_in_context(content, voices.texts.get(voice, "")),
+        speaker_names=voices.me.get(voice, frozenset()),
+        addressee_names=voices.you.get(voice, frozenset()),
+        known_names=voices.names,
     )
 
 
@@ -253,26 +254,28 @@ def _voices(said: tuple[tuple[str | None, str, str], ...]) -> _Voices:
 
 def _structured(claim: Claim, passage: Passage) -> Verdict | None:
     """Return what is wrong when subject and relation say something else than the text."""
-    own = language(claim.text) or "english"
-    text = read(claim.text, own).words
+    own = detect_language(claim.text) or "english"
+    text = parse_sentence(claim.text, own).words
     keys = {word.key for word in text} | {word.text for word in text}
-    relation = read(claim.relation.replace("_", " ").replace("-", " "), own).words
+    relation = parse_sentence(claim.relation.replace("_", " ").replace("-", " "), own).words
     told = {word.key for word in relation}
     for one, other in (("=like", "=dislike"), ("=dislike", "=like"), ("=increase", "=decrease")):
         if one in told and other in keys and one not in keys:
             return Verdict("rejected", "negation differs")
-    denied = any(word.kind == "no" for word in [*relation, *read(claim.value, own).words])
+    denied = any(word.kind == "no" for word in [*relation, *parse_sentence(claim.value, own).words])
     if not denied and any(word.denied and word.key in told for word in text if word.kind == "word"):
         return Verdict("proposed", "its relation does not deny what its text denies")
     if denied and not any(word.kind == "no" for word in text) and "=dislike" not in keys:
         return Verdict("proposed", "its relation denies what its text does not")
-    subject = [w for w in read(claim.subject, own).words if w.kind in ("word", "number")]
-    known = [w for w in subject if w.text in passage.me or w.text in passage.you]
-    roles = any(w.text in passage.me or w.text in passage.you for w in text)
+    subject = [w for w in parse_sentence(claim.subject, own).words if w.kind in ("word", "number")]
+    known = [
+        w for w in subject if w.text in passage.speaker_names or w.text in passage.addressee_names
+    ]
+    roles = any(w.text in passage.speaker_names or w.text in passage.addressee_names for w in text)
     for word in subject:
         if word in known and roles:
             continue
-        if word.key not in keys and key(word.text, own) not in keys:
+        if word.key not in keys and comparison_key(word.text, own) not in keys:
             return Verdict("proposed", "its subject is not in its text")
     return None
 
@@ -285,7 +288,7 @@ def _by_keywords(
     prompt_hash: str | None,
 ) -> FactDraft | Rejection:
     """Return a proposal from the sentence with the most of the claim's words, or a rejection."""
-    best: tuple[int, Place] | None = None
+    best: tuple[int, QuoteSpan] | None = None
     wanted = _content(f"{claim.text} {claim.quote}")
     for entry in sorted(entries, key=lambda entry: entry.id != claim.entry):
         if not entry.retrievable or FENCE in entry.content:
@@ -293,15 +296,15 @@ def _by_keywords(
         at = 0
         text = entry.content[:20_000]
         while at < len(text):
-            start, end = sentence(text, at, at + 1)
+            start, end = find_sentence(text, at, at + 1)
             held = len(wanted & _content(text[start:end]))
             if held and (best is None or held > best[0]):
-                best = held, Place(entry, start, end)
+                best = held, QuoteSpan(entry, start, end)
             at = max(end, at) + 1
     if best is None:
         return Rejection("quote not found", claim)
     place = best[1]
-    verdict = resembles(claim.text, _passage(place, entries))
+    verdict = check_resemblance(claim.text, _passage(place, entries))
     if verdict.kind == "rejected":
         return Rejection(verdict.reason, claim)
     return _draft(claim, [(place, verdict)], extractor, model, prompt_hash)
@@ -310,13 +313,13 @@ def _by_keywords(
 @lru_cache(4096)
 def _content(text: str) -> frozenset[str]:
     """Return what the words of a text that mean something are compared by."""
-    words = read(text, language(text) or "english").words
+    words = parse_sentence(text, detect_language(text) or "english").words
     return frozenset(word.key for word in words if word.kind in ("word", "number"))
 
 
 def _draft(
     claim: Claim,
-    judged: Sequence[tuple[Place, Verdict]],
+    judged: Sequence[tuple[QuoteSpan, Verdict]],
     extractor: str,
     model: str | None,
     prompt_hash: str | None,
@@ -351,16 +354,16 @@ def _draft(
     )
 
 
-def _since(claim: Claim, place: Place) -> datetime:
+def _since(claim: Claim, place: QuoteSpan) -> datetime:
     """Return since when a fact holds: the time claimed if the passage names it, or the entry's."""
     said = place.entry.observed_at
     if claim.valid_from is None:
         return said
-    start, end = sentence(place.entry.content, place.start, place.end)
+    start, end = find_sentence(place.entry.content, place.start, place.end)
     text = place.entry.content[start:end]
     day: date = claim.valid_from.date()
-    for one in [*dates.stated(text), *dates.relative(text, said.date())]:
-        times = one.times
+    for one in [*dates.find_stated_dates(text), *dates.find_relative_dates(text, said.date())]:
+        times = one.period
         if times and times[0] <= day <= times[1]:
             return claim.valid_from
     return said

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-MARK: Final = "[purged]"
-SHORTEST: Final = 4  # characters of a text to be purged
+PURGED_MARK: Final = "[purged]"
+MIN_TEXT_CHARS: Final = 4  # characters of a text to be purged
 
 Spans = Sequence[tuple[int, int]]
-Where = tuple[str | int, ...]
-Finds = Callable[[str], Spans]
+TextPath = tuple[str | int, ...]
+SpanFinder = Callable[[str], Spans]
 
 # What is no text: ids, names that decide where a line belongs, and what the code itself wrote.
 _STRUCTURE: Final = frozenset(
@@ -45,13 +45,13 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "tool": None, "tainted": False, "truncated": False, "valid_to": None, "model": None,
     "prompt_hash": None, "reason": "", "span": None,
 }  # fmt: skip
-_WHOLE: Final = 8  # characters of a text that says enough to be known by
-_REMEMBERED: Final = "remember:"  # a run that is named after the very words
+_MIN_TEXT_CHARS: Final = 8  # characters of a text that says enough to be known by
+_REMEMBER_RUN: Final = "remember:"  # a run that is named after the very words
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
-    """A file that is no ledger: ``spans`` are characters of its text, as far as ``digest`` goes."""
+class PlainFileEdit:
+    """A file that is no ledger: ``spans`` are characters of its text, up to ``line_digest``."""
 
     path: str
     spans: Spans
@@ -59,7 +59,7 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PurgePlan:
     """What one purge does.
 
     ``stubs`` are items of which nothing stays; ``edits`` parts of the texts of other records;
@@ -70,9 +70,9 @@ class Plan:
     id: str
     stubs: Collection[str] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
-    edits: Mapping[str, Sequence[tuple[Where, Spans]]] = field(default_factory=dict)
+    edits: Mapping[str, Sequence[tuple[TextPath, Spans]]] = field(default_factory=dict)
     lines: Collection[str] = ()
-    plain: Sequence[Plain] = ()
+    plain: Sequence[PlainFileEdit] = ()
     files: Sequence[str] = ()
 
     def __bool__(self) -> bool:
@@ -91,7 +91,7 @@ class Plan:
         }
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Plan:
+    def from_json(cls, record: Mapping[str, Any]) -> PurgePlan:
         """Read the JSON form (raises KeyError, TypeError, ValueError)."""
         return cls(
             id=str(record["id"]),
@@ -102,42 +102,45 @@ class Plan:
                 for i, edits in record["edits"].items()
             },
             lines=frozenset(record["lines"]),
-            plain=[Plain(path, _spans(spans), digest) for path, spans, digest in record["plain"]],
+            plain=[
+                PlainFileEdit(path, _spans(spans), digest)
+                for path, spans, digest in record["plain"]
+            ],
             files=[str(path) for path in record["files"]],
         )
 
-    def line(self, data: bytes) -> bytes:
+    def rewrite_line(self, data: bytes) -> bytes:
         """Return what is to stand in the place of a line (with its newline)."""
-        record = parsed(data)
+        record = parse_line(data)
         if record is None:
-            return b"\n" if digest(data) in self.lines else data
+            return b"\n" if line_digest(data) in self.lines else data
         identity = record.get("id")
         if not isinstance(identity, str) or record.get("purged") == self.id:
             return data
         if identity in self.stubs:
-            left = stub(record)
+            left = make_stub(record)
         elif identity in self.edits:
             left = record
             for where, spans in self.edits[identity]:
-                left = _changed(left, where, spans)
+                left = _replace_in(left, where, spans)
             left = {k: v for k, v in left.items() if k not in _DEFAULTS or v != _DEFAULTS[k]}
         else:
             return data
         if "key" in left and identity in self.keys:
             left["key"] = self.keys[identity]
-        return _padded({**left, "purged": self.id}, len(data))
+        return _pad({**left, "purged": self.id}, len(data))
 
 
-def stub(record: Mapping[str, Any]) -> dict[str, Any]:
+def make_stub(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is left of an entry or a fact: that it was there, when, and whose."""
     kept = _ENTRY if "content" in record else _FACT
     left = {name: _EMPTY.get(name, record[name]) for name in kept if name in record}
-    if str(left.get("run_id", "")).startswith(_REMEMBERED):
+    if str(left.get("run_id", "")).startswith(_REMEMBER_RUN):
         left["run_id"] = "remember"
     return left
 
 
-def parsed(data: bytes) -> dict[str, Any] | None:
+def parse_line(data: bytes) -> dict[str, Any] | None:
     """Return the object on a line, or None where there is none."""
     try:
         record = json.loads(data)
@@ -146,12 +149,12 @@ def parsed(data: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def digest(data: bytes) -> str:
+def line_digest(data: bytes) -> str:
     """Return by what an unreadable line is known again."""
     return hashlib.blake2b(data.rstrip(b"\n"), digest_size=16).hexdigest()
 
 
-def texts(record: Any, where: Where = (), *, names: bool) -> Iterator[tuple[Where, str]]:
+def iter_texts(record: Any, where: TextPath = (), *, names: bool) -> Iterator[tuple[TextPath, str]]:
     """Yield every text in a record and where it stands.
 
     Args:
@@ -162,43 +165,45 @@ def texts(record: Any, where: Where = (), *, names: bool) -> Iterator[tuple[Wher
     elif isinstance(record, Mapping):
         for name, value in record.items():
             if name not in _STRUCTURE and (names or name not in _NAMES):
-                yield from texts(value, (*where, name), names=names)
+                yield from iter_texts(value, (*where, name), names=names)
     elif isinstance(record, list):
         for place, value in enumerate(record):
-            yield from texts(value, (*where, place), names=names)
+            yield from iter_texts(value, (*where, place), names=names)
 
 
-def edits_of(record: Mapping[str, Any], finds: Finds, *, names: bool) -> list[tuple[Where, Spans]]:
+def find_edits(
+    record: Mapping[str, Any], finds: SpanFinder, *, names: bool
+) -> list[tuple[TextPath, Spans]]:
     """Return the places in a record's texts that are to go."""
     found = []
-    for where, value in texts(record, names=names):
+    for where, value in iter_texts(record, names=names):
         if spans := finds(value):
             found.append((where, spans))
     return found
 
 
-def _changed(record: dict[str, Any], where: Where, spans: Spans) -> dict[str, Any]:
+def _replace_in(record: dict[str, Any], where: TextPath, spans: Spans) -> dict[str, Any]:
     """Return a record with parts of one of its texts replaced."""
     copy = json.loads(json.dumps(record))
     holder: Any = copy
     for step in where[:-1]:
         holder = holder[step]
-    holder[where[-1]] = replaced(holder[where[-1]], spans)
+    holder[where[-1]] = replace_spans(holder[where[-1]], spans)
     if where == ("content",) and "tokens" in copy:
         copy["tokens"] = -(-len(copy["content"].encode("utf-8", "surrogatepass")) // 4)
     return dict(copy)
 
 
-def replaced(text: str, spans: Spans) -> str:
+def replace_spans(text: str, spans: Spans) -> str:
     """Return a text with the mark in the place of each span."""
     parts, at = [], 0
     for start, end in spans:
-        parts += [text[at:start], MARK]
+        parts += [text[at:start], PURGED_MARK]
         at = end
     return "".join([*parts, text[at:]])
 
 
-def _padded(record: Mapping[str, Any], length: int) -> bytes:
+def _pad(record: Mapping[str, Any], length: int) -> bytes:
     try:
         data = json.dumps(record, ensure_ascii=False, separators=(", ", ": ")).encode("utf-8")
     except UnicodeEncodeError:
@@ -229,17 +234,17 @@ class TextFinder:
         patterns = [r"\s+".join(map(re.escape, parts)), *map(re.escape, forms)]
         self._pattern = re.compile("|".join(dict.fromkeys(patterns)), re.IGNORECASE)
         self._text = text.strip().casefold()
-        self._least = max(SHORTEST, min(8, len(self._text) // 2))
+        self._least = max(MIN_TEXT_CHARS, min(8, len(self._text) // 2))
         # Words of it by which a fact that says it differently is known.
-        self.words = frozenset(words(text)) if len(parts) > 1 else frozenset()
+        self.words = frozenset(word_set(text)) if len(parts) > 1 else frozenset()
 
-    def whole(self, value: str) -> Spans:
+    def find_all(self, value: str) -> Spans:
         """Return where the whole text stands."""
         return [match.span() for match in self._pattern.finditer(value)]
 
     def __call__(self, value: str) -> Spans:
         """Return where the text stands, or its beginning at the end."""
-        found = [*self.whole(value)]
+        found = [*self.find_all(value)]
         end = value.find("\n[... ")  # where a tool's result was cut
         end = len(value) if end < 0 else end
         folded = value[:end].casefold()
@@ -255,13 +260,13 @@ class TextFinder:
 _WORD: Final = re.compile(r"[^\s\"'`,;:()\[\]{}<>|]+")
 
 
-def words(text: str) -> set[str]:
+def word_set(text: str) -> set[str]:
     """Return the words of a text that can tell it from others."""
     found = (match.rstrip(".!?…").casefold() for match in _WORD.findall(text))
     return {
         word
         for word in found
-        if len(word) >= 6 or (len(word) >= SHORTEST and any(c.isdigit() for c in word))
+        if len(word) >= 6 or (len(word) >= MIN_TEXT_CHARS and any(c.isdigit() for c in word))
     }
 
 
@@ -269,18 +274,22 @@ class ItemFinder:
     """Finds texts that repeat purged items: the whole of one, or a word that nothing else has."""
 
     def __init__(self, wholes: Iterable[str], only: Collection[str]) -> None:
-        self._wholes = {_flat(whole) for whole in wholes if len(whole.strip()) >= _WHOLE}
-        self.only = frozenset(only)
+        self._wholes = {_flat(whole) for whole in wholes if len(whole.strip()) >= _MIN_TEXT_CHARS}
+        self.unique_words = frozenset(only)
 
     def __call__(self, value: str) -> Spans:
         """Return the whole of a text that is one of theirs, or has a word that only they have."""
-        if value and value != MARK and (_flat(value) in self._wholes or self.alone(value)):
+        if (
+            value
+            and value != PURGED_MARK
+            and (_flat(value) in self._wholes or self.has_unique_word(value))
+        ):
             return [(0, len(value))]
         return []
 
-    def alone(self, value: str) -> bool:
+    def has_unique_word(self, value: str) -> bool:
         """Tell whether a text has a word that only they have."""
-        return not self.only.isdisjoint(words(value))
+        return not self.unique_words.isdisjoint(word_set(value))
 
 
 def _flat(text: str) -> str:

@@ -16,24 +16,24 @@ from typing import Any, Final
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.facts.writer import Settler
+from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.lifecycle.purge import rewrite
-from memtier_plugin.lifecycle.purge.plan import MARK, SHORTEST
+from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK
 from memtier_plugin.lifecycle.purge.rewrite import Progress
-from memtier_plugin.lifecycle.purge.scan import Copies, Footprint, Tracker, scan
-from memtier_plugin.lifecycle.selection import Selection, select
+from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner, count_in_files
+from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.search import Asker
+from memtier_plugin.retrieval.search import Viewer
 from memtier_plugin.storage import export_register
-from memtier_plugin.storage.index.scrub import files_of
+from memtier_plugin.storage.index.scrub import index_files
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 from memtier_plugin.trust.redaction import Redactor
 
 _ROUNDS: Final = 3  # passes over what others wrote meanwhile
-_ASKED: Final = 50  # texts that are asked for in the end
-_BEYOND: Final = (
+_MAX_QUERIES: Final = 50  # texts that are asked for in the end
+_UNREACHABLE: Final = (
     "the transcripts that the host itself keeps, and what it holds in memory",
     "backups and copies of the home that MemTier did not make",
     "what was sent to an endpoint (a chat model, an embedding model)",
@@ -109,18 +109,22 @@ class Purger:
             NotFound: nothing is selected.
             LedgerError, IndexProblem: it is not, or not wholly, purged; do it again.
         """
-        if isinstance(wanted, str) and len(wanted.strip()) < SHORTEST:
-            raise MessageError(f"a text of less than {SHORTEST} characters stands everywhere")
+        if isinstance(wanted, str) and len(wanted.strip()) < MIN_TEXT_CHARS:
+            raise MessageError(f"a text of less than {MIN_TEXT_CHARS} characters stands everywhere")
         if dry_run:
             self._sweep()
-            found = self._found(wanted, delete_exports)
+            found = self._scan(wanted, delete_exports)
             return Receipt(
-                found.plan.id, self._clock(), False, found.copies, beyond=self._beyond(found.copies)
+                found.plan.id,
+                self._clock(),
+                False,
+                found.copies,
+                beyond=self._unreachable(found.copies),
             )
-        with jsonl.locked(self._store.folder / rewrite.LOCK, LOCK_SECONDS):
+        with jsonl.locked(self._store.folder / rewrite.LOCK_FILE, LOCK_SECONDS):
             self._complete(progress)
             self._sweep()
-            return self._purged(wanted, delete_exports, progress)
+            return self._purge(wanted, delete_exports, progress)
 
     def complete(self, progress: Progress | None = None, *, wait: float = LOCK_SECONDS) -> bool:
         """Complete a purge that was cut off; tell whether there was one and it is now whole.
@@ -131,54 +135,54 @@ class Purger:
         Raises:
             LedgerError, IndexProblem: it is not yet.
         """
-        if not rewrite.is_begun(self._store.folder):
+        if not rewrite.is_in_progress(self._store.folder):
             return False
-        with jsonl.locked(self._store.folder / rewrite.LOCK, wait):
+        with jsonl.locked(self._store.folder / rewrite.LOCK_FILE, wait):
             return self._complete(progress)
 
     def _complete(self, progress: Progress | None) -> bool:
-        plan = rewrite.begun(self._store.folder)
+        plan = rewrite.load_plan(self._store.folder)
         if plan is None:
             return False
         self._hide(plan.stubs)
-        clean = rewrite.carry_out(self._store, plan, progress)
+        clean = rewrite.execute_plan(self._store, plan, progress)
         if clean:
-            rewrite.end(self._store)
+            rewrite.remove_plan(self._store)
         return clean
 
     def _sweep(self) -> None:
         # What was written ahead holds the texts of facts.
-        Settler(self._store, self._agent, self._clock).recover()
-        self._store.sweep()
+        FactWriter(self._store, self._agent, self._clock).recover()
+        self._store.catch_up_all()
 
-    def _found(self, wanted: Selection | str, delete_exports: bool) -> Footprint:
-        tracker = Tracker(self._store, delete_exports=delete_exports)
+    def _scan(self, wanted: Selection | str, delete_exports: bool) -> CopyScan:
+        tracker = CopyScanner(self._store, delete_exports=delete_exports)
         if isinstance(wanted, str):
-            return tracker.of_text(wanted)
-        return tracker.of_items(*select(self._store, wanted))
+            return tracker.scan_text(wanted)
+        return tracker.scan_items(*select_items(self._store, wanted))
 
-    def _purged(
+    def _purge(
         self, wanted: Selection | str, delete_exports: bool, progress: Progress | None
     ) -> Receipt:
-        first = found = self._found(wanted, delete_exports)
+        first = found = self._scan(wanted, delete_exports)
         clean, again = True, wanted
         for _ in range(_ROUNDS):
             if not found.plan:
                 break
-            rewrite.begin(self._store, found.plan)
+            rewrite.save_plan(self._store, found.plan)
             self._hide(found.plan.stubs)
-            clean = rewrite.carry_out(self._store, found.plan, progress)
+            clean = rewrite.execute_plan(self._store, found.plan, progress)
             self._note_exports(found.copies)
             if clean:
-                rewrite.end(self._store)
+                rewrite.remove_plan(self._store)
             if not isinstance(again, str):
                 break  # stubs are stubs: only what repeats a text may come anew
             self._sweep()
-            found = self._found(again, delete_exports)
-        after, where = self._looked_for(first)
+            found = self._scan(again, delete_exports)
+        after, where = self._verify(first)
         receipt = Receipt(
             first.plan.id, self._clock(), True, first.copies, after, where, clean,
-            self._beyond(first.copies),
+            self._unreachable(first.copies),
         )  # fmt: skip
         self._journal("purge", receipt=_without_words(receipt))
         return receipt
@@ -187,7 +191,7 @@ class Purger:
         """Hide items at once, everywhere and for good."""
         if not items:
             return
-        with self._store.reading() as reader:
+        with self._store.session() as reader:
             shown = [item for item in sorted(items) if not reader.state(item).forgotten]
         if shown:
             self._journal("forget", items=shown, session=None)
@@ -196,51 +200,53 @@ class Purger:
         event = JournalEvent(
             id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self._agent, data=data
         )
-        self._store.journal([event], shared=True)
+        self._store.append_events([event], shared=True)
 
     def _note_exports(self, copies: Copies) -> None:
-        known = {str(one.path): one for one in export_register.known(self._store.folder)}
+        known = {str(one.path): one for one in export_register.list_exports(self._store.folder)}
         for one in copies.exports:
             if one["what"] == "rewritten" and one["path"] in known:
-                export_register.note(self._store.folder, Path(one["path"]), known[one["path"]].kind)
+                export_register.register_export(
+                    self._store.folder, Path(one["path"]), known[one["path"]].kind
+                )
 
     # -- the proof -----------------------------------------------------------------------------
 
-    def _looked_for(self, first: Footprint) -> tuple[dict[str, int], tuple[str, ...]]:
+    def _verify(self, first: CopyScan) -> tuple[dict[str, int], tuple[str, ...]]:
         """Look for all of it again: in every line, by recall, and byte for byte."""
-        self._store.sweep()
-        lines = Tracker(self._store).again(first)
+        self._store.catch_up_all()
+        lines = CopyScanner(self._store).rescan(first)
         files = [path for path in self._store.home.rglob("*") if path.is_file()]
-        files += [path for path in files_of(self._store.index) if path not in files]
+        files += [path for path in index_files(self._store.index) if path not in files]
         files += [Path(one["path"]) for one in first.copies.exports if Path(one["path"]).is_file()]
-        seen = scan(sorted(set(files)), first.needles)
+        seen = count_in_files(sorted(set(files)), first.needles)
         found = {
             "lines": lines.entries + lines.facts + lines.experiences + lines.summaries
             + lines.answers + lines.journal + lines.unreadable,
-            "recalls": self._recalled(first),
+            "recalls": self._count_recalled(first),
             "vectors": lines.vectors,
             "ngrams": lines.ngrams,
             "bytes": sum(seen.values()),
         }  # fmt: skip
         return found, tuple(sorted({*seen, *(one["path"] for one in lines.left)}))
 
-    def _recalled(self, first: Footprint) -> int:
+    def _count_recalled(self, first: CopyScan) -> int:
         """Ask for each text as its own agent would; count what still shows it."""
         count = 0
         # Nothing of this is journalled, and no endpoint gets the words once more.
         near = not isinstance(self._store.embedder, EndpointEmbedder)
-        for agent, sender, text in first.asked[:_ASKED]:
+        for agent, sender, text in first.queries[:_MAX_QUERIES]:
             recaller = Recaller(self._store, agent, self._redactor, self._clock)
-            asker = Asker(agent, sender or None, read_all=not agent, at=self._clock())
-            hits = recaller.ask(text, asker, meaning=near).hits
+            asker = Viewer(agent, sender or None, read_all=not agent, at=self._clock())
+            hits = recaller.plan(text, asker, meaning=near).hits
             count += sum(
                 hit.id in first.plan.stubs or any(n.casefold() in hit.text.casefold()
-                                                  for n in first.needles if n != MARK)
+                                                  for n in first.needles if n != PURGED_MARK)
                 for hit in hits
             )  # fmt: skip
         return count
 
-    def _beyond(self, copies: Copies) -> tuple[str, ...]:
+    def _unreachable(self, copies: Copies) -> tuple[str, ...]:
         moved = [f"{one['path']}: {one['what']}" for one in copies.exports
                  if one["what"] not in ("rewritten", "deleted", "left")]  # fmt: skip
         left = [
@@ -248,7 +254,7 @@ class Purger:
             for one in copies.exports if one["what"] == "left"
         ]  # fmt: skip
         other = [f"{one['path']}: {one['why']}" for one in copies.left]
-        return (*left, *moved, *other, *_BEYOND)
+        return (*left, *moved, *other, *_UNREACHABLE)
 
 
 def _without_words(receipt: Receipt) -> dict[str, Any]:

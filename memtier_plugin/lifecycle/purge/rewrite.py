@@ -14,46 +14,51 @@ from typing import Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.paths import remove_private, write_private
-from memtier_plugin.lifecycle.purge.plan import Plain, Plan, replaced
-from memtier_plugin.storage.index.scrub import emptied
+from memtier_plugin.core.paths import remove_private_file, write_private_file
+from memtier_plugin.lifecycle.purge.plan import PlainFileEdit, PurgePlan, replace_spans
+from memtier_plugin.storage.index.scrub import truncate_wal
 from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
-INTENT: Final = ".purging.json"
-LOCK: Final = ".purging.lock"
-_ORDER: Final = ("journal", "semantic", "procedural", "episodic")  # the source of all goes last
+PLAN_FILE: Final = ".purging.json"
+LOCK_FILE: Final = ".purging.lock"
+_LEDGER_ORDER: Final = (
+    "journal",
+    "semantic",
+    "procedural",
+    "episodic",
+)  # the source of all goes last
 _INDEX_SECONDS: Final = 10.0  # how long others may go on reading the old index
 
 Progress = Callable[[str, int, int], None]
 
 
-def is_begun(folder: Path) -> bool:
+def is_in_progress(folder: Path) -> bool:
     """Tell whether a purge of a project is at work, or was cut off."""
-    return (folder / INTENT).exists()
+    return (folder / PLAN_FILE).exists()
 
 
-def begin(store: Store, plan: Plan) -> None:
+def save_plan(store: Store, plan: PurgePlan) -> None:
     """Keep what is to be done, before anything is.
 
     Raises:
         LedgerWriteError: it cannot be kept; nothing is to be done.
     """
-    fault_injection.point("before purge plan")
-    write_private(store.folder / INTENT, json.dumps(plan.to_json()), durable=True)
-    fault_injection.point("after purge plan")
+    fault_injection.pass_point("before purge plan")
+    write_private_file(store.folder / PLAN_FILE, json.dumps(plan.to_json()), durable=True)
+    fault_injection.pass_point("after purge plan")
 
 
-def begun(folder: Path) -> Plan | None:
+def load_plan(folder: Path) -> PurgePlan | None:
     """Return what was begun and not ended.
 
     Raises:
         LedgerError: it cannot be read.
     """
-    path = folder / INTENT
+    path = folder / PLAN_FILE
     try:
-        return Plan.from_json(json.loads(path.read_text("ascii")))
+        return PurgePlan.from_json(json.loads(path.read_text("ascii")))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -64,41 +69,41 @@ def begun(folder: Path) -> Plan | None:
         ) from error
 
 
-def carry_out(store: Store, plan: Plan, progress: Progress | None = None) -> bool:
+def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None) -> bool:
     """Do all of a plan that is not done yet; tell whether the index is clean, too.
 
     Raises:
         LedgerError, IndexProblem: do it again; what is done stays done.
     """
-    files = sorted(ledger_files(store.folder), key=lambda file: _ORDER.index(file.ledger))
+    files = sorted(ledger_files(store.folder), key=lambda file: _LEDGER_ORDER.index(file.ledger))
     for number, file in enumerate(files, 1):
-        rewrite(file.path, plan)
+        rewrite_ledger(file.path, plan)
         if progress:
             progress("rewriting the ledgers", number, len(files))
     for one in plan.plain:
-        _change(one)
+        _edit_file(one)
     for path in plan.files:
-        remove_private(Path(path), "purged file")
-    fault_injection.point("before purge index")
+        remove_private_file(Path(path), "purged file")
+    fault_injection.pass_point("before purge index")
     store.reindex(
         lambda done, all_: progress("building the index", done, all_) if progress else None
     )
-    fault_injection.point("before purge cleaning")
-    clean = emptied(store.index, _INDEX_SECONDS)
-    fault_injection.point("after purge cleaning")
+    fault_injection.pass_point("before purge cleaning")
+    clean = truncate_wal(store.index, _INDEX_SECONDS)
+    fault_injection.pass_point("after purge cleaning")
     return clean
 
 
-def end(store: Store) -> None:
+def remove_plan(store: Store) -> None:
     """Let go of the plan: all of it is done.
 
     Raises:
         LedgerWriteError: it stays, and is done once more, which changes nothing.
     """
-    remove_private(store.folder / INTENT, "purge plan")
+    remove_private_file(store.folder / PLAN_FILE, "purge plan")
 
 
-def lines_of(file: LedgerFile) -> Iterator[bytes]:
+def read_lines(file: LedgerFile) -> Iterator[bytes]:
     """Yield every line of a ledger file with its newline, and what a crash left without one.
 
     Raises:
@@ -118,7 +123,7 @@ def _lines(data: bytes) -> list[bytes]:
     return [part + b"\n" for part in parts[:-1]] + ([parts[-1] + b"\n"] if parts[-1] else [])
 
 
-def rewrite(path: Path, plan: Plan) -> bool:
+def rewrite_ledger(path: Path, plan: PurgePlan) -> bool:
     """Write a ledger file anew as a plan has it, if that changes it.
 
     Under the lock of its writers; who waits for that goes on in the new file.
@@ -134,21 +139,21 @@ def rewrite(path: Path, plan: Plan) -> bool:
         except OSError as error:
             raise LedgerError(f"cannot read {path}: {error}") from error
         lines = _lines(data)
-        fresh = [plan.line(line) for line in lines]
+        fresh = [plan.rewrite_line(line) for line in lines]
         if fresh == lines:
             return False
-        write_private(path, b"".join(fresh).decode("utf-8", "surrogateescape"), durable=True)
+        write_private_file(path, b"".join(fresh).decode("utf-8", "surrogateescape"), durable=True)
     return True
 
 
-def _change(one: Plain) -> None:
+def _edit_file(one: PlainFileEdit) -> None:
     path = Path(one.path)
     try:
         text = path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return
     if text_digest(text, one.spans[-1][1]) == one.digest:
-        write_private(path, replaced(text, one.spans), durable=True)
+        write_private_file(path, replace_spans(text, one.spans), durable=True)
 
 
 def text_digest(text: str, end: int) -> str:

@@ -14,40 +14,42 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.paths import outside_name
-from memtier_plugin.core.records import SHELVES, Entry
+from memtier_plugin.core.paths import decode_file_name
+from memtier_plugin.core.records import ON_DEMAND_KINDS, Entry
 from memtier_plugin.ingest.delivery_keys import key_after
-from memtier_plugin.ingest.recorder import key_at
+from memtier_plugin.ingest.recorder import delivery_key_at
 from memtier_plugin.lifecycle.purge.plan import (
     ItemFinder,
-    Plain,
-    Plan,
+    PlainFileEdit,
+    PurgePlan,
     Spans,
     TextFinder,
-    Where,
-    digest,
-    edits_of,
-    parsed,
-    texts,
-    words,
+    TextPath,
+    find_edits,
+    iter_texts,
+    line_digest,
+    parse_line,
+    word_set,
 )
-from memtier_plugin.lifecycle.purge.rewrite import lines_of, text_digest
-from memtier_plugin.lifecycle.selection import closure
+from memtier_plugin.lifecycle.purge.rewrite import read_lines, text_digest
+from memtier_plugin.lifecycle.selection import expand_to_dependents
 from memtier_plugin.storage import export_register as exports
 from memtier_plugin.storage import recovery
-from memtier_plugin.storage.index.scrub import left_over
+from memtier_plugin.storage.index.scrub import unneeded_files
 from memtier_plugin.storage.index.selection import IndexSelect
 from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
 from memtier_plugin.storage.store import Store
 
-PLAIN: Final = 64 * 1024 * 1024  # bytes; a larger file that is no ledger is only looked at
+MAX_PLAIN_BYTES: Final = (
+    64 * 1024 * 1024
+)  # bytes; a larger file that is no ledger is only looked at
 _NEEDLES: Final = 64  # texts that files are searched for in the end
-_LEAST: Final = 8  # characters of such a text
-_SAID: Final = ("content", "tool", "text", "value", "quote")  # what an item says
-_TEXTS: Final = ("jsonl", "markdown")  # kinds of exports that can be changed
-_TOLD: Final = {"semantic": "facts", "procedural": "experiences"}
+_MIN_NEEDLE_CHARS: Final = 8  # characters of such a text
+_TEXT_FIELDS: Final = ("content", "tool", "text", "value", "quote")  # what an item says
+_EDITABLE_EXPORTS: Final = ("jsonl", "markdown")  # kinds of exports that can be changed
+_COUNTED_AS: Final = {"semantic": "facts", "procedural": "experiences"}
 
-Known = Callable[[str], Spans]
+SpanFinder = Callable[[str], Spans]
 
 
 @dataclass(slots=True)
@@ -87,21 +89,21 @@ class Copies:
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class CopyScan:
     """What there is to purge: the plan, what was found, and by what it is looked for again.
 
-    ``asked`` has, by agent and sender, texts whose recall must find nothing afterwards.
+    ``queries`` has, by agent and sender, texts whose recall must find nothing afterwards.
     """
 
-    plan: Plan
+    plan: PurgePlan
     copies: Copies
     items: Collection[str]
     needles: Sequence[str]
-    asked: Sequence[tuple[str, str, str]]
-    finder: Known
+    queries: Sequence[tuple[str, str, str]]
+    finder: SpanFinder
 
 
-class Tracker:
+class CopyScanner:
     """Looks for what is to be purged in one project."""
 
     def __init__(self, store: Store, *, delete_exports: bool = False) -> None:
@@ -109,42 +111,44 @@ class Tracker:
         self._delete = delete_exports
         self._files = ledger_files(store.folder)
 
-    def of_text(self, text: str) -> Footprint:
+    def scan_text(self, text: str) -> CopyScan:
         """Return where a text stands."""
         finder = TextFinder(text)
-        return self._looked(finder, (), {}, frozenset(), names=True, needles=[text.strip()])
+        return self._scan(finder, (), {}, frozenset(), names=True, needles=[text.strip()])
 
-    def of_items(self, entries: Collection[str], facts: Collection[str]) -> Footprint:
+    def scan_items(self, entries: Collection[str], facts: Collection[str]) -> CopyScan:
         """Return where entries and facts, and what rests on them or repeats them, stand."""
-        gone, partly = closure(self._store, entries, facts)
+        gone, partly = expand_to_dependents(self._store, entries, facts)
         stubs = {*entries, *gone}
-        said = self._said(stubs)
-        only, needles = self._distinct(stubs, partly, said)
+        said = self._texts_of(stubs)
+        only, needles = self._distinctive_words(stubs, partly, said)
         every = [text for texts_ in said.values() for text in texts_]
         finder, runs = ItemFinder(every, only), self._runs(entries)
-        return self._looked(finder, stubs, runs, partly, names=False, needles=needles, said=every)
+        return self._scan(finder, stubs, runs, partly, names=False, needles=needles, said=every)
 
-    def again(self, first: Footprint) -> Copies:
+    def rescan(self, first: CopyScan) -> Copies:
         """Return what is found once more of what was to go."""
         names = isinstance(first.finder, TextFinder)
         stubs, needles = first.plan.stubs, first.needles
-        return self._looked(first.finder, stubs, {}, (), names=names, needles=needles).copies
+        return self._scan(first.finder, stubs, {}, (), names=names, needles=needles).copies
 
     # -- what purged items say -----------------------------------------------------------------
 
     def _records(self) -> Iterator[tuple[LedgerFile, bytes, dict[str, Any] | None]]:
         for file in self._files:
-            for data in lines_of(file):
+            for data in read_lines(file):
                 if data.strip():
-                    yield file, data, parsed(data)
+                    yield file, data, parse_line(data)
 
-    def _said(self, stubs: Collection[str]) -> dict[str, list[str]]:
+    def _texts_of(self, stubs: Collection[str]) -> dict[str, list[str]]:
         """Return the texts of items, by their ids: all that is said there, but for names."""
         found = {}
         for file, _, record in self._records():
             if record and file.ledger != "journal" and record.get("id") in stubs:
                 found[str(record["id"])] = [
-                    value for where, value in texts(record, names=False) if where[0] in _SAID
+                    value
+                    for where, value in iter_texts(record, names=False)
+                    if where[0] in _TEXT_FIELDS
                 ]
         return found
 
@@ -154,33 +158,39 @@ class Tracker:
         for file, _, record in self._records():
             mine = record and file.ledger == "episodic" and record.get("id") in entries
             if record and mine and record.get("role") == "user":
-                found[_run(record)] = None
+                found[_run_of(record)] = None
         return found
 
-    def _distinct(
+    def _distinctive_words(
         self, stubs: Collection[str], partly: Collection[str], said: Mapping[str, Sequence[str]]
     ) -> tuple[set[str], list[str]]:
         """Return the words that only purged items have, and texts to look for in the end."""
-        own = {word for texts_ in said.values() for text in texts_ for word in words(text)}
-        needles = {text for texts_ in said.values() for text in texts_ if len(text) >= _LEAST}
+        own = {word for texts_ in said.values() for text in texts_ for word in word_set(text)}
+        needles = {
+            text for texts_ in said.values() for text in texts_ if len(text) >= _MIN_NEEDLE_CHARS
+        }
         needles = {*sorted(needles, key=lambda text: (-len(text), text))[:_NEEDLES]}
         for file, _, record in self._records():
             if file.ledger == "journal" or record is None:
                 continue
             if record.get("id") in stubs or record.get("id") in partly:
                 continue
-            for _, value in texts(record, names=True):
-                own -= words(value)
+            for _, value in iter_texts(record, names=True):
+                own -= word_set(value)
                 own.difference_update(self._store.tokenizer.words(value))
                 needles -= {needle for needle in needles if needle in value}
-        strong = [word for word in own if len(word) >= _LEAST and any(c.isdigit() for c in word)]
+        strong = [
+            word
+            for word in own
+            if len(word) >= _MIN_NEEDLE_CHARS and any(c.isdigit() for c in word)
+        ]
         return own, [*sorted(needles), *sorted(strong)[:_NEEDLES]]
 
     # -- looking -------------------------------------------------------------------------------
 
-    def _looked(
+    def _scan(
         self,
-        finder: Known,
+        finder: SpanFinder,
         stubs: Collection[str],
         runs: Mapping[tuple[str, str], None],
         partly: Collection[str],
@@ -188,9 +198,9 @@ class Tracker:
         names: bool,
         needles: Sequence[str],
         said: Sequence[str] = (),
-    ) -> Footprint:
+    ) -> CopyScan:
         copies, stubs = Copies(), set(stubs)
-        edits: dict[str, list[tuple[Where, Spans]]] = {}
+        edits: dict[str, list[tuple[TextPath, Spans]]] = {}
         keys: dict[str, str] = {}
         unreadable: list[str] = []
         asked: dict[str, tuple[str, str, str]] = {}
@@ -200,21 +210,21 @@ class Tracker:
         for file, data, record in self._records():
             if record is None:
                 if finder(data.decode("utf-8", "replace")):
-                    unreadable.append(digest(data))
+                    unreadable.append(line_digest(data))
                 continue
             identity = str(record.get("id"))
-            found = [] if identity in stubs else edits_of(record, finder, names=names)
+            found = [] if identity in stubs else find_edits(record, finder, names=names)
             if file.ledger != "journal" and isinstance(finder, ItemFinder):
                 # What says the same on other grounds stays; what says what nothing else does, not.
-                found = [one for one in found if finder.alone(_at(record, one[0]))]
-            if record.get("kind") == "recall" and record.get("query") and _run(record) in runs:
+                found = [one for one in found if finder.has_unique_word(_value_at(record, one[0]))]
+            if record.get("kind") == "recall" and record.get("query") and _run_of(record) in runs:
                 found.append((("query",), [(0, len(record["query"]))]))
             quote = str(record.get("quote") or "")
             if identity in partly and quote and any(quote in text for text in said):
                 found = [one for one in found if one[0] != ("quote",)]
                 found.append((("quote",), [(0, len(quote))]))
             says = any(where[0] in ("text", "value", "subject") for where, _ in found)
-            if says and file.ledger in _TOLD and isinstance(finder, ItemFinder):
+            if says and file.ledger in _COUNTED_AS and isinstance(finder, ItemFinder):
                 stubs.add(identity)
             if identity in stubs or found:
                 if "purged" in record and identity in stubs and not _has_text(record):
@@ -222,8 +232,8 @@ class Tracker:
                 touched[identity] = file
                 edits[identity] = found
                 records.append((file, record))
-        rests_on = set(closure(self._store, [i for i in touched if i in edits], ())[1])
-        records += self._said_otherwise(finder, touched, rests_on)
+        rests_on = set(expand_to_dependents(self._store, [i for i in touched if i in edits], ())[1])
+        records += self._find_paraphrases(finder, touched, rests_on)
         for file, record in records:
             identity = str(record["id"])
             touched[identity] = file
@@ -242,11 +252,11 @@ class Tracker:
             _count(copies, file, record)
         copies.unreadable = len(unreadable)
         copies.agents = sorted(agents)
-        self._derived(copies, [i for i in touched if touched[i].ledger != "journal"])
-        plain, files = self._beside(finder, needles, copies)
+        self._count_derived(copies, [i for i in touched if touched[i].ledger != "journal"])
+        plain, files = self._scan_other_files(finder, needles, copies)
         for identity in stubs:
             edits.pop(identity, None)
-        plan = Plan(
+        plan = PurgePlan(
             id=new_id(),
             stubs=frozenset(stubs & touched.keys()),
             keys=keys,
@@ -256,10 +266,10 @@ class Tracker:
             files=files,
         )
         items = [i for i, file in touched.items() if file.ledger != "journal"]
-        return Footprint(plan, copies, items, needles, [*asked.values()], finder)
+        return CopyScan(plan, copies, items, needles, [*asked.values()], finder)
 
-    def _said_otherwise(
-        self, finder: Known, touched: Mapping[str, LedgerFile], rests_on: Collection[str]
+    def _find_paraphrases(
+        self, finder: SpanFinder, touched: Mapping[str, LedgerFile], rests_on: Collection[str]
     ) -> list[tuple[LedgerFile, dict[str, Any]]]:
         """Return the facts that rest on an entry that changes and have other words of the text."""
         if not (isinstance(finder, TextFinder) and finder.words):
@@ -267,59 +277,65 @@ class Tracker:
         return [
             (file, record)
             for file, _, record in self._records()
-            if record and file.ledger in _TOLD and record.get("id") in rests_on
+            if record
+            and file.ledger in _COUNTED_AS
+            and record.get("id") in rests_on
             and record.get("id") not in touched
-            and any(not finder.words.isdisjoint(words(v)) for _, v in texts(record, names=False))
-        ]  # fmt: skip
+            and any(
+                not finder.words.isdisjoint(word_set(v)) for _, v in iter_texts(record, names=False)
+            )
+        ]
 
-    def _derived(self, copies: Copies, items: Collection[str]) -> None:
-        with self._store.reading():
+    def _count_derived(self, copies: Copies, items: Collection[str]) -> None:
+        with self._store.session():
             chosen = IndexSelect(self._store.index.connection())
             counts = chosen.derived_counts(items)
-            copies.pages = chosen.pages_of(items)
+            copies.pages = chosen.count_sessions(items)
         copies.vectors, copies.ngrams = counts["vectors"], counts["ngrams"]
 
     # -- other files ---------------------------------------------------------------------------
 
-    def _beside(
-        self, finder: Known, needles: Sequence[str], copies: Copies
-    ) -> tuple[list[Plain], list[str]]:
+    def _scan_other_files(
+        self, finder: SpanFinder, needles: Sequence[str], copies: Copies
+    ) -> tuple[list[PlainFileEdit], list[str]]:
         """Return what is to be done about files that are no ledgers."""
-        plain: list[Plain] = []
-        half = [path for path in recovery.half_made(self._store) if path.is_file()]
-        gone = sorted({str(path) for path in (*left_over(self._store.index), *half)})
+        plain: list[PlainFileEdit] = []
+        half = [path for path in recovery.find_unfinished(self._store) if path.is_file()]
+        gone = sorted({str(path) for path in (*unneeded_files(self._store.index), *half)})
         copies.files += gone
-        spans_in = in_text(finder, needles)
-        for path in self._others():
-            spans, end = _place(path, spans_in)
+        spans_in = make_file_finder(finder, needles)
+        for path in self._other_files():
+            spans, end = _locate_in_file(path, spans_in)
             if not spans:
                 continue
             if why := self._untouchable(path):
                 copies.left.append({"path": str(path), "why": why})
                 continue
-            if "queue" in _below(path, self._store.home):
+            if "queue" in _parts_below(path, self._store.home):
                 copies.queue += 1
             else:
                 copies.files.append(str(path))
-            plain.append(Plain(str(path), spans, end))
+            plain.append(PlainFileEdit(str(path), spans, end))
         for folder in sorted(self._store.folder.glob("*/*/")):
-            name = outside_name(folder.parent, folder.name)
+            name = decode_file_name(folder.parent, folder.name)
             if isinstance(finder, TextFinder) and finder(name):
                 copies.left.append({"path": str(folder), "why": "the name of an agent"})
-        for one in exports.known(self._store.folder):
-            if not one.there:
+        for one in exports.list_exports(self._store.folder):
+            if not one.exists:
                 told = {"path": str(one.path), "what": "moved away or deleted: not looked at"}
                 copies.exports.append(told)
                 continue
-            spans, end = _place(one.path, spans_in) if one.kind in _TEXTS else ((), "")
-            if one.kind in _TEXTS and not spans:
+            spans, end = (
+                _locate_in_file(one.path, spans_in) if one.kind in _EDITABLE_EXPORTS else ((), "")
+            )
+            if one.kind in _EDITABLE_EXPORTS and not spans:
                 continue  # it does not hold it
             what = "left"
             if self._delete and one.unchanged:
                 gone.append(str(one.path))
                 what = "deleted"
             elif spans and one.unchanged:
-                plain.append(Plain(str(one.path), spans, end))
+                plain.append(PlainFileEdit(str(one.path), spans, end))
                 what = "rewritten"
             copies.exports.append({"path": str(one.path), "kind": one.kind, "what": what})
         return plain, gone
@@ -329,29 +345,31 @@ class Tracker:
             return "your settings: edit them"
         if path.name == ".names":
             return "the name of an agent or a project"
-        if self._store.folder not in path.parents and "projects" in _below(path, self._store.home):
+        if self._store.folder not in path.parents and "projects" in _parts_below(
+            path, self._store.home
+        ):
             return "another project's: purge it there too"
         return ""
 
-    def _others(self) -> Iterator[Path]:
+    def _other_files(self) -> Iterator[Path]:
         """Yield the files of the home that are no ledgers of this project and no index."""
         own = {file.path for file in self._files}
         for path in sorted(self._store.home.rglob("*")):
             if path in own or path.is_symlink() or not path.is_file():
                 continue
-            if ".sqlite3" in path.name or path.name == exports.REGISTER:
+            if ".sqlite3" in path.name or path.name == exports.REGISTER_FILE:
                 continue
             yield path
 
 
-def in_text(finder: Known, needles: Sequence[str]) -> Known:
+def make_file_finder(finder: SpanFinder, needles: Sequence[str]) -> SpanFinder:
     """Return what finds, in the text of a whole file, what is to go."""
     if isinstance(finder, TextFinder):
         return finder
     found = [TextFinder(needle) for needle in needles if needle]
 
     def spans(text: str) -> Spans:
-        every = sorted(span for one in found for span in one.whole(text))
+        every = sorted(span for one in found for span in one.find_all(text))
         merged: list[tuple[int, int]] = []
         for start, end in every:
             if merged and start < merged[-1][1]:
@@ -363,9 +381,9 @@ def in_text(finder: Known, needles: Sequence[str]) -> Known:
     return spans
 
 
-def _place(path: Path, spans_in: Known) -> tuple[Spans, str]:
+def _locate_in_file(path: Path, spans_in: SpanFinder) -> tuple[Spans, str]:
     try:
-        if path.stat().st_size > PLAIN:
+        if path.stat().st_size > MAX_PLAIN_BYTES:
             return (), ""
         text = path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
@@ -374,7 +392,7 @@ def _place(path: Path, spans_in: Known) -> tuple[Spans, str]:
     return spans, text_digest(text, spans[-1][1]) if spans else ""
 
 
-def _below(path: Path, home: Path) -> Iterable[str]:
+def _parts_below(path: Path, home: Path) -> Iterable[str]:
     return path.relative_to(home).parts if path.is_relative_to(home) else ()
 
 
@@ -383,14 +401,14 @@ def _key_after(record: Mapping[str, Any], owner: str | None) -> str:
         entry = Entry.from_json(record, owner=owner)
     except (ValueError, TypeError, KeyError):
         return str(record.get("key", ""))
-    return key_after(entry, lambda place: key_at(entry, place))
+    return key_after(entry, lambda place: delivery_key_at(entry, place))
 
 
-def _run(record: Mapping[str, Any]) -> tuple[str, str]:
+def _run_of(record: Mapping[str, Any]) -> tuple[str, str]:
     return str(record.get("agent_id")), str(record.get("run_id"))
 
 
-def _at(record: Any, where: Where) -> str:
+def _value_at(record: Any, where: TextPath) -> str:
     for step in where:
         record = record[step]
     return str(record)
@@ -403,16 +421,16 @@ def _has_text(record: Mapping[str, Any]) -> bool:
 def _count(copies: Copies, file: LedgerFile, record: Mapping[str, Any]) -> None:
     if file.ledger in ("episodic", "journal"):
         name = "entries" if file.ledger == "episodic" else "journal"
-    elif record.get("extractor") in SHELVES:
+    elif record.get("extractor") in ON_DEMAND_KINDS:
         name = "summaries"
     elif record.get("extractor") == "ask":
         name = "answers"
     else:
-        name = _TOLD[file.ledger]
+        name = _COUNTED_AS[file.ledger]
     setattr(copies, name, getattr(copies, name) + 1)
 
 
-def scan(paths: Iterable[Path], needles: Sequence[str]) -> dict[str, int]:
+def count_in_files(paths: Iterable[Path], needles: Sequence[str]) -> dict[str, int]:
     """Return how often files hold one of these texts, byte for byte, in any case."""
     forms = [form for needle in needles for form in _forms(needle)]
     if not forms:

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError, EndpointRefused
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.providers.endpoint import Client, Embeddings
+from memtier_plugin.providers.endpoint import EmbeddingReply, EndpointClient
 
 if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import Embedder
 
 BATCH_TEXTS: Final = 32  # of one request; what small servers take
 BATCH_CHARS: Final = 64_000
-MOST_CHARS: Final = 8_000  # of one text that an endpoint is given; few models read more
-QUERY_SECONDS: Final = 5.0  # a recall without a deadline waits for its query's vector so long
+MAX_TEXT_CHARS: Final = 8_000  # of one text that an endpoint is given; few models read more
+QUERY_TIMEOUT_SECONDS: Final = (
+    5.0  # a recall without a deadline waits for its query's vector so long
+)
 QUERY_SHARE: Final = 0.5  # of what a deadline leaves; the words need the rest
 REST_SECONDS: Final = 15.0  # after a failure queries go without, so that not each one waits for it
-PROBE: Final = "The lighthouse keeper counted seven grey herons before breakfast."
+PROBE_TEXT: Final = "The lighthouse keeper counted seven grey herons before breakfast."
 
 _SHORTEST: Final = 100  # characters; an endpoint that refuses so few does not mean the length
 _REMEMBERED: Final = 64  # vectors of queries, as the same one comes again and again
@@ -39,7 +41,7 @@ class EndpointEmbedder:
         # Another address is another space: who knows what a server calls by the same name.
         address = sha256(f"{endpoint.base_url.rstrip('/')} {model}".encode()).hexdigest()
         self.name = f"{title}/{model}-{address[:8]}"
-        self._client = Client(endpoint)
+        self._client = EndpointClient(endpoint)
         self._length: int | None = None
         self._rests_until = 0.0
         self._why = ""
@@ -53,11 +55,11 @@ class EndpointEmbedder:
             EndpointError: it does not tell.
         """
         if self._length is None:
-            self.embed([PROBE])
+            self.embed([PROBE_TEXT])
         assert self._length is not None  # `embed` found it, or raised
         return self._length
 
-    def expect(self, dimensions: int | None) -> None:
+    def expect_dimensions(self, dimensions: int | None) -> None:
         """Tell the length of the vectors that are stored already."""
         self._length = dimensions or self._length
 
@@ -69,7 +71,7 @@ class EndpointEmbedder:
         """Return a vector for each text (raises EndpointError)."""
         return self.embed(texts).vectors
 
-    def embed(self, texts: Sequence[str]) -> Embeddings:
+    def embed(self, texts: Sequence[str]) -> EmbeddingReply:
         """Return a vector for each text, of zeros for one that the model cannot take.
 
         A text that is too long for the model is given by its beginning.
@@ -79,33 +81,33 @@ class EndpointEmbedder:
         """
         vectors: list[Sequence[float]] = []
         tokens = 0
-        for batch in _batches([text[:MOST_CHARS] or " " for text in texts]):
+        for batch in _batches([text[:MAX_TEXT_CHARS] or " " for text in texts]):
             found = self._embed(batch)
             vectors += found.vectors
             tokens += found.tokens
-        return Embeddings(vectors, tokens)
+        return EmbeddingReply(vectors, tokens)
 
-    def _embed(self, texts: Sequence[str]) -> Embeddings:
+    def _embed(self, texts: Sequence[str]) -> EmbeddingReply:
         try:
             found = self._client.embed(self.model, texts)
         except EndpointRefused:
             return self._refused(texts)
         return self._checked(found)
 
-    def _refused(self, texts: Sequence[str]) -> Embeddings:
+    def _refused(self, texts: Sequence[str]) -> EmbeddingReply:
         """Embed what was refused as a whole: in halves, and a single text by its beginning."""
         if len(texts) > 1:
             middle = len(texts) // 2
             first, second = self._embed(texts[:middle]), self._embed(texts[middle:])
-            return Embeddings([*first.vectors, *second.vectors], first.tokens + second.tokens)
+            return EmbeddingReply([*first.vectors, *second.vectors], first.tokens + second.tokens)
         [text] = texts
         if len(text) > _SHORTEST:
             return self._embed([text[: len(text) // 2]])
         # Is it this text, or everything?
-        probe = self._checked(self._client.embed(self.model, [PROBE]))
-        return Embeddings([[0.0] * len(probe.vectors[0])], probe.tokens)
+        probe = self._checked(self._client.embed(self.model, [PROBE_TEXT]))
+        return EmbeddingReply([[0.0] * len(probe.vectors[0])], probe.tokens)
 
-    def _checked(self, found: Embeddings) -> Embeddings:
+    def _checked(self, found: EmbeddingReply) -> EmbeddingReply:
         length = len(found.vectors[0])
         if self._length is None:
             self._length = length
@@ -121,13 +123,13 @@ class EndpointEmbedder:
         """Load what a request needs; it takes longer than most requests (raises EndpointError)."""
         self._client.warm_up()
 
-    def query(self, text: str, seconds: float) -> Sequence[float]:
+    def embed_query(self, text: str, seconds: float) -> Sequence[float]:
         """Return the vector of a query within so many seconds, by one attempt.
 
         Raises:
             EmbeddingUnavailable: there is none in that time, or was none a moment ago.
         """
-        text = text[:MOST_CHARS]
+        text = text[:MAX_TEXT_CHARS]
         if (known := self._queries.get(text)) is not None:
             return known
         if time.monotonic() < self._rests_until:
@@ -169,7 +171,7 @@ def encode_query(embedder: Embedder, text: str, until: float | None) -> Sequence
     """
     if not isinstance(embedder, EndpointEmbedder):
         return embedder.encode([text])[0]
-    left = QUERY_SECONDS if until is None else QUERY_SHARE * (until - time.monotonic())
+    left = QUERY_TIMEOUT_SECONDS if until is None else QUERY_SHARE * (until - time.monotonic())
     if left <= 0:
         raise EmbeddingUnavailable("no time is left for the query's vector")
-    return embedder.query(text, min(left, QUERY_SECONDS))
+    return embedder.embed_query(text, min(left, QUERY_TIMEOUT_SECONDS))

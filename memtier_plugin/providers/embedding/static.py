@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
 from memtier_plugin.core.settings.schema import Endpoint, Settings
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
-from memtier_plugin.providers.embedding.token_cache import WordTokens
-from memtier_plugin.providers.endpoint import PREFIX, named
+from memtier_plugin.providers.embedding.token_cache import TokenCache
+from memtier_plugin.providers.endpoint import ENDPOINT_PREFIX, resolve_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from memtier_plugin.core.hookspecs import Embedder
 
-SHIPPED: Final = Path(__file__).parent / "shipped"
+SHIPPED_MODEL: Final = Path(__file__).parent / "shipped"
 
 _TOGETHER: Final = 16  # texts whose tokens' rows are read at once: more overflow the caches
 
@@ -60,25 +60,25 @@ _MOST_HEADER: Final = 100_000_000  # safetensors' own limit
 
 
 @dataclass(frozen=True, slots=True)
-class NoEmbedder:
+class UnavailableEmbedder:
     """Stands for a model that is configured and cannot be had: words go on without it."""
 
     name: str
-    why: str
+    reason: str
     dimensions: int = 0
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Raise EmbeddingUnavailable."""
-        raise EmbeddingUnavailable(self.why)
+        raise EmbeddingUnavailable(self.reason)
 
 
-def embedder_of(settings: Settings) -> Embedder | None:
+def configured_embedder(settings: Settings) -> Embedder | None:
     """Return the embedder that the settings name; one that cannot be had says so when asked."""
     name = settings.embedding.model
     try:
         return load_embedder(name, settings.endpoints)
     except SettingsError as error:
-        return NoEmbedder(name, str(error))
+        return UnavailableEmbedder(name, str(error))
 
 
 def load_embedder(
@@ -100,8 +100,8 @@ def load_embedder(
         return None
     if name in (None, "default"):
         return _shipped()
-    if name.startswith(PREFIX):
-        return EndpointEmbedder(*named(name, endpoints or {}, "embedding.model"))
+    if name.startswith(ENDPOINT_PREFIX):
+        return EndpointEmbedder(*resolve_model(name, endpoints or {}, "embedding.model"))
     folder = Path(name).expanduser()
     if folder.is_dir():
         return StaticEmbedder(folder)
@@ -125,9 +125,9 @@ class StaticEmbedder:
     @cached_property
     def name(self) -> str:
         """The model's name, dimensions and the beginning of its files' hash."""
-        if self.folder == SHIPPED:  # a test holds it equal to the hash
+        if self.folder == SHIPPED_MODEL:  # a test holds it equal to the hash
             return str(json.loads(self._files.config.read_bytes())["name"])
-        return f"{self._title}-{self.dimensions}-{fingerprint(self.folder)}"
+        return f"{self._title}-{self.dimensions}-{fingerprint_model(self.folder)}"
 
     @property
     def dimensions(self) -> int:
@@ -152,10 +152,10 @@ class StaticEmbedder:
 @cache
 def _shipped() -> StaticEmbedder:
     """Return the one of this process: to read its tokenizer takes as long as several recalls."""
-    return StaticEmbedder(SHIPPED)
+    return StaticEmbedder(SHIPPED_MODEL)
 
 
-def fingerprint(folder: Path) -> str:
+def fingerprint_model(folder: Path) -> str:
     """Return the first 8 hex digits of the hash of what determines a model's vectors."""
     files = _Files.find(folder)
     digest = sha256(files.table.read_bytes())
@@ -230,7 +230,7 @@ def _tensors(path: Path) -> dict[str, _Tensor]:
 class _Table:
     """A model in memory."""
 
-    tokens: WordTokens
+    tokens: TokenCache
     vectors: NDArray[Any]
     weights: NDArray[Any] | None
     rows: NDArray[Any] | None
@@ -250,7 +250,7 @@ class _Table:
         entries = len(vectors if rows is None else rows)
         if (words := tokenizer.get_vocab_size()) > entries:
             raise SettingsError(f"{files.table}: {entries} entries for {words} tokens")
-        return cls(WordTokens(tokenizer, _unknown(tokenizer)), vectors, weights, rows)
+        return cls(TokenCache(tokenizer, _unknown(tokenizer)), vectors, weights, rows)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         import numpy as np
@@ -258,7 +258,7 @@ class _Table:
         out = np.zeros((len(texts), self.vectors.shape[1]), np.float32)
         for place, text in enumerate(texts):
             # One by one: a batch would start threads, which a host that forks later trips over.
-            if tokens := self.tokens.asked(text):
+            if tokens := self.tokens.tokenize(text):
                 out[place] = self._rows(tokens).mean(axis=0)
         out /= np.linalg.norm(out, axis=1, keepdims=True) + 1e-32
         return out
@@ -269,7 +269,7 @@ class _Table:
         out = np.zeros((len(texts), self.vectors.shape[1]), np.float32)
         counts = np.ones((len(texts), 1), np.float32)
         for first in range(0, len(texts), _TOGETHER):
-            tokens = [self.tokens.of(text) for text in texts[first : first + _TOGETHER]]
+            tokens = [self.tokens.token_ids(text) for text in texts[first : first + _TOGETHER]]
             rows = self._rows([*chain.from_iterable(tokens)])
             if rows.dtype != np.float32:
                 return self.encode(texts)  # a mean of doubles is rounded elsewhere
@@ -331,7 +331,7 @@ def quantise(vectors: Sequence[Sequence[float]]) -> list[bytes]:
     return [row.tobytes() for row in whole]
 
 
-def cosine(one: bytes, other: bytes) -> float:
+def cosine_similarity(one: bytes, other: bytes) -> float:
     """Return the likeness of two vectors that `quantise` made; 0 if their lengths differ."""
     import numpy as np
 

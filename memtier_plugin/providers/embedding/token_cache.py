@@ -20,7 +20,7 @@ _KEPT: Final = 1 << 15
 _LONGEST_KEPT: Final = 40  # characters
 
 
-class WordTokens(dict[str, tuple[int, ...]]):
+class TokenCache(dict[str, tuple[int, ...]]):
     """The ids of the tokens of each word, without the unknown, asked for when it is first seen."""
 
     def __init__(self, tokenizer: Tokenizer, unknown: int | None) -> None:
@@ -33,15 +33,15 @@ class WordTokens(dict[str, tuple[int, ...]]):
         self._added = tuple(token.content.lower() for token in added)
         self._wordwise = _goes_by_words(tokenizer)
 
-    def of(self, text: str) -> list[int]:
+    def token_ids(self, text: str) -> list[int]:
         """Return the ids of a text's tokens, the same as the tokenizer's."""
         if self._wordwise and text.isascii() and not _CONTROL.search(text):
             lower = text.lower()
             if not any(token in lower for token in self._added):
                 return [*chain.from_iterable(map(self.__getitem__, _WORD.findall(lower)))]
-        return self.asked(text)
+        return self.tokenize(text)
 
-    def asked(self, text: str) -> list[int]:
+    def tokenize(self, text: str) -> list[int]:
         """Return what the tokenizer gives for a text."""
         clean = text.encode("utf-8", "ignore").decode()  # lone surrogates are no text
         ids = self._tokenizer.encode(clean, add_special_tokens=False).ids
@@ -52,7 +52,7 @@ class WordTokens(dict[str, tuple[int, ...]]):
         if found is None:
             # A word that is a token of its own is not cut.
             whole = self._tokenizer.token_to_id(word) if len(word) <= _LONGEST_KEPT else None
-            found = tuple(self.asked(word)) if whole in (None, self._unknown) else (whole,)
+            found = tuple(self.tokenize(word)) if whole in (None, self._unknown) else (whole,)
         if len(word) <= _LONGEST_KEPT:
             if len(self) >= _KEPT:
                 self._before = dict(self)

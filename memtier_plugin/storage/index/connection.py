@@ -25,10 +25,10 @@ from memtier_plugin.core.errors import (
     SchemaTooNew,
     UnsafePath,
 )
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ours, mend_mode
+from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.faulty_vfs import failing_vfs
-from memtier_plugin.storage.index.files import APPLICATION_ID, inode, set_aside
+from memtier_plugin.storage.index.files import APPLICATION_ID, inode_of, set_aside
 from memtier_plugin.storage.ledger import jsonl
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (m001_first,)
 class _Held:
     """A connection with whose it is: this thread's of this process, and no other's.
 
-    ``inode`` is of the file that it reads, which may have been set aside since.
+    ``inode_of`` is of the file that it reads, which may have been set aside since.
     """
 
     process: int
@@ -164,13 +164,13 @@ class Index:
     def connection(self) -> apsw.Connection:
         """Return this thread's connection to an index of the current schema.
 
-        What is none, or damaged, is set aside for a new one; see `renew`.
+        What is none, or damaged, is set aside for a new one; see `replace_broken`.
 
         Raises:
             ForeignFile, SchemaTooNew, IndexProblem: with the remedy.
         """
         held: _Held | None = getattr(self._local, "held", None)
-        if held is not None and held.process == os.getpid() and held.inode != inode(self.path):
+        if held is not None and held.process == os.getpid() and held.inode != inode_of(self.path):
             self._let_go(held)
             held = None
         if held is None or held.process != os.getpid():
@@ -178,16 +178,16 @@ class Index:
             try:
                 connection = connect(self.path)
             except IndexProblem as problem:
-                if not self.renew(problem):
+                if not self.replace_broken(problem):
                     raise
                 connection = connect(self.path)
             here = threading.current_thread()
-            held = _Held(os.getpid(), here, connection, inode(self.path))
+            held = _Held(os.getpid(), here, connection, inode_of(self.path))
             self._local.held = held
             self._held.append(held)
         return held.connection
 
-    def renew(self, problem: Exception) -> bool:
+    def replace_broken(self, problem: Exception) -> bool:
         """Set aside an index that cannot be used, for a new one; tell whether that was done.
 
         Links, folders and files of others are refused as ever, and so is what another process
@@ -206,7 +206,7 @@ class Index:
             with jsonl.locked(self.path.with_name(".index.lock"), _RENEW_SECONDS):
                 if held is not None and mine is not None:
                     self._let_go(held)
-                    if inode(self.path) != mine:
+                    if inode_of(self.path) != mine:
                         return True  # somebody else has done it
                 elif _opens(self.path):
                     return True
@@ -231,7 +231,7 @@ class Index:
         for held in [*self._held]:
             if held.process == os.getpid() and not held.thread.is_alive():
                 self._held.remove(held)
-                close(held.connection)
+                close_connection(held.connection)
 
     def replace_with(self, fresh: apsw.Connection) -> None:
         """Put a freshly built index in the place of this one, in one transaction.
@@ -251,11 +251,11 @@ class Index:
                 set_aside(self.path)
                 connection = self.connection()
             connection.set_busy_timeout(30_000)
-            fault_injection.point("before swap index")
+            fault_injection.pass_point("before swap index")
             with connection.backup("main", fresh, "main") as copy:
                 while not copy.done:
                     copy.step(-1)
-            fault_injection.point("after swap index")
+            fault_injection.pass_point("after swap index")
         except (apsw.Error, OSError) as error:
             raise IndexProblem(f"cannot replace the index {self.path}: {error}") from error
 
@@ -268,7 +268,7 @@ class Index:
         for held in [*self._held]:
             if held.process == os.getpid():
                 self._held.remove(held)
-                close(held.connection)
+                close_connection(held.connection)
         self._local = threading.local()
 
 
@@ -289,14 +289,14 @@ def connect(path: Path) -> apsw.Connection:
                 connection.execute("PRAGMA synchronous = NORMAL")
             migrate(connection)
         except BaseException:
-            close(connection)
+            close_connection(connection)
             raise
     except (apsw.Error, OSError) as error:
         raise index_problem(path, error) from error
     return connection
 
 
-def close(connection: apsw.Connection) -> None:
+def close_connection(connection: apsw.Connection) -> None:
     """Close a connection; what fails there costs nothing, as all that counts is committed."""
     import apsw
 
@@ -359,8 +359,8 @@ def _open(path: Path) -> apsw.Connection:
 
     try:
         status = path.lstat()
-        check_ours(path, status, stat.S_IFREG)
-        mend_mode(path, status.st_mode)
+        check_ownership(path, status, stat.S_IFREG)
+        tighten_mode(path, status.st_mode)
     except UnsafePath as error:
         raise ForeignFile(f"{error}; move it away and run `memtier reindex`") from error
     except FileNotFoundError:
@@ -371,7 +371,9 @@ def _open(path: Path) -> apsw.Connection:
             os.close(os.open(path, flags, 0o600))
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return _open_to_read(path)
-    connection = apsw.Connection(str(path), vfs=failing_vfs() if fault_injection.armed() else None)
+    connection = apsw.Connection(
+        str(path), vfs=failing_vfs() if fault_injection.is_armed() else None
+    )
     connection.set_busy_timeout(BUSY_MS)
     return connection
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from memtier_plugin.core.records import JournalEvent, Source
-from memtier_plugin.storage.index.records import IndexRecords, Stored, event_of, utf8
+from memtier_plugin.storage.index.records import IndexRecords, Stored, parse_event, to_utf8
 
 _ID_CHARACTERS: Final = 64  # of an id's end that are compared
 
@@ -52,10 +52,10 @@ class IndexFacts(IndexRecords):
             for (row,) in self._db.execute(
                 f"""SELECT items.row FROM facts CROSS JOIN items ON items.row = facts.row
                     LEFT JOIN states ON item = items.id WHERE {where} ORDER BY items.id""",  # noqa: S608
-                tuple(map(utf8, values)),
+                tuple(map(to_utf8, values)),
             )
         ]
-        stored = self.stored(rows)
+        stored = self.items_by_row(rows)
         return [stored[row] for row in rows]
 
     def subjects_like(self, part: str, limit: int) -> list[str]:
@@ -63,7 +63,7 @@ class IndexFacts(IndexRecords):
         rows = self._db.execute(
             """SELECT subject FROM facts WHERE instr(subject, ?) GROUP BY subject
                ORDER BY count(*) DESC, subject LIMIT ?""",
-            (utf8(part), limit),
+            (to_utf8(part), limit),
         )
         return [str(row[0]) for row in rows]
 
@@ -72,7 +72,7 @@ class IndexFacts(IndexRecords):
         rows = self._db.execute(
             """SELECT item FROM states
                WHERE superseded_by IN (SELECT value FROM json_each(?)) ORDER BY item""",
-            (json.dumps([utf8(fact) for fact in facts]),),
+            (json.dumps([to_utf8(fact) for fact in facts]),),
         )
         return [str(row[0]) for row in rows]
 
@@ -81,7 +81,7 @@ class IndexFacts(IndexRecords):
         rows = self._db.execute(
             """SELECT sources.agent, session, entry, events.id, run FROM sources
                JOIN events ON events.id = via WHERE fact = ? ORDER BY stamp, events.id, entry""",
-            (utf8(fact),),
+            (to_utf8(fact),),
         )
         return [Confirmation(Source(agent=a, session=s, entry=e), i, r) for a, s, e, i, r in rows]
 
@@ -90,17 +90,17 @@ class IndexFacts(IndexRecords):
         rows = self._db.execute(
             """SELECT data FROM events
                WHERE run = ? AND kind IN (SELECT value FROM json_each(?)) ORDER BY stamp, id""",
-            (utf8(run), json.dumps(list(kinds))),
+            (to_utf8(run), json.dumps(list(kinds))),
         )
-        return [event_of(data) for (data,) in rows]
+        return [parse_event(data) for (data,) in rows]
 
-    def held_back(self) -> list[JournalEvent]:
+    def reverts_after_recall_drop(self) -> list[JournalEvent]:
         """Return the undoings of consolidations after which recall fell, in order."""
         rows = self._db.execute(
             """SELECT data FROM events WHERE kind = 'revert' AND data ->> 'probes' IS NOT NULL
                ORDER BY stamp, id"""
         )
-        return [event_of(data) for (data,) in rows]
+        return [parse_event(data) for (data,) in rows]
 
     def events_between(self, kind: str, since: str, until: str) -> list[JournalEvent]:
         """Return the events of a kind from one moment to another (as on disk), in order."""
@@ -108,11 +108,11 @@ class IndexFacts(IndexRecords):
             "SELECT data FROM events WHERE kind = ? AND stamp BETWEEN ? AND ? ORDER BY stamp, id",
             (kind, since, until),
         )
-        return [event_of(data) for (data,) in rows]
+        return [parse_event(data) for (data,) in rows]
 
     def ids_ending(self, end: str, limit: int) -> list[str]:
         """Return ids that end so, of what is not forgotten."""
-        end = utf8(end)[-_ID_CHARACTERS:]
+        end = to_utf8(end)[-_ID_CHARACTERS:]
         rows = self._db.execute(
             """SELECT id FROM items LEFT JOIN states ON item = id
                WHERE substr(id, -?) = ? AND NOT coalesce(forgotten, 0) LIMIT ?""",
@@ -131,7 +131,7 @@ class IndexFacts(IndexRecords):
             found.setdefault(str(agent), []).append(int(number))
         return found
 
-    def said_in(self, session: int, most: int) -> list[Stored]:
+    def user_entries(self, session: int, most: int) -> list[Stored]:
         """Return the first entries of a session's user that can be found, by their ids."""
         rows = [
             int(row)
@@ -142,19 +142,19 @@ class IndexFacts(IndexRecords):
                 (session, most),
             )
         ]
-        stored = self.stored(rows)
+        stored = self.items_by_row(rows)
         return [stored[row] for row in rows]
 
-    def frequencies(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
+    def word_frequencies(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
         """Return how many items of these scopes have each of these index words."""
         rows = self._db.execute(
             """SELECT term, sum(df) FROM terms WHERE scope IN (SELECT value FROM json_each(?))
                AND term IN (SELECT value FROM json_each(?)) GROUP BY term""",
-            (json.dumps(list(scopes)), json.dumps([utf8(word) for word in words])),
+            (json.dumps(list(scopes)), json.dumps([to_utf8(word) for word in words])),
         )
         return {str(term): int(df) for term, df in rows}
 
-    def evidence(self, rows: Collection[int]) -> dict[int, list[str]]:
+    def evidence_ids(self, rows: Collection[int]) -> dict[int, list[str]]:
         """Return what each of these rows tells of: an entry of itself, a fact of its sources."""
         found: dict[int, list[str]] = {}
         for row, entry in self._db.execute(

@@ -13,15 +13,15 @@ from typing import Any, Final
 from memtier_plugin.core import fault_injection
 
 _NAME: Final = "memtier-faults"
-_kept: list[object] = []  # SQLite knows it for as long as it is kept
+_registered: list[object] = []  # SQLite knows it for as long as it is kept
 
 
 def failing_vfs() -> str:
     """Return the name of the file system through which SQLite's operations may fail."""
     import apsw
 
-    if not _kept:
-        _kept.append(_make(apsw))
+    if not _registered:
+        _registered.append(_make(apsw))
     return _NAME
 
 
@@ -32,7 +32,7 @@ def _make(apsw: Any) -> object:
 
     def step(name: str, of: str, do: Callable[..., Any], *given: Any) -> Any:
         try:
-            return fault_injection.step(f"{name} {of}", None, do, *given)
+            return fault_injection.run_step(f"{name} {of}", None, do, *given)
         except OSError as error:
             raise told(error) from error
 
@@ -47,7 +47,9 @@ def _make(apsw: Any) -> object:
                 return len(part)
 
             try:
-                written = fault_injection.passing(f"write {self.what}", None, put, bytes(data))
+                written = fault_injection.write_through(
+                    f"write {self.what}", None, put, bytes(data)
+                )
                 if written != len(data):  # as SQLite's own does of a write that stays short
                     raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
             except OSError as error:

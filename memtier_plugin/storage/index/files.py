@@ -11,9 +11,9 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem
 
 APPLICATION_ID: Final = 0x4D54_4952  # "MTIR", so that a foreign database is known as such
-FRESH: Final = "index.new.sqlite3"  # beside the index, while another is built
-BUILDING: Final = ".reindex.lock"  # held meanwhile
-AS_OF: Final = "as-of-"  # begins the name of one of the past, which is asked once
+NEW_INDEX: Final = "index.new.sqlite3"  # beside the index, while another is built
+BUILD_LOCK: Final = ".reindex.lock"  # held meanwhile
+AS_OF_PREFIX: Final = "as-of-"  # begins the name of one of the past, which is asked once
 
 
 def remove_index(path: Path) -> int:
@@ -26,19 +26,19 @@ def remove_index(path: Path) -> int:
     there = [part for part in parts if part.exists()]
     for part in there:
         try:
-            fault_injection.step("unlink", part, part.unlink, missing_ok=True)
+            fault_injection.run_step("unlink", part, part.unlink, missing_ok=True)
         except OSError as error:
             raise IndexProblem(f"cannot remove {part}: {error}") from error
     return len(there)
 
 
-def broken(path: Path) -> list[Path]:
+def broken_indexes(path: Path) -> list[Path]:
     """Return what was set aside of an index at a path, oldest first, without the logs."""
     found = path.parent.glob(f"{path.name}.broken-*")
     return sorted(one for one in found if one.name.rpartition("-")[2].isdigit())
 
 
-def was_index(path: Path) -> bool:
+def is_own_index(path: Path) -> bool:
     """Tell by its head whether a file once was an index of ours, and no other program's."""
     try:
         with path.open("rb") as file:
@@ -50,17 +50,19 @@ def was_index(path: Path) -> bool:
 
 def set_aside(path: Path) -> Path:
     """Move a file and its logs out of the way; of indexes moved earlier only the last stays."""
-    for old in [one for one in broken(path) if was_index(one)][:-1]:
+    for old in [one for one in broken_indexes(path) if is_own_index(one)][:-1]:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{old}{suffix}").unlink(missing_ok=True)
     aside = path.with_name(f"{path.name}.broken-{time.time_ns() // 1_000_000}")
     for suffix in ("", "-wal", "-shm"):
         if os.path.lexists(f"{path}{suffix}"):
-            fault_injection.step("rename", path, os.rename, f"{path}{suffix}", f"{aside}{suffix}")
+            fault_injection.run_step(
+                "rename", path, os.rename, f"{path}{suffix}", f"{aside}{suffix}"
+            )
     return aside
 
 
-def inode(path: Path) -> int | None:
+def inode_of(path: Path) -> int | None:
     """Return what file stands at a path, if one does."""
     try:
         return path.stat().st_ino

@@ -17,31 +17,33 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.providers.embedding.static import StaticEmbedder, quantise
-from memtier_plugin.storage.index.postings import Postings, Text
-from memtier_plugin.storage.index.records import state_of, utf8
+from memtier_plugin.storage.index.postings import IndexedText, Postings
+from memtier_plugin.storage.index.records import read_state, to_utf8
 from memtier_plugin.storage.index.sources import IndexSources
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
-from memtier_plugin.storage.ledger.jsonl import Line
-from memtier_plugin.storage.state import State, fold, touched
-from memtier_plugin.text.normalise import normal
-from memtier_plugin.text.passages import pieces
+from memtier_plugin.storage.ledger.jsonl import LedgerLine
+from memtier_plugin.storage.state import State, fold, touched_items
+from memtier_plugin.text.normalise import normalise
+from memtier_plugin.text.passages import chunk_text
 from memtier_plugin.text.tokenizer import Tokenizer
-from memtier_plugin.text.traits import is_quotable, is_standing
+from memtier_plugin.text.traits import is_quotable, is_standing_instruction
 
 if TYPE_CHECKING:
     import apsw
 
     from memtier_plugin.core.hookspecs import Embedder
 
-PIECE: Final = 400  # characters of a text that one vector stands for
-MOST_PIECES: Final = 12  # vectors of one text; what comes after is found by its words
+PIECE_CHARS: Final = 400  # characters of a text that one vector stands for
+MAX_PIECES: Final = 12  # vectors of one text; what comes after is found by its words
 
 Record = Entry | Fact | JournalEvent
-Prepared = tuple[Record, Line, Text]
-Meaning = tuple[Sequence[str], Sequence[bytes] | None]  # pieces, and their vectors if made before
+Prepared = tuple[Record, LedgerLine, IndexedText]
+EmbeddingInput = tuple[
+    Sequence[str], Sequence[bytes] | None
+]  # pieces, and their vectors if made before
 
 _ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_NO_TEXT: Final = Text((), frozenset(), ())
+_NO_TEXT: Final = IndexedText((), frozenset(), ())
 _CROCKFORD: Final = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "abcdefghijklmnopqrstuv")
 
 
@@ -54,8 +56,8 @@ class _Item(NamedTuple):
     role: str
     observed: float
     retrievable: bool
-    text: Text
-    line: Line
+    text: IndexedText
+    line: LedgerLine
     session: int | None = None
     turn: int = 0
     speaker: str | None = None
@@ -72,8 +74,10 @@ class Batch:
     touched: set[str] = field(default_factory=set)
     dropped: bool = False  # whether a file's rows were taken out
     numbers: dict[tuple[str, ...], int] = field(default_factory=dict)  # of scopes, sessions
-    texts: dict[int, Text] = field(default_factory=dict)  # of new items, to be read but once
-    shown: dict[int, Meaning] = field(default_factory=dict)  # of rows that need their vectors
+    texts: dict[int, IndexedText] = field(default_factory=dict)  # of new items, to be read but once
+    shown: dict[int, EmbeddingInput] = field(
+        default_factory=dict
+    )  # of rows that need their vectors
 
 
 class IndexItems:
@@ -93,27 +97,27 @@ class IndexItems:
         # Only a static model is quick enough to embed what is written while it is written.
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
 
-    def prepare(self, records: Sequence[tuple[Record, Line]]) -> list[Prepared]:
+    def prepare(self, records: Sequence[tuple[Record, LedgerLine]]) -> list[Prepared]:
         """Make what can be made before the index is locked: words, n-grams and vectors."""
         texts = [self._text(record) for record, _ in records]
         if self._embedder:
-            meanings = {place: text.meaning for place, text in enumerate(texts) if text.meaning}
-            for place, vectors in vectors_of(self._embedder, meanings).items():
+            meanings = {place: text.pieces for place, text in enumerate(texts) if text.pieces}
+            for place, vectors in embed_texts(self._embedder, meanings).items():
                 texts[place] = texts[place]._replace(vectors=vectors)
         return [(*record, text) for record, text in zip(records, texts, strict=True)]
 
-    def _text(self, record: Record) -> Text:
+    def _text(self, record: Record) -> IndexedText:
         if isinstance(record, Entry):
             return self._entry_text(record)
         return self._fact_text(record) if isinstance(record, Fact) else _NO_TEXT
 
     def add_entries(
-        self, entries: Sequence[tuple[Entry, Line, Text]], file: int, batch: Batch
+        self, entries: Sequence[tuple[Entry, LedgerLine, IndexedText]], file: int, batch: Batch
     ) -> None:
         """Put entries in; what is `[system]` is kept for the log but never found."""
         items = [
             _Item(
-                id=utf8(entry.id),
+                id=to_utf8(entry.id),
                 tier="episodic",
                 scope=self._number(
                     "scopes", batch, agent=entry.agent_id, sender=entry.sender or ""
@@ -127,20 +131,23 @@ class IndexItems:
                     "sessions", batch, agent=entry.agent_id, name=entry.session_id
                 ),
                 turn=entry.turn,
-                speaker=utf8(entry.speaker) if entry.speaker else None,
+                speaker=to_utf8(entry.speaker) if entry.speaker else None,
                 key=entry.key,
-                standing=entry.role == entry.origin == "user" and is_standing(entry.content),
+                standing=entry.role == entry.origin == "user"
+                and is_standing_instruction(entry.content),
                 quotable=is_quotable(entry),
             )
             for entry, line, text in entries
         ]
         self._insert(items, file, batch)
 
-    def add_fact(self, fact: Fact, line: Line, text: Text, file: int, batch: Batch) -> None:
+    def add_fact(
+        self, fact: Fact, line: LedgerLine, text: IndexedText, file: int, batch: Batch
+    ) -> None:
         """Put a fact in, with what it rests on; a proposed one is kept but not found."""
         agent, sender = fact.private_to or ("", "")
         item = _Item(
-            id=utf8(fact.id),
+            id=to_utf8(fact.id),
             tier=fact.tier,
             scope=self._number("scopes", batch, agent=agent, sender=sender, shelf=fact.shelf),
             role=fact.origin,
@@ -153,13 +160,13 @@ class IndexItems:
         [row] = self._insert([item], file, batch)
         self._db.execute(
             "INSERT INTO facts VALUES(?, ?, ?, ?, ?)",
-            (item.id, row, *map(utf8, normal(fact.subject, fact.relation, fact.value))),
+            (item.id, row, *map(to_utf8, normalise(fact.subject, fact.relation, fact.value))),
         )
         self.sources.add(fact)
 
     def _insert(self, items: Sequence[_Item], file: int, batch: Batch) -> list[int]:
         """Put items in and return their rows; an entry that no event touches is shown at once."""
-        places = [row_of(item.id) for item in items]
+        places = [row_number(item.id) for item in items]
         looked_up = self._db.executemany(
             """SELECT EXISTS(SELECT 1 FROM items WHERE id = ?1),
                       EXISTS(SELECT 1 FROM items WHERE row = ?2),
@@ -196,19 +203,19 @@ class IndexItems:
         for row, item in rows.items():
             if row in shown:
                 batch.postings.add(item.scope, row, item.text)
-                batch.shown[row] = item.text.meaning, item.text.vectors
+                batch.shown[row] = item.text.pieces, item.text.vectors
             else:
                 batch.touched.add(item.id)
                 batch.texts[row] = item.text
         return list(rows)
 
-    def add_event(self, event: JournalEvent, line: Line, file: int, batch: Batch) -> None:
-        items = touched(event)
+    def add_event(self, event: JournalEvent, line: LedgerLine, file: int, batch: Batch) -> None:
+        items = touched_items(event)
         new = self._db.execute(
             "INSERT OR IGNORE INTO events VALUES(?, ?, ?, ?, ?, ?, ?, ?) RETURNING 1",
             (
-                utf8(event.id), to_iso(event.timestamp), event.kind, utf8(event.agent_id),
-                utf8(event.run_id) if event.run_id is not None else None, file, line.number,
+                to_utf8(event.id), to_iso(event.timestamp), event.kind, to_utf8(event.agent_id),
+                to_utf8(event.run_id) if event.run_id is not None else None, file, line.number,
                 line.data,
             ),
         ).fetchone()  # fmt: skip
@@ -216,13 +223,13 @@ class IndexItems:
             raise ValueError(f"the id {event.id} was seen before")
         self._db.executemany(
             "INSERT OR IGNORE INTO touches VALUES(?, ?)",
-            [(utf8(item), utf8(event.id)) for item in items],
+            [(to_utf8(item), to_utf8(event.id)) for item in items],
         )
-        batch.touched.update(map(utf8, items))
+        batch.touched.update(map(to_utf8, items))
         if event.kind == "promote":
-            batch.touched |= self.sources.promote(event)
+            batch.touched |= self.sources.add_promotion(event)
         elif event.kind == "restore":
-            batch.touched |= self.sources.restore(event)
+            batch.touched |= self.sources.undo_promotions(event)
         elif event.kind == "consolidate":
             self._add_cursors(event)
 
@@ -237,10 +244,10 @@ class IndexItems:
                      stamp = excluded.stamp
                    WHERE (excluded.pass, excluded.stamp, excluded.offset)
                        > (cursors.pass, cursors.stamp, cursors.offset)""",
-                (utf8(extractor), utf8(path), int(offset), number, to_iso(event.timestamp)),
+                (to_utf8(extractor), to_utf8(path), int(offset), number, to_iso(event.timestamp)),
             )
 
-    def _tidy(self) -> None:
+    def _remove_unused(self) -> None:
         """After a file was dropped: let go of names nobody uses, and find the cursors anew."""
         for table, used in (("sessions", "session"), ("scopes", "scope")):
             self._db.execute(
@@ -271,13 +278,13 @@ class IndexItems:
         if batch.shown and self._embedder:
             self.vectors.put(self._embedder.name, self._vectors(batch.shown))
         if batch.dropped:
-            self._tidy()
+            self._remove_unused()
 
-    def _vectors(self, shown: Mapping[int, Meaning]) -> Vectors:
+    def _vectors(self, shown: Mapping[int, EmbeddingInput]) -> Vectors:
         assert self._embedder
         ready = {row: vectors for row, (_, vectors) in shown.items() if vectors is not None}
         rest = {row: meaning for row, (meaning, _) in shown.items() if row not in ready}
-        return ready | vectors_of(self._embedder, rest) if rest else ready
+        return ready | embed_texts(self._embedder, rest) if rest else ready
 
     def _refold(self, identity: str) -> bool:
         """Fold an item's events anew; return whether it went or came back for what rests on it."""
@@ -299,7 +306,7 @@ class IndexItems:
                 "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     identity, state.weight, state.promoted, state.forgotten,
-                    utf8(state.superseded_by) if state.superseded_by else None, state.valid_to,
+                    to_utf8(state.superseded_by) if state.superseded_by else None, state.valid_to,
                     state.reviewed, state.reverted,
                 ),
             )  # fmt: skip
@@ -307,14 +314,14 @@ class IndexItems:
 
     def state(self, identity: str) -> State:
         """Return an item's folded state."""
-        return state_of(self._db, identity)
+        return read_state(self._db, identity)
 
     def _show_or_hide(self, identity: str, batch: Batch) -> None:
         for row, tier, retrievable, indexed in self._db.execute(
             "SELECT row, tier, retrievable, indexed FROM items WHERE id = ?", (identity,)
         ).fetchall():
             state = self.state(identity)
-            show = state.holds(bool(retrievable))
+            show = state.is_retrievable(bool(retrievable))
             if show and tier != "episodic":
                 # Sources not read yet count as there: they may come with the next file.
                 sources, gone, shelf = self._db.execute(
@@ -338,7 +345,7 @@ class IndexItems:
         text = batch.texts.pop(row, None) or self._text_of(tier, scope, data)
         if show:
             batch.postings.add(int(scope), row, text)
-            batch.shown[row] = text.meaning, text.vectors
+            batch.shown[row] = text.pieces, text.vectors
         else:
             batch.postings.remove(int(scope), row, text)
             batch.shown.pop(row, None)
@@ -347,7 +354,7 @@ class IndexItems:
 
     # -- small parts ---------------------------------------------------------------------------
 
-    def _text_of(self, tier: str, scope: int, data: bytes) -> Text:
+    def _text_of(self, tier: str, scope: int, data: bytes) -> IndexedText:
         record = json.loads(data)
         if tier != "episodic":
             fact = Fact.from_json(record)
@@ -356,18 +363,18 @@ class IndexItems:
         entry = Entry.from_json(record, owner=str(row[0]))
         return self._entry_text(entry)
 
-    def _entry_text(self, entry: Entry) -> Text:
-        words, grams = self._tokens.words_and_grams(entry.content)
+    def _entry_text(self, entry: Entry) -> IndexedText:
+        words, grams = self._tokens.words_and_ngrams(entry.content)
         if entry.speaker:
             words += self._tokens.words(entry.speaker)
         words += self._tokens.date_words(entry.observed_at)
-        return Text(words, grams, meaning_of(entry)) if entry.retrievable else _NO_TEXT
+        return IndexedText(words, grams, embedding_texts(entry)) if entry.retrievable else _NO_TEXT
 
-    def _fact_text(self, fact: Fact) -> Text:
-        words, grams = self._tokens.words_and_grams(fact.text)
+    def _fact_text(self, fact: Fact) -> IndexedText:
+        words, grams = self._tokens.words_and_ngrams(fact.text)
         if fact.valid_from:
             words += self._tokens.date_words(fact.valid_from)
-        return Text(words, grams, meaning_of(fact))
+        return IndexedText(words, grams, embedding_texts(fact))
 
     def _number(self, table: str, batch: Batch, **names: str) -> int:
         """Return the number of a scope (agent, sender, shelf) or a session (agent, name)."""
@@ -375,7 +382,9 @@ class IndexItems:
         number = batch.numbers.get(key)
         if number is None:
             columns = {"shelf": "", **names} if table == "scopes" else names
-            number = self._numbered(table, {name: utf8(value) for name, value in columns.items()})
+            number = self._numbered(
+                table, {name: to_utf8(value) for name, value in columns.items()}
+            )
             batch.numbers[key] = number
         return number
 
@@ -388,7 +397,7 @@ class IndexItems:
         return int(self._db.last_insert_rowid())
 
 
-def row_of(identity: str) -> int:
+def row_number(identity: str) -> int:
     """Return the row number of an item, a function of its id: 48 bits of time, 15 of chance.
 
     So the newest rows of a term are the newest items, in a rebuilt index as in the first one.
@@ -409,15 +418,15 @@ def _value_of(identity: str) -> int:
         return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=16).digest(), "big")
 
 
-def meaning_of(item: Entry | Fact) -> tuple[str, ...]:
+def embedding_texts(item: Entry | Fact) -> tuple[str, ...]:
     """Return what is embedded of an item, piece by piece: who says something is part of it."""
     if isinstance(item, Fact):
-        return pieces(item.text, PIECE, MOST_PIECES)
+        return chunk_text(item.text, PIECE_CHARS, MAX_PIECES)
     who = item.speaker or item.role
-    return tuple(f"{who}: {piece}" for piece in pieces(item.content, PIECE, MOST_PIECES))
+    return tuple(f"{who}: {piece}" for piece in chunk_text(item.content, PIECE_CHARS, MAX_PIECES))
 
 
-def vectors_of(embedder: Embedder, texts: Mapping[int, Sequence[str]]) -> dict[int, list[bytes]]:
+def embed_texts(embedder: Embedder, texts: Mapping[int, Sequence[str]]) -> dict[int, list[bytes]]:
     """Return the vectors of each row's pieces, in order."""
     encode = embedder.encode_many if isinstance(embedder, StaticEmbedder) else embedder.encode
     vectors = iter(quantise(encode([text for row in texts for text in texts[row]])))

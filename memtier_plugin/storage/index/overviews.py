@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memtier_plugin.core.records import Source
 from memtier_plugin.storage.index.bm25 import idf
-from memtier_plugin.storage.index.records import utf8
+from memtier_plugin.storage.index.records import to_utf8
 
 if TYPE_CHECKING:
     import apsw
 
-DAY: Final = 86_400
+DAY_SECONDS: Final = 86_400
 
 
-class Group(NamedTuple):
+class LineGroup(NamedTuple):
     """The lines of one agent and sender that one summary is of, and how far they go."""
 
     agent: str
@@ -27,7 +27,7 @@ class Group(NamedTuple):
     sessions: tuple[int, ...]
 
 
-class Shelved(NamedTuple):
+class ShelvedFact(NamedTuple):
     """An item of a shelf as it stands; it is not indexed when what it quotes has gone."""
 
     id: str
@@ -55,7 +55,7 @@ class IndexOverviews:
 
     # -- what there is to sum up ---------------------------------------------------------------
 
-    def sessions(self, least: int) -> list[Group]:
+    def session_groups(self, least: int) -> list[LineGroup]:
         """Return the sessions with so many lines that may be quoted, those at work last first."""
         rows = self._db.execute(
             """SELECT scopes.agent, sender, name, lines, last, found.session
@@ -67,15 +67,16 @@ class IndexOverviews:
             (least,),
         )
         return [
-            Group(agent, sender, name, lines, last, (session,))
+            LineGroup(agent, sender, name, lines, last, (session,))
             for agent, sender, name, lines, last, session in rows
         ]
 
-    def days(self, least: int) -> list[Group]:
+    def day_groups(self, least: int) -> list[LineGroup]:
         """Return the days (of UTC) with so many lines that may be quoted, the newest first."""
         rows = self._db.execute(
             f"""SELECT agent, sender, day, lines, last, inside
-                FROM (SELECT scope, CAST(observed / {DAY} AS INTEGER) - (observed < 0) AS day,
+                FROM (SELECT scope,
+                             CAST(observed / {DAY_SECONDS} AS INTEGER) - (observed < 0) AS day,
                              count(*) AS lines, max(observed) AS last,
                              json_group_array(DISTINCT session) AS inside
                       FROM items WHERE session IS NOT NULL AND indexed AND quotable
@@ -84,17 +85,19 @@ class IndexOverviews:
             (least,),
         )
         return [
-            Group(agent, sender, str(day), lines, last, tuple(json.loads(inside)))
+            LineGroup(agent, sender, str(day), lines, last, tuple(json.loads(inside)))
             for agent, sender, day, lines, last, inside in rows
         ]
 
-    def lines_of(self, group: Group, limit: int, day: int | None = None) -> list[int]:
+    def group_rows(self, group: LineGroup, limit: int, day: int | None = None) -> list[int]:
         """Return the rows of a group in the order they were said, of many the newest.
 
         Args:
             day: of a day's group, its number.
         """
-        start, end = (-1e300, 1e300) if day is None else (day * DAY, (day + 1) * DAY)
+        start, end = (
+            (-1e300, 1e300) if day is None else (day * DAY_SECONDS, (day + 1) * DAY_SECONDS)
+        )
         rows = self._db.execute(
             """SELECT row FROM items WHERE session IN (SELECT value FROM json_each(?))
                  AND observed >= ? AND observed < ? AND indexed AND quotable
@@ -102,29 +105,29 @@ class IndexOverviews:
                ORDER BY observed DESC, (SELECT name FROM sessions WHERE id = session) DESC,
                  turn DESC, items.id DESC LIMIT ?""",
             (
-                json.dumps(group.sessions), start, end, utf8(group.agent), utf8(group.sender),
+                json.dumps(group.sessions), start, end, to_utf8(group.agent), to_utf8(group.sender),
                 limit,
             ),
         )  # fmt: skip
         return [int(row) for (row,) in rows][::-1]
 
-    def rarity(self, agent: str, sender: str, words: Collection[str]) -> dict[str, float]:
+    def word_rarity(self, agent: str, sender: str, words: Collection[str]) -> dict[str, float]:
         """Return the idf that each of these words has among all lines of an agent and sender."""
         for scope, documents in self._db.execute(
             "SELECT id, entries FROM scopes WHERE agent = ? AND sender = ? AND shelf = ''",
-            (utf8(agent), utf8(sender)),
+            (to_utf8(agent), to_utf8(sender)),
         ).fetchall():
             rows = self._db.execute(
                 """SELECT term, df FROM terms WHERE scope = ?
                    AND term IN (SELECT value FROM json_each(?))""",
-                (scope, json.dumps(sorted(map(utf8, words)))),
+                (scope, json.dumps(sorted(map(to_utf8, words)))),
             )
             return {str(term): idf(int(documents), int(df)) for term, df in rows}
         return {}
 
     # -- what there is already -----------------------------------------------------------------
 
-    def shelved(self, shelf: str) -> list[Shelved]:
+    def shelved_facts(self, shelf: str) -> list[ShelvedFact]:
         """Return everything that was ever put on a shelf, oldest first."""
         rows = self._db.execute(
             """SELECT items.id, agent, sender, CAST(data AS TEXT) ->> 'subject', relation,
@@ -134,9 +137,9 @@ class IndexOverviews:
                LEFT JOIN states ON item = items.id WHERE shelf = ? ORDER BY items.id""",
             (shelf,),
         )
-        return [*map(Shelved._make, rows)]
+        return [*map(ShelvedFact._make, rows)]
 
-    def on_shelf(
+    def shelf_rows(
         self,
         shelf: str,
         scopes: Sequence[int],
@@ -153,7 +156,7 @@ class IndexOverviews:
         )
         return [int(row) for (row,) in rows]
 
-    def shelves(self, rows: Collection[int]) -> dict[int, str]:
+    def shelves_of(self, rows: Collection[int]) -> dict[int, str]:
         """Return the shelf of each of these rows that stands on one."""
         found = self._db.execute(
             """SELECT row, shelf FROM items JOIN scopes ON scopes.id = scope
@@ -164,7 +167,7 @@ class IndexOverviews:
 
     # -- what replaced what --------------------------------------------------------------------
 
-    def changed(self) -> list[int]:
+    def changed_facts(self) -> list[int]:
         """Return the rows of the shared facts whose subject and relation had another value once."""
         rows = self._db.execute(
             """WITH changed AS (SELECT DISTINCT subject, relation FROM states
@@ -177,7 +180,7 @@ class IndexOverviews:
         )
         return [int(row) for (row,) in rows]
 
-    def standing(self, facts: Iterable[str]) -> Mapping[str, Sequence[Source]]:
+    def remaining_sources(self, facts: Iterable[str]) -> Mapping[str, Sequence[Source]]:
         """Return what each of these facts rests on that was not forgotten; one without is out."""
         found: dict[str, list[Source]] = {}
         for fact, agent, session, entry in self._db.execute(
@@ -185,7 +188,7 @@ class IndexOverviews:
                LEFT JOIN states ON item = entry
                WHERE fact IN (SELECT value FROM json_each(?)) AND NOT coalesce(forgotten, 0)
                GROUP BY fact, entry ORDER BY fact, min(place), entry""",
-            (json.dumps(list(map(utf8, facts))),),
+            (json.dumps(list(map(to_utf8, facts))),),
         ):
             found.setdefault(str(fact), []).append(
                 Source(agent=str(agent), session=str(session), entry=str(entry))

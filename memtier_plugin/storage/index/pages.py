@@ -6,9 +6,9 @@ never split and a page may exceed its size by one entry.  A session only grows a
 is forgotten keeps its place in the count, so that a page once closed never changes; its id is made
 of agent, session, sender and the turn it begins with, and is the same in a rebuilt index.
 
-No page reaches over a turn that `BLOCK` divides, so that finding one reads at most a block, however
-long the session is; what comes after `MOST` entries of one block (a ledger that gives no turns)
-stands on no page.
+No page reaches over a turn that `BLOCK_TURNS` divides, so that finding one reads at most a block,
+however long the session is; what comes after `MAX_ENTRIES` entries of one block (a ledger that
+gives no turns) stands on no page.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from memtier_plugin.storage.index.records import utf8
+from memtier_plugin.storage.index.records import to_utf8
 
 if TYPE_CHECKING:
     import apsw
 
 PAGE_TOKENS: Final = 1000
-BLOCK: Final = 256  # turns
-MOST: Final = 1024  # entries of one block that are looked at
+BLOCK_TURNS: Final = 256  # turns
+MAX_ENTRIES: Final = 1024  # entries of one block that are looked at
 _MARK: Final = "page:"
 
 
@@ -66,7 +66,7 @@ class IndexPages:
         self._db: Any = connection
         self._blocks: dict[tuple[int, int, int], list[Page]] = {}  # of this object's short life
 
-    def page_of(self, rows: Sequence[int], scopes: Sequence[int]) -> dict[int, Page]:
+    def pages_of(self, rows: Sequence[int], scopes: Sequence[int]) -> dict[int, Page]:
         """Return the page of each of these rows that is an entry of these scopes and on one."""
         found: dict[int, Page] = {}
         for row, session, scope, turn in self._db.execute(
@@ -75,12 +75,12 @@ class IndexPages:
                  AND scope IN (SELECT value FROM json_each(?2))""",
             (json.dumps(list(rows)), json.dumps(list(scopes))),
         ).fetchall():
-            for page in self._block(session, scope, turn // BLOCK):
+            for page in self._block(session, scope, turn // BLOCK_TURNS):
                 if row in page.rows:
                     found[row] = page
         return found
 
-    def visible(self, rows: Sequence[int], scopes: Sequence[int]) -> set[int]:
+    def visible_rows(self, rows: Sequence[int], scopes: Sequence[int]) -> set[int]:
         """Return those of these rows that are entries of these scopes and can be found."""
         return {
             int(row)
@@ -92,7 +92,7 @@ class IndexPages:
             )
         }
 
-    def page(self, identity: str, scopes: Sequence[int]) -> Page | None:
+    def find_page(self, identity: str, scopes: Sequence[int]) -> Page | None:
         """Return a page by its id, or None where these scopes have none of the kind."""
         parts = [unquote(part) for part in identity.removeprefix(_MARK).split("/")]
         if not identity.startswith(_MARK) or len(parts) != 4:
@@ -106,31 +106,31 @@ class IndexPages:
                JOIN scopes ON scopes.agent = sessions.agent AND sender = ?3
                WHERE sessions.agent = ?1 AND name = ?2
                  AND scopes.id IN (SELECT value FROM json_each(?4))""",
-            (utf8(agent), utf8(session), utf8(sender), json.dumps(list(scopes))),
+            (to_utf8(agent), to_utf8(session), to_utf8(sender), json.dumps(list(scopes))),
         ).fetchall():
-            for page in self._block(session_row, scope, int(first) // BLOCK):
+            for page in self._block(session_row, scope, int(first) // BLOCK_TURNS):
                 if page.number == number:
                     return page
         return None
 
-    def pages(self, agent: str, session: str, scopes: Sequence[int]) -> Iterator[Page]:
+    def session_pages(self, agent: str, session: str, scopes: Sequence[int]) -> Iterator[Page]:
         """Yield every page of a session that these scopes may see, by sender and turn."""
         for session_row, scope, turn in self._db.execute(
             """SELECT session, scope, turn / ?4 FROM items JOIN sessions ON sessions.id = session
                WHERE agent = ?1 AND name = ?2 AND tier = 'episodic'
                  AND scope IN (SELECT value FROM json_each(?3))
                GROUP BY scope, turn / ?4 ORDER BY scope, turn / ?4""",
-            (utf8(agent), utf8(session), json.dumps(list(scopes)), BLOCK),
+            (to_utf8(agent), to_utf8(session), json.dumps(list(scopes)), BLOCK_TURNS),
         ).fetchall():
             yield from self._block(session_row, scope, turn)
 
     def _block(self, session: int, scope: int, block: int) -> list[Page]:
         key = (session, scope, block)
         if key not in self._blocks:
-            self._blocks[key] = [*self._walked(*key)]
+            self._blocks[key] = [*self._split_block(*key)]
         return self._blocks[key]
 
-    def _walked(self, session: int, scope: int, block: int) -> Iterator[Page]:
+    def _split_block(self, session: int, scope: int, block: int) -> Iterator[Page]:
         """Walk one block of a session, and close each page that is full."""
         [(agent, name, sender)] = self._db.execute(
             """SELECT sessions.agent, name, sender FROM sessions, scopes
@@ -147,7 +147,7 @@ class IndexPages:
             """SELECT row, turn, coalesce(CAST(data AS TEXT) ->> '$.tokens', 0), indexed FROM items
                WHERE session = ? AND turn >= ? AND turn < ? AND scope = ? AND tier = 'episodic'
                ORDER BY turn, id LIMIT ?""",
-            (session, block * BLOCK, (block + 1) * BLOCK, scope, MOST),
+            (session, block * BLOCK_TURNS, (block + 1) * BLOCK_TURNS, scope, MAX_ENTRIES),
         ).fetchall():
             same = same + 1 if turn == before else 0
             before = turn
@@ -162,4 +162,4 @@ class IndexPages:
                 rows, number, tokens = [], "", 0
         if number:
             yield Page(agent=agent, session=name, sender=sender, number=number, rows=tuple(rows),
-                       tokens=tokens, open=last // BLOCK == block)  # fmt: skip
+                       tokens=tokens, open=last // BLOCK_TURNS == block)  # fmt: skip

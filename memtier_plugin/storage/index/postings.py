@@ -16,7 +16,7 @@ _TOGETHER: Final = 16  # rows of one statement: binding them one by one takes a 
 _ADD_DF: Final = " ON CONFLICT(scope, term) DO UPDATE SET df = df + excluded.df"
 
 
-class Text(NamedTuple):
+class IndexedText(NamedTuple):
     """What an item is found by: its words in order, its n-grams, and the pieces of its meaning.
 
     ``vectors`` are the pieces' where they were made beforehand.
@@ -24,7 +24,7 @@ class Text(NamedTuple):
 
     words: Sequence[str]
     grams: Set[str]
-    meaning: tuple[str, ...]
+    pieces: tuple[str, ...]
     vectors: Sequence[bytes] | None = None
 
 
@@ -47,7 +47,7 @@ class Postings:
         self._changes: defaultdict[int, _Changes] = defaultdict(_Changes)
         self._grams: list[tuple[int, str]] = []
 
-    def add(self, scope: int, row: int, text: Text) -> None:
+    def add(self, scope: int, row: int, text: IndexedText) -> None:
         """Have an item found by its text; it is when `write` is called."""
         changes = self._changes[scope]
         length = len(text.words)
@@ -58,7 +58,7 @@ class Postings:
         changes.length += length
         self._grams.append((row, f"{scope}." + f" {scope}.".join(text.grams) if text.grams else ""))
 
-    def remove(self, scope: int, row: int, text: Text) -> None:
+    def remove(self, scope: int, row: int, text: IndexedText) -> None:
         """Let an item be found no more, at once; it was not added in this transaction."""
         changes = self._changes[scope]
         terms = set(text.words)

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from memtier_plugin.storage.index.bm25 import idf, saturation
 from memtier_plugin.storage.index.facts import IndexFacts
-from memtier_plugin.storage.index.items import meaning_of
+from memtier_plugin.storage.index.items import embedding_texts
 from memtier_plugin.storage.index.overviews import IndexOverviews
 from memtier_plugin.storage.index.pages import IndexPages
-from memtier_plugin.storage.index.records import Stored, utf8
+from memtier_plugin.storage.index.records import Stored, to_utf8
 from memtier_plugin.storage.index.vectors import IndexVectors
 
 MAX_TERMS: Final = 64  # distinct words of a query that are looked up, rarest first
@@ -24,7 +24,7 @@ _SIMILAR: Final = 10  # facts that words, and meaning, each put forward as simil
 _SIMILAR_POSTINGS: Final = 1_000
 _SIMILAR_VECTORS: Final = 10_000
 
-Turns = list[tuple[int, int]]  # row and length
+RowLengths = list[tuple[int, int]]  # row and length
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Match:
                 total[row] = get(row, 0.0) + value * saturation(tf, lengths[row], average)
         return total
 
-    def words_of(self, rows: Collection[int]) -> dict[int, dict[str, int]]:
+    def terms_of(self, rows: Collection[int]) -> dict[int, dict[str, int]]:
         """Return the query's words in each of these rows that has some."""
         wanted = set(rows)
         found: dict[int, dict[str, int]] = {}
@@ -70,7 +70,7 @@ class Match:
         return found
 
 
-class Place(NamedTuple):
+class Candidate(NamedTuple):
     """Where an item stands: what ranking needs to know of it besides its words."""
 
     row: int
@@ -123,24 +123,24 @@ class IndexReader(IndexFacts):
         else:
             rows = self._db.execute(
                 "SELECT id FROM scopes WHERE agent = ? AND sender = ? AND shelf = ?",
-                (utf8(agent), utf8(sender or ""), shelf),
+                (to_utf8(agent), to_utf8(sender or ""), shelf),
             )
         return [int(row[0]) for row in rows]
 
-    def shared(self, shelf: str = "") -> list[int]:
+    def shared_scopes(self, shelf: str = "") -> list[int]:
         """Return the scope of the facts that the whole project shares."""
         return self.scopes("", None, shelf=shelf)
 
     # -- words ---------------------------------------------------------------------------------
 
-    def match(self, scopes: Sequence[int], terms: Mapping[str, float], cap: int) -> Match:
+    def match_words(self, scopes: Sequence[int], terms: Mapping[str, float], cap: int) -> Match:
         """Look up words in these scopes, the rarest first, until ``cap`` postings are read.
 
         Args:
             terms: how much each word of the query counts.
 
         A word that the cap cuts gives its newest rows; it and the words after it are
-        ``left_out`` (`fill` adds them for the few rows that remain in the end).
+        ``left_out`` (`complete_match` adds them for the few rows that remain in the end).
         """
         found = Match(weights=terms)
         if not scopes or not terms:
@@ -165,7 +165,7 @@ class IndexReader(IndexFacts):
             found.idfs[term] = terms[term] * idf(documents, frequencies[term])
         return found
 
-    def fill(self, found: Match, scopes: Sequence[int], rows: Collection[int]) -> int:
+    def complete_match(self, found: Match, scopes: Sequence[int], rows: Collection[int]) -> int:
         """Look up, for these rows only, what the cap left out; return the postings read."""
         before = found.postings
         for term in found.left_out:
@@ -183,7 +183,7 @@ class IndexReader(IndexFacts):
                         found.postings += 1
         return found.postings - before
 
-    def match_grams(
+    def match_ngrams(
         self, scopes: Sequence[int], parts: Collection[str], cap: int
     ) -> tuple[dict[int, float], int]:
         """Return the summed idf of the n-grams that each row shares, and the postings read."""
@@ -223,7 +223,7 @@ class IndexReader(IndexFacts):
             f"""SELECT term, sum(df) FROM {table}
                 WHERE scope IN (SELECT value FROM json_each(?))
                   AND term IN (SELECT value FROM json_each(?)) GROUP BY term""",  # noqa: S608
-            (json.dumps(list(scopes)), json.dumps(list(map(utf8, terms)))),
+            (json.dumps(list(scopes)), json.dumps(list(map(to_utf8, terms)))),
         )
         return {str(term): int(df) for term, df in rows}
 
@@ -256,7 +256,7 @@ class IndexReader(IndexFacts):
             vector: the model's name and the text's int8 vector.
         """
         scopes = self.scopes(*(private_to or ("", "")))
-        scores = self.match(scopes, dict.fromkeys(words, 1.0), _SIMILAR_POSTINGS).scores()
+        scores = self.match_words(scopes, dict.fromkeys(words, 1.0), _SIMILAR_POSTINGS).scores()
         orders = [sorted(scores, key=lambda row: (-scores[row], -row))[:_SIMILAR]]
         if vector and scopes:
             orders.append(self.vectors.nearest(vector[0], scopes, vector[1], _SIMILAR_VECTORS,
@@ -266,15 +266,15 @@ class IndexReader(IndexFacts):
             for place, row in enumerate(order):
                 points[row] = points.get(row, 0.0) + 1 / (_SIMILAR + place)
         best = sorted(points, key=lambda row: (-points[row], -row))[:limit]
-        stored = self.stored(best)
+        stored = self.items_by_row(best)
         return [stored[row] for row in best]
 
     # -- context -------------------------------------------------------------------------------
 
-    def places(self, rows: Iterable[int]) -> list[Place]:
+    def candidates(self, rows: Iterable[int]) -> list[Candidate]:
         """Return what ranking needs to know of these rows."""
         return [
-            Place(*row)
+            Candidate(*row)
             for row in self._db.execute(
                 """SELECT row, id, tier, session, turn, role, speaker, standing, observed, length,
                           coalesce(weight, 0.0), CASE tier WHEN 'episodic' THEN 1.0
@@ -287,7 +287,7 @@ class IndexReader(IndexFacts):
 
     def neighbours(
         self, rows: Iterable[int], scopes: Sequence[int], reach: int
-    ) -> dict[int, tuple[Turns, Turns]]:
+    ) -> dict[int, tuple[RowLengths, RowLengths]]:
         """Return the turns before and after each of these rows in its session, nearest first."""
         only = f"scope IN ({', '.join(map(str, scopes))})"
         before, after = (
@@ -306,7 +306,7 @@ class IndexReader(IndexFacts):
         sides = json.loads(f"[{','.join(text for (text,) in found)}]")
         return {row: (one, two) for row, one, two in sides}
 
-    def source_rows(self, facts: Sequence[str], scopes: Sequence[int]) -> dict[str, list[int]]:
+    def fact_sources(self, facts: Sequence[str], scopes: Sequence[int]) -> dict[str, list[int]]:
         """Return, for each fact, the rows of its source entries that the asker may see."""
         found: dict[str, list[int]] = {}
         for fact in facts:
@@ -321,7 +321,7 @@ class IndexReader(IndexFacts):
             ]
         return found
 
-    def sessions_of(self, fact: str, scopes: Sequence[int]) -> list[int]:
+    def fact_sessions(self, fact: str, scopes: Sequence[int]) -> list[int]:
         """Return the sessions a fact comes from that hold an entry the asker may see."""
         rows = self._db.execute(
             """SELECT sessions.id FROM sources
@@ -334,7 +334,7 @@ class IndexReader(IndexFacts):
         )
         return [int(row[0]) for row in rows]
 
-    def in_sessions(
+    def newest_rows(
         self, scopes: Sequence[int], sessions: Sequence[int] | None, limit: int
     ) -> list[int]:
         """Return the newest visible rows, of some sessions or (None) of all."""
@@ -348,7 +348,9 @@ class IndexReader(IndexFacts):
         )
         return [int(row[0]) for row in rows]
 
-    def without_vector(self, model: str, limit: int, newest: int) -> dict[int, tuple[str, ...]]:
+    def rows_without_vector(
+        self, model: str, limit: int, newest: int
+    ) -> dict[int, tuple[str, ...]]:
         """Return what is to be embedded of indexed rows that a model has not, newest first.
 
         Args:
@@ -361,5 +363,5 @@ class IndexReader(IndexFacts):
                 LIMIT ?""",  # noqa: S608
             (model, limit),
         )
-        stored = self.stored([row for (row,) in rows])
-        return {row: meaning_of(one.item) for row, one in stored.items()}
+        stored = self.items_by_row([row for (row,) in rows])
+        return {row: embedding_texts(one.item) for row, one in stored.items()}

@@ -34,7 +34,7 @@ class IndexRecords:
         # Any: the types of a row are those of its query, which no checker can read.
         self._db: Any = connection
 
-    def stored(self, rows: Sequence[int]) -> dict[int, Stored]:
+    def items_by_row(self, rows: Sequence[int]) -> dict[int, Stored]:
         """Return the records of these rows."""
         found = {}
         for row, tier, data, owner, path, line, *state in self._db.execute(
@@ -61,7 +61,7 @@ class IndexRecords:
             str(identity): int(row)
             for identity, row in self._db.execute(
                 "SELECT id, row FROM items WHERE id IN (SELECT value FROM json_each(?))",
-                (json.dumps([utf8(i) for i in ids]),),
+                (json.dumps([to_utf8(i) for i in ids]),),
             )
         }
 
@@ -70,7 +70,7 @@ class IndexRecords:
         rows = self._db.execute(
             """SELECT items.id FROM items JOIN sessions ON sessions.id = session
                WHERE agent = ? AND name = ? ORDER BY observed, turn, items.id""",
-            (utf8(agent), utf8(session)),
+            (to_utf8(agent), to_utf8(session)),
         )
         return [str(row[0]) for row in rows]
 
@@ -84,7 +84,7 @@ class IndexRecords:
         )
         return [Source(agent=a, session=s, entry=e, file=f, line=n) for a, s, e, f, n in rows]
 
-    def facts_resting_on(self, entries: Collection[str]) -> list[str]:
+    def dependent_facts(self, entries: Collection[str]) -> list[str]:
         """Return the facts all of whose sources are among these entries or already forgotten."""
         rows = self._db.execute(
             """SELECT fact FROM sources LEFT JOIN states ON item = entry
@@ -122,16 +122,16 @@ class IndexRecords:
                    WHERE subject = ? AND relation = ? AND indexed = ?
                      AND (?6 IS NULL OR value = ?6) ORDER BY items.id""",
                 (
-                    *map(utf8, (*(private_to or ("", "")), subject, relation)),
+                    *map(to_utf8, (*(private_to or ("", "")), subject, relation)),
                     current,
-                    utf8(value) if value is not None else None,
+                    to_utf8(value) if value is not None else None,
                 ),
             )
         ]
-        stored = self.stored(rows)
+        stored = self.items_by_row(rows)
         return [stored[row] for row in rows]
 
-    def replacing(self, about: Collection[Sequence[str]]) -> set[str]:
+    def replacement_facts(self, about: Collection[Sequence[str]]) -> set[str]:
         """Return the facts of these (normalised) subjects and relations that replaced an older one.
 
         One that was forgotten does not count: nobody may learn that it was there.
@@ -140,7 +140,7 @@ class IndexRecords:
             """SELECT DISTINCT superseded_by FROM json_each(?) AS wanted
                CROSS JOIN facts ON subject = wanted.value ->> 0 AND relation = wanted.value ->> 1
                JOIN states ON item = facts.id WHERE superseded_by IS NOT NULL AND NOT forgotten""",
-            (json.dumps([[utf8(part) for part in pair] for pair in about]),),
+            (json.dumps([[to_utf8(part) for part in pair] for pair in about]),),
         )
         return {str(row[0]) for row in rows}
 
@@ -160,10 +160,10 @@ class IndexRecords:
                     JOIN scopes ON scopes.id = scope WHERE tier <> 'episodic'
                     AND coalesce(forgotten, 0) = 0 AND (agent = '' OR ?1 IS NULL OR agent = ?1)
                     AND (indexed OR {int(include_superseded)}) ORDER BY items.id""",  # noqa: S608
-                (None if agent is None else utf8(agent),),
+                (None if agent is None else to_utf8(agent),),
             )
         ]
-        stored = self.stored(rows)
+        stored = self.items_by_row(rows)
         return [stored[row] for row in rows]
 
     # -- journal, positions --------------------------------------------------------------------
@@ -171,7 +171,7 @@ class IndexRecords:
     def event(self, identity: str) -> JournalEvent | None:
         """Return a journal event by its id."""
         for (data,) in self._db.execute("SELECT data FROM events WHERE id = ?", (identity,)):
-            return event_of(data)
+            return parse_event(data)
         return None
 
     def events_of_item(self, identity: str) -> list[JournalEvent]:
@@ -179,9 +179,9 @@ class IndexRecords:
         rows = self._db.execute(
             """SELECT data FROM touches JOIN events ON events.id = event WHERE item = ?
                ORDER BY stamp, id""",
-            (utf8(identity),),
+            (to_utf8(identity),),
         )
-        return [event_of(data) for (data,) in rows]
+        return [parse_event(data) for (data,) in rows]
 
     def credits(
         self, identity: str, agent: str, since: datetime, before: datetime
@@ -191,9 +191,9 @@ class IndexRecords:
             """SELECT data FROM touches JOIN events ON events.id = event
                WHERE item = ? AND agent = ? AND kind = 'credit' AND stamp >= ? AND stamp < ?
                ORDER BY stamp, id""",
-            (utf8(identity), utf8(agent), to_iso(since), to_iso(before)),
+            (to_utf8(identity), to_utf8(agent), to_iso(since), to_iso(before)),
         )
-        return [event_of(data) for (data,) in rows]
+        return [parse_event(data) for (data,) in rows]
 
     def count_since(self, row: int, scopes: Collection[int]) -> int:
         """Return how many items of these scopes were written after a row and can be found."""
@@ -208,9 +208,9 @@ class IndexRecords:
         rows = self._db.execute(
             """SELECT data FROM events WHERE agent = ? AND run = ? AND kind = ?
                ORDER BY stamp, id""",
-            (utf8(agent), utf8(run), kind),
+            (to_utf8(agent), to_utf8(run), kind),
         )
-        return [event_of(data) for (data,) in rows]
+        return [parse_event(data) for (data,) in rows]
 
     def events_of_kind(self, kind: str, limit: int) -> list[JournalEvent]:
         """Return the newest events of a kind, newest first."""
@@ -218,7 +218,7 @@ class IndexRecords:
             "SELECT data FROM events WHERE kind = ? ORDER BY stamp DESC, id DESC LIMIT ?",
             (kind, limit),
         )
-        return [event_of(data) for (data,) in rows]
+        return [parse_event(data) for (data,) in rows]
 
     def events_since(self, kind: str, moment: datetime) -> list[JournalEvent]:
         """Return the events of a kind from a moment on, oldest first."""
@@ -226,13 +226,13 @@ class IndexRecords:
             "SELECT data FROM events WHERE kind = ? AND stamp >= ? ORDER BY stamp, id",
             (kind, to_iso(moment)),
         )
-        return [event_of(data) for (data,) in rows]
+        return [parse_event(data) for (data,) in rows]
 
     def state(self, identity: str) -> State:
         """Return an item's current state."""
-        return state_of(self._db, identity)
+        return read_state(self._db, identity)
 
-    def built(self) -> str:
+    def build_id(self) -> str:
         """Return by what a build of the index is known from others; "" for the first one."""
         for (value,) in self._db.execute("SELECT value FROM meta WHERE key = 'built'"):
             return str(value)
@@ -243,10 +243,10 @@ class IndexRecords:
         return self._count(
             """SELECT coalesce(max(turn), 0) FROM items JOIN sessions ON sessions.id = session
                WHERE agent = ? AND name = ?""",
-            (utf8(agent), utf8(session)),
+            (to_utf8(agent), to_utf8(session)),
         )
 
-    def known_keys(self, keys: Collection[str]) -> dict[str, str]:
+    def ids_of_keys(self, keys: Collection[str]) -> dict[str, str]:
         """Return those of these entry keys that are stored, with the entries' ids."""
         rows = self._db.execute(
             "SELECT key, id FROM items WHERE key IN (SELECT value FROM json_each(?))",
@@ -277,7 +277,7 @@ class IndexRecords:
         rows = self._db.execute("SELECT path, lines FROM files")
         return {str(path): int(count) for path, count in rows}
 
-    def not_for_facts(self, entries: Collection[str]) -> set[str]:
+    def excluded_from_facts(self, entries: Collection[str]) -> set[str]:
         """Return those of these entries that are forgotten, or were made facts of by request."""
         rows = self._db.execute(
             """SELECT item FROM states JOIN json_each(?1) ON item = value WHERE forgotten
@@ -287,7 +287,7 @@ class IndexRecords:
         )
         return {str(row[0]) for row in rows}
 
-    def known_events(self, ids: Collection[str]) -> set[str]:
+    def existing_events(self, ids: Collection[str]) -> set[str]:
         """Return those of these ids that are journal events."""
         rows = self._db.execute(
             "SELECT id FROM events WHERE id IN (SELECT value FROM json_each(?))",
@@ -328,7 +328,7 @@ class IndexRecords:
         ).fetchall()
         return found
 
-    def last_seen(self) -> list[tuple[str, str, str]]:
+    def last_activity(self) -> list[tuple[str, str, str]]:
         """Return (agent, "stored" or "recalled", when) of each agent's newest run and recall."""
         stored = self._db.execute(
             """SELECT agent, 'stored', max(observed) FROM items
@@ -345,12 +345,12 @@ class IndexRecords:
         return 0
 
 
-def state_of(connection: Any, identity: str) -> State:
+def read_state(connection: Any, identity: str) -> State:
     """Return an item's folded state."""
     for row in connection.execute(
         """SELECT weight, promoted, forgotten, superseded_by, valid_to, reviewed, reverted
            FROM states WHERE item = ?""",
-        (utf8(identity),),
+        (to_utf8(identity),),
     ):
         return _state(row)
     return State()
@@ -363,11 +363,11 @@ def _state(row: Sequence[Any]) -> State:
     )
 
 
-def event_of(data: Any) -> JournalEvent:
+def parse_event(data: Any) -> JournalEvent:
     """Return the event that a row holds."""
     return JournalEvent.from_json(json.loads(data))
 
 
-def utf8(text: str) -> str:
+def to_utf8(text: str) -> str:
     """Return text that SQLite takes: without the lone surrogates that JSON allows."""
     return text.encode("utf-8", "replace").decode("utf-8")

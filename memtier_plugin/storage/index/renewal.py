@@ -16,11 +16,11 @@ from memtier_plugin.storage.index.writer import is_behind, ledger_files, set_met
 if TYPE_CHECKING:
     import apsw
 
-UNREAD: Final = "unread"  # what the index says of itself meanwhile
+INCOMPLETE: Final = "unread"  # what the index says of itself meanwhile
 _FEW: Final = 100  # ledger files that may be looked at before a recall
 
 
-def begin(connection: apsw.Connection, folder: Path, at_once: int) -> bool:
+def mark_incomplete(connection: apsw.Connection, folder: Path, at_once: int) -> bool:
     """Note in a new index, and tell, whether the ledgers hold more than is read before a recall.
 
     Args:
@@ -32,11 +32,11 @@ def begin(connection: apsw.Connection, folder: Path, at_once: int) -> bool:
     except (LedgerError, OSError):
         more = True  # who reads them says what is wrong with them
     if more:
-        set_metadata(connection, UNREAD, "yes")
+        set_metadata(connection, INCOMPLETE, "yes")
     return more
 
 
-def unread(index: Index, folder: Path) -> bool:
+def is_incomplete(index: Index, folder: Path) -> bool:
     """Tell whether older files are still to be read; where they are few, look at them."""
     import apsw
 
@@ -44,6 +44,6 @@ def unread(index: Index, folder: Path) -> bool:
         connection = index.connection()
         files = ledger_files(folder)
         if len(files) <= _FEW and not any(is_behind(connection, file) for file in files):
-            set_metadata(connection, UNREAD, None)
+            set_metadata(connection, INCOMPLETE, None)
             return False
     return True

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.storage.index.connection import Index, index_problem
-from memtier_plugin.storage.index.files import AS_OF, FRESH
+from memtier_plugin.storage.index.files import AS_OF_PREFIX, NEW_INDEX
 
 if TYPE_CHECKING:
     import apsw
@@ -16,7 +16,7 @@ _PATIENT_MS: Final = 50  # for readers of an older state, in one go
 _POLL: Final = 0.05  # seconds between tries while somebody reads
 
 
-def emptied(index: Index, seconds: float) -> bool:
+def truncate_wal(index: Index, seconds: float) -> bool:
     """Move all of the log into the index and cut the log off; tell whether that was possible.
 
     The index was built anew before, so that its free pages never held what is gone.  While
@@ -50,14 +50,14 @@ def _logged(connection: apsw.Connection) -> bool:
     return bool(busy)
 
 
-def files_of(index: Index) -> list[Path]:
+def index_files(index: Index) -> list[Path]:
     """Return the files that an index consists of, and those that were set aside."""
-    names = (f"{index.path.name}*", f"{FRESH}*")
+    names = (f"{index.path.name}*", f"{NEW_INDEX}*")
     found = {path for name in names for path in index.path.parent.glob(name)}
-    return sorted({*found, *index.path.parent.glob(f"{AS_OF}*.sqlite3*")})
+    return sorted({*found, *index.path.parent.glob(f"{AS_OF_PREFIX}*.sqlite3*")})
 
 
-def left_over(index: Index) -> list[Path]:
+def unneeded_files(index: Index) -> list[Path]:
     """Return those of these files that nobody needs: set aside, or of a process that ended."""
     kept = {f"{index.path.name}{end}" for end in ("", "-wal", "-shm", "-journal")}
-    return [path for path in files_of(index) if path.name not in kept]
+    return [path for path in index_files(index) if path.name not in kept]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple
 
-from memtier_plugin.storage.index.records import IndexRecords, utf8
+from memtier_plugin.storage.index.records import IndexRecords, to_utf8
 
 _VECTORS: Final = """SELECT count(*) FROM vectors JOIN items ON row = item
     WHERE id IN (SELECT value FROM json_each(?))"""
@@ -14,7 +14,7 @@ _NGRAMS: Final = """SELECT count(*) FROM grams WHERE rowid IN
     (SELECT row FROM items WHERE id IN (SELECT value FROM json_each(?)))"""
 
 
-class Listed(NamedTuple):
+class ListedItem(NamedTuple):
     """An item and whose it is: ``agent`` and ``sender`` are "" for a fact that all share."""
 
     id: str
@@ -46,7 +46,7 @@ class IndexSelect(IndexRecords):
                  AND (?4 IS NULL OR items.data ->> 'run_id' = ?4)
                  AND (?5 IS NULL OR observed >= ?5) AND (?6 IS NULL OR observed <= ?6)
                ORDER BY items.id""",
-            (*(None if one is None else utf8(one) for one in (agent, sender, session, run)),
+            (*(None if one is None else to_utf8(one) for one in (agent, sender, session, run)),
              since, until),
         )  # fmt: skip
         return [str(row[0]) for row in rows]
@@ -60,17 +60,17 @@ class IndexSelect(IndexRecords):
         )
         return [str(row[0]) for row in rows]
 
-    def listed(self, ids: Collection[str]) -> Iterator[Listed]:
+    def list_items(self, ids: Collection[str]) -> Iterator[ListedItem]:
         """Yield these items with their texts."""
         rows: Any = self._db.execute(
             """SELECT items.id, tier, agent, sender,
                  coalesce(data ->> 'content', data ->> 'text', '')
                FROM items JOIN scopes ON scopes.id = scope
                WHERE items.id IN (SELECT value FROM json_each(?)) ORDER BY items.id""",
-            (json.dumps([utf8(one) for one in ids]),),
+            (json.dumps([to_utf8(one) for one in ids]),),
         )
         for row in rows:
-            yield Listed(*map(str, row))
+            yield ListedItem(*map(str, row))
 
     def written_between(self, since: str, until: str) -> dict[str, int]:
         """Return how many entries of each agent were written after one moment, until another."""
@@ -82,27 +82,27 @@ class IndexSelect(IndexRecords):
         )
         return {str(agent): int(count) for agent, count in rows}
 
-    def facts_touching(self, items: Collection[str]) -> list[str]:
+    def facts_citing(self, items: Collection[str]) -> list[str]:
         """Return the facts that rest on one of these items, also on others."""
         rows = self._db.execute(
             """SELECT DISTINCT fact FROM sources
                WHERE entry IN (SELECT value FROM json_each(?)) ORDER BY fact""",
-            (json.dumps([utf8(one) for one in items]),),
+            (json.dumps([to_utf8(one) for one in items]),),
         )
         return [str(row[0]) for row in rows]
 
     def derived_counts(self, ids: Collection[str]) -> dict[str, int]:
         """Return how many vectors, and items with n-grams, the index has of these items."""
-        wanted = (json.dumps([utf8(one) for one in ids]),)
+        wanted = (json.dumps([to_utf8(one) for one in ids]),)
         return {
             "vectors": self._count(_VECTORS, wanted),
             "ngrams": self._count(_NGRAMS, wanted),
         }
 
-    def pages_of(self, ids: Collection[str]) -> int:
+    def count_sessions(self, ids: Collection[str]) -> int:
         """Return of how many sessions the pages show one of these entries."""
         return self._count(
             """SELECT count(DISTINCT session) FROM items
                WHERE id IN (SELECT value FROM json_each(?))""",
-            (json.dumps([utf8(one) for one in ids]),),
+            (json.dumps([to_utf8(one) for one in ids]),),
         )

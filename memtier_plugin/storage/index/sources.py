@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index.records import event_of, utf8
+from memtier_plugin.storage.index.records import parse_event, to_utf8
 
 if TYPE_CHECKING:
     import apsw
@@ -28,9 +28,9 @@ class IndexSources:
         for place, source in enumerate(fact.sources):
             self._add(fact.id, source.entry, source.agent, source.session, fact.id, place)
 
-    def promote(self, event: JournalEvent) -> set[str]:
+    def add_promotion(self, event: JournalEvent) -> set[str]:
         """Let the facts that a promotion names rest on its entries too, unless it was undone."""
-        facts = {utf8(str(fact)) for fact in event.data.get("facts", ())}
+        facts = {to_utf8(str(fact)) for fact in event.data.get("facts", ())}
         for fact in facts:
             for place, entry in enumerate(event.data["items"]):
                 agent, session = str(event.data["agent"]), str(event.data["session"])
@@ -38,12 +38,12 @@ class IndexSources:
         if event.run_id is not None:
             for (data,) in self._db.execute(
                 "SELECT data FROM events INDEXED BY events_kind WHERE kind = 'restore' AND run = ?",
-                (utf8(event.run_id),),
+                (to_utf8(event.run_id),),
             ).fetchall():
-                self.restore(event_of(data))
+                self.undo_promotions(parse_event(data))
         return facts
 
-    def restore(self, event: JournalEvent) -> set[str]:
+    def undo_promotions(self, event: JournalEvent) -> set[str]:
         """Take out what the run that is undone had added for the entries that are restored."""
         return {
             str(fact)
@@ -52,8 +52,8 @@ class IndexSources:
                      (SELECT id FROM events WHERE run = ? AND kind = 'promote'
                         AND (stamp, id) < (?, ?)) RETURNING fact""",
                 (
-                    json.dumps([utf8(str(item)) for item in event.data["items"]]),
-                    utf8(event.data["run"]), to_iso(event.timestamp), utf8(event.id),
+                    json.dumps([to_utf8(str(item)) for item in event.data["items"]]),
+                    to_utf8(event.data["run"]), to_iso(event.timestamp), to_utf8(event.id),
                 ),
             ).fetchall()
         }  # fmt: skip
@@ -63,17 +63,17 @@ class IndexSources:
         rows = self._db.execute("DELETE FROM sources WHERE via = ? RETURNING fact", (via,))
         return {str(fact) for (fact,) in rows.fetchall()}
 
-    def promote_again(self, runs: Iterable[str]) -> set[str]:
+    def reapply_promotions(self, runs: Iterable[str]) -> set[str]:
         """Let the promotions of runs stand again, an undoing of which is gone from the ledger."""
         rows = self._db.execute(
             """SELECT data FROM events WHERE kind = 'promote'
                AND run IN (SELECT value FROM json_each(?))""",
-            (json.dumps([utf8(run) for run in runs]),),
+            (json.dumps([to_utf8(run) for run in runs]),),
         ).fetchall()
-        return {fact for (data,) in rows for fact in self.promote(event_of(data))}
+        return {fact for (data,) in rows for fact in self.add_promotion(parse_event(data))}
 
     def _add(self, fact: str, entry: str, agent: str, session: str, via: str, place: int) -> None:
         self._db.execute(
             "INSERT OR IGNORE INTO sources VALUES(?, ?, ?, ?, ?, ?)",
-            (*map(utf8, (fact, entry, agent, session, via)), place),
+            (*map(to_utf8, (fact, entry, agent, session, via)), place),
         )

@@ -15,10 +15,10 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.storage.index.connection import Index
-from memtier_plugin.storage.index.items import MOST_PIECES, PIECE, meaning_of
+from memtier_plugin.storage.index.items import MAX_PIECES, PIECE_CHARS, embedding_texts
 from memtier_plugin.storage.index.records import IndexRecords
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
-from memtier_plugin.storage.index.writer import metadata, set_metadata
+from memtier_plugin.storage.index.writer import read_metadata, set_metadata
 
 if TYPE_CHECKING:
     import apsw
@@ -51,7 +51,7 @@ class IndexCoverage(IndexRecords):
         """Count; reads every item once where some are missing."""
         items = self._count("SELECT coalesce(sum(entries), 0) FROM scopes")
         done = self._count("SELECT coalesce(sum(items), 0) FROM embedded WHERE model = ?", (model,))
-        old = bool(self.dropping() or set(self.models()) - {model})
+        old = bool(self.models_being_dropped() or set(self.models()) - {model})
         tokens = self._tokens(model) if done < items else 0
         return Coverage(items, max(0, items - done), tokens, old)
 
@@ -63,10 +63,10 @@ class IndexCoverage(IndexRecords):
                    / 4 + 2), 0)
                FROM items WHERE indexed
                  AND NOT EXISTS (SELECT 1 FROM vectors WHERE item = row AND model = ?1)""",
-            (model, MOST_PIECES * PIECE),
+            (model, MAX_PIECES * PIECE_CHARS),
         )
 
-    def without(
+    def pieces_without_vectors(
         self, model: str, limit: int, before: int | None = None
     ) -> dict[int, tuple[str, ...]]:
         """Return the pieces that are to be embedded of rows without vectors, newest first.
@@ -80,33 +80,33 @@ class IndexCoverage(IndexRecords):
                ORDER BY row DESC LIMIT ?""",
             (_ABOVE if before is None else before, model, limit),
         ).fetchall()
-        stored = self.stored([row for (row,) in rows])
-        return {row: meaning_of(stored[row].item) for (row,) in rows if row in stored}
+        stored = self.items_by_row([row for (row,) in rows])
+        return {row: embedding_texts(stored[row].item) for (row,) in rows if row in stored}
 
-    def length(self, model: str) -> int | None:
+    def vector_length(self, model: str) -> int | None:
         """Return the length of a model's vectors, None if there is none yet."""
         sql = "SELECT length(vector) FROM vectors WHERE model = ? AND vector <> x'' LIMIT 1"
         return self._count(sql, (model,)) or None
 
-    def probe(self, model: str) -> bytes | None:
+    def probe_vector(self, model: str) -> bytes | None:
         """Return the vector that a model gave of a fixed text when it made its first ones."""
-        kept = metadata(self._db).get(f"probe {model}")
+        kept = read_metadata(self._db).get(f"probe {model}")
         return bytes.fromhex(kept) if kept else None
 
-    def keep_probe(self, model: str, vector: bytes | None) -> None:
-        """Keep, or forget, what `probe` returns."""
+    def set_probe_vector(self, model: str, vector: bytes | None) -> None:
+        """Keep, or forget, what `probe_vector` returns."""
         set_metadata(self._db, f"probe {model}", vector.hex() if vector else "")
 
-    def trouble(self) -> str | None:
+    def last_error(self) -> str | None:
         """Return why the last pass ended early, if it did."""
-        return str(metadata(self._db).get("embedding trouble") or "") or None
+        return str(read_metadata(self._db).get("embedding trouble") or "") or None
 
-    def keep_trouble(self, why: str | None) -> None:
-        """Keep, or forget, what `trouble` returns."""
-        if why != self.trouble():
+    def set_last_error(self, why: str | None) -> None:
+        """Keep, or forget, what `last_error` returns."""
+        if why != self.last_error():
             set_metadata(self._db, "embedding trouble", why or "")
 
-    def keep(self, model: str, vectors: Vectors) -> None:
+    def put_vectors(self, model: str, vectors: Vectors) -> None:
         """Keep the vectors of rows that are still there to be found.
 
         Raises:
@@ -115,11 +115,12 @@ class IndexCoverage(IndexRecords):
         with self._transaction():
             IndexVectors(self._db).put(model, vectors)
 
-    def drop(self, model: str, limit: int) -> Generator[int]:
+    def drop_model(self, model: str, limit: int) -> Generator[int]:
         """Delete the vectors of a model, in steps of so many; yield how many each was.
 
         What they are found by goes first and at once: no half of a model is ever compared. Until
-        the end a mark says so (`dropping`), as half a model could not be told from a whole one.
+        the end a mark says so (`models_being_dropped`), as half a model could not be told from a
+        whole one.
         """
         with self._transaction():
             set_metadata(self._db, f"{_DROPPING}{model}", "")
@@ -146,16 +147,16 @@ class IndexCoverage(IndexRecords):
         for table in ("vector_signs", "embedded"):
             self._db.execute(f"DELETE FROM {table} WHERE model = ?", (model,))  # noqa: S608
 
-    def dropping(self) -> list[str]:
+    def models_being_dropped(self) -> list[str]:
         """Return the models whose deletion was begun and not ended."""
-        keys = [key for key in metadata(self._db) if key.startswith(_DROPPING)]
+        keys = [key for key in read_metadata(self._db) if key.startswith(_DROPPING)]
         return [key.removeprefix(_DROPPING) for key in keys]
 
     def models(self) -> list[str]:
         """Return the models that have vectors here."""
         return [str(model) for (model,) in self._db.execute("SELECT DISTINCT model FROM embedded")]
 
-    def lines(self, rows: Iterable[int]) -> dict[int, tuple[str, bytes]]:
+    def ledger_lines(self, rows: Iterable[int]) -> dict[int, tuple[str, bytes]]:
         """Return the id and the ledger line of each row."""
         found = self._db.execute(
             "SELECT row, id, data FROM items WHERE row IN (SELECT value FROM json_each(?))",
@@ -163,7 +164,7 @@ class IndexCoverage(IndexRecords):
         )
         return {int(row): (str(identity), bytes(data)) for row, identity, data in found}
 
-    def vectors_of(
+    def vectors_of_lines(
         self, model: str, lines: Mapping[int, tuple[str, bytes]]
     ) -> dict[int, list[bytes]]:
         """Return the vectors that a model has here of items with the same id and ledger line."""
@@ -186,12 +187,12 @@ class IndexCoverage(IndexRecords):
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
-        fault_injection.point("before commit vectors")
+        fault_injection.pass_point("before commit vectors")
         self._db.execute("COMMIT")
-        fault_injection.point("after commit vectors")
+        fault_injection.pass_point("after commit vectors")
 
 
-def carry_vectors(old: Index, fresh: apsw.Connection, embedder: Embedder | None) -> int:
+def copy_vectors(old: Index, fresh: apsw.Connection, embedder: Embedder | None) -> int:
     """Take over, into an index made anew, the vectors that it would be dear to make anew.
 
     Those of a model on this machine are there already.  A vector is taken where the item is the
@@ -205,11 +206,11 @@ def carry_vectors(old: Index, fresh: apsw.Connection, embedder: Embedder | None)
     target = IndexCoverage(fresh)
     try:
         source = IndexCoverage(old.connection())
-        target.keep_probe(embedder.name, source.probe(embedder.name))
-        while texts := target.without(embedder.name, _STEP, before):
-            found = source.vectors_of(embedder.name, target.lines(texts))
+        target.set_probe_vector(embedder.name, source.probe_vector(embedder.name))
+        while texts := target.pieces_without_vectors(embedder.name, _STEP, before):
+            found = source.vectors_of_lines(embedder.name, target.ledger_lines(texts))
             whole = {row: v for row, v in found.items() if len(v) == len(texts[row])}
-            target.keep(embedder.name, whole)
+            target.put_vectors(embedder.name, whole)
             carried, before = carried + len(whole), min(texts)
     except (apsw.Error, IndexProblem):
         return carried

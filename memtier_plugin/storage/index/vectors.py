@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-COVERED: Final = 0.95  # of the items must have vectors of a model before it is used at all
+COVERED_SHARE: Final = 0.95  # of the items must have vectors of a model before it is used at all
 SEGMENT: Final = 256  # pieces whose signs are kept, read and written together
 
 Vectors = Mapping[int, Sequence[bytes]]  # of each row, one int8 vector for each piece
@@ -86,7 +86,7 @@ class IndexVectors:
         if not rows:
             return
         fresh = np.array(rows, "<i8")
-        signs = signs_of(np.frombuffer(blobs, np.int8).reshape(len(rows), -1))
+        signs = pack_signs(np.frombuffer(blobs, np.int8).reshape(len(rows), -1))
         firsts = [
             int(first)
             for (first,) in self._db.execute(
@@ -173,7 +173,7 @@ class IndexVectors:
 
     # -- searching -----------------------------------------------------------------------------
 
-    def covered(self, model: str, scopes: Iterable[int]) -> tuple[int, int]:
+    def count_covered(self, model: str, scopes: Iterable[int]) -> tuple[int, int]:
         """Return how many items of these scopes have vectors of a model, and how many there are."""
         done, items = self._db.execute(
             """SELECT coalesce(sum(embedded.items), 0), coalesce(sum(entries), 0) FROM scopes
@@ -183,10 +183,10 @@ class IndexVectors:
         ).fetchone()
         return int(done), int(items)
 
-    def enough(self, model: str, scopes: Iterable[int]) -> bool:
+    def is_covered(self, model: str, scopes: Iterable[int]) -> bool:
         """Tell whether so much is embedded that a model may be used for these scopes."""
-        done, items = self.covered(model, scopes)
-        return done >= COVERED * items
+        done, items = self.count_covered(model, scopes)
+        return done >= COVERED_SHARE * items
 
     def nearest(
         self, model: str, scopes: Sequence[int], query: bytes, cap: int, limit: int
@@ -220,17 +220,15 @@ class IndexVectors:
         if len(items) > cap:  # by row, so that it does not matter how they were cut into segments
             newest = items >= np.partition(items, len(items) - cap)[len(items) - cap]
             items, bits = items[newest], bits[newest]
-        wanted = signs_of(np.frombuffer(query, np.int8)[None, :])
+        wanted = pack_signs(np.frombuffer(query, np.int8)[None, :])
         if bits.shape[1] != wanted.shape[1]:
             return [], 0  # a model of the same name and another length: not comparable
-        differ = _differences(bits, wanted)
+        differ = _hamming_distances(bits, wanted)
         # One number to sort by: agreement first, then the newer row.
-        order = (
-            np.lexsort((-items, differ)) if len(items) <= limit else _first(differ, items, limit)
-        )
+        order = np.lexsort((-items, differ)) if len(items) <= limit else _top(differ, items, limit)
         return list(dict.fromkeys(items[order].tolist())), len(items)
 
-    def likeness(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:
+    def similarity(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:
         """Return the cosine of these rows' nearest piece to a query vector.
 
         Never below 0, which is also what a row has of which the model knows nothing; one without
@@ -261,7 +259,7 @@ class IndexVectors:
         return near
 
 
-def signs_of(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:
+def pack_signs(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:
     """Pack the signs of (n, d) vectors into (n, d / 8, rounded up to whole 8) bytes."""
     import numpy as np
 
@@ -269,7 +267,7 @@ def signs_of(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:
     return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))
 
 
-def _differences(bits: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _hamming_distances(bits: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return in how many signs each row differs."""
     import numpy as np
 
@@ -278,7 +276,7 @@ def _differences(bits: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> NDArray[
     return differ
 
 
-def _first(differ: NDArray[np.int64], items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+def _top(differ: NDArray[np.int64], items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     """Return the places of the ``limit`` best, without sorting all of them."""
     import numpy as np
 

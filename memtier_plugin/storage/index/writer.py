@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.paths import ledger_folders
+from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index.connection import close, connect, index_problem
+from memtier_plugin.storage.index.connection import close_connection, connect, index_problem
 from memtier_plugin.storage.index.items import Batch, IndexItems, Prepared, Record
-from memtier_plugin.storage.index.postings import Postings, Text
-from memtier_plugin.storage.index.records import event_of, utf8
+from memtier_plugin.storage.index.postings import IndexedText, Postings
+from memtier_plugin.storage.index.records import parse_event, to_utf8
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
-from memtier_plugin.storage.ledger.jsonl import Line, Mark
+from memtier_plugin.storage.ledger.jsonl import LedgerLine, ReadMark
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from memtier_plugin.core.hookspecs import Embedder
 
-CHUNK: Final = 1024 * 1024  # bytes of ledger in one transaction, so that nobody waits long
+CHUNK_BYTES: Final = 1024 * 1024  # bytes of ledger in one transaction, so that nobody waits long
 _TOGETHER: Final = 2000  # lines that are prepared together
 _MANY: Final = 100  # lines of a transaction that is worth 32 MB of memory
 
@@ -68,28 +68,28 @@ def ledger_files(
         agent: of the episodic ledgers only this one's.
     """
     found = []
-    for kind, owner, where in ledger_folders(folder):
+    for kind, owner, where in iter_ledger_folders(folder):
         if kind == "episodic" and agent not in (None, owner):
             continue
-        paths = ledger.day_files(where)[-newest:] if newest else ledger.day_files(where)
+        paths = ledger.list_day_files(where)[-newest:] if newest else ledger.list_day_files(where)
         found += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
     return found
 
 
-def entries_in(file: LedgerFile, lines: Iterable[Line]) -> Iterator[Entry]:
+def parse_entries(file: LedgerFile, lines: Iterable[LedgerLine]) -> Iterator[Entry]:
     """Yield the entries on these lines; what is none, the index counts and `doctor` names."""
     for line in lines:
         with suppress(ValueError, TypeError, KeyError):
-            yield Entry.from_json(ledger.parse(line), owner=file.owner)
+            yield Entry.from_json(ledger.parse_line(line), owner=file.owner)
 
 
-def read_mark(connection: apsw.Connection, name: str) -> Mark | None:
+def read_mark(connection: apsw.Connection, name: str) -> ReadMark | None:
     """Return how far a ledger file was read into this index."""
     for row in connection.execute(
         "SELECT device, inode, size, mtime_ns, offset, lines, tail FROM files WHERE path = ?",
         (name,),
     ):
-        return Mark(*row)
+        return ReadMark(*row)
     return None
 
 
@@ -100,9 +100,9 @@ def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
 
 def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> list[LedgerFile]:
     """Return those of these files that `is_behind`, by one query for all."""
-    names = json.dumps([utf8(file.name) for file in files])
+    names = json.dumps([to_utf8(file.name) for file in files])
     marks = {
-        str(path): Mark(*mark)
+        str(path): ReadMark(*mark)
         for path, *mark in connection.execute(
             """SELECT path, device, inode, size, mtime_ns, offset, lines, tail FROM files
                WHERE path IN (SELECT value FROM json_each(?))""",
@@ -112,7 +112,7 @@ def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> li
     return [file for file in files if _changed(file, marks.get(file.name))]
 
 
-def _changed(file: LedgerFile, mark: Mark | None) -> bool:
+def _changed(file: LedgerFile, mark: ReadMark | None) -> bool:
     try:
         status = file.path.lstat()
     except FileNotFoundError:
@@ -174,7 +174,7 @@ class IndexWriter(IndexItems):
             raise problem
         return count
 
-    def sweep(self, *, progress: Callable[[int], None] | None = None) -> int:
+    def catch_up_all(self, *, progress: Callable[[int], None] | None = None) -> int:
         """Read everything new, and drop the rows of files that are gone."""
         files = ledger_files(self._folder)
         present = {file.name for file in files}
@@ -189,14 +189,14 @@ class IndexWriter(IndexItems):
         """Read one chunk of one file in one transaction; return lines and bytes."""
         while True:
             mark = read_mark(self._db, file.name)
-            change = ledger.check(file.path, mark) if mark else None
-            lines: list[Line] = []
+            change = ledger.detect_change(file.path, mark) if mark else None
+            lines: list[LedgerLine] = []
             if change != "deleted":
                 if change and budget and file.path.stat().st_size > budget:
                     return 0, 0
                 # From zero to the end where it changed: a reader sees the old or the new.
-                limit = CHUNK if budget is None else min(CHUNK, budget)
-                lines, fresh = ledger.read(file.path, *(() if change else (mark, limit)))
+                limit = CHUNK_BYTES if budget is None else min(CHUNK_BYTES, budget)
+                lines, fresh = ledger.read_lines(file.path, *(() if change else (mark, limit)))
             parts = [lines[start : start + _TOGETHER] for start in range(0, len(lines), _TOGETHER)]
             # Not in the transaction, which keeps the others waiting, as far as memory allows.
             bad, good = self._prepared(file, parts[0] if parts else [])
@@ -241,11 +241,11 @@ class IndexWriter(IndexItems):
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
-        fault_injection.point("before commit index")
+        fault_injection.pass_point("before commit index")
         self._db.execute("COMMIT")
-        fault_injection.point("after commit index")
+        fault_injection.pass_point("after commit index")
 
-    def _save_mark(self, file: LedgerFile, mark: Mark) -> int:
+    def _save_mark(self, file: LedgerFile, mark: ReadMark) -> int:
         rows = self._db.execute(
             """INSERT INTO files(path, ledger, owner, device, inode, size, mtime_ns, offset, lines,
                  tail) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -253,7 +253,7 @@ class IndexWriter(IndexItems):
                  size = excluded.size, mtime_ns = excluded.mtime_ns, offset = excluded.offset,
                  lines = excluded.lines, tail = excluded.tail RETURNING id""",
             (
-                file.name, file.ledger, utf8(file.owner) if file.owner is not None else None,
+                file.name, file.ledger, to_utf8(file.owner) if file.owner is not None else None,
                 mark.device, mark.inode, mark.size, mark.mtime_ns, mark.offset, mark.lines,
                 mark.tail,
             ),
@@ -268,15 +268,15 @@ class IndexWriter(IndexItems):
     # -- lines in ------------------------------------------------------------------------------
 
     def _prepared(
-        self, file: LedgerFile, lines: Sequence[Line]
-    ) -> tuple[list[tuple[Line, Exception]], list[Prepared]]:
+        self, file: LedgerFile, lines: Sequence[LedgerLine]
+    ) -> tuple[list[tuple[LedgerLine, Exception]], list[Prepared]]:
         """Return the lines that are malformed, and the others as far as they need no index."""
-        bad: list[tuple[Line, Exception]] = []
-        good: list[tuple[Record, Line]] = []
+        bad: list[tuple[LedgerLine, Exception]] = []
+        good: list[tuple[Record, LedgerLine]] = []
         for line in lines:
             try:
                 if line.data.strip():
-                    record = _parsed(file, line)
+                    record = _parse_record(file, line)
                     if self._until is None or _is_of(record, self._until):
                         good.append((record, line))
             except _MALFORMED as error:
@@ -286,7 +286,7 @@ class IndexWriter(IndexItems):
     def _ingest(
         self,
         number: int,
-        bad: Sequence[tuple[Line, Exception]],
+        bad: Sequence[tuple[LedgerLine, Exception]],
         good: Sequence[Prepared],
         batch: Batch,
     ) -> None:
@@ -309,17 +309,20 @@ class IndexWriter(IndexItems):
 
     def _put(self, records: Sequence[Prepared], number: int, batch: Batch) -> None:
         entries = [one for one in records if isinstance(one[0], Entry)]
-        self.add_entries(cast("list[tuple[Entry, Line, Text]]", entries), number, batch)
+        self.add_entries(
+            cast("list[tuple[Entry, LedgerLine, IndexedText]]", entries), number, batch
+        )
         for record, line, text in records:
             if isinstance(record, Fact):
                 self.add_fact(record, line, text, number, batch)
             elif isinstance(record, JournalEvent):
                 self.add_event(record, line, number, batch)
 
-    def _refuse(self, number: int, line: Line, error: Exception) -> None:
+    def _refuse(self, number: int, line: LedgerLine, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"[:200]
         self._db.execute(
-            "INSERT OR REPLACE INTO bad_lines VALUES(?, ?, ?)", (number, line.number, utf8(reason))
+            "INSERT OR REPLACE INTO bad_lines VALUES(?, ?, ?)",
+            (number, line.number, to_utf8(reason)),
         )
 
     # -- one file out --------------------------------------------------------------------------
@@ -341,7 +344,7 @@ class IndexWriter(IndexItems):
             (number,),
         ).fetchall():
             if kind == "restore":
-                undone.add(event_of(data).data["run"])
+                undone.add(parse_event(data).data["run"])
             for (item,) in self._db.execute(
                 "SELECT item FROM touches WHERE event = ?", (event,)
             ).fetchall():
@@ -352,7 +355,7 @@ class IndexWriter(IndexItems):
         for table, column in (("events", "file"), ("bad_lines", "file"), ("files", "id")):
             self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))  # noqa: S608
         if undone:
-            batch.touched |= self.sources.promote_again(sorted(undone))
+            batch.touched |= self.sources.reapply_promotions(sorted(undone))
         batch.dropped = True
 
     # -- vectors -------------------------------------------------------------------------------
@@ -371,9 +374,9 @@ def _is_of(record: Record, until: datetime) -> bool:
     return forgets or record.timestamp <= until
 
 
-def _parsed(file: LedgerFile, line: Line) -> Record:
+def _parse_record(file: LedgerFile, line: LedgerLine) -> Record:
     """Return what stands on a line (raises one of `_MALFORMED`)."""
-    record = ledger.parse(line)
+    record = ledger.parse_line(line)
     if file.ledger == "journal":
         return JournalEvent.from_json(record)
     if file.ledger != "episodic":
@@ -385,7 +388,7 @@ def _parsed(file: LedgerFile, line: Line) -> Record:
 
 
 @contextmanager
-def rebuild(
+def build_index(
     path: Path,
     folder: Path,
     tokenizer: Tokenizer,
@@ -424,10 +427,10 @@ def rebuild(
     except apsw.Error as error:
         raise index_problem(path, error) from error
     finally:
-        close(connection)
+        close_connection(connection)
 
 
-def metadata(connection: apsw.Connection) -> dict[str, Any]:
+def read_metadata(connection: apsw.Connection) -> dict[str, Any]:
     """Return what the index says of itself."""
     return {str(key): value for key, value in connection.execute("SELECT key, value FROM meta")}
 

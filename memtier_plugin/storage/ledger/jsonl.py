@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError, Unsupported
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ours, mend_mode
+from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
 
 try:
     import fcntl
@@ -30,14 +30,14 @@ except ImportError as missing:
         "MemTier needs POSIX file locks: it runs on Linux and macOS; on Windows use WSL"
     ) from missing
 
-TAIL: Final = 4096  # bytes before the offset that tell whether a file is still the one read
+TAIL_BYTES: Final = 4096  # bytes before the offset that tell whether a file is still the one read
 _STREAMED: Final = 256 * 1024  # bytes that are read at a time where not all is to be in memory
 _TO_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 _POLL: Final = 0.005  # seconds between tries for a lock that somebody else holds
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LedgerLine:
     """One complete line of a ledger: its number (from 1), where it starts, and its bytes."""
 
     number: int
@@ -46,7 +46,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ReadMark:
     """How far a file was read, and how to know it again: ``offset`` is just after a newline.
 
     ``size`` is how far was looked: more than ``offset`` when the file's last line was torn.
@@ -75,7 +75,7 @@ def day_file(folder: Path, moment: datetime) -> Path:
     return folder / f"{moment.astimezone(UTC):%Y-%m-%d}.jsonl"
 
 
-def day_files(folder: Path) -> list[Path]:
+def list_day_files(folder: Path) -> list[Path]:
     """Return the ledger files of a folder, oldest first; other files are not ledgers."""
     try:
         names = [entry.name for entry in os.scandir(folder)]
@@ -121,7 +121,7 @@ def locked(path: Path, timeout: float) -> Iterator[int]:
             os.close(fd)
 
 
-def append(
+def append_records(
     path: Path,
     records: Iterable[Mapping[str, Any]],
     *,
@@ -143,14 +143,14 @@ def append(
         if size and os.pread(fd, 1, size - 1) != b"\n":
             data = b"\n" + data  # after a crash: the torn line stays alone, ours begins anew
         try:
-            written = fault_injection.write("append", fd, data, path)
+            written = fault_injection.write_bytes("append", fd, data, path)
             if written != len(data):
                 raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
             if durability == "fsync":
-                fault_injection.step("fsync", path, os.fsync, fd)
+                fault_injection.run_step("fsync", path, os.fsync, fd)
         except OSError as error:
             try:
-                fault_injection.step("truncate", path, os.ftruncate, fd, size)
+                fault_injection.run_step("truncate", path, os.ftruncate, fd, size)
                 # The time too: a file of the same size and another time counts as edited.
                 os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
             except OSError as worse:
@@ -161,7 +161,9 @@ def append(
             raise LedgerWriteError(f"cannot append to {path}: {error}") from error
 
 
-def read(path: Path, mark: Mark | None = None, limit: int | None = None) -> tuple[list[Line], Mark]:
+def read_lines(
+    path: Path, mark: ReadMark | None = None, limit: int | None = None
+) -> tuple[list[LedgerLine], ReadMark]:
     """Read the complete lines after a mark, at most ``limit`` bytes of them (one line at least).
 
     A last line without its newline is not read: it is torn, or being written.
@@ -177,15 +179,15 @@ def read(path: Path, mark: Mark | None = None, limit: int | None = None) -> tupl
         want = status.st_size - start
         data = _pread(fd, min(want, limit) if limit else want, start)
         while b"\n" not in data and len(data) < want:  # a line longer than the limit
-            data += _pread(fd, min(max(len(data), TAIL), want - len(data)), start + len(data))
+            data += _pread(fd, min(max(len(data), TAIL_BYTES), want - len(data)), start + len(data))
         whole = len(data) == want
         data = data[: data.rfind(b"\n") + 1]
         lines, position = [], start
         for raw in _split(data):
             number += 1
-            lines.append(Line(number, position, raw))
+            lines.append(LedgerLine(number, position, raw))
             position += len(raw)
-        return lines, Mark(
+        return lines, ReadMark(
             device=status.st_dev,
             inode=status.st_ino,
             size=status.st_size if whole else position,
@@ -200,7 +202,7 @@ def read(path: Path, mark: Mark | None = None, limit: int | None = None) -> tupl
         os.close(fd)
 
 
-def whole(path: Path, timeout: float = 10.0) -> Mark:
+def mark_end(path: Path, timeout: float = 10.0) -> ReadMark:
     """Return a mark just after the last complete line, while nobody is in the middle of a write.
 
     Raises:
@@ -212,8 +214,8 @@ def whole(path: Path, timeout: float = 10.0) -> Mark:
     try:
         _flock(fd, path, deadline, fcntl.LOCK_SH)
         status = os.fstat(fd)
-        end = whole_of(fd)
-        return Mark(
+        end = complete_size(fd)
+        return ReadMark(
             device=status.st_dev,
             inode=status.st_ino,
             size=status.st_size,
@@ -228,11 +230,11 @@ def whole(path: Path, timeout: float = 10.0) -> Mark:
         os.close(fd)
 
 
-def whole_of(fd: int) -> int:
+def complete_size(fd: int) -> int:
     """Return where the last complete line of an open, locked file ends."""
     end = os.fstat(fd).st_size
     while end:
-        start = max(0, end - TAIL)
+        start = max(0, end - TAIL_BYTES)
         data = _pread(fd, end - start, start)
         if b"\n" in data:
             return start + data.rfind(b"\n") + 1
@@ -240,7 +242,7 @@ def whole_of(fd: int) -> int:
     return 0
 
 
-def stream(path: Path, start: int) -> Iterator[list[Line]]:
+def stream(path: Path, start: int) -> Iterator[list[LedgerLine]]:
     """Yield the complete lines after an offset, some at a time; their numbers count from there.
 
     An offset within a line, as somebody has edited the file since, stands for the beginning.
@@ -255,15 +257,15 @@ def stream(path: Path, start: int) -> Iterator[list[Line]]:
             start = 0
     finally:
         os.close(fd)
-    mark = Mark(0, 0, 0, 0, start, 0, "")
+    mark = ReadMark(0, 0, 0, 0, start, 0, "")
     while True:
-        lines, mark = read(path, mark, _STREAMED)
+        lines, mark = read_lines(path, mark, _STREAMED)
         if not lines:
             return
         yield lines
 
 
-def check(path: Path, mark: Mark) -> str | None:
+def detect_change(path: Path, mark: ReadMark) -> str | None:
     """Tell what happened to a file since it was read: None when it only grew, or not at all.
 
     Raises:
@@ -294,7 +296,7 @@ def check(path: Path, mark: Mark) -> str | None:
         os.close(fd)
 
 
-def parse(line: Line) -> dict[str, Any]:
+def parse_line(line: LedgerLine) -> dict[str, Any]:
     """Return the object on a line.
 
     Raises:
@@ -309,7 +311,7 @@ def parse(line: Line) -> dict[str, Any]:
     return record
 
 
-def torn_tail(path: Path, mark: Mark) -> bool:
+def has_torn_tail(path: Path, mark: ReadMark) -> bool:
     """Tell whether bytes without a newline follow the mark."""
     return path.stat().st_size > mark.offset
 
@@ -319,16 +321,16 @@ def _open(path: Path, flags: int) -> int:
         fd = os.open(path, flags | OPEN_FLAGS, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            check_ours(path, path.lstat(), stat.S_IFREG)
+            check_ownership(path, path.lstat(), stat.S_IFREG)
         kind = LedgerWriteError if flags & os.O_CREAT else LedgerError
         raise kind(f"cannot open {path}: {error}") from error
     try:
         status = os.fstat(fd)
-        check_ours(path, status, stat.S_IFREG)
+        check_ownership(path, status, stat.S_IFREG)
     except LedgerError:
         os.close(fd)
         raise
-    mend_mode(fd, status.st_mode)
+    tighten_mode(fd, status.st_mode)
     return fd
 
 
@@ -362,7 +364,7 @@ def _pread(fd: int, size: int, start: int) -> bytes:
 
 
 def _tail(fd: int, offset: int) -> str:
-    begin = max(0, offset - TAIL)
+    begin = max(0, offset - TAIL_BYTES)
     return hashlib.blake2b(_pread(fd, offset - begin, begin), digest_size=16).hexdigest()
 
 

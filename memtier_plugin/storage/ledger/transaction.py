@@ -16,62 +16,62 @@ from typing import Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.paths import write_private
+from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import Store
 
-AHEAD: Final = ".settling.json"
+TRANSACTION_FILE: Final = ".settling.json"
 
 _KINDS: Final = ("accept", "supersede", "promote", "propose", "consolidate")  # in this order
 
 _log = logging.getLogger("memtier")
 
 
-def write(store: Store, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
+def commit_transaction(store: Store, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
     """Write facts and events, all or nothing.
 
     Raises:
         LedgerError: nothing was written; or a part of it, and whoever comes next completes it.
     """
     parts = len({fact.tier for fact in facts}) + len({event.kind for event in events})
-    path = store.folder / AHEAD
+    path = store.folder / TRANSACTION_FILE
     if parts > 1:
         plan = {
             "facts": [fact.to_json() for fact in facts],
             "events": [event.to_json() for event in events],
         }
-        fault_injection.point("before plan")
+        fault_injection.pass_point("before plan")
         durable = store.settings.ledger.durability == "fsync"
-        write_private(path, jsonl.to_line(plan).decode("utf-8"), durable=durable)
-        fault_injection.point("after plan")
+        write_private_file(path, jsonl.to_line(plan).decode("utf-8"), durable=durable)
+        fault_injection.pass_point("after plan")
     begun = [False]
     try:
         _apply(store, facts, events, begun)
     except LedgerError:
         if not begun[0]:
-            _done(path)  # nothing was written, and nothing is to be
+            _remove_file(path)  # nothing was written, and nothing is to be
         raise
     if parts > 1:
-        fault_injection.point("before done")
-        _done(path)
+        fault_injection.pass_point("before done")
+        _remove_file(path)
 
 
-def complete(store: Store) -> None:
+def complete_transaction(store: Store) -> None:
     """Write what the file written ahead holds and the ledgers do not.
 
     Raises:
         LedgerError, IndexProblem: it cannot be done now; the file stays.
     """
-    path = store.folder / AHEAD
-    plan = _plan(path)
+    path = store.folder / TRANSACTION_FILE
+    plan = _read_file(path)
     if plan is None:
         return
     facts, events = plan
-    store.sweep()
+    store.catch_up_all()
     reader = store.reader()
     there = reader.rows_of(fact.id for fact in facts)
-    told = reader.known_events([event.id for event in events])
+    told = reader.existing_events([event.id for event in events])
     _log.warning("project %r: writing facts was cut off; completing it", store.project)
     _apply(
         store,
@@ -79,8 +79,8 @@ def complete(store: Store) -> None:
         [event for event in events if event.id not in told],
         [False],
     )
-    fault_injection.point("before done")
-    _done(path)
+    fault_injection.pass_point("before done")
+    _remove_file(path)
 
 
 def _apply(
@@ -91,30 +91,30 @@ def _apply(
     for fact in facts:
         days.setdefault(fact.timestamp, []).append(fact)
     for moment, together in days.items():
-        fault_injection.point("before facts")
-        store.add_facts(together, moment)
+        fault_injection.pass_point("before facts")
+        store.append_facts(together, moment)
         begun[0] = True
-        fault_injection.point("after facts")
-    for kind in sorted({event.kind for event in events}, key=_place):
-        fault_injection.point(f"before {kind}")
-        store.journal([event for event in events if event.kind == kind], shared=True)
+        fault_injection.pass_point("after facts")
+    for kind in sorted({event.kind for event in events}, key=_kind_order):
+        fault_injection.pass_point(f"before {kind}")
+        store.append_events([event for event in events if event.kind == kind], shared=True)
         begun[0] = True
-        fault_injection.point(f"after {kind}")
+        fault_injection.pass_point(f"after {kind}")
 
 
-def _done(path: Path) -> None:
+def _remove_file(path: Path) -> None:
     """Remove the file written ahead; one that stays is found done by whoever comes next."""
     try:
-        fault_injection.step("unlink", path, path.unlink, missing_ok=True)
+        fault_injection.run_step("unlink", path, path.unlink, missing_ok=True)
     except OSError as error:
         _log.warning("%s stays until the next writing of facts: %s", path, error)
 
 
-def _place(kind: str) -> tuple[int, str]:
+def _kind_order(kind: str) -> tuple[int, str]:
     return (_KINDS.index(kind) if kind in _KINDS else -1), kind
 
 
-def _plan(path: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
+def _read_file(path: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
     """Read the file written ahead; one that nobody can read is set aside."""
     try:
         text = path.read_text("utf-8")
@@ -128,6 +128,6 @@ def _plan(path: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
         return facts, [JournalEvent.from_json(record) for record in plan["events"]]
     except (ValueError, TypeError, KeyError) as error:
         aside = path.with_suffix(".unreadable")
-        fault_injection.step("rename", path, path.replace, aside)
+        fault_injection.run_step("rename", path, path.replace, aside)
         _log.warning("%s is not what was written (%s); moved to %s", path, error, aside)
         return None

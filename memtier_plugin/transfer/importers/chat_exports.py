@@ -18,38 +18,40 @@ from typing import Any, Final, NamedTuple
 
 from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.core.records import Message, ToolCall
-from memtier_plugin.ingest.messages import flatten
+from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.ingest.sessions import Session, Turn
-from memtier_plugin.transfer.importers.files import Skip, items
-from memtier_plugin.transfer.importers.sessions import moment
+from memtier_plugin.transfer.importers.files import SkipCallback, read_items
+from memtier_plugin.transfer.importers.sessions import parse_timestamp
 
-CONVERSATIONS: Final = "conversations"
-_UNSAID: Final = frozenset(
+CONVERSATIONS_STEM: Final = "conversations"
+_HIDDEN_TYPES: Final = frozenset(
     {"user_editable_context", "model_editable_context", "thoughts", "reasoning_recap"}
 )
 
 
-class _Node(NamedTuple):
+class _MessageNode(NamedTuple):
     id: str
     message: Message
 
 
-def read_chatgpt(path: Path, skip: Skip) -> Iterator[Session]:
+def read_chatgpt(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the conversations of a ChatGPT export."""
-    for place, chat in items(path, CONVERSATIONS):
+    for place, chat in read_items(path, CONVERSATIONS_STEM):
         if not isinstance(chat, dict) or not isinstance(chat.get("mapping"), dict):
             skip(place, f"no conversation with a `mapping`: {chat!r:.60}")
             continue
-        where = _where(place, chat.get("title"))
-        name = _text(chat.get("conversation_id")) or _text(chat.get("id"))
+        where = _titled_place(place, chat.get("title"))
+        name = _as_text(chat.get("conversation_id")) or _as_text(chat.get("id"))
         if not name:
             skip(where, "it has no `id`")
             continue
-        branch = list(chatgpt_branch(chat, where, skip))
+        branch = list(walk_chatgpt_branch(chat, where, skip))
         yield from _session(f"chatgpt/{name}", branch, chat.get("create_time"), where, skip)
 
 
-def chatgpt_branch(chat: Mapping[str, Any], place: str, skip: Skip) -> Iterator[_Node]:
+def walk_chatgpt_branch(
+    chat: Mapping[str, Any], place: str, skip: SkipCallback
+) -> Iterator[_MessageNode]:
     """Yield the messages of the branch last seen, from the root; edited-away ones are not of it."""
     mapping = chat["mapping"]
     path, seen = [], set[str]()
@@ -59,9 +61,9 @@ def chatgpt_branch(chat: Mapping[str, Any], place: str, skip: Skip) -> Iterator[
     while isinstance(key, str) and key in mapping and key not in seen:
         seen.add(key)
         path.append(key)
-        key = _object(mapping[key]).get("parent")
+        key = _as_object(mapping[key]).get("parent")
     for name in reversed(path):
-        message = _object(mapping[name]).get("message")
+        message = _as_object(mapping[name]).get("message")
         if not isinstance(message, dict):
             continue  # the root, or deleted
         try:
@@ -70,33 +72,33 @@ def chatgpt_branch(chat: Mapping[str, Any], place: str, skip: Skip) -> Iterator[
             skip(f"{place}, message {name}", str(error))
             continue
         if said:
-            yield _Node(_text(message.get("id")) or name, said)
+            yield _MessageNode(_as_text(message.get("id")) or name, said)
 
 
 def _newest_leaf(mapping: Mapping[str, Any]) -> str | None:
-    parents = {_object(node).get("parent") for node in mapping.values()}
+    parents = {_as_object(node).get("parent") for node in mapping.values()}
     leaves = [key for key in mapping if key not in parents]
 
     def made(key: str) -> float:
-        time = _object(_object(mapping[key]).get("message")).get("create_time")
+        time = _as_object(_as_object(mapping[key]).get("message")).get("create_time")
         return float(time) if isinstance(time, int | float) else 0.0
 
     return max(leaves, key=made, default=None)
 
 
 def _chatgpt_message(message: Mapping[str, Any], place: str) -> Message | None:
-    author, content = _object(message.get("author")), _object(message.get("content"))
+    author, content = _as_object(message.get("author")), _as_object(message.get("content"))
     role, kind = author.get("role"), content.get("content_type")
-    hidden = _object(message.get("metadata")).get("is_visually_hidden_from_conversation")
-    if hidden or kind in _UNSAID or role not in ("user", "assistant", "tool"):
+    hidden = _as_object(message.get("metadata")).get("is_visually_hidden_from_conversation")
+    if hidden or kind in _HIDDEN_TYPES or role not in ("user", "assistant", "tool"):
         return None
     parts = content.get("parts")
-    said = [_part(part) for part in parts] if isinstance(parts, list) else []
+    said = [_part_text(part) for part in parts] if isinstance(parts, list) else []
     for name in ("text", "result", "content"):
         if not said and isinstance(content.get(name), str):
             said = [content[name]]
     text = "\n".join(part for part in said if part.strip())
-    when = moment(message.get("create_time"), place)
+    when = parse_timestamp(message.get("create_time"), place)
     recipient = message.get("recipient")
     if role == "assistant" and isinstance(recipient, str) and recipient != "all":
         call = ToolCall(name=recipient, arguments=text)
@@ -104,32 +106,32 @@ def _chatgpt_message(message: Mapping[str, Any], place: str) -> Message | None:
     if not text.strip():
         return None
     if role == "tool":
-        tool = ToolCall(name=_text(author.get("name")) or "tool")
+        tool = ToolCall(name=_as_text(author.get("name")) or "tool")
         return Message(role="tool", content=text, observed_at=when, tool=tool)
     return Message(role=role, content=text, observed_at=when)
 
 
-def _part(part: Any) -> str:
+def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
-    if isinstance(_object(part).get("text"), str):  # what was spoken
+    if isinstance(_as_object(part).get("text"), str):  # what was spoken
         return str(part["text"])
-    kind = _text(_object(part).get("content_type"))
+    kind = _as_text(_as_object(part).get("content_type"))
     return f"[{kind.removesuffix('_asset_pointer').removesuffix('_pointer')}]" if kind else ""
 
 
-def read_claude(path: Path, skip: Skip) -> Iterator[Session]:
+def read_claude(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the conversations of a Claude export."""
-    for place, chat in items(path, CONVERSATIONS):
+    for place, chat in read_items(path, CONVERSATIONS_STEM):
         if not isinstance(chat, dict) or not isinstance(chat.get("chat_messages"), list):
             skip(place, f"no conversation with `chat_messages`: {chat!r:.60}")
             continue
-        where = _where(place, chat.get("name"))
-        name = _text(chat.get("uuid"))
+        where = _titled_place(place, chat.get("name"))
+        name = _as_text(chat.get("uuid"))
         if not name:
             skip(where, "it has no `uuid`")
             continue
-        nodes: list[_Node] = []
+        nodes: list[_MessageNode] = []
         for number, message in _claude_branch(chat["chat_messages"], where, skip):
             spot = f"{where}, message {number}"
             try:
@@ -140,7 +142,7 @@ def read_claude(path: Path, skip: Skip) -> Iterator[Session]:
 
 
 def _claude_branch(
-    messages: list[Any], place: str, skip: Skip
+    messages: list[Any], place: str, skip: SkipCallback
 ) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the messages with their places: all, or where they are a tree the newest branch."""
     known: dict[str, tuple[int, Mapping[str, Any]]] = {}
@@ -148,7 +150,7 @@ def _claude_branch(
         if not isinstance(message, dict):
             skip(f"{place}, message {number}", f"not a message: {message!r:.60}")
             continue
-        known[_text(message.get("uuid")) or f"#{number}"] = number, message
+        known[_as_text(message.get("uuid")) or f"#{number}"] = number, message
     parents = [message.get("parent_message_uuid") for _, message in known.values()]
     inside = [parent for parent in parents if parent in known]
     if len(inside) == len(set(inside)):  # nowhere two answers to one message
@@ -160,22 +162,22 @@ def _claude_branch(
     return path[::-1]
 
 
-def _claude_messages(message: Mapping[str, Any], name: str, place: str) -> Iterator[_Node]:
+def _claude_messages(message: Mapping[str, Any], name: str, place: str) -> Iterator[_MessageNode]:
     sender = message.get("sender")
     if sender not in ("human", "assistant"):
         raise MessageError(f"the sender {sender!r} is neither 'human' nor 'assistant'")
-    when = moment(message.get("created_at"), place)
-    name = _text(message.get("uuid")) or name
+    when = parse_timestamp(message.get("created_at"), place)
+    name = _as_text(message.get("uuid")) or name
     blocks = message.get("content")
     blocks = [b for b in blocks if isinstance(b, dict)] if isinstance(blocks, list) else []
-    said = [str(b["text"]) for b in blocks if b.get("type") == "text" and _text(b.get("text"))]
-    text = "\n".join(said) or _text(message.get("text"))
-    files = [*_objects(message.get("attachments")), *_objects(message.get("files"))]
-    named = "".join(f"\n[file: {_text(f.get('file_name')) or 'unnamed'}]" for f in files)
+    said = [str(b["text"]) for b in blocks if b.get("type") == "text" and _as_text(b.get("text"))]
+    text = "\n".join(said) or _as_text(message.get("text"))
+    files = [*_as_objects(message.get("attachments")), *_as_objects(message.get("files"))]
+    named = "".join(f"\n[file: {_as_text(f.get('file_name')) or 'unnamed'}]" for f in files)
     calls = tuple(
         ToolCall(
-            name=_text(block.get("name")) or "tool",
-            call_id=_text(block.get("id")) or None,
+            name=_as_text(block.get("name")) or "tool",
+            call_id=_as_text(block.get("id")) or None,
             arguments=json.dumps(block.get("input"), ensure_ascii=False),
         )
         for block in blocks
@@ -184,20 +186,24 @@ def _claude_messages(message: Mapping[str, Any], name: str, place: str) -> Itera
     role: Final = "user" if sender == "human" else "assistant"
     if f"{text}{named}".strip() or calls:
         content = f"{text}{named}".strip()
-        yield _Node(name, Message(role=role, content=content, observed_at=when, tool_calls=calls))
+        yield _MessageNode(
+            name, Message(role=role, content=content, observed_at=when, tool_calls=calls)
+        )
     for block in blocks:
-        if block.get("type") == "tool_result" and (found := flatten(block.get("content"))):
+        if block.get("type") == "tool_result" and (found := flatten_content(block.get("content"))):
             failed = block.get("is_error")
             tool = ToolCall(
-                name=_text(block.get("name")) or "tool",
-                call_id=_text(block.get("tool_use_id")) or None,
+                name=_as_text(block.get("name")) or "tool",
+                call_id=_as_text(block.get("tool_use_id")) or None,
                 ok=not failed if isinstance(failed, bool) else None,
             )
-            yield _Node(name, Message(role="tool", content=found, observed_at=when, tool=tool))
+            yield _MessageNode(
+                name, Message(role="tool", content=found, observed_at=when, tool=tool)
+            )
     for file in files:
-        if extracted := _text(file.get("extracted_content")):
+        if extracted := _as_text(file.get("extracted_content")):
             tool = ToolCall(name="attachment")
-            yield _Node(
+            yield _MessageNode(
                 name,
                 Message(
                     role="tool", content=extracted, observed_at=when, origin="external", tool=tool
@@ -206,10 +212,10 @@ def _claude_messages(message: Mapping[str, Any], name: str, place: str) -> Itera
 
 
 def _session(
-    name: str, nodes: list[_Node], started: Any, place: str, skip: Skip
+    name: str, nodes: list[_MessageNode], started: Any, place: str, skip: SkipCallback
 ) -> Iterator[Session]:
     try:
-        when = moment(started, place)
+        when = parse_timestamp(started, place)
     except ImportFileError as error:
         skip(place, str(error))
         when = None
@@ -225,17 +231,17 @@ def _session(
         yield Session(session_id=name, observed_at=when, turns=turns)
 
 
-def _where(place: str, title: Any) -> str:
+def _titled_place(place: str, title: Any) -> str:
     return f"{place} ({title[:40]!r})" if isinstance(title, str) and title else place
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def _as_objects(value: Any) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

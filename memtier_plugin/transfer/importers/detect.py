@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import ImportFileError
-from memtier_plugin.transfer.importers.chat_exports import CONVERSATIONS
-from memtier_plugin.transfer.importers.files import items
-from memtier_plugin.transfer.importers.memory_files import NAMES, SECTION
-from memtier_plugin.transfer.importers.sessions import lines
+from memtier_plugin.transfer.importers.chat_exports import CONVERSATIONS_STEM
+from memtier_plugin.transfer.importers.files import read_items
+from memtier_plugin.transfer.importers.memory_files import MEMORY_FILES, SECTION_SIGN
+from memtier_plugin.transfer.importers.sessions import read_text_lines
 
-EXPORT: Final = "memtier_export"  # in the first line of our own exports
-MEMTIER: Final = "memtier"  # the format of those
-_LOOK: Final = 200  # lines
+EXPORT_KEY: Final = "memtier_export"  # in the first line of our own exports
+MEMTIER_FORMAT: Final = "memtier"  # the format of those
+_MAX_LINES: Final = 200  # lines
 _TEXT: Final = re.compile(r"#+\s+\d{4}-\d\d-\d\d.*|[^\W\d_][\w .'\u2019-]{0,40}?\s*:\s+\S.*")
 # The first that has all of its keys: which format an item with these keys is of.
 _KEYS: Final = (
-    (MEMTIER, {EXPORT}),
+    (MEMTIER_FORMAT, {EXPORT_KEY}),
     ("chatgpt", {"mapping"}),
     ("claude", {"chat_messages"}),
     ("longmemeval", {"haystack_sessions"}),
@@ -34,7 +34,7 @@ _KEYS: Final = (
 )
 
 
-def detect(path: Path) -> str:
+def detect_format(path: Path) -> str:
     """Return the name of the format.
 
     Raises:
@@ -42,23 +42,23 @@ def detect(path: Path) -> str:
     """
     found = None
     if path.is_dir():
-        found = _of_folder(path)
+        found = _detect_folder(path)
     elif path.suffix == ".md":
-        found = _of_markdown(path)
+        found = _detect_markdown(path)
     else:
-        found = _of_items(path) or _of_text(path)
+        found = _detect_items(path) or _detect_text(path)
     if found is None:
         raise ImportFileError(f"{path}: cannot tell what this is; name it with --format")
     return found
 
 
-def _of_folder(path: Path) -> str | None:
-    if any(path.glob(f"{CONVERSATIONS}*.json")):
-        return _of_items(path)
+def _detect_folder(path: Path) -> str | None:
+    if any(path.glob(f"{CONVERSATIONS_STEM}*.json")):
+        return _detect_items(path)
     if (path / "memories").is_dir():
         return "hermes-memory"
-    files = [file for name in NAMES if (file := path / name).is_file()]
-    if any(_of_markdown(file) == "hermes-memory" for file in files) or (
+    files = [file for name in MEMORY_FILES if (file := path / name).is_file()]
+    if any(_detect_markdown(file) == "hermes-memory" for file in files) or (
         files and path.name == "memories"
     ):
         return "hermes-memory"
@@ -67,23 +67,23 @@ def _of_folder(path: Path) -> str | None:
     return None
 
 
-def _of_markdown(path: Path) -> str | None:
-    for number, line in lines(path):
-        if line.strip() == SECTION:
+def _detect_markdown(path: Path) -> str | None:
+    for number, line in read_text_lines(path):
+        if line.strip() == SECTION_SIGN:
             return "hermes-memory"
-        if number > _LOOK:
+        if number > _MAX_LINES:
             break
-    if path.name in NAMES and path.parent.name == "memories":
+    if path.name in MEMORY_FILES and path.parent.name == "memories":
         return "hermes-memory"
-    if path.name in NAMES or path.parent.name == "memory" or path.name[:4].isdigit():
+    if path.name in MEMORY_FILES or path.parent.name == "memory" or path.name[:4].isdigit():
         return "openclaw-memory"
-    return _of_text(path)
+    return _detect_text(path)
 
 
-def _of_items(path: Path) -> str | None:
+def _detect_items(path: Path) -> str | None:
     try:
         several = path.is_dir() or zipfile.is_zipfile(path)
-        with closing(items(path, CONVERSATIONS if several else "")) as found:
+        with closing(read_items(path, CONVERSATIONS_STEM if several else "")) as found:
             _, first = next(found, ("", None))
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read: {error.strerror}") from error
@@ -95,16 +95,16 @@ def _of_items(path: Path) -> str | None:
         first = first[0]
     if isinstance(first, Mapping) and isinstance(first.get("results"), list):
         return "mem0"
-    return _of_keys(first)
+    return _detect_keys(first)
 
 
-def _of_keys(first: Any) -> str | None:
+def _detect_keys(first: Any) -> str | None:
     keys = first.keys() if isinstance(first, Mapping) else frozenset()
     return next((name for name, wanted in _KEYS if wanted <= keys), None)
 
 
-def _of_text(path: Path) -> str | None:
-    for _, line in lines(path):
+def _detect_text(path: Path) -> str | None:
+    for _, line in read_text_lines(path):
         if line.strip():
             return "text" if _TEXT.fullmatch(line.strip()) else None
     return None

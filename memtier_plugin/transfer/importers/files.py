@@ -18,11 +18,11 @@ from typing import IO, Any, Final
 from memtier_plugin.core.errors import ImportFileError
 
 # Called with the place of something that is left out, and why.
-Skip = Callable[[str, str], None]
+SkipCallback = Callable[[str, str], None]
 
 MOST: Final = 256 * 1024 * 1024  # characters of one item; nothing that a person wrote comes near
 _CHUNK: Final = 1024 * 1024
-_BROKEN: Final = (
+_FILE_ERRORS: Final = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
@@ -32,31 +32,31 @@ _BROKEN: Final = (
 )
 
 
-def items(path: Path, stem: str) -> Generator[tuple[str, Any]]:
+def read_items(path: Path, stem: str) -> Generator[tuple[str, Any]]:
     """Yield the items of a file, or of all files ``<stem>*.json`` in a ZIP or folder, with places.
 
     Raises:
         ImportFileError: something cannot be read, or is not JSON.
     """
-    for place, text in texts(path, stem):
+    for place, text in open_texts(path, stem):
         with text:
-            yield from _items(text, place)
+            yield from _parse_items(text, place)
 
 
-def texts(path: Path, stem: str) -> Iterator[tuple[str, IO[str]]]:
+def open_texts(path: Path, stem: str) -> Iterator[tuple[str, IO[str]]]:
     """Yield the texts that an export consists of, opened, with their places."""
     if path.is_dir():
         files = sorted(file for file in path.glob(f"{stem}*.json") if file.is_file())
         if not files:
             raise ImportFileError(f"{path}: no file {stem}*.json in this folder")
         for file in files:
-            yield from texts(file, stem)
+            yield from open_texts(file, stem)
         return
-    with _told(path):
+    with _import_errors(path):
         if not zipfile.is_zipfile(path):
             yield str(path), path.open("r", encoding="utf-8-sig")
             return
-    with _told(path), zipfile.ZipFile(path) as archive:
+    with _import_errors(path), zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if _is_named(name, stem))
         if not names:
             raise ImportFileError(f"{path}: no file {stem}*.json in this ZIP")
@@ -64,13 +64,13 @@ def texts(path: Path, stem: str) -> Iterator[tuple[str, IO[str]]]:
             yield f"{path}:{name}", io.TextIOWrapper(archive.open(name), encoding="utf-8-sig")
 
 
-def json_lines(path: Path, skip: Skip) -> Iterator[tuple[str, Any]]:
+def read_json_lines(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]:
     """Yield the JSON values of a file with one a line; a line that is none is left out and named.
 
     Raises:
         ImportFileError: the file cannot be read.
     """
-    with _told(path), path.open("rb") as file:
+    with _import_errors(path), path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             place = f"{path}:{number}"
             if not raw.strip():
@@ -91,20 +91,20 @@ def _is_named(name: str, stem: str) -> bool:
 
 
 @contextmanager
-def _told(place: object) -> Iterator[None]:
+def _import_errors(place: object) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError as error:
         raise ImportFileError(f"{place}: expected UTF-8 text: {error.reason}") from error
-    except _BROKEN as error:
+    except _FILE_ERRORS as error:
         why = getattr(error, "strerror", None) or error
         raise ImportFileError(f"{place}: cannot be read: {why}") from error
 
 
-def _items(text: IO[str], place: str) -> Iterator[tuple[str, Any]]:
+def _parse_items(text: IO[str], place: str) -> Iterator[tuple[str, Any]]:
     """Yield the items of a JSON list, or the one value that is no list."""
     decode = json.JSONDecoder().raw_decode
-    with _told(place):
+    with _import_errors(place):
         buffer = text.read(_CHUNK).lstrip()
     listed = buffer.startswith("[")
     at, line, number, ended = int(listed), 1, 0, False
@@ -138,6 +138,6 @@ def _items(text: IO[str], place: str) -> Iterator[tuple[str, Any]]:
                 f"{here}: more than {MOST} characters; nothing that large is read"
             )
         line += buffer.count("\n", 0, at)
-        with _told(place):
+        with _import_errors(place):
             more = text.read(max(_CHUNK, len(buffer) - at))
         buffer, at, ended = buffer[at:] + more, 0, not more

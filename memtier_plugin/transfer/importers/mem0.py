@@ -14,11 +14,11 @@ from typing import Any
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Message
 from memtier_plugin.ingest.sessions import Session, Turn
-from memtier_plugin.transfer.importers.files import Skip, items, json_lines
-from memtier_plugin.transfer.importers.sessions import moment
+from memtier_plugin.transfer.importers.files import SkipCallback, read_items, read_json_lines
+from memtier_plugin.transfer.importers.sessions import parse_timestamp
 
 
-def read_mem0(path: Path, skip: Skip) -> Iterator[Session]:
+def read_mem0(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield each memory of a mem0 export."""
     found = [
         (place, record) for place, record in _records(path, skip) if _is_memory(record, place, skip)
@@ -33,11 +33,11 @@ def read_mem0(path: Path, skip: Skip) -> Iterator[Session]:
         yield session
 
 
-def _records(path: Path, skip: Skip) -> Iterator[tuple[str, Any]]:
+def _records(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]:
     if path.suffix in (".jsonl", ".ndjson"):
-        yield from json_lines(path, skip)
+        yield from read_json_lines(path, skip)
         return
-    for place, record in items(path, ""):
+    for place, record in read_items(path, ""):
         results = record.get("results") if isinstance(record, dict) else None
         if isinstance(results, list):
             for number, one in enumerate(results):
@@ -46,7 +46,7 @@ def _records(path: Path, skip: Skip) -> Iterator[tuple[str, Any]]:
             yield place, record
 
 
-def _is_memory(record: Any, place: str, skip: Skip) -> bool:
+def _is_memory(record: Any, place: str, skip: SkipCallback) -> bool:
     if not isinstance(record, dict):
         skip(place, f"not a memory: {record!r:.60}")
     elif not isinstance(record.get("id"), str) or not record["id"]:
@@ -59,7 +59,7 @@ def _is_memory(record: Any, place: str, skip: Skip) -> bool:
 
 
 def _session(record: dict[str, Any], place: str, several: bool) -> Session:
-    when = moment(record.get("updated_at") or record.get("created_at"), place)
+    when = parse_timestamp(record.get("updated_at") or record.get("created_at"), place)
     user = record.get("user_id")
     owner = next(
         (v for n in ("user_id", "agent_id", "app_id") if isinstance(v := record.get(n), str) and v),

@@ -22,11 +22,11 @@ from typing import Final
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Message
 from memtier_plugin.ingest.sessions import Session, Turn
-from memtier_plugin.transfer.importers.files import Skip
+from memtier_plugin.transfer.importers.files import SkipCallback
 
-NAMES: Final = ("MEMORY.md", "memory.md", "USER.md")
-SECTION: Final = "\u00a7"  # on a line of its own, between two of Hermes' notes
-_MOST: Final = 16 * 1024 * 1024  # bytes of one file
+MEMORY_FILES: Final = ("MEMORY.md", "memory.md", "USER.md")
+SECTION_SIGN: Final = "\u00a7"  # on a line of its own, between two of Hermes' notes
+_MAX_BYTES: Final = 16 * 1024 * 1024  # bytes of one file
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
 _HEADING: Final = re.compile(r"(#{1,6})\s+(.*\S)\s*")
 _BULLET: Final = re.compile(r"(?:[-*+]|\d+[.)])\s+(?=\S)")
@@ -34,43 +34,45 @@ _RULE: Final = re.compile(r"(?:-{3,}|\*{3,}|_{3,})\s*")
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
-def read_openclaw_memory(path: Path, skip: Skip) -> Iterator[Session]:
+def read_openclaw_memory(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the notes of an OpenClaw workspace, or of one of its memory files."""
-    for label, file in _openclaw_files(path, skip):
-        text = _text(file, skip)
-        when = _day(file.name) or _modified(file)
-        for note in _blocks(_COMMENT.sub(_blank, text)):
+    for label, file in _find_openclaw_files(path, skip):
+        text = _read_text(file, skip)
+        when = _parse_day(file.name) or _modified_at(file)
+        for note in _split_notes(_COMMENT.sub(_blank_lines, text)):
             yield _session("openclaw-memory", label, note, when)
 
 
-def read_hermes_memory(path: Path, skip: Skip) -> Iterator[Session]:
+def read_hermes_memory(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the notes of a Hermes home, of its `memories` folder, or of one file."""
     folder = path / "memories" if (path / "memories").is_dir() else path
-    files = [folder / name for name in NAMES if (folder / name).exists()]
+    files = [folder / name for name in MEMORY_FILES if (folder / name).exists()]
     for file in files if folder.is_dir() else [folder]:
-        if not _is_plain(file, skip):
+        if not _is_regular_file(file, skip):
             continue
-        when = _modified(file)
-        for note in re.split(rf"^[ \t]*{SECTION}[ \t]*$", _text(file, skip), flags=re.MULTILINE):
+        when = _modified_at(file)
+        for note in re.split(
+            rf"^[ \t]*{SECTION_SIGN}[ \t]*$", _read_text(file, skip), flags=re.MULTILINE
+        ):
             if note.strip():
                 yield _session("hermes-memory", file.name, note.strip(), when)
 
 
-def _openclaw_files(path: Path, skip: Skip) -> Iterator[tuple[str, Path]]:
+def _find_openclaw_files(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Path]]:
     if path.is_dir():
         # Where case does not count, MEMORY.md and memory.md are one file.
-        found = {file.resolve(): file for n in NAMES if (file := path / n).exists()}
+        found = {file.resolve(): file for n in MEMORY_FILES if (file := path / n).exists()}
         files = [*found.values(), *sorted((path / "memory").rglob("*.md"))]
         files = files or sorted(path.glob("*.md"))  # the folder `memory` itself
         top = path.parent if path.name == "memory" else path
     else:
         files, top = [path], path.parent.parent if path.parent.name == "memory" else path.parent
     for file in files:
-        if _is_plain(file, skip):
+        if _is_regular_file(file, skip):
             yield file.relative_to(top).as_posix(), file
 
 
-def _is_plain(file: Path, skip: Skip) -> bool:
+def _is_regular_file(file: Path, skip: SkipCallback) -> bool:
     """Tell whether it is a file; a link may point anywhere, so it is not followed."""
     if file.is_symlink():
         skip(str(file), "a symlink is not followed")
@@ -78,10 +80,10 @@ def _is_plain(file: Path, skip: Skip) -> bool:
     return file.is_file()
 
 
-def _text(file: Path, skip: Skip) -> str:
+def _read_text(file: Path, skip: SkipCallback) -> str:
     try:
-        if file.stat().st_size > _MOST:
-            raise ImportFileError(f"{file}: more than {_MOST} bytes are no memory file")
+        if file.stat().st_size > _MAX_BYTES:
+            raise ImportFileError(f"{file}: more than {_MAX_BYTES} bytes are no memory file")
         data = file.read_bytes()
     except OSError as error:
         raise ImportFileError(f"{file}: cannot be read: {error.strerror}") from error
@@ -95,7 +97,7 @@ def _text(file: Path, skip: Skip) -> str:
     return "\n".join(lines)
 
 
-def _blocks(text: str) -> Iterator[str]:
+def _split_notes(text: str) -> Iterator[str]:
     """Yield list items and paragraphs, each below the heading that it stands under."""
     lines = text.split("\n")
     if lines[0].strip() == "---" and "---" in (line.strip() for line in lines[1:]):
@@ -136,7 +138,7 @@ def _session(kind: str, label: str, note: str, when: datetime) -> Session:
     return Session(session_id=name, observed_at=when, turns=(turn,))
 
 
-def _day(name: str) -> datetime | None:
+def _parse_day(name: str) -> datetime | None:
     found = _DAY.match(name)
     try:
         # Noon: the same day in nearly every zone.
@@ -145,9 +147,9 @@ def _day(name: str) -> datetime | None:
         return None
 
 
-def _modified(file: Path) -> datetime:
+def _modified_at(file: Path) -> datetime:
     return datetime.fromtimestamp(int(file.stat().st_mtime), UTC)
 
 
-def _blank(match: re.Match[str]) -> str:
+def _blank_lines(match: re.Match[str]) -> str:
     return "\n" * match[0].count("\n")

@@ -15,15 +15,15 @@ from typing import Any, Final
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.memory import MemTier
-from memtier_plugin.transfer.importers.detect import EXPORT
-from memtier_plugin.transfer.importers.files import Skip, json_lines
+from memtier_plugin.transfer.importers.detect import EXPORT_KEY
+from memtier_plugin.transfer.importers.files import SkipCallback, read_json_lines
 
-_TOGETHER: Final = 1000  # entries that are written together
-_KEPT: Final = ("active", "proposed")  # states of facts that are brought in
+_BATCH_SIZE: Final = 1000  # entries that are written together
+_IMPORTED_STATES: Final = ("active", "proposed")  # states of facts that are brought in
 
 
 @dataclass(slots=True)
-class Reimport:
+class ReimportReport:
     """What came of an import: entries and facts in the file, and how many were new."""
 
     entries: int = 0
@@ -34,15 +34,15 @@ class Reimport:
     examples: list[str] = field(default_factory=list)
 
 
-def reimport(
+def import_memtier_export(
     memory: MemTier,
     path: Path,
-    skip: Skip,
+    skip: SkipCallback,
     *,
     agent: str | None = None,
     dry_run: bool = False,
     progress: Callable[[int], None] = lambda done: None,
-) -> Reimport:
+) -> ReimportReport:
     """Import an export; what of it cannot be read is left out and named.
 
     Args:
@@ -54,12 +54,12 @@ def reimport(
         ImportFileError: the file is no export, or cannot be read.
         LedgerError, IndexProblem: not all was written; importing again completes it.
     """
-    result, facts = Reimport(), list[tuple[str, Fact]]()
+    result, facts = ReimportReport(), list[tuple[str, Fact]]()
     ids: dict[str, tuple[str, Entry]] = {}  # by the id that an entry had: what it is here
     batch: list[Entry] = []
     wanted = {
         source.entry
-        for _, record in _records(path, lambda *_: None)
+        for _, record in _read_records(path, lambda *_: None)
         if isinstance(record, Fact)
         for source in record.sources
     }
@@ -74,7 +74,7 @@ def reimport(
                     ids[entry.id] = here[entry.key], entry
         batch.clear()
 
-    for number, (place, record) in enumerate(_records(path, skip), start=1):
+    for number, (place, record) in enumerate(_read_records(path, skip), start=1):
         if isinstance(record, Entry):
             entry = replace(record, agent_id=agent or record.agent_id)
             result.entries += 1
@@ -82,24 +82,26 @@ def reimport(
             if len(result.examples) < 3:
                 result.examples.append(entry.content)
             batch.append(entry)
-            if len(batch) >= _TOGETHER:
+            if len(batch) >= _BATCH_SIZE:
                 write()
                 progress(number)
         else:
             result.facts += 1
             facts.append((place, record))
     write()
-    given = [new for place, fact in facts if (new := _here(place, fact, ids, memory, skip))]
+    given = [
+        new for place, fact in facts if (new := _localise_fact(place, fact, ids, memory, skip))
+    ]
     if dry_run:
-        with memory.store.reading() as reader:
+        with memory.store.session() as reader:
             result.new_facts = len(given) - len(reader.rows_of([fact.id for fact in given]))
     elif given:
         result.new_facts = len(memory.add_facts(given))
     return result
 
 
-def _here(
-    place: str, fact: Fact, ids: dict[str, tuple[str, Entry]], memory: MemTier, skip: Skip
+def _localise_fact(
+    place: str, fact: Fact, ids: dict[str, tuple[str, Entry]], memory: MemTier, skip: SkipCallback
 ) -> Fact | None:
     """Return a fact with the sources that it has here, waiting for review unless it is proven."""
     found = [(s, *ids[s.entry]) for s in fact.sources if s.entry in ids]
@@ -118,16 +120,18 @@ def _here(
     return fact if proven else replace(fact, status="proposed", reason=fact.reason or "imported")
 
 
-def _records(path: Path, skip: Skip) -> Iterator[tuple[str, Entry | Fact]]:
-    lines = json_lines(path, skip)
+def _read_records(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Entry | Fact]]:
+    lines = read_json_lines(path, skip)
     place, head = next(lines, (str(path), None))
-    if not isinstance(head, dict) or EXPORT not in head:
+    if not isinstance(head, dict) or EXPORT_KEY not in head:
         raise ImportFileError(f"{place}: expected the first line of an export, found {head!r:.60}")
-    if head[EXPORT] != 1:
-        raise ImportFileError(f"{place}: an export of the form {head[EXPORT]!r}: upgrade MemTier")
+    if head[EXPORT_KEY] != 1:
+        raise ImportFileError(
+            f"{place}: an export of the form {head[EXPORT_KEY]!r}: upgrade MemTier"
+        )
     for place, record in lines:
         try:
-            found = _record(record)
+            found = _parse_record(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             skip(place, f"neither an entry nor a fact: {error}")
             continue
@@ -135,10 +139,10 @@ def _records(path: Path, skip: Skip) -> Iterator[tuple[str, Entry | Fact]]:
             yield place, found
 
 
-def _record(record: Any) -> Entry | Fact | None:
+def _parse_record(record: Any) -> Entry | Fact | None:
     kind = record["record"]
     if kind == "entry":
         return Entry.from_json(record)
     if kind != "fact":
         raise ValueError(f"a record of the kind {kind!r}")
-    return Fact.from_json(record) if record.get("state") in _KEPT else None
+    return Fact.from_json(record) if record.get("state") in _IMPORTED_STATES else None

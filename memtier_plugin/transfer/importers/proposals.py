@@ -12,27 +12,27 @@ from typing import Final
 from memtier_plugin.core.records import Entry, FactDraft, Source
 from memtier_plugin.memory import MemTier
 
-KINDS: Final = ("openclaw-memory", "hermes-memory", "mem0")
-_LONGEST: Final = 500  # characters; what is longer is no fact
-_DAILY: Final = re.compile(r"openclaw-memory/memory/")
+PROPOSED_FORMATS: Final = ("openclaw-memory", "hermes-memory", "mem0")
+_MAX_CHARS: Final = 500  # characters; what is longer is no fact
+_DAILY_NOTE: Final = re.compile(r"openclaw-memory/memory/")
 
 
-def propose(memory: MemTier, entries: Iterable[Entry]) -> int:
+def propose_facts(memory: MemTier, entries: Iterable[Entry]) -> int:
     """Propose the notes among new entries as facts; returns how many wait now.
 
     Raises:
         LedgerError, IndexProblem: nothing was proposed; the entries stay.
     """
-    drafts = [_draft(entry) for entry in entries if _is_fact(entry)]
+    drafts = [_draft_fact(entry) for entry in entries if _is_fact(entry)]
     return len(memory.add_facts(drafts)) if drafts else 0
 
 
 def _is_fact(entry: Entry) -> bool:
-    named = entry.session_id.partition("/")[0] in KINDS and entry.origin == "external"
-    return named and len(entry.content) <= _LONGEST and not _DAILY.match(entry.session_id)
+    named = entry.session_id.partition("/")[0] in PROPOSED_FORMATS and entry.origin == "external"
+    return named and len(entry.content) <= _MAX_CHARS and not _DAILY_NOTE.match(entry.session_id)
 
 
-def _draft(entry: Entry) -> FactDraft:
+def _draft_fact(entry: Entry) -> FactDraft:
     heading, _, rest = entry.content.partition("\n")
     headed = heading.startswith("#") and bool(rest)
     note = rest if headed else entry.content

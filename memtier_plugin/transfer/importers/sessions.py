@@ -30,10 +30,10 @@ def load_json(path: Path) -> Any:
     Raises:
         ImportFileError: the file cannot be read, or is not JSON.
     """
-    return _parse_json("".join(line for _, line in lines(path)), str(path))
+    return _parse_json("".join(line for _, line in read_text_lines(path)), str(path))
 
 
-def field(record: Any, name: str, kind: type[T], place: str) -> T:
+def require_field(record: Any, name: str, kind: type[T], place: str) -> T:
     """Return a field that must be there and of that kind.
 
     Raises:
@@ -62,7 +62,7 @@ def parse_date(text: str, pattern: str, place: str) -> datetime:
         ) from None
 
 
-def moment(value: Any, place: str) -> datetime | None:
+def parse_timestamp(value: Any, place: str) -> datetime | None:
     """Read a time given as ISO text, or as seconds or milliseconds since 1970; None stays None."""
     if value is None:
         return None
@@ -79,9 +79,9 @@ def moment(value: Any, place: str) -> datetime | None:
         ) from None
 
 
-def documents(path: Path) -> Iterator[tuple[str, Any]]:
+def read_documents(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the JSON values of a file with their places: its one value, or one a line."""
-    filled = ((number, line) for number, line in lines(path) if line.strip())
+    filled = ((number, line) for number, line in read_text_lines(path) if line.strip())
     number, first = next(filled, (1, ""))
     try:
         document = json.loads(first)
@@ -93,7 +93,7 @@ def documents(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"{path}:{number}", _parse_json(line, f"{path}:{number}")
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a UTF-8 file with their numbers."""
     try:
         with path.open("rb") as file:

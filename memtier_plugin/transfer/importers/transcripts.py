@@ -34,27 +34,33 @@ from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.core.records import Message, Role
 from memtier_plugin.ingest.messages import parse_message, parse_messages
 from memtier_plugin.ingest.sessions import Session, Turn
-from memtier_plugin.transfer.importers.chat_exports import chatgpt_branch, read_chatgpt, read_claude
-from memtier_plugin.transfer.importers.files import Skip
+from memtier_plugin.transfer.importers.chat_exports import (
+    read_chatgpt,
+    read_claude,
+    walk_chatgpt_branch,
+)
+from memtier_plugin.transfer.importers.files import SkipCallback
 from memtier_plugin.transfer.importers.mem0 import read_mem0
 from memtier_plugin.transfer.importers.memory_files import read_hermes_memory, read_openclaw_memory
 from memtier_plugin.transfer.importers.sessions import (
-    documents,
-    field,
-    lines,
     load_json,
-    moment,
     parse_date,
+    parse_timestamp,
+    read_documents,
+    read_text_lines,
+    require_field,
 )
 
-_NO_MESSAGE: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
+_MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
 
 
-def _unheard(place: str, why: str) -> None:
+def _ignore_skipped(place: str, why: str) -> None:
     """Leave something out, where nobody asked to be told."""
 
 
-def read_transcript(path: Path, format: str, skip: Skip = _unheard) -> Iterator[Session]:
+def read_transcript(
+    path: Path, format: str, skip: SkipCallback = _ignore_skipped
+) -> Iterator[Session]:
     """Yield the sessions of a file.
 
     Args:
@@ -78,16 +84,16 @@ def read_transcript(path: Path, format: str, skip: Skip = _unheard) -> Iterator[
         raise ImportFileError(f"{path}: no messages in it that format {format!r} knows")
 
 
-def locomo_sessions(sample: Any, place: str) -> Iterator[Session]:
+def parse_locomo_sample(sample: Any, place: str) -> Iterator[Session]:
     """Yield the sessions of one LoCoMo sample; a turn's id is its `dia_id`."""
-    name = field(sample, "sample_id", str, place)
-    conversation = field(sample, "conversation", dict, place)
+    name = require_field(sample, "sample_id", str, place)
+    conversation = require_field(sample, "conversation", dict, place)
     numbers = sorted(int(key[8:]) for key in conversation if re.fullmatch(r"session_\d+", key))
     for number in numbers:
         key = f"session_{number}"
         spot = f"{place}, {key}"
-        date = field(conversation, f"{key}_date_time", str, spot)
-        records = field(conversation, key, list, spot)
+        date = require_field(conversation, f"{key}_date_time", str, spot)
+        records = require_field(conversation, key, list, spot)
         if records:
             yield Session(
                 session_id=f"{name}/{key}",
@@ -96,11 +102,11 @@ def locomo_sessions(sample: Any, place: str) -> Iterator[Session]:
             )
 
 
-def longmemeval_sessions(item: Any, place: str) -> Iterator[Session]:
+def parse_longmemeval_item(item: Any, place: str) -> Iterator[Session]:
     """Yield the sessions of one LongMemEval item; a turn's id is `<session>:<index>`."""
-    sessions = field(item, "haystack_sessions", list, place)
-    ids = field(item, "haystack_session_ids", list, place)
-    dates = field(item, "haystack_dates", list, place)
+    sessions = require_field(item, "haystack_sessions", list, place)
+    ids = require_field(item, "haystack_session_ids", list, place)
+    dates = require_field(item, "haystack_dates", list, place)
     if not len(sessions) == len(ids) == len(dates):
         raise ImportFileError(
             f"{place}: {len(sessions)} haystack_sessions, {len(ids)} ids and {len(dates)} dates; "
@@ -113,17 +119,17 @@ def longmemeval_sessions(item: Any, place: str) -> Iterator[Session]:
         if turns:
             yield Session(
                 session_id=str(name),
-                observed_at=longmemeval_date(str(date), spot),
+                observed_at=parse_longmemeval_date(str(date), spot),
                 turns=_chat_turns(turns, f"{name}:", spot),
             )
 
 
-def longmemeval_date(text: str, place: str) -> datetime:
+def parse_longmemeval_date(text: str, place: str) -> datetime:
     """Read a LongMemEval date, such as ``2023/05/20 (Sat) 02:21``."""
     return parse_date(text, "%Y/%m/%d (%a) %H:%M", place)
 
 
-def openclaw_message(record: Mapping[str, Any]) -> Message | None:
+def parse_openclaw_message(record: Mapping[str, Any]) -> Message | None:
     """Return an OpenClaw message, or None for one that nobody said and no tool answered.
 
     Raises:
@@ -134,7 +140,7 @@ def openclaw_message(record: Mapping[str, Any]) -> Message | None:
         blocks = [block for block in chat["content"] if isinstance(block, dict)]
         chat["tool_calls"] = [block for block in blocks if block.get("type") == "toolCall"]
     elif chat["role"] == "toolResult":
-        details = _object(record.get("details"))
+        details = _as_object(record.get("details"))
         chat |= {
             "role": "tool",
             "name": record.get("toolName"),
@@ -150,19 +156,19 @@ def openclaw_message(record: Mapping[str, Any]) -> Message | None:
     return message if said else None
 
 
-def _read_locomo(path: Path, skip: Skip) -> Iterator[Session]:
-    for index, sample in enumerate(_list(load_json(path), "samples", str(path))):
-        yield from locomo_sessions(sample, f"{path}: sample {index}")
+def _read_locomo(path: Path, skip: SkipCallback) -> Iterator[Session]:
+    for index, sample in enumerate(_require_list(load_json(path), "samples", str(path))):
+        yield from parse_locomo_sample(sample, f"{path}: sample {index}")
 
 
-def _read_longmemeval(path: Path, skip: Skip) -> Iterator[Session]:
-    for index, item in enumerate(_list(load_json(path), "items", str(path))):
-        yield from longmemeval_sessions(item, f"{path}: item {index}")
+def _read_longmemeval(path: Path, skip: SkipCallback) -> Iterator[Session]:
+    for index, item in enumerate(_require_list(load_json(path), "items", str(path))):
+        yield from parse_longmemeval_item(item, f"{path}: item {index}")
 
 
-def _read_openai(path: Path, skip: Skip) -> Iterator[Session]:
+def _read_openai(path: Path, skip: SkipCallback) -> Iterator[Session]:
     number = 0
-    for place, document in documents(path):
+    for place, document in read_documents(path):
         several = isinstance(document, list) and not all(
             isinstance(item, dict) and "role" in item for item in document
         )
@@ -174,26 +180,26 @@ def _read_openai(path: Path, skip: Skip) -> Iterator[Session]:
                 yield session
 
 
-def _openai_session(chat: Any, name: str, place: str, skip: Skip) -> Session:
+def _openai_session(chat: Any, name: str, place: str, skip: SkipCallback) -> Session:
     if isinstance(chat, list):
         chat = {"messages": chat}
     elif isinstance(chat, dict) and "mapping" in chat:
-        branch = chatgpt_branch(
-            {**chat, "mapping": field(chat, "mapping", dict, place)}, place, skip
+        branch = walk_chatgpt_branch(
+            {**chat, "mapping": require_field(chat, "mapping", dict, place)}, place, skip
         )
         chat = {**chat, "messages": [node.message for node in branch]}
-    messages = field(chat, "messages", list, place)
+    messages = require_field(chat, "messages", list, place)
     started = chat.get("created_at", chat.get("create_time"))
     return Session(
         session_id=str(chat.get("id") or chat.get("conversation_id") or name),
-        observed_at=moment(started, place),
+        observed_at=parse_timestamp(started, place),
         turns=_chat_turns(messages, "", place),
     )
 
 
-def _read_openclaw(path: Path, skip: Skip) -> Iterator[Session]:
+def _read_openclaw(path: Path, skip: SkipCallback) -> Iterator[Session]:
     name, records = path.stem, []
-    for place, document in documents(path):
+    for place, document in read_documents(path):
         several = isinstance(document, list)
         for index, record in enumerate(document if several else [document]):
             spot = f"{place}[{index}]" if several else place
@@ -207,7 +213,7 @@ def _read_openclaw(path: Path, skip: Skip) -> Iterator[Session]:
             elif record.get("type") == "session":
                 name = str(record.get("id", name))
             elif record.get("type") == "message":
-                records.append((spot, field(record, "message", dict, spot)))
+                records.append((spot, require_field(record, "message", dict, spot)))
             elif "role" in record:
                 records.append((spot, record))
     if records:
@@ -215,17 +221,17 @@ def _read_openclaw(path: Path, skip: Skip) -> Iterator[Session]:
 
 
 def _agent_end_session(payload: dict[str, Any], name: str, place: str) -> Iterator[Session]:
-    event = field(payload, "event", dict, place)
-    messages = field(event, "messages", list, place)
+    event = require_field(payload, "event", dict, place)
+    messages = require_field(event, "messages", list, place)
     records = [(f"{place}, message {index}", m) for index, m in enumerate(messages)]
-    name = str(_object(payload.get("ctx")).get("sessionId") or name)
+    name = str(_as_object(payload.get("ctx")).get("sessionId") or name)
     for session in _openclaw_session(name, records):
         run_id = event.get("runId")
         if not isinstance(run_id, str):
             yield session
             continue
         # The payload's own run is the last exchange; the older ones carry their ids themselves.
-        last = session.runs[-1].turns
+        last = session.exchanges[-1].turns
         turns = [replace(turn, run_id=turn.run_id or run_id) for turn in last]
         if run_id.startswith("announce:"):  # a sub-agent's report, put in the user's mouth
             turns[0] = replace(turns[0], message=replace(turns[0].message, origin="external"))
@@ -238,11 +244,11 @@ def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Ses
         if not isinstance(record, dict):
             raise ImportFileError(f"{place}: expected a message, found {record!r:.60}")
         try:
-            message = openclaw_message(record)
-        except _NO_MESSAGE as error:
+            message = parse_openclaw_message(record)
+        except _MESSAGE_ERRORS as error:
             raise ImportFileError(f"{place}: {error}") from error
         if message:
-            run_id = _object(record.get("__openclaw")).get("runId")
+            run_id = _as_object(record.get("__openclaw")).get("runId")
             run_id = run_id if isinstance(run_id, str) else None
             turns.append(Turn(id=str(len(turns)), message=message, run_id=run_id))
     if turns:
@@ -250,7 +256,7 @@ def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Ses
 
 
 _HEADING: Final = re.compile(r"#+\s+(.*)")
-_SPOKEN: Final = re.compile(r"([^\W\d_][\w .'\u2019-]{0,40}?)\s*:\s+(\S.*)")
+_SPEAKER_LINE: Final = re.compile(r"([^\W\d_][\w .'\u2019-]{0,40}?)\s*:\s+(\S.*)")
 _ROLES: Final[Mapping[str, Role]] = {
     **dict.fromkeys(("user", "human", "me"), "user"),
     **dict.fromkeys(("assistant", "ai", "bot"), "assistant"),
@@ -258,7 +264,7 @@ _ROLES: Final[Mapping[str, Role]] = {
 }
 
 
-def _read_text(path: Path, skip: Skip) -> Iterator[Session]:
+def _read_text(path: Path, skip: SkipCallback) -> Iterator[Session]:
     number, when, dated = 1, None, False
     messages: list[Message] = []
 
@@ -266,7 +272,7 @@ def _read_text(path: Path, skip: Skip) -> Iterator[Session]:
         turns = tuple(Turn(id=str(i), message=message) for i, message in enumerate(messages))
         return Session(session_id=f"{path.stem}-{number}", observed_at=when, turns=turns)
 
-    for line_number, line in lines(path):
+    for line_number, line in read_text_lines(path):
         heading = _HEADING.fullmatch(line.strip())
         if messages and (heading or not (dated or line.strip())):
             yield session()
@@ -274,8 +280,8 @@ def _read_text(path: Path, skip: Skip) -> Iterator[Session]:
             messages.clear()
         if heading:
             dated = True
-            when = moment(heading[1], f"{path}:{line_number}")
-        elif spoken := _SPOKEN.fullmatch(line.rstrip()):
+            when = parse_timestamp(heading[1], f"{path}:{line_number}")
+        elif spoken := _SPEAKER_LINE.fullmatch(line.rstrip()):
             messages.append(_spoken_message(spoken[1], spoken[2]))
         elif messages and line.strip():
             last = messages[-1]
@@ -296,7 +302,7 @@ def _spoken_message(name: str, words: str) -> Message:
     return Message(role=role, content=words)
 
 
-FORMATS: Final[Mapping[str, Callable[[Path, Skip], Iterator[Session]]]] = {
+FORMATS: Final[Mapping[str, Callable[[Path, SkipCallback], Iterator[Session]]]] = {
     "chatgpt": read_chatgpt,
     "claude": read_claude,
     "hermes-memory": read_hermes_memory,
@@ -311,27 +317,27 @@ FORMATS: Final[Mapping[str, Callable[[Path, Skip], Iterator[Session]]]] = {
 
 
 def _locomo_turn(record: Any, place: str) -> Turn:
-    text = field(record, "text", str, place)
+    text = require_field(record, "text", str, place)
     if record.get("blip_caption"):
         text = f"{text} [image: {record['blip_caption']}]".strip()
-    speaker = field(record, "speaker", str, place)
+    speaker = require_field(record, "speaker", str, place)
     message = Message(role="user", content=text, speaker=speaker)
-    return Turn(id=field(record, "dia_id", str, place), message=message)
+    return Turn(id=require_field(record, "dia_id", str, place), message=message)
 
 
 def _chat_turns(messages: list[Any], prefix: str, place: str) -> tuple[Turn, ...]:
     try:
         parsed = parse_messages(messages)
-    except _NO_MESSAGE as error:
+    except _MESSAGE_ERRORS as error:
         raise ImportFileError(f"{place}, {error}") from error
     return tuple(Turn(id=f"{prefix}{index}", message=m) for index, m in enumerate(parsed))
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _list(document: Any, of: str, place: str) -> list[Any]:
+def _require_list(document: Any, of: str, place: str) -> list[Any]:
     if not isinstance(document, list):
         raise ImportFileError(f"{place}: expected a list of {of}, found {document!r:.60}")
     return document
