@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Final, Literal
 
 from memtier_plugin.core.records import Fact
-from memtier_plugin.facts.extraction.patterns import RELATIVE
 from memtier_plugin.retrieval.contradictions import holds_since, may_replace
+from memtier_plugin.text.dates.annotate import RELATIVE
 from memtier_plugin.text.normalise import normalise
 
 Action = Literal["add", "update", "supersede", "ignore"]

@@ -15,7 +15,7 @@ import regex
 
 from memtier_plugin.core.records import FactDraft, Origin
 from memtier_plugin.facts.extraction.rules import SINGLE_VALUED
-from memtier_plugin.text import grammar
+from memtier_plugin.text.lexicon import lexicon, word_set
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.tokenizer import plain_words
 
@@ -79,7 +79,7 @@ _ID: Final = regex.compile(
     r"|\d{9,}|#?\d+|(?=\S*\d)(?=\S*[a-z])[a-z0-9_-]{16,})[\W_]*"
 )
 _SYMBOLS: Final = regex.compile(r"[{}\[\]()<>=;|&$\\/*+^~`#@_]")
-_VAGUE: Final = grammar.word_set("""it this that these those them something anything everything
+_VAGUE: Final = word_set("""it this that these those them something anything everything
     nothing stuff thing things yes no
     true false none unknown n/a null nil various several some many one ones here there now then
     es das это это-то eso ça cela quello isso 它 这个 那个 それ これ""")
@@ -90,7 +90,7 @@ _ESSENTIAL: Final = regex.compile(
     constraint\w*|unless|nie|niemals|nicht|kein\w*|immer|nunca|siempre|jamás|sin|jamais|toujours|pas|
     sans|mai|sempre|senza|não|nooit|altijd|niet|geen|никогда|всегда|не|нельзя)\b|不|没|从不|总是|必须|过敏|禁|ない|ません|必ず"""
 )
-_ESSENTIAL_RELATIONS: Final = grammar.word_set(
+_ESSENTIAL_RELATIONS: Final = word_set(
     """allergic_to allergy diet never always constraint constraints dislikes remember instruction
     standing_instruction preference prefers requires avoids rule deadline"""
 )
@@ -106,7 +106,7 @@ _DENIALS: Final = frozenset(
         "dutch",
         "russian",
     )
-    for word in grammar.CLOSED_CLASSES[name].negations
+    for word in lexicon(name).negations
 ) | {"t"}
 _WEAKER: Final[Sequence[Origin]] = ("user", "assistant", "tool", "external", "system")
 

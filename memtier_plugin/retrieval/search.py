@@ -24,7 +24,7 @@ from memtier_plugin.retrieval.paper_search import PaperSearch
 from memtier_plugin.storage.index.bm25 import idf, saturation
 from memtier_plugin.storage.index.reader import Candidate, IndexReader, Match, RowLengths
 from memtier_plugin.storage.store import DeadlineExceeded
-from memtier_plugin.text import time_spans
+from memtier_plugin.text.dates.spans import TimeSpan, best_nearness, find_time_spans
 from memtier_plugin.text.tokenizer import Tokenizer, ngrams
 
 _CONTEXT: Final = 40  # best rows whose neighbours become candidates too
@@ -132,7 +132,7 @@ class Search:
         near, near_facts = self._nearest(self._scopes), self._nearest(self._facts)
         strength = ranking.add_scaled(fact_scores, near_facts)
         best_facts = _best(strength, _FACTS)
-        spans = time_spans.find_time_spans(query, self._asker.at)
+        spans = find_time_spans(query, self._asker.at)
         shelved = self._shelved([*best_facts, *near_facts, *gram_scores], spans)
         best_facts = [row for row in best_facts if row not in shelved]
         told = [*shelved][: 2 * _NEAREST]  # of the others it counts when they begin
@@ -194,9 +194,7 @@ class Search:
             opened += self._reader.shared_scopes(shelf="timeline")
         return opened
 
-    def _shelved(
-        self, found: Collection[int], spans: Sequence[time_spans.TimeSpan]
-    ) -> dict[int, str]:
+    def _shelved(self, found: Collection[int], spans: Sequence[TimeSpan]) -> dict[int, str]:
         """Return the shelf of each row found on one, first those of the time asked about."""
         if len(self._facts) == len(self._shared):
             return {}
@@ -424,7 +422,7 @@ class Search:
 
 
 def _asked_about(
-    spans: Sequence[time_spans.TimeSpan],
+    spans: Sequence[TimeSpan],
     found: Sequence[Candidate],
     said: Mapping[int, Sequence[float]],
 ) -> list[float]:
@@ -433,7 +431,7 @@ def _asked_about(
         return [0.0] * len(found)
     return [
         max(
-            time_spans.best_nearness(spans, datetime.fromtimestamp(moment, UTC))
+            best_nearness(spans, datetime.fromtimestamp(moment, UTC))
             for moment in said.get(place.row) or [place.observed]
         )
         for place in found

@@ -215,6 +215,7 @@ def lexicons() -> tuple[Lexicon, ...]:
     return tuple(map(lexicon, (*LANGUAGES, *_DATES_ONLY)))
 
 
-def words_of(words: Callable[[Lexicon], Words]) -> Words:
+@cache
+def words_of(name: str) -> Words:
     """Return a class of words over all languages."""
-    return frozenset[str]().union(*map(words, lexicons()))
+    return frozenset[str]().union(*(getattr(words, name) for words in lexicons()))

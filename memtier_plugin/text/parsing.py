@@ -1,7 +1,6 @@
-"""A sentence as statements: its words by what they do, and its clauses by what they deny.  Pure.
+"""Parse a sentence into words by what they do, and clauses by what they deny.  Pure.
 
-A claim and its source are read alike, so that what is compared is what was said, not how. The
-language is told by its small words, over all that a speaker says.
+A claim and its source are parsed alike, so that their meaning is compared rather than their form.
 """
 
 from __future__ import annotations
@@ -13,34 +12,42 @@ from typing import Final, Literal, NamedTuple
 
 import regex
 
-from memtier_plugin.text import claim_lexicon, grammar
+from memtier_plugin.text.claim_lexicon import CONCORD_NEGATIONS, POLAR
+from memtier_plugin.text.grammar import irregular_verbs, synonym_key
+from memtier_plugin.text.lexicon import Lexicon, lexicon, lexicons, words_of
 from memtier_plugin.text.tokenizer import Tokenizer
 
 Kind = Literal["word", "light", "no", "me", "my", "you", "third", "turn", "number"]
 
 
 class Word(NamedTuple):
-    """A word of a sentence: what it is compared by, what it does there, and where it stands.
+    """A word of a sentence.
 
-    ``piece`` is the number of its clause and ``denied`` says that the clause denies; an ``owner``
-    is written with an apostrophe.
+    Attributes:
+        text: casefolded; ``key`` is what it is compared by.
+        kind: content ("word", "number"), function ("light"), negation ("no"), person ("me", "my",
+            "you", "third"), or nonfactual ("turn").
+        start, end: its span in the sentence.
+        capital: written with a capital; ``first`` says that it opens the sentence.
+        clause: the number of its clause; ``denied`` says that the clause is negated.
+        owner: written with a possessive apostrophe.
     """
 
     text: str
     key: str
     kind: Kind
-    at: int
+    start: int
     end: int
     capital: bool = False
     first: bool = False
-    piece: int = 0
+    clause: int = 0
     denied: bool = False
     owner: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSentence:
-    """A sentence as it is read: its words, and which of its clauses ask."""
+    """The words of a sentence, and the numbers of its clauses that are questions."""
 
     words: tuple[Word, ...]
     questions: frozenset[int]
@@ -64,237 +71,202 @@ _TOKEN: Final = regex.compile(
 )
 _SIGNS: Final = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee",
                  "%": "percent", "°": "degree"}  # fmt: skip
-_ALIAS: Final = {
-    "usd": "dollar", "dollars": "dollar", "bucks": "dollar", "eur": "euro", "euros": "euro",
-    "kilos": "kg", "kilo": "kg", "kilogram": "kg", "kilograms": "kg", "kilometers": "km",
-    "kilometres": "km", "kilometer": "km", "kilometre": "km", "pounds": "pound", "lb": "pound",
-    "lbs": "pound", "hours": "hour", "hrs": "hour", "hr": "hour", "minutes": "minute",
-    "mins": "minute", "min": "minute", "milligrams": "mg", "prozent": "percent",
-    "degrees": "degree", "grams": "g", "gram": "g", "miles": "mile", "meters": "m", "metres": "m",
-}  # fmt: skip
-_NUMBER_WORDS: Final = {
-    "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
-    "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12", "thirteen": "13",
-    "fourteen": "14", "fifteen": "15", "sixteen": "16", "seventeen": "17", "eighteen": "18",
-    "nineteen": "19", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50",
-    "sixty": "60", "seventy": "70", "eighty": "80", "ninety": "90", "hundred": "100",
-    "thousand": "1000", "million": "1000000", "dozen": "12", "first": "1", "third": "3",
-    "fourth": "4", "fifth": "5",
-    "zwei": "2", "drei": "3", "vier": "4", "fünf": "5", "sechs": "6", "sieben": "7", "acht": "8",
-    "neun": "9", "zehn": "10", "elf": "11", "zwölf": "12",
-    "dos": "2", "tres": "3", "cuatro": "4", "cinco": "5", "seis": "6", "siete": "7", "ocho": "8",
-    "nueve": "9", "diez": "10", "deux": "2", "trois": "3", "quatre": "4", "cinq": "5", "sept": "7",
-    "huit": "8", "neuf": "9", "dix": "10", "due": "2", "tre": "3", "quattro": "4", "cinque": "5",
-    "sei": "6", "sette": "7", "otto": "8", "nove": "9", "dieci": "10", "dois": "2", "duas": "2",
-    "três": "3", "quatro": "4", "sete": "7", "oito": "8", "dez": "10", "twee": "2", "drie": "3",
-    "vijf": "5", "zes": "6", "zeven": "7", "два": "2", "две": "2", "три": "3", "четыре": "4",
-    "пять": "5", "шесть": "6", "семь": "7", "восемь": "8", "девять": "9", "десять": "10",
-    "两": "2", "二": "2", "三": "3", "四": "4", "五": "5", "六": "6", "七": "7", "八": "8",
-    "九": "9", "十": "10",
-}  # fmt: skip
-_NUMBER_OF: Final = {
-    "german": frozenset(("acht",)), "italian": frozenset(("sei", "due", "tre", "nove")),
-    "french": frozenset(("neuf", "dix", "sept")), "spanish": frozenset(("dos", "tres", "once")),
-    "portuguese": frozenset(("sete", "dez", "nove")),
-}  # fmt: skip
-_ONLY_THERE: Final = frozenset(word for words in _NUMBER_OF.values() for word in words)
 _TENS: Final = frozenset(("20", "30", "40", "50", "60", "70", "80", "90"))
-_CONTRACTED: Final = {
-    "can't": "can not", "cannot": "can not", "won't": "will not", "ain't": "is not",
-    "shan't": "shall not", "cant": "can not", "dont": "do not", "didnt": "did not",
-    "doesnt": "does not", "isnt": "is not", "arent": "are not", "wasnt": "was not",
-    "havent": "have not", "hasnt": "has not", "gonna": "going to", "wanna": "want to",
-    "im": "i am", "ive": "i have", "let's": "let us",
-}  # fmt: skip
-_ENDINGS: Final = {"n't": "not", "'m": "am", "'re": "are", "'ve": "have", "'ll": "will",
-                   "'d": "would"}  # fmt: skip
-_HARD: Final = regex.compile(r"[;:()\n—–。；：（）]|[.!?！？…]|\s-\s|->")
+_MULTIPLIERS: Final = frozenset(("12", "100", "1000", "1000000"))  # of the number before
+_HARD_BREAK: Final = regex.compile(r"[;:()\n—–。；：（）]|[.!?！？…]|\s-\s|->")
 _COMMA: Final = regex.compile("[,，、،]")
-_SUBJECTS: Final = grammar.word_set("i we he she they it you this that there")
-_VERBS_NEXT: Final = grammar.word_set(
-    "is was are were has had will can does did likes loves hates lives works ist hat es tiene est a"
-)
-_ASKS: Final = grammar.word_set("""can could would will do does did is are was were have has how
-    what why which where when who should shall may any am""")
-_SOME: Final = grammar.word_set("each every this that the no some any another which what or")
+_QUESTION_ENDS: Final = ("?", "？", "吗", "吗。", "か。")
+_NOT_COUNTED: Final = ("first", "third", "second")  # ordinals that are more often adverbs
+_ORDERS: Final = (["do", "not"], ["do", "never"])
+
+
+@cache
+def _numbers() -> dict[str, str]:
+    """Return the number words of all languages, by the number as it is compared."""
+    return {
+        word: str(value)
+        for words in lexicons()
+        for word, value in (*words.numbers.items(), *words.ordinals.items())
+    }
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    return {alias: unit for words in lexicons() for alias, unit in words.unit_aliases.items()}
 
 
 @lru_cache(4096)
-def comparison_key(word: str, tongue: str) -> str:
-    """Return what a word is compared by: a meaning that many words have, or its stem."""
-    if same := grammar.synonym_key(word):
-        return same
-    if word in _ALIAS:
-        return _ALIAS[word]
-    if tongue == "english":
-        word = grammar.irregular_verbs()[0].get(word, word)
-    if tongue in ("chinese", "japanese"):
+def comparison_key(word: str, language: str) -> str:
+    """Return what a word is compared by: the key of its synonyms, or its stem."""
+    if synonym := synonym_key(word):
+        return synonym
+    if alias := _aliases().get(word):
+        return alias
+    if language == "english":
+        word = irregular_verbs().lemmas.get(word, word)
+    if lexicon(language).unspaced:
         return word
-    stems = _tokenizer(tongue).words(word)
+    stems = _tokenizer(language).words(word)
     return stems[0] if len(stems) == 1 else word
 
 
 @cache
-def _tokenizer(tongue: str) -> Tokenizer:
-    return Tokenizer(tongue)
+def _tokenizer(language: str) -> Tokenizer:
+    return Tokenizer(language)
 
 
 @lru_cache(2048)
-def parse_sentence(text: str, tongue: str) -> ParsedSentence:
-    """Return the words of a sentence in their clauses."""
-    words = _cut(_some_one([*_words(text, tongue)]), text, tongue)
-    asked: set[int] = set()
-    last = text.rstrip(" \"'”’)*_")
-    if words and last.endswith(("?", "？", "吗", "吗。", "か。")):
-        asked.add(words[-1].piece)
-    by_piece: dict[int, Word] = {}
+def parse_sentence(text: str, language: str) -> ParsedSentence:
+    """Parse a sentence into the words of its clauses."""
+    words = _clauses(_pronoun_one([*_words(text, language)]), text, language)
+    questions: set[int] = set()
+    if words and text.rstrip(" \"'”’)*_").endswith(_QUESTION_ENDS):
+        questions.add(words[-1].clause)
+    openers: dict[int, Word] = {}
     for word in words:
-        by_piece.setdefault(word.piece, word)
-    if tongue == "english":
-        asked.update(
-            piece
-            for piece, word in by_piece.items()
-            if word.text in _ASKS and not (word.text in ("when", "any", "what") and piece)
-            and not _told(words, piece)
-        )  # fmt: skip
-    return ParsedSentence(tuple(words), frozenset(asked))
+        openers.setdefault(word.clause, word)
+    for clause, word in openers.items():
+        if word.text not in lexicon(language).question_openers:
+            continue
+        if not (clause and word.text in ("when", "any", "what")) and not _orders(words, clause):
+            questions.add(clause)
+    return ParsedSentence(tuple(words), frozenset(questions))
 
 
-def _told(words: Sequence[Word], piece: int) -> bool:
-    """Tell whether a clause that begins like a question is an order: "do not", "have"."""
-    mine = [word.text for word in words if word.piece == piece]
-    return mine[:2] in (["do", "not"], ["do", "never"]) or mine[0] in ("any", "when")
+def _orders(words: Sequence[Word], clause: int) -> bool:
+    """Check whether a clause that opens like a question is an order: "do not"."""
+    texts = [word.text for word in words if word.clause == clause]
+    return texts[:2] in _ORDERS or texts[0] in ("any", "when")
 
 
-def _words(text: str, tongue: str) -> Iterator[Word]:
-    """Yield the words of a text, each with what it does in the language."""
-    wording = grammar.CLOSED_CLASSES[tongue]
-    unspaced = tongue in ("chinese", "japanese")
+def _words(text: str, language: str) -> Iterator[Word]:
+    """Yield the words of a text, each with its kind in the language."""
+    words = lexicon(language)
     first, skip = True, 0
     for match in _TOKEN.finditer(text):
-        at, end = match.span()
-        if at < skip:
+        start, end = match.span()
+        if start < skip:
             continue
-        kind = match.lastgroup
-        raw = match[0]
+        kind, raw = match.lastgroup, match[0]
         if kind in ("number", "ordinal", "cjknumber"):
-            yield Word(raw, f"#{_number(match['number'] or raw, tongue)}", "number", at, end)
+            key = f"#{_normal_number(match['number'] or raw, language)}"
+            yield Word(raw, key, "number", start, end)
         elif kind == "time":
-            yield Word(raw, f"#{_time(raw)}", "number", at, end)
+            yield Word(raw, f"#{_normal_time(raw)}", "number", start, end)
         elif kind == "sign":
-            yield Word(raw, _SIGNS[raw], "word", at, end)
-        elif kind == "cjk" or (unspaced and kind != "word"):
-            found = _longest(text, at, tongue) if unspaced else raw
-            found = found if len(found) > len(raw) else raw
-            skip = at + len(found)
-            number = _NUMBER_WORDS.get(found)
-            if number:
-                yield Word(found, f"#{number}", "number", at, skip)
+            yield Word(raw, _SIGNS[raw], "word", start, end)
+        elif kind == "cjk" or (words.unspaced and kind != "word"):
+            longest = _longest_word(text, start, language) if words.unspaced else raw
+            longest = longest if len(longest) > len(raw) else raw
+            skip = start + len(longest)
+            if number := _numbers().get(longest):
+                yield Word(longest, f"#{number}", "number", start, skip)
             else:
-                yield Word(
-                    found,
-                    comparison_key(found, tongue),
-                    _kind(found, wording),
-                    at,
-                    skip,
-                    first=first,
-                )
+                key = comparison_key(longest, language)
+                yield Word(longest, key, _kind(longest, words), start, skip, first=first)
         else:
-            for part, start, stop in _parts(raw, at, tongue):
-                yield _word(part, text[start:stop], start, stop, tongue, first)
+            for part, begin, stop in _parts(raw, start, language):
+                yield _word(part, text[begin:stop], begin, stop, words, first)
         first = False
 
 
-def _word(part: str, raw: str, at: int, end: int, tongue: str, first: bool) -> Word:
-    known = _NUMBER_WORDS.get(part)
-    mine = part not in _ONLY_THERE or part in _NUMBER_OF.get(tongue, ())
-    if known and mine and part not in ("first", "third", "second"):
-        return Word(part, f"#{known}", "number", at, end, first=first)
-    wording = grammar.CLOSED_CLASSES[tongue]
-    capital = raw[:1].isupper() and raw != "I"
-    owner = raw.endswith(("'s", "’s", "s'", "s’"))
-    kind = _kind(part, wording)
-    return Word(part, comparison_key(part, tongue), kind, at, end, capital, first, owner=owner)
+def _word(part: str, raw: str, start: int, end: int, words: Lexicon, first: bool) -> Word:
+    number = _numbers().get(part)
+    elsewhere = part in words_of("homograph_numbers") and part not in words.homograph_numbers
+    if number and not elsewhere and part not in _NOT_COUNTED:
+        return Word(part, f"#{number}", "number", start, end, first=first)
+    return Word(
+        part,
+        comparison_key(part, words.language),
+        _kind(part, words),
+        start,
+        end,
+        capital=raw[:1].isupper() and raw != "I",
+        first=first,
+        owner=raw.endswith(("'s", "’s", "s'", "s’")),
+    )
 
 
-def _kind(word: str, wording: grammar.ClosedClasses) -> Kind:
-    for kind, words in (
-        ("no", wording.negations),
-        ("me", wording.first_person),
-        ("my", wording.first_possessive),
-        ("you", wording.second_person),
-        ("turn", wording.nonfactual),
-        ("third", wording.third_person),
-    ):
-        if word in words:
-            return kind  # type: ignore[return-value]
-    if word in wording.function_words and word not in claim_lexicon.POLAR:
-        return "light"
-    return "word"
+def _kind(word: str, words: Lexicon) -> Kind:
+    if word in words.negations:
+        return "no"
+    if word in words.first_person:
+        return "me"
+    if word in words.first_possessive:
+        return "my"
+    if word in words.second_person:
+        return "you"
+    if word in words.nonfactual:
+        return "turn"
+    if word in words.third_person:
+        return "third"
+    return "light" if word in words.function_words and word not in POLAR else "word"
 
 
 @cache
-def _long_words(tongue: str) -> tuple[str, ...]:
-    wording = grammar.CLOSED_CLASSES[tongue]
-    groups = (
-        wording.negations,
-        wording.first_person,
-        wording.first_possessive,
-        wording.second_person,
-        wording.third_person,
-        wording.nonfactual,
-        wording.function_words,
-        wording.contrasts,
-    )
-    return tuple(sorted((w for g in groups for w in g if len(w) > 1), key=len, reverse=True))
+def _long_words(language: str) -> tuple[str, ...]:
+    """Return the function words of an unspaced language that have several characters."""
+    words = lexicon(language)
+    classes = (words.negations, words.first_person, words.first_possessive, words.second_person,
+               words.third_person, words.nonfactual, words.function_words,
+               words.contrasts)  # fmt: skip
+    return tuple(sorted((w for c in classes for w in c if len(w) > 1), key=len, reverse=True))
 
 
-def _longest(text: str, at: int, tongue: str) -> str:
-    return next((w for w in _long_words(tongue) if text.startswith(w, at)), "")
+def _longest_word(text: str, start: int, language: str) -> str:
+    return next((word for word in _long_words(language) if text.startswith(word, start)), "")
 
 
-def _parts(raw: str, at: int, tongue: str) -> Iterator[tuple[str, int, int]]:
+def _parts(raw: str, start: int, language: str) -> Iterator[tuple[str, int, int]]:
     """Yield the words that are written as one: contractions, elisions, an amount and its unit."""
     word = regex.sub("[’ʼ]", "'", raw).casefold()
-    end = at + len(raw)
+    end = start + len(raw)
     if amount := regex.fullmatch(rf"(\d+)({_UNITS})", word):
-        yield amount[1], at, end
+        yield amount[1], start, end
         word = amount[2]
-    if tongue == "english":
-        if word in _CONTRACTED:
-            for part in _CONTRACTED[word].split():
-                yield part, at, end
-            return
-        for ending, full in _ENDINGS.items():
-            if word.endswith(ending) and len(word) > len(ending):
-                yield word[: -len(ending)], at, end
-                yield full, at, end
-                return
-        word = word.removesuffix("'s")
-        if word.startswith("non-"):
-            yield "not", at, end
-            word = word[4:]
-    elif "'" in word and tongue in ("french", "italian") and word != "aujourd'hui":
+    if language == "english":
+        for part in _expanded(word):
+            yield part, start, end
+    elif "'" in word and language in ("french", "italian") and word != "aujourd'hui":
         for part in filter(None, word.split("'")):
-            yield part, at, end
+            yield part, start, end
+    else:
+        yield word.strip("'"), start, end
+
+
+def _expanded(word: str) -> Iterator[str]:
+    """Yield the words that an English contraction stands for."""
+    english = lexicon("english")
+    if full := english.contractions.get(word):
+        yield from full.split()
         return
-    yield word.strip("'"), at, end
+    for ending, full in english.contracted_endings.items():
+        if word.endswith(ending) and len(word) > len(ending):
+            yield word[: -len(ending)]
+            yield full
+            return
+    word = word.removesuffix("'s")
+    if word.startswith("non-"):
+        yield "not"
+        word = word[4:]
+    yield word.strip("'")
 
 
-def _number(raw: str, tongue: str) -> str:
+def _normal_number(raw: str, language: str) -> str:
     """Return a number as it is compared: no separators of thousands, a point for decimals."""
     raw = raw.replace("’", "'")
     if regex.fullmatch(r"-?\d{1,3}(?:'\d{3})+", raw):
         return raw.replace("'", "")
-    thousands, point = (",", ".") if tongue in ("english", "chinese", "japanese") else (".", ",")
+    english = language == "english" or lexicon(language).unspaced
+    thousands, point = (",", ".") if english else (".", ",")
     if regex.fullmatch(rf"-?\d{{1,3}}(?:\{thousands}\d{{3}})+(?:\{point}\d+)?", raw):
         raw = raw.replace(thousands, "")
     if raw.count(",") == 1 and point == ",":
         raw = raw.replace(",", ".")
-    return raw if raw.count(".") > 1 else (raw.lstrip("0") or "0") if "." not in raw else raw
+    return raw if "." in raw else raw.lstrip("0") or "0"
 
 
-def _time(raw: str) -> str:
+def _normal_time(raw: str) -> str:
     digits = regex.findall(r"\d+", raw)
     hour, minute = int(digits[0]), digits[1] if len(digits) > 1 else "00"
     if half := regex.search(r"(?i)([ap])\.?m", raw):
@@ -302,114 +274,107 @@ def _time(raw: str) -> str:
     return f"{hour:02}:{minute}"
 
 
-def _some_one(words: list[Word]) -> list[Word]:
+def _pronoun_one(words: list[Word]) -> list[Word]:
     """Return the words with "one" as a number only where it counts something: one cat."""
-    return [
-        word._replace(kind="light")
-        if (word.text == "only" and place and words[place - 1].text == "not")
-        or (
-            word.text == "one"
-            and (
-                (place and words[place - 1].text in _SOME)
-                or place + 1 == len(words)
-                or words[place + 1].kind != "word"
-            )
-        )
-        else word
-        for place, word in enumerate(words)
-    ]
+    determiners = lexicon("english").determiners
+    result = []
+    for index, word in enumerate(words):
+        before = words[index - 1].text if index else ""
+        counts = index + 1 < len(words) and words[index + 1].kind == "word"
+        pronoun = word.text == "one" and (before in determiners or not counts)
+        not_only = word.text == "only" and before == "not"
+        result.append(word._replace(kind="light") if pronoun or not_only else word)
+    return result
 
 
-def _cut(words: list[Word], text: str, tongue: str) -> list[Word]:
-    """Number the clauses, join tens and ones, and say of each word whether its clause denies."""
-    wording = grammar.CLOSED_CLASSES[tongue]
-    ands = grammar.COORDINATORS.get(tongue, frozenset[str]())
-    pieces: list[list[Word]] = []
+def _clauses(words: list[Word], text: str, language: str) -> list[Word]:
+    """Number the clauses, join tens and ones, and mark the words of negated clauses."""
+    result: list[Word] = []
+    for number, clause in enumerate(_split_clauses(words, text, lexicon(language))):
+        negated = any(_negates(clause, index) for index in range(len(clause)))
+        turned = _as_dislike(clause, language) if negated else clause
+        denied = negated and turned is clause
+        result += [word._replace(clause=number, denied=denied) for word in turned]
+    return _joined_numbers(result)
+
+
+def _split_clauses(words: Sequence[Word], text: str, lex: Lexicon) -> list[list[Word]]:
+    clauses: list[list[Word]] = []
     prefers = False
-    for place, word in enumerate(words):
-        before = text[words[place - 1].end : word.at] if place else ""
-        after = words[place + 1] if place + 1 < len(words) else None
-        begins = not pieces or bool(_HARD.search(before)) or word.text in wording.contrasts
-        later = words[place + 2] if place + 2 < len(words) else None
+    for index, word in enumerate(words):
+        before = text[words[index - 1].end : word.start] if index else ""
+        after = words[index + 1] if index + 1 < len(words) else None
+        later = words[index + 2] if index + 2 < len(words) else None
+        begins = not clauses or bool(_HARD_BREAK.search(before)) or word.text in lex.contrasts
         if not begins and _COMMA.search(before):
-            begins = tongue in ("chinese", "japanese") or _opens(word, after)
-        if not begins and word.text in ands and after is not None:
-            begins = bool(later and later.kind == "no") or _opens(after, later)
+            begins = lex.unspaced or _opens_clause(word, after)
+        if not begins and word.text in lex.conjunctions and after is not None:
+            begins = bool(later and later.kind == "no") or _opens_clause(after, later)
         if prefers and word.text in ("over", "to", "than"):
-            begins = True
+            begins, prefers = True, False
             word = word._replace(kind="no")
-            prefers = False
         prefers = prefers or word.text.startswith("prefer")
         if begins:
-            pieces.append([])
-        pieces[-1].append(word)
-    found: list[Word] = []
-    for number, piece in enumerate(pieces):
-        denies = any(_denies(piece, place) for place in range(len(piece)))
-        liked = _turned(piece, tongue) if denies else piece
-        denied = denies and liked is piece
-        found += [word._replace(piece=number, denied=denied) for word in liked]
-    return _joined(found)
+            clauses.append([])
+        clauses[-1].append(word)
+    return clauses
 
 
-def _opens(word: Word, after: Word | None) -> bool:
-    """Tell whether a word after a comma or "and" begins a clause of its own."""
-    if word.kind in ("no", "me") or word.text in _SUBJECTS:
+def _opens_clause(word: Word, after: Word | None) -> bool:
+    """Check whether a word after a comma or a conjunction begins a clause of its own."""
+    if word.kind in ("no", "me", "my") or word.text in lexicon("english").clause_subjects:
         return True
-    if word.kind == "my":
-        return True
-    return after is not None and after.text in _VERBS_NEXT and word.kind != "light"
+    return after is not None and after.text in words_of("clause_verbs") and word.kind != "light"
 
 
-def _denies(piece: Sequence[Word], place: int) -> bool:
-    word = piece[place]
+def _negates(clause: Sequence[Word], index: int) -> bool:
+    """Check whether a word negates its clause."""
+    word = clause[index]
     if word.kind != "no":
         return False
-    after = piece[place + 1].text if place + 1 < len(piece) else ""
-    before = piece[place - 1].text if place else ""
+    after = clause[index + 1].text if index + 1 < len(clause) else ""
+    before = clause[index - 1].text if index else ""
     if word.text == "not" and after == "only":
         return False
     if word.text in ("few", "little") and before in ("a", "the", "cute", "my", "our"):
         return False
     if word.text == "rather" and after != "than":
         return False
-    if word.text in ("n", "ne"):  # French says no twice
-        return not any(w.kind == "no" and w.text not in ("n", "ne") for w in piece)
-    if word.text in ("nada", "nadie", "nunca", "niente", "mai", "nessuno", "ничего", "никогда",
-                     "никто", "nessuna", "ninguno", "ninguna", "ningún", "ни"):  # fmt: skip
-        return not any(w.text in ("no", "non", "не") for w in piece)
+    if word.text in ("n", "ne"):  # French negates twice
+        return not any(w.kind == "no" and w.text not in ("n", "ne") for w in clause)
+    if word.text in CONCORD_NEGATIONS:
+        return not any(w.text in ("no", "non", "не") for w in clause)
     return True
 
 
-def _turned(piece: list[Word], tongue: str) -> list[Word]:
-    """Return a denied clause as an affirmed one, where not liking is all it says: disliking."""
-    likes = [place for place, word in enumerate(piece) if word.key == "=like"]
-    if len(likes) != 1 or any(
-        word.text in grammar.COORDINATORS.get(tongue, ()) for word in piece[1:]
-    ):
-        return piece
-    said = [word for word in piece[: likes[0]] if word.kind in ("word", "number", "turn")]
-    if any(not (word.capital or word.first) for word in said):
-        return piece
+def _as_dislike(clause: list[Word], language: str) -> list[Word]:
+    """Return a negated clause that says no more than not to like something as one of disliking."""
+    likes = [index for index, word in enumerate(clause) if word.key == "=like"]
+    conjunctions = lexicon(language).conjunctions
+    if len(likes) != 1 or any(word.text in conjunctions for word in clause[1:]):
+        return clause
+    before = [word for word in clause[: likes[0]] if word.kind in ("word", "number", "turn")]
+    if any(not (word.capital or word.first) for word in before):
+        return clause
     return [
         word._replace(key="=dislike") if word.key == "=like"
         else word._replace(kind="light") if word.kind == "no" else word
-        for word in piece
+        for word in clause
     ]  # fmt: skip
 
 
-def _joined(words: Iterable[Word]) -> list[Word]:
-    """Join tens and ones (twenty-five, two hundred) to one number."""
-    found: list[Word] = []
+def _joined_numbers(words: Iterable[Word]) -> list[Word]:
+    """Join number words to one number: twenty-five, two hundred."""
+    joined: list[Word] = []
     for word in words:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if word.kind == "number" and last and last.kind == "number" and word.text.isalpha():
-            tens, ones = last.key[1:], word.key[1:]
-            if tens in _TENS and len(ones) == 1:
-                found[-1] = last._replace(key=f"#{int(tens) + int(ones)}", end=word.end)
+            left, right = last.key[1:], word.key[1:]
+            if left in _TENS and len(right) == 1:
+                joined[-1] = last._replace(key=f"#{int(left) + int(right)}", end=word.end)
                 continue
-            if ones in ("100", "1000", "1000000", "12") and tens.isdigit():
-                found[-1] = last._replace(key=f"#{int(tens) * int(ones)}", end=word.end)
+            if right in _MULTIPLIERS and left.isdigit():
+                joined[-1] = last._replace(key=f"#{int(left) * int(right)}", end=word.end)
                 continue
-        found.append(word)
-    return found
+        joined.append(word)
+    return joined

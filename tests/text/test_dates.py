@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.text.dates import find_relative_dates, find_stated_dates, is_date_supported
+from memtier_plugin.text.dates.mentions import is_date_supported
+from memtier_plugin.text.dates.relative import find_relative_dates
+from memtier_plugin.text.dates.stated import find_stated_dates
 
 SAID = date(2023, 5, 10)  # a Wednesday
 

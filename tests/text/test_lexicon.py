@@ -60,4 +60,4 @@ def test_values() -> None:
     assert english.numbers["twelve"] == 12 and english.number_words(1, 3) == ("one", "two", "three")
     assert english.month_names[4] == "may" and english.weekday_names[6] == "sunday"
     assert "thank you" in english.thanks and "не" in lexicon("russian").negations
-    assert {"if", "wenn", "si", "如果"} <= words_of(lambda words: words.conditionals)
+    assert {"if", "wenn", "si", "如果"} <= words_of("conditionals")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.text.time_spans import TimeSpan, best_nearness, find_time_spans
+from memtier_plugin.text.dates.spans import TimeSpan, best_nearness, find_time_spans
 
 NOW = datetime(2023, 10, 20, 12, tzinfo=UTC)  # a Friday
 
@@ -75,7 +75,7 @@ def test_a_query_without_a_time_loads_no_parser() -> None:
     """The date parser is imported only for a query that has a word of time."""
     code = (
         "import sys; from datetime import UTC, datetime; "
-        "from memtier_plugin.text.time_spans import find_time_spans; "
+        "from memtier_plugin.text.dates.spans import find_time_spans; "
         "find_time_spans('which port?', datetime.now(UTC)); "
         "assert 'parsedatetime' not in sys.modules"
     )

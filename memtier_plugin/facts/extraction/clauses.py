@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from memtier_plugin.text.third_person import RELATIVE
+from memtier_plugin.text.dates.annotate import RELATIVE
 
 MAX_CLAUSE_CHARS: Final = 400
 _LEAD: Final = re.compile(

@@ -15,7 +15,6 @@ from memtier_plugin.facts.extraction.pattern_table import (
     TENTATIVE,
 )
 from memtier_plugin.facts.extraction.vocabulary import AM, HAVE, ME
-from memtier_plugin.text.third_person import RELATIVE as RELATIVE
 
 
 class Rule(NamedTuple):

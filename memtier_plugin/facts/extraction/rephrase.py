@@ -1,4 +1,4 @@
-"""A sentence about somebody made of what they said of themselves or of their own.  Pure."""
+"""Rephrase a statement in the first person as a sentence about its speaker.  Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,41 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from memtier_plugin.text.third_person import inflect_following_verbs, inflect_verb, to_third_person
-
 _FILLER: Final = re.compile(r" (?:both|all|even|just|also|do|kinda|sorta|actually|definitely)(?= )")
+_PRONOUNS: Final = {
+    "i": "they", "we": "they", "me": "them", "us": "them", "my": "their", "our": "their",
+    "mine": "theirs", "ours": "theirs", "myself": "themselves", "ourselves": "themselves",
+    "i'm": "they are", "we're": "they are", "i've": "they have", "we've": "they have",
+    "i'll": "they will", "we'll": "they will", "im": "they are", "ive": "they have",
+}  # fmt: skip
+_WORD: Final = re.compile(r"(?<![\w'’./-])[A-Za-z]+(?:['’][a-z]+)?(?![\w'’-])")
+_QUOTED: Final = re.compile(r"(\"[^\"]*\"|“[^”]*”|`[^`]*`)")
+_NUMERAL: Final = re.compile(r"\b(?:[A-Z][a-z]+ ){2}\Z|\b(?:Part|Book|War|Level|Phase|Type) \Z")
+_BE: Final = re.compile(r"(?<![\w'’./-])[Ii] (am|was)\b")
+_INFLECTED: Final = {
+    "have": "has", "be": "is", "don't": "doesn't", "dont": "doesn't", "do not": "does not",
+    "wanna": "wants to",
+}  # fmt: skip
+_PAST: Final = re.compile(
+    r"\w+ed|thought|knew|had|was|went|got|saw|felt|made|took|came|found|gave|told|said|did|kept"
+    r"|wrote|written|ran|met|left|lost|been|done|seen|can|will|must|grew|fell|swore"
+)
+_NO_PAST: Final = frozenset(
+    ["need", "feed", "speed", "breed", "seed", "exceed", "proceed", "embed"]
+)
+# Verbs that follow a first one: "I usually watch a film and go to bed".
+_ALSO: Final = re.compile(
+    r"(?P<before>(?:,| and| or| then) (?:and |then |or )?)"
+    r"(?P<verb>bake|bring|build|buy|call|care|clean|collect|cook|create|dance|discuss|do|draw|"
+    r"drink|"
+    r"drive|eat|enjoy|explore|feed|find|follow|get|give|go|grab|grow|hang|have|help|hike|hit|invite"
+    r"|join|keep|knit|learn|like|listen|live|look|love|make|meditate|meet|order|paint|plan|play"
+    r"|practi[cs]e|prepare|put|read|relax|ride|run|sell|share|sing|sit|sleep|spend|start|stay|"
+    r"stop|study"
+    r"|swim|take|talk|teach|train|travel|try|use|visit|volunteer|wake|walk|wash|watch|wear|work|"
+    r"write)"
+    r"(?=[ ,]|\Z)"
+)
 
 
 def rephrase_in_third_person(
@@ -67,3 +99,36 @@ def _rephrase_other_subject(
         possessive = stated.rstrip(" .,!;")
     possessive = re.sub(r"\bme\b", name, possessive, count=1) if groups.get("thing") else possessive
     return possessive[0].upper() + to_third_person(possessive[1:])
+
+
+def to_third_person(text: str) -> str:
+    """Return a text in the first person told of somebody."""
+
+    def swap(word: re.Match[str]) -> str:
+        if word[0] == "US" or (word[0] == "I" and _NUMERAL.search(word.string, 0, word.start())):
+            return word[0]  # the country, and "World War I"
+        return _PRONOUNS.get(word[0].replace("’", "'").lower(), word[0])
+
+    parts = _QUOTED.split(text)  # a title stays what it is
+    parts[::2] = [
+        _WORD.sub(swap, _BE.sub(lambda be: "they are" if be[1] == "am" else "they were", part))
+        for part in parts[::2]
+    ]
+    return "".join(parts)
+
+
+def inflect_verb(verb: str) -> str:
+    """Return a verb of the first person in the third; a past form stays."""
+    plain = verb.replace("’", "'")
+    if plain in _INFLECTED:
+        return _INFLECTED[plain]
+    if _PAST.fullmatch(plain) and plain not in _NO_PAST:
+        return verb
+    if plain.endswith(("s", "x", "z", "ch", "sh", "o")):
+        return f"{verb}es"
+    return f"{verb[:-1]}ies" if re.search(r"[^aeiou]y\Z", plain) else f"{verb}s"
+
+
+def inflect_following_verbs(rest: str) -> str:
+    """Return what follows an inflected verb, with the verbs that stand beside it inflected too."""
+    return _ALSO.sub(lambda match: match["before"] + inflect_verb(match["verb"]), rest)

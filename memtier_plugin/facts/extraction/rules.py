@@ -23,9 +23,9 @@ from memtier_plugin.facts.extraction.references import (
     explain_unclear,
     trim_to_self_contained,
 )
-from memtier_plugin.facts.extraction.rephrase import rephrase_in_third_person
+from memtier_plugin.facts.extraction.rephrase import rephrase_in_third_person, to_third_person
 from memtier_plugin.facts.extraction.vocabulary import KIN
-from memtier_plugin.text.third_person import annotate_dates, has_date, to_third_person
+from memtier_plugin.text.dates.annotate import annotate_dates, has_date
 
 MAX_PER_ENTRY: Final = 5
 
@@ -196,7 +196,7 @@ def _draft(
             return "vague"
         text, begin = f"{text} {before[0].lower()}{to_third_person(before[1:])}", front
     if relation not in _TIMELESS:
-        text = annotate_dates(text, entry.observed_at, ahead=_AHEAD.get(relation))
+        text = annotate_dates(text, entry.observed_at, future=_AHEAD.get(relation))
     return FactDraft(
         subject=subject,
         relation=relation,

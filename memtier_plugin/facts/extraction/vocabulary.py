@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from memtier_plugin.text.third_person import RELATIVE
+from memtier_plugin.text.dates.annotate import RELATIVE
 
 ME: Final = r"(?P<i>[Ii]|[Ww]e)"
 AM: Final = rf"{ME}(?P<be>['’]?m|['’]re| am| are)"

@@ -16,7 +16,7 @@ from typing import Final
 import regex
 
 from memtier_plugin.core.records import Entry, count_tokens
-from memtier_plugin.facts.extraction.patterns import RELATIVE
+from memtier_plugin.text.dates.annotate import RELATIVE
 from memtier_plugin.text.passages import OMISSION
 from memtier_plugin.text.traits import TOOL_CALL_MARK, is_quotable, is_standing_instruction
 

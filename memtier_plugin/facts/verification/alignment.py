@@ -1,4 +1,4 @@
-"""A claim beside the passage it is held against, word by word.  Pure."""
+"""Align the words of a claim with those of the passage that it is checked against.  Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Final, Literal, NamedTuple
 
 import regex
 
-from memtier_plugin.text import claim_lexicon, dates, grammar
+from memtier_plugin.text.claim_lexicon import NONFACTUAL_CLASSES, REPORTING_WORDS
+from memtier_plugin.text.dates.relative import find_relative_dates
+from memtier_plugin.text.dates.stated import find_stated_dates
+from memtier_plugin.text.grammar import common_words, verb_endings, verb_forms
 from memtier_plugin.text.languages import detect_language
+from memtier_plugin.text.lexicon import Words, lexicon
 from memtier_plugin.text.parsing import ParsedSentence, Word, parse_sentence
 
 
 class Verdict(NamedTuple):
-    """Whether a claim may be active, may only be proposed, or is wrong, and why."""
+    """Whether a claim may become active, may only be proposed, or is rejected, and why."""
 
     kind: Literal["active", "proposed", "rejected"]
     reason: str = ""
@@ -23,11 +27,15 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What a claim is held against: a sentence, who said it and when, and what stands around it.
+    """The sentence of a quote, and the context that is needed to read it.
 
-    ``quote`` is the span of the quote in ``sentence``. ``speaker_names`` and ``addressee_names``
-    are the words by which the one who said it and the one it was said to are known; ``known_names``
-    are the words of the talk that name somebody or something.
+    Attributes:
+        quote: the span of the quote in ``sentence``.
+        said_on: the day of the utterance.
+        before, after: the sentence before, and the beginning of what follows.
+        language: None where it is not known.
+        speaker_names, addressee_names: words that mean who spoke, and who was spoken to.
+        known_names: words of the conversation that name somebody or something.
     """
 
     sentence: str
@@ -42,33 +50,59 @@ class Passage:
 
 
 _SAID_ON: Final = regex.compile(r"(?i)\((?:said|asked|as) +(?:on|of)\s*\)|\bby the way\b")
+_WORDS: Final = regex.compile(r"[\p{L}\p{M}\p{N}]+")
+# Endings of verbs in the past and in the future, which a stemmer conflates with the present.
+_TENSE_ENDINGS: Final = {
+    language: tuple(regex.compile(f"(?:{ending})$") for ending in endings)
+    for language, endings in {
+        "german": ("te[nst]?|test|tet",),
+        "dutch": ("[dt]en?",),
+        "spanish": ("ía[ns]?|aba[ns]?|é|ó|ieron|aron|aste|iste|[ai]do", "ré|rá[ns]?"),
+        "french": ("ais|ait|aient|ée?s?|u|i", "rai|ras?|ront"),
+        "italian": ("[aei]v[oai]|[aiu]to|ò|ai", "rò|rà"),
+        "portuguese": ("ava[ms]?|ia[ms]?|ei|ou|eu|iu|[ai]do", "rei|rá"),
+        "russian": ("л[аио]?(?:с[ья])?",),
+    }.items()
+}
 
 
 @dataclass(slots=True)
 class Alignment:
-    """A claim beside its passage, word by word."""
+    """A claim next to its passage, word by word.
+
+    Attributes:
+        pairs: words of the claim, each with the index of its match in the source.
+        missing: words of the claim without a match.
+        clause_span: indexes of the source's clauses that contain the matches.
+        antecedent: the words of the sentence before, where a pronoun refers to it.
+    """
 
     claim: ParsedSentence
     source: ParsedSentence
     passage: Passage
     language: str
     claim_language: str
-    pairs: list[tuple[Word, int]] = field(default_factory=list)  # with places in the source
+    pairs: list[tuple[Word, int]] = field(default_factory=list)
     missing: list[Word] = field(default_factory=list)
-    clause_span: range = range(0)  # places of the clauses that hold what was found
-    antecedent: tuple[Word, ...] = ()  # the sentence before, where a pronoun points there
+    clause_span: range = range(0)
+    antecedent: tuple[Word, ...] = ()
 
     @property
-    def coordinators(self) -> Collection[str]:
-        """Return what joins two statements in the language of the source."""
-        return grammar.COORDINATORS.get(self.language, ())
+    def coordinators(self) -> Words:
+        """The words that join two statements in the language of the source."""
+        return lexicon(self.language).conjunctions
+
+    @property
+    def matched(self) -> list[int]:
+        """The indexes of the matched words of the source, in the order of the claim."""
+        return [index for _, index in self.pairs]
 
     def clause_words(self) -> Sequence[Word]:
-        """Return the words of the clauses that the claim was found in."""
+        """Return the words of the clauses that contain the matches."""
         return self.source.words[self.clause_span.start : self.clause_span.stop]
 
     def role(self, word: Word) -> str:
-        """Return whether a word of the claim means who spoke, or whom they spoke to."""
+        """Return "me" or "you" for a word of the claim that means the speaker or the addressee."""
         if word.text in self.passage.speaker_names:
             return "me"
         if word.text in self.passage.addressee_names:
@@ -78,135 +112,129 @@ class Alignment:
             return "me"
         return ""
 
-    def matches(self, one: Word, other: Word) -> bool:
-        """Tell whether a word of the claim is this one of the source."""
-        if one.text == other.text:
+    def matches(self, word: Word, other: Word) -> bool:
+        """Check whether a word of the claim states what a word of the source does."""
+        if word.text == other.text:
             return True
-        if one.key == other.key:
-            return one.key[:1] in "=#" or _alike(
-                one.text, other.text, self.claim_language, self.language
-            )
-        if one.kind == other.kind == "turn" or other.text == "going":
-            group = claim_lexicon.NONFACTUAL_CLASSES.get(one.text)
-            return group is not None and group == claim_lexicon.NONFACTUAL_CLASSES.get(other.text)
-        return (
-            self.claim_language == self.language
-            and other.kind == "word"
-            and self._inflected(one, other)
-        )
+        if word.key == other.key:
+            return word.key[:1] in "=#" or self._same_tense(word.text, other.text)
+        if word.kind == other.kind == "turn" or other.text == "going":
+            group = NONFACTUAL_CLASSES.get(word.text)
+            return group is not None and group == NONFACTUAL_CLASSES.get(other.text)
+        same_language = self.claim_language == self.language
+        return same_language and other.kind == "word" and self._is_third_person(word, other)
 
-    def _inflected(self, one: Word, other: Word) -> bool:
-        wording = grammar.CLOSED_CLASSES[self.language]
-        if wording.verb_forms.get(other.text) == one.text:
+    def _same_tense(self, word: str, other: str) -> bool:
+        """Check whether two words of one stem have the same tense, as far as endings tell."""
+        if self.claim_language != self.language:
+            return False
+        endings = _TENSE_ENDINGS.get(self.language, ())
+        return all(bool(end.search(word)) == bool(end.search(other)) for end in endings)
+
+    def _is_third_person(self, word: Word, other: Word) -> bool:
+        """Check whether a word is the third person of a verb in the first."""
+        if verb_forms(self.language).get(other.text) == word.text:
             return True
         return any(
             other.text.endswith(first)
-            and one.text.endswith(third)
+            and word.text.endswith(third)
             and len(root := other.text[: len(other.text) - len(first)]) >= 2
-            and root == one.text[: len(one.text) - len(third)]
-            for first, third in wording.verb_endings
+            and root == word.text[: len(word.text) - len(third)]
+            for first, third in verb_endings(self.language)
         )
 
 
-# How verbs end in the past and in the future, where a stemmer takes these for the present.
-_TIMES: Final = {
-    "german": ("te[nst]?|test|tet", ""), "dutch": ("[dt]en?", ""),
-    "spanish": ("ía[ns]?|aba[ns]?|é|ó|ieron|aron|aste|iste|[ai]do", "ré|rá[ns]?"),
-    "french": ("ais|ait|aient|ée?s?|u|i", "rai|ras?|ront"),
-    "italian": ("[aei]v[oai]|[aiu]to|ò|ai", "rò|rà"),
-    "portuguese": ("ava[ms]?|ia[ms]?|ei|ou|eu|iu|[ai]do", "rei|rá"),
-    "russian": ("л[аио]?(?:с[ья])?", ""),
-}  # fmt: skip
-_ENDED: Final = {
-    tongue: tuple(regex.compile(f"(?:{ending})$") for ending in endings if ending)
-    for tongue, endings in _TIMES.items()
-}
-
-
-def _alike(one: str, other: str, own: str, tongue: str) -> bool:
-    """Tell whether two words of one stem are of one time, as far as their endings tell."""
-    if own != tongue:
-        return False
-    return all(bool(e.search(one)) == bool(e.search(other)) for e in _ENDED.get(tongue, ()))
-
-
-def align(text: str, passage: Passage, tongue: str) -> Alignment:
-    """Read a claim and its passage, and find the words of the one in the other."""
-    own = detect_language(text) or (tongue if tongue != "english" and not text.isascii() else None)
-    own = own or _nearer(text, tongue)
-    claim, sentence = align_hyphens(
-        blank_dates(text, passage.said_on), blank_dates(passage.sentence, passage.said_on)
-    )
-    fact, source = parse_sentence(claim, own), parse_sentence(sentence, tongue)
-    case = Alignment(fact, source, passage, tongue, own)
-    wanted = [word for word in fact.words if is_content(word) and not case.role(word)]
-    candidates = {
-        place: [
-            n
-            for n, w in enumerate(source.words)
-            if w.kind not in ("light", "no") or w.text == "going"
-        ]
-        for place in (0,)
-    }[0]
-    found = [[n for n in candidates if case.matches(word, source.words[n])] for word in wanted]
-    case.clause_span = _run(found, source.words, passage.quote)
-    last = -1
-    for word, places in zip(wanted, found, strict=True):
-        inside = [place for place in places if place in case.clause_span]
-        if not inside:
-            case.missing.append(word)
-            continue
-        alike = [n for n in inside if source.words[n].denied == word.denied] or inside
-        last = next((n for n in alike if n > last), alike[0])
-        case.pairs.append((word, last))
-    return case
-
-
-def _nearer(text: str, tongue: str) -> str:
-    """Return the source's language, or English, by the small words of a short text."""
-    words = regex.findall(r"\w+", text.casefold())
-    ours = sum(word in grammar.CLOSED_CLASSES[tongue].common_words for word in words)
-    return (
-        "english"
-        if sum(w in grammar.CLOSED_CLASSES["english"].common_words for w in words) > ours
-        else tongue
-    )
-
-
 def is_content(word: Word) -> bool:
+    """Check whether a word carries meaning of its own."""
     return word.kind in ("word", "number", "turn")
 
 
-def _run(found: Sequence[Sequence[int]], words: Sequence[Word], quote: tuple[int, int]) -> range:
-    """Return the places of the fewest neighbouring clauses that hold all that was found."""
-    starts = [n for n, word in enumerate(words) if not n or word.piece != words[n - 1].piece]
+def align(text: str, passage: Passage, language: str) -> Alignment:
+    """Parse a claim and its passage, and match the words of the one with the other's."""
+    claim_language = detect_language(text) or _nearer_language(text, language)
+    claim, sentence = align_hyphens(
+        blank_dates(text, passage.said_on), blank_dates(passage.sentence, passage.said_on)
+    )
+    alignment = Alignment(
+        parse_sentence(claim, claim_language),
+        parse_sentence(sentence, language),
+        passage,
+        language,
+        claim_language,
+    )
+    source = alignment.source.words
+    content = [w for w in alignment.claim.words if is_content(w) and not alignment.role(w)]
+    candidates = [
+        n for n, w in enumerate(source) if w.kind not in ("light", "no") or w.text == "going"
+    ]
+    matches = [[n for n in candidates if alignment.matches(w, source[n])] for w in content]
+    alignment.clause_span = _tightest_clauses(matches, source, passage.quote)
+    last = -1
+    for word, indexes in zip(content, matches, strict=True):
+        inside = [index for index in indexes if index in alignment.clause_span]
+        if not inside:
+            alignment.missing.append(word)
+            continue
+        alike = [n for n in inside if source[n].denied == word.denied] or inside
+        last = next((n for n in alike if n > last), alike[0])
+        alignment.pairs.append((word, last))
+    return alignment
+
+
+def _nearer_language(text: str, language: str) -> str:
+    """Return the source's language, or English, by the common words of a short text."""
+    if language != "english" and not text.isascii():
+        return language
+    words = regex.findall(r"\w+", text.casefold())
+    ours = sum(word in common_words(language) for word in words)
+    english = sum(word in common_words("english") for word in words)
+    return "english" if english > ours else language
+
+
+def _tightest_clauses(
+    matches: Sequence[Sequence[int]], words: Sequence[Word], quote: tuple[int, int]
+) -> range:
+    """Return the indexes of the fewest neighbouring clauses that contain the most matches."""
+    starts = [n for n, word in enumerate(words) if not n or word.clause != words[n - 1].clause]
     starts.append(len(words))
     best: tuple[tuple[int, int, int], range] | None = None
     for i in range(len(starts) - 1):
         for j in range(i + 1, len(starts)):
-            run = range(starts[i], starts[j])
-            held = sum(any(n in run for n in places) for places in found)
-            inside = any(words[n].at < quote[1] and quote[0] < words[n].end for n in run)
-            rank = (-held, not inside, len(run))
+            span = range(starts[i], starts[j])
+            held = sum(any(n in span for n in indexes) for indexes in matches)
+            quoted = any(words[n].start < quote[1] and quote[0] < words[n].end for n in span)
+            rank = (-held, not quoted, len(span))
             if best is None or rank < best[0]:
-                best = rank, run
+                best = rank, span
     return best[1] if best else range(0)
 
 
-def blank_dates(text: str, said: date | None) -> str:
-    """Return a text with its dates blanked, as they are compared by what they mean."""
-    found = dates.find_stated_dates(text)
-    if said is not None:
-        found += dates.find_relative_dates(text, said)
-    for one in found:
-        text = text[: one.start] + " " * (one.end - one.start) + text[one.end :]
+def blank_dates(text: str, said_on: date) -> str:
+    """Overwrite the dates of a text with spaces, as they are compared by their meaning."""
+    for mention in [*find_stated_dates(text), *find_relative_dates(text, said_on)]:
+        text = text[: mention.start] + " " * (mention.end - mention.start) + text[mention.end :]
     return str(_SAID_ON.sub(lambda match: " " * len(match[0]), text))
 
 
-def align_hyphens(one: str, other: str) -> tuple[str, str]:
-    """Write in both texts with a hyphen what one of them writes so."""
-    for compound in {*regex.findall(r"\p{L}+(?:-\p{L}+)+", f"{one} {other}")}:
+def align_hyphens(text: str, other: str) -> tuple[str, str]:
+    """Hyphenate in both texts each compound that one of them hyphenates."""
+    for compound in {*regex.findall(r"\p{L}+(?:-\p{L}+)+", f"{text} {other}")}:
         if not compound.casefold().startswith("non-"):
             spaced = regex.compile(rf"(?i)\b{compound.replace('-', ' ')}\b")
-            one, other = spaced.sub(compound, one), spaced.sub(compound, other)
-    return one, other
+            text, other = spaced.sub(compound, text), spaced.sub(compound, other)
+    return text, other
+
+
+def check_verbatim(text: str, value: str, passage: Passage) -> Verdict:
+    """Check whether a claim in a language without a lexicon repeats its source word by word."""
+    claim = _WORDS.findall(text.casefold())
+    source = _WORDS.findall(passage.sentence.casefold())
+    if {w for w in claim if w.isdigit()} - {w for w in source if w.isdigit()}:
+        return Verdict("rejected", "number differs")
+    size = len(source)
+    at = next((n for n in range(len(claim) - size + 1) if claim[n : n + size] == source), None)
+    if at is not None and size and value.casefold().strip() in passage.sentence.casefold():
+        added = {*claim[:at], *claim[at + size :]} - passage.speaker_names - {"the", "a", "that"}
+        if not added - REPORTING_WORDS:
+            return Verdict("active")
+    return Verdict("proposed", "not word by word, in a language whose denials are not known")

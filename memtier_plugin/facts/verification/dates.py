@@ -1,4 +1,4 @@
-"""Whether the dates of a claim are those of its source.  Pure."""
+"""Check the dates of a claim against those of its source.  Pure."""
 
 from __future__ import annotations
 
@@ -9,87 +9,96 @@ from typing import Final
 import regex
 
 from memtier_plugin.facts.verification.alignment import Passage, Verdict
-from memtier_plugin.text import dates, time_spans
-from memtier_plugin.text.dates import DateMention
+from memtier_plugin.text.dates.mentions import DateMention, is_date_supported
+from memtier_plugin.text.dates.relative import find_relative_dates
+from memtier_plugin.text.dates.spans import find_time_spans
+from memtier_plugin.text.dates.stated import find_stated_dates
+
+DATE_DIFFERS: Final = Verdict("rejected", "date differs")
 
 _SAID_ON: Final = regex.compile(r"(?i)\b(?:said on|as of|asked on)\s*$")
-DATE_DIFFERS: Final = Verdict("rejected", "date differs")
+_BORN: Final = regex.compile(r"(?i)\b(?:born|birthday|anniversary)\b")
+_LONG_WORD: Final = regex.compile(r"\w{3,}")
 
 
 def check_dates(text: str, value: str, passage: Passage) -> Verdict | None:
-    """Return what is wrong with the dates of a claim."""
-    day = DateMention(0, 0, passage.said_on.year, passage.said_on.month, passage.said_on.day)
-    ours, told = [], False
-    for one, where in [
-        *((one, text) for one in dates.find_stated_dates(text)),
-        *((one, value) for one in dates.find_stated_dates(value)),
-    ]:
-        if _SAID_ON.search(where[: one.start]) and one.period == day.period:
-            told = True  # "(said on ...)": from there "last week" can be read
-        else:
-            ours.append((one, where))
-    if verdict := _loose(text, passage, told):
+    """Check that each date of a claim is one of its source, or a longer period around it."""
+    in_text, text_notes = _claimed_dates(text, passage)
+    in_value, value_notes = _claimed_dates(value, passage)
+    if verdict := _check_relative(text, passage, resolvable=text_notes or value_notes):
         return verdict
-    known = [
-        *dates.find_stated_dates(passage.sentence),
-        *dates.find_relative_dates(passage.sentence, passage.said_on),
-    ]
-    if ours and not known:
-        known = _understood(passage)
-    born = regex.search(r"(?i)\b(?:born|birthday|anniversary)\b", passage.sentence)
-    for one, _ in ours:
-        if any(
-            dates.is_date_supported(one, other, passage.said_on)
-            and not (born and other.year is None and other.span is None and one.year)
-            for other in known
-        ):
-            continue
-        if one.month is None and regex.search(rf"(?<!\d){one.year}(?!\d)", passage.sentence):
-            continue
+    claimed = [*in_text, *in_value]
+    if not claimed:
+        return None
+    sentence, said_on = passage.sentence, passage.said_on
+    known = [*find_stated_dates(sentence), *find_relative_dates(sentence, said_on)]
+    known = known or _from_time_spans(passage)
+    if not all(_is_stated(date, known, passage) for date in claimed):
         return DATE_DIFFERS if known else Verdict("proposed", "its date is not in the passage")
-    if ours and len({other.period or other for other in known}) > 1:
-        return _mixed(text, [one for one, where in ours if where is text], passage, known)
+    if len({date.period or date for date in known}) > 1:
+        return _check_nearest(text, in_text, passage, known)
     return None
 
 
-def _loose(text: str, passage: Passage, told: bool) -> Verdict | None:
-    """Return what is wrong with a claim that says "last week", which nobody can read later.
+def _claimed_dates(text: str, passage: Passage) -> tuple[list[DateMention], bool]:
+    """Return the dates of a text, and whether it notes its own day: "(said on ...)"."""
+    said_on = passage.said_on
+    today = DateMention(0, 0, said_on.year, said_on.month, said_on.day).period
+    dates = find_stated_dates(text)
+    claimed = [
+        date for date in dates if date.period != today or not _SAID_ON.search(text[: date.start])
+    ]
+    return claimed, len(claimed) < len(dates)
+
+
+def _check_relative(text: str, passage: Passage, *, resolvable: bool) -> Verdict | None:
+    """Check the relative dates of a claim: "last week" means nothing to a later reader.
 
     Args:
-        told: it also says when that was said; then the words must be the source's.
+        resolvable: the claim notes the day of the utterance; then the words must be the source's.
     """
-    for one in dates.find_relative_dates(text, passage.said_on):
-        phrase = text[one.start : one.end].casefold()
-        if not told:
+    for date in find_relative_dates(text, passage.said_on):
+        if not resolvable:
             return Verdict("proposed", "its date is not absolute")
-        if phrase not in passage.sentence.casefold():
+        if text[date.start : date.end].casefold() not in passage.sentence.casefold():
             return DATE_DIFFERS
     return None
 
 
-def _understood(passage: Passage) -> list[DateMention]:
-    """Return the times that the phrases of a question about time would mean in the passage."""
+def _is_stated(date: DateMention, known: Sequence[DateMention], passage: Passage) -> bool:
+    """Check whether the passage states a date, or at least its year."""
+    birthday = _BORN.search(passage.sentence)  # without a year it is no day of birth
+    for other in known:
+        open_year = other.year is None and other.span is None and date.year
+        if is_date_supported(date, other, passage.said_on) and not (birthday and open_year):
+            return True
+    year = regex.search(rf"(?<!\d){date.year}(?!\d)", passage.sentence)
+    return date.month is None and year is not None
+
+
+def _from_time_spans(passage: Passage) -> list[DateMention]:
+    """Return the periods that the phrases of a query about time would mean in the passage."""
     if passage.language != "english":
         return []
     now = datetime.combine(passage.said_on, time(12), UTC)
-    spans = time_spans.find_time_spans(passage.sentence, now)
+    spans = find_time_spans(passage.sentence, now)
     return [DateMention(0, 0, span=(span.start.date(), span.end.date())) for span in spans]
 
 
-def _mixed(
-    text: str, ours: Sequence[DateMention], passage: Passage, known: Sequence[DateMention]
+def _check_nearest(
+    text: str, claimed: Sequence[DateMention], passage: Passage, known: Sequence[DateMention]
 ) -> Verdict | None:
-    """Return what is wrong with a claim that takes one of several dates: it must be the nearest.
+    """Check that a claim takes the right one of several dates.
 
     The words before its date must stand just before that date in the passage too.
     """
-    for one in ours:
-        before = regex.findall(r"\w{3,}", text[: one.start].casefold())[-3:]
+    for date in claimed:
+        before = _LONG_WORD.findall(text[: date.start].casefold())[-3:]
         for other in known:
-            if not dates.is_date_supported(one, other, passage.said_on):
+            if not is_date_supported(date, other, passage.said_on):
                 continue
             start = max((k.end for k in known if k.end <= other.start), default=0)
-            near = regex.findall(r"\w{3,}", passage.sentence[start : other.start].casefold())
+            near = _LONG_WORD.findall(passage.sentence[start : other.start].casefold())
             if {word[:4] for word in before} & {word[:4] for word in near}:
                 break
         else:

@@ -1,4 +1,4 @@
-"""Whether a claim is of the time of its source: what was is not what is.  Pure, and English."""
+"""Check the tense of a claim against that of its source: what was is not what is.  English only."""
 
 from __future__ import annotations
 
@@ -6,67 +6,68 @@ from collections.abc import Sequence
 from typing import Final
 
 from memtier_plugin.facts.verification.alignment import Alignment, Verdict
-from memtier_plugin.text import claim_lexicon, grammar
+from memtier_plugin.text.claim_lexicon import KINSHIP
+from memtier_plugin.text.grammar import irregular_verbs
+from memtier_plugin.text.lexicon import word_set
 from memtier_plugin.text.parsing import Word
 
-_BE: Final = grammar.word_set("am is are was were be been being got gets get")
+_PASSIVE_AUXILIARIES: Final = word_set("am is are was were be been being got gets get")
+_PAST_AUXILIARIES: Final = ("was", "were", "had", "did")
+_PRESENT_AUXILIARIES: Final = ("am", "is", "are", "do", "does")
+_MODALS: Final = ("to", "will", "can", "would", "should", "must")
+_PRESENT_KEYS: Final = ("=live", "=work", "=like")
 
 
 def is_verb_form(word: str) -> bool:
-    """Tell whether an English word looks like a form of a verb after "has" or "is"."""
-    return word.endswith(("ing", "ed")) or word in grammar.irregular_verbs()[1]
+    """Check whether an English word looks like a verb after "has" or "is"."""
+    return word.endswith(("ing", "ed")) or word in irregular_verbs().past
 
 
-def check_tense(case: Alignment) -> Verdict | None:
-    """Return what is wrong when what was is said to be, or what is to have been."""
-    if case.claim_language != "english" or case.language != "english":
+def check_tense(alignment: Alignment) -> Verdict | None:
+    """Check the first verb of the claim: its tense, and whether it is active or passive."""
+    if alignment.claim_language != "english" or alignment.language != "english":
         return None
-    for word, place in case.pairs:
-        if word.capital or word.kind == "number" or word.text in claim_lexicon.KINSHIP:
+    claim, source = alignment.claim.words, alignment.source.words
+    for word, index in alignment.pairs:
+        if word.capital or word.kind == "number" or word.text in KINSHIP:
             continue
-        ours = _time(case.claim.words, case.claim.words.index(word))
-        theirs = _time(case.source.words, place)
-        if ours and theirs and ours != theirs and {ours, theirs} != {"past", "perfect"}:
+        position = claim.index(word)
+        claimed, stated = _tense(claim, position), _tense(source, index)
+        if claimed and stated and claimed != stated and {claimed, stated} != {"past", "perfect"}:
             return Verdict("proposed", "its tense differs")
-        if _passive(case.source.words, place) != _passive(
-            case.claim.words, case.claim.words.index(word)
-        ):
+        if _is_passive(source, index) != _is_passive(claim, position):
             return Verdict("proposed", "does and is done to are mixed up")
-        if ours or theirs:
-            return None  # the verb of the statement has been looked at
+        if claimed or stated:
+            return None  # the verb of the statement has been checked
     return None
 
 
-def _passive(words: Sequence[Word], place: int) -> bool:
-    """Tell whether a word is what is done to somebody: "was invited", not "was inviting"."""
-    word = words[place].text
-    if not is_verb_form(word) or word.endswith("ing"):
+def _is_passive(words: Sequence[Word], index: int) -> bool:
+    """Check whether a verb is passive: "was invited", not "was inviting"."""
+    word = words[index]
+    if not is_verb_form(word.text) or word.text.endswith("ing"):
         return False
-    before = [w.text for w in words[max(0, place - 2) : place] if w.piece == words[place].piece]
-    return any(text in _BE for text in before)
+    before = [w.text for w in words[max(0, index - 2) : index] if w.clause == word.clause]
+    return any(text in _PASSIVE_AUXILIARIES for text in before)
 
 
-def _time(words: Sequence[Word], place: int) -> str:
-    """Return the time of the verb that a word is, or that stands before it, in its clause."""
-    word = words[place]
-    before = [w.text for w in words[:place] if w.piece == word.piece][-4:]
+def _tense(words: Sequence[Word], index: int) -> str:
+    """Return the tense of the verb that a word is, or that stands before it in its clause."""
+    word = words[index]
+    before = [w.text for w in words[:index] if w.clause == word.clause][-4:]
     for text in reversed(before):
-        if text in ("been",):
-            return "perfect" if not word.text.endswith("ing") else "now"
-        if text in ("was", "were", "had", "did"):
+        if text == "been":
+            return "now" if word.text.endswith("ing") else "perfect"
+        if text in _PAST_AUXILIARIES:
             return "past"
-        if text in ("am", "is", "are", "do", "does"):
+        if text in _PRESENT_AUXILIARIES:
             return "now"
         if text in ("has", "have", "ve"):
-            return "perfect" if is_verb_form(word.text) and not word.text.endswith("ing") else "now"
-        if text in ("to", "will", "can", "would", "should", "must"):
+            participle = is_verb_form(word.text) and not word.text.endswith("ing")
+            return "perfect" if participle else "now"
+        if text in _MODALS:
             return ""
-    if word.text in grammar.irregular_verbs()[1] or (
-        word.text.endswith("ed") and len(word.text) > 4
-    ):
+    verbs = irregular_verbs()
+    if word.text in verbs.past or (word.text.endswith("ed") and len(word.text) > 4):
         return "past"
-    return (
-        "now"
-        if word.text in grammar.irregular_verbs()[0] or word.key in ("=live", "=work", "=like")
-        else ""
-    )
+    return "now" if word.text in verbs.lemmas or word.key in _PRESENT_KEYS else ""

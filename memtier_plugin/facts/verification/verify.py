@@ -1,8 +1,8 @@
-"""What a model claims, held against what was said.  Pure.
+"""Verify the claims of a model against the entries that they quote.  Pure.
 
-A claim becomes an active fact only where code finds its quote in an entry, and the sentence around
-the quote says the same of the same one. A model's own word for where it read something is a hint
-at most; a quote that is nowhere makes a proposal at most.  Source: seeds 2.3 (step 4), issue 4.
+A claim becomes an active fact only where its quote stands in an entry, and the sentence around the
+quote entails it. The entry that a model names is a hint at most; a quote that stands nowhere makes
+a proposal at most.
 """
 
 from __future__ import annotations
@@ -12,21 +12,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple, Protocol
 
 import regex
 
 from memtier_plugin.core.records import Entry, FactDraft, Origin, Source
 from memtier_plugin.facts.verification.alignment import Passage, Verdict
+from memtier_plugin.facts.verification.context import passage_of
 from memtier_plugin.facts.verification.entailment import check_entailment, check_resemblance
 from memtier_plugin.facts.verification.quotes import QuoteSpan, find_quotes, normalise_quote
-from memtier_plugin.text import dates
-from memtier_plugin.text.languages import detect_language, detect_language_in_context, find_sentence
-from memtier_plugin.text.parsing import comparison_key, parse_sentence
+from memtier_plugin.text.dates.relative import find_relative_dates
+from memtier_plugin.text.dates.stated import find_stated_dates
+from memtier_plugin.text.languages import detect_language, find_sentence
+from memtier_plugin.text.parsing import Word, comparison_key, parse_sentence
 from memtier_plugin.trust.fence import FENCE
 
-MAX_TEXT_CHARS: Final = 400  # of a fact's text; a longer one is no single fact
-MAX_QUOTE_SPANS: Final = 12  # of one quote whose sentences are read
+MAX_TEXT_CHARS: Final = 400  # a longer text is no single fact
+MAX_QUOTE_SPANS: Final = 12  # places of one quote whose sentences are read
+_MAX_SEARCHED: Final = 20_000  # characters of an entry searched by keywords
+_MIN_CJK: Final = 3  # characters of an unspaced script that are evidence
 
 _INSTRUCTION: Final = regex.compile(
     rf"""(?xi)</?{FENCE}|<\|[a-z_]+\|>|\[/?INST\]|\[system\]|<</?SYS>>|</?(?:system|tool_call|assistant)>
@@ -49,18 +53,22 @@ _SPEAKING: Final = regex.compile(
 _POINTING: Final = regex.compile(
     r"(?i)^\W*(?:(?:it|this|that|these|those|its|ella|il|elle|io)\b|它)"
 )
-_NAMED: Final = regex.compile(r"\p{Lu}[\p{L}\p{M}]+")
-_CALLED: Final = regex.compile(
-    r"(?:[Mm]y name(?: is|['’]s)|[Cc]all me|[Ii]ch heiße|[Mm]e llamo|[Jj]e m['’]appelle"
-    r"|[Мм]еня зовут)\s+(\p{Lu}[\p{L}\p{M}'’-]+)"
-)
-_TRUST: Final[dict[Origin, int]] = {
+_NAME: Final = regex.compile(r"\p{Lu}[\p{L}\p{M}]+")
+_CJK: Final = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]")
+_DISTRUST: Final[dict[Origin, int]] = {
     "user": 0,
     "assistant": 1,
     "tool": 3,
     "external": 4,
     "system": 5,
 }
+_TAINTED: Final = 2
+_RANKS: Final = {"active": 0, "proposed": 1, "rejected": 2}
+_OPPOSED_KEYS: Final = (
+    ("=like", "=dislike"),
+    ("=dislike", "=like"),
+    ("=increase", "=decrease"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,33 @@ class Rejection:
     claim: Claim
 
 
+class ClaimVerifier(Protocol):
+    """Decides whether a claim follows from the passage that it quotes."""
+
+    def __call__(self, claim: Claim, passage: Passage) -> Verdict: ...
+
+
+def verify(claim: Claim, passage: Passage) -> Verdict:
+    """Decide by rules whether a claim follows from a passage: its text, then its structure."""
+    verdict = check_entailment(claim.text, claim.value, passage)
+    return verdict if verdict.kind == "rejected" else _check_structure(claim, passage) or verdict
+
+
+class Provenance(NamedTuple):
+    """How a claim was made: by which extractor, model and prompt."""
+
+    extractor: str
+    model: str | None = None
+    prompt_hash: str | None = None
+
+
+class _Judged(NamedTuple):
+    """A place of the quote and what its sentence says about the claim."""
+
+    span: QuoteSpan
+    verdict: Verdict
+
+
 def verify_claim(
     claim: Claim,
     entries: Sequence[Entry],
@@ -93,33 +128,33 @@ def verify_claim(
     extractor: str,
     model: str | None = None,
     prompt_hash: str | None = None,
+    verifier: ClaimVerifier = verify,
 ) -> FactDraft | Rejection:
-    """Return the fact that a claim makes, active or proposed, or why it makes none.
+    """Turn a claim into an active or a proposed fact, or reject it.
 
     Args:
         entries: of one session, in their order; the claim may rest on any of them.
+        verifier: decides about each passage that the claim quotes.
     """
-    claim = _tidy(claim)
-    if reason := _unfit(claim):
+    claim, made_by = _tidy(claim), Provenance(extractor, model, prompt_hash)
+    if reason := _unfit_reason(claim):
         return Rejection(reason, claim)
-    places = [*_places(claim, entries)]
-    if not places:
-        return _by_keywords(claim, entries, extractor, model, prompt_hash)
-    if not _tells(claim.quote):
+    spans = [*_quote_spans(claim, entries)]
+    if not spans:
+        return _by_keywords(claim, entries, made_by)
+    if not _is_evidence(claim.quote):
         return Rejection("too little evidence", claim)
-    judged = [(place, _judged(claim, place, entries)) for place in places]
-    rank = {"active": 0, "proposed": 1, "rejected": 2}
-    best = min(judged, key=lambda one: (rank[one[1].kind], _distrust(one[0].entry)))[1].kind
+    judged = [_Judged(span, verifier(claim, passage_of(span, entries))) for span in spans]
+    best = min(judged, key=lambda item: _RANKS[item.verdict.kind]).verdict.kind
     if best == "rejected":
-        return Rejection(judged[0][1].reason, claim)
-    alike = [one for one in judged if one[1].kind == best]
-    trusted = min(_distrust(place.entry) for place, _ in alike)
-    alike = [one for one in alike if _distrust(one[0].entry) == trusted]
-    return _draft(claim, alike, extractor, model, prompt_hash)
+        return Rejection(judged[0].verdict.reason, claim)
+    alike = [item for item in judged if item.verdict.kind == best]
+    trusted = min(_distrust(item.span.entry) for item in alike)
+    return _draft(claim, [i for i in alike if _distrust(i.span.entry) == trusted], made_by)
 
 
 def _tidy(claim: Claim) -> Claim:
-    """Return a claim with one space between words, and a confidence that is one."""
+    """Return a claim with one space between words, and a valid confidence."""
     sure = claim.confidence
     return replace(
         claim,
@@ -131,8 +166,8 @@ def _tidy(claim: Claim) -> Claim:
     )
 
 
-def _unfit(claim: Claim) -> str:
-    """Return why a claim is none, whatever it rests on, or nothing."""
+def _unfit_reason(claim: Claim) -> str:
+    """Return why a claim cannot be a fact, whatever it rests on, or nothing."""
     for name in ("value", "subject", "text", "relation"):
         if not normalise_quote(getattr(claim, name)):
             return f"no {name}"
@@ -142,228 +177,129 @@ def _unfit(claim: Claim) -> str:
         return "too long"
     if any(_INSTRUCTION.search(part) for part in (claim.text, claim.value, claim.subject)):
         return "instruction"
-    named = _NAMED.search(claim.text, 2)
+    named = _NAME.search(claim.text, 2)
     if _SPEAKING.match(claim.text) or (_POINTING.match(claim.text) and not named):
         return "not self-contained"
     return ""
 
 
-def _tells(quote: str) -> bool:
-    """Tell whether a quote has enough in it to show anything: one word, or small words, do not."""
-    tongue = detect_language(quote) or "english"
-    words = parse_sentence(quote, tongue).words
-    if (
-        sum(len(w.text) for w in words if regex.match(r"[\p{Han}\p{Hiragana}\p{Katakana}]", w.text))
-        >= 3
-    ):
+def _is_evidence(quote: str) -> bool:
+    """Check whether a quote has enough words to show anything."""
+    words = _parsed(quote)
+    if sum(len(word.text) for word in words if _CJK.match(word.text)) >= _MIN_CJK:
         return True
-    return len(words) >= 2 and any(w.kind in ("word", "number") for w in words)
+    return len(words) >= 2 and any(word.kind in ("word", "number") for word in words)
 
 
-def _places(claim: Claim, entries: Sequence[Entry]) -> Iterator[QuoteSpan]:
-    for count, place in enumerate(find_quotes(claim.quote, entries, claim.entry)):
+def _parsed(text: str) -> tuple[Word, ...]:
+    return parse_sentence(text, detect_language(text) or "english").words
+
+
+def _quote_spans(claim: Claim, entries: Sequence[Entry]) -> Iterator[QuoteSpan]:
+    for count, span in enumerate(find_quotes(claim.quote, entries, claim.entry)):
         if count == MAX_QUOTE_SPANS:
             return
-        yield place
+        yield span
 
 
 def _distrust(entry: Entry) -> int:
-    """Return how little an entry is trusted, as a number."""
-    return max(_TRUST[entry.origin], 2 if entry.tainted else 0)
+    """Return how little an entry is trusted."""
+    return max(_DISTRUST[entry.origin], _TAINTED if entry.tainted else 0)
 
 
-def _judged(claim: Claim, place: QuoteSpan, entries: Sequence[Entry]) -> Verdict:
-    passage = _passage(place, entries)
-    verdict = check_entailment(claim.text, claim.value, passage)
-    return verdict if verdict.kind == "rejected" else _structured(claim, passage) or verdict
-
-
-def _passage(place: QuoteSpan, entries: Sequence[Entry]) -> Passage:
-    """Return the sentence that a quote stands in, and what one must know to read it."""
-    entry, content = place.entry, place.entry.content
-    start, end = find_sentence(content, place.start, place.end)
-    before = find_sentence(content, start - 2, start - 1) if start > 2 else (0, 0)
-    after = content[end : end + 80]
-    if not after.strip():
-        after = _next_words(entry, entries)
-    voices = _voices(tuple((e.speaker, e.role, e.content) for e in entries if e.retrievable))
-    voice = (entry.speaker, entry.role)
-    return Passage(
-        sentence=content[start:end],
-        quote=(place.start - start, place.end - start),
-        said_on=entry.observed_at.date(),
-        before=content[before[0] : before[1]],
-        after=after,
-        language=detect_language(content[:4000])
-        or detect_language_in_context(content, voices.texts.get(voice, "")),
-        speaker_names=voices.me.get(voice, frozenset()),
-        addressee_names=voices.you.get(voice, frozenset()),
-        known_names=voices.names,
-    )
-
-
-def _next_words(entry: Entry, entries: Sequence[Entry]) -> str:
-    """Return how the next entry of the same one begins, where it may take back what was said."""
-    later = iter(entries)
-    for one in later:
-        if one.id == entry.id:
-            break
-    for one in later:
-        if (one.speaker, one.role) == (entry.speaker, entry.role):
-            return one.content[:80]
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Voices:
-    """Who speaks in a batch, by speaker and role, and what is named in it."""
-
-    texts: dict[tuple[str | None, str], str]
-    me: dict[tuple[str | None, str], frozenset[str]]
-    you: dict[tuple[str | None, str], frozenset[str]]
-    names: frozenset[str]
-
-
-@lru_cache(16)  # the claims of one batch come one after the other
-def _voices(said: tuple[tuple[str | None, str, str], ...]) -> _Voices:
-    texts: dict[tuple[str | None, str], str] = {}
-    names: set[str] = set()
-    for speaker, role, content in said:
-        voice = (speaker, role)
-        if len(texts.setdefault(voice, "")) < 4000:
-            texts[voice] += f"{content[:1000]}\n"
-        names.update(word[0].casefold() for word in _NAMED.finditer(content[:4000]))
-        names.update((speaker or "").casefold().split())
-    me: dict[tuple[str | None, str], frozenset[str]] = {}
-    for speaker, role in texts:
-        words = {*(speaker or "").casefold().split(), role}
-        if role == "user" and not speaker:
-            words.update(name.casefold() for name in _CALLED.findall(texts[speaker, role]))
-        me[speaker, role] = frozenset(words)
-    you: dict[tuple[str | None, str], frozenset[str]] = {}
-    for voice in texts:
-        others = [one for one in texts if one != voice and one[1] in ("user", "assistant")]
-        if len(others) == 1:
-            you[voice] = me[others[0]] - me[voice]
-        elif not others and voice[1] in ("user", "assistant"):
-            you[voice] = frozenset(("assistant" if voice[1] == "user" else "user",))
-        else:
-            you[voice] = frozenset()
-    return _Voices(texts, me, you, frozenset(names))
-
-
-def _structured(claim: Claim, passage: Passage) -> Verdict | None:
-    """Return what is wrong when subject and relation say something else than the text."""
-    own = detect_language(claim.text) or "english"
-    text = parse_sentence(claim.text, own).words
+def _check_structure(claim: Claim, passage: Passage) -> Verdict | None:
+    """Check that subject, relation and value say the same as the text."""
+    language = detect_language(claim.text) or "english"
+    text = parse_sentence(claim.text, language).words
     keys = {word.key for word in text} | {word.text for word in text}
-    relation = parse_sentence(claim.relation.replace("_", " ").replace("-", " "), own).words
-    told = {word.key for word in relation}
-    for one, other in (("=like", "=dislike"), ("=dislike", "=like"), ("=increase", "=decrease")):
-        if one in told and other in keys and one not in keys:
+    relation = parse_sentence(claim.relation.replace("_", " ").replace("-", " "), language).words
+    related = {word.key for word in relation}
+    for key, opposite in _OPPOSED_KEYS:
+        if key in related and opposite in keys and key not in keys:
             return Verdict("rejected", "negation differs")
-    denied = any(word.kind == "no" for word in [*relation, *parse_sentence(claim.value, own).words])
-    if not denied and any(word.denied and word.key in told for word in text if word.kind == "word"):
+    value = parse_sentence(claim.value, language).words
+    denied = any(word.kind == "no" for word in (*relation, *value))
+    denies = any(word.denied and word.key in related for word in text if word.kind == "word")
+    if not denied and denies:
         return Verdict("proposed", "its relation does not deny what its text denies")
     if denied and not any(word.kind == "no" for word in text) and "=dislike" not in keys:
         return Verdict("proposed", "its relation denies what its text does not")
-    subject = [w for w in parse_sentence(claim.subject, own).words if w.kind in ("word", "number")]
-    known = [
-        w for w in subject if w.text in passage.speaker_names or w.text in passage.addressee_names
-    ]
-    roles = any(w.text in passage.speaker_names or w.text in passage.addressee_names for w in text)
-    for word in subject:
-        if word in known and roles:
+    roles = passage.speaker_names | passage.addressee_names
+    by_role = any(word.text in roles for word in text)
+    for word in parse_sentence(claim.subject, language).words:
+        if word.kind not in ("word", "number") or (word.text in roles and by_role):
             continue
-        if word.key not in keys and comparison_key(word.text, own) not in keys:
+        if word.key not in keys and comparison_key(word.text, language) not in keys:
             return Verdict("proposed", "its subject is not in its text")
     return None
 
 
 def _by_keywords(
-    claim: Claim,
-    entries: Sequence[Entry],
-    extractor: str,
-    model: str | None,
-    prompt_hash: str | None,
+    claim: Claim, entries: Sequence[Entry], made_by: Provenance
 ) -> FactDraft | Rejection:
-    """Return a proposal from the sentence with the most of the claim's words, or a rejection."""
-    best: tuple[int, QuoteSpan] | None = None
-    wanted = _content(f"{claim.text} {claim.quote}")
+    """Propose a claim on the sentence with the most of its words, or reject it."""
+    most, best = 0, None
+    keywords = _content_keys(f"{claim.text} {claim.quote}")
     for entry in sorted(entries, key=lambda entry: entry.id != claim.entry):
         if not entry.retrievable or FENCE in entry.content:
             continue
-        at = 0
-        text = entry.content[:20_000]
-        while at < len(text):
-            start, end = find_sentence(text, at, at + 1)
-            held = len(wanted & _content(text[start:end]))
-            if held and (best is None or held > best[0]):
-                best = held, QuoteSpan(entry, start, end)
-            at = max(end, at) + 1
+        position, text = 0, entry.content[:_MAX_SEARCHED]
+        while position < len(text):
+            start, end = find_sentence(text, position, position + 1)
+            shared = len(keywords & _content_keys(text[start:end]))
+            if shared > most:
+                most, best = shared, QuoteSpan(entry, start, end)
+            position = max(end, position) + 1
     if best is None:
         return Rejection("quote not found", claim)
-    place = best[1]
-    verdict = check_resemblance(claim.text, _passage(place, entries))
+    verdict = check_resemblance(claim.text, passage_of(best, entries))
     if verdict.kind == "rejected":
         return Rejection(verdict.reason, claim)
-    return _draft(claim, [(place, verdict)], extractor, model, prompt_hash)
+    return _draft(claim, [_Judged(best, verdict)], made_by)
 
 
 @lru_cache(4096)
-def _content(text: str) -> frozenset[str]:
-    """Return what the words of a text that mean something are compared by."""
-    words = parse_sentence(text, detect_language(text) or "english").words
-    return frozenset(word.key for word in words if word.kind in ("word", "number"))
+def _content_keys(text: str) -> frozenset[str]:
+    return frozenset(word.key for word in _parsed(text) if word.kind in ("word", "number"))
 
 
-def _draft(
-    claim: Claim,
-    judged: Sequence[tuple[QuoteSpan, Verdict]],
-    extractor: str,
-    model: str | None,
-    prompt_hash: str | None,
-) -> FactDraft:
-    """Return the draft of a claim that rests on these places; the span is of the first."""
-    first, verdict = judged[0]
-    origin = max((place.entry for place, _ in judged), key=_distrust).origin
+def _draft(claim: Claim, judged: Sequence[_Judged], made_by: Provenance) -> FactDraft:
+    """Return the draft of a claim that rests on these places; its span is the first one's."""
+    span, verdict = judged[0]
+    entries = [item.span.entry for item in judged]
     status, reason = verdict.kind, verdict.reason
-    if any(_distrust(place.entry) > 1 for place, _ in judged):
+    if any(_distrust(entry) > _DISTRUST["assistant"] for entry in entries):
         status, reason = "proposed", "rests on tool or external text"
-    sources = dict.fromkeys(
-        Source(agent=e.agent_id, session=e.session_id, entry=e.id)
-        for e in (place.entry for place, _ in judged)
-    )
+    sources = (Source(agent=e.agent_id, session=e.session_id, entry=e.id) for e in entries)
     return FactDraft(
         subject=claim.subject,
         relation=claim.relation,
         value=claim.value,
         text=claim.text,
-        sources=tuple(sources),
-        valid_from=_since(claim, first),
-        quote=first.text,
-        span=(first.start, first.end),
-        extractor=extractor,
-        model=model,
-        prompt_hash=prompt_hash,
+        sources=tuple(dict.fromkeys(sources)),
+        valid_from=_valid_from(claim, span),
+        quote=span.text,
+        span=(span.start, span.end),
+        extractor=made_by.extractor,
+        model=made_by.model,
+        prompt_hash=made_by.prompt_hash,
         confidence=claim.confidence,
-        origin=origin,
+        origin=max(entries, key=_distrust).origin,
         status="active" if status == "active" else "proposed",
         reason=reason,
         tier=claim.tier,
     )
 
 
-def _since(claim: Claim, place: QuoteSpan) -> datetime:
-    """Return since when a fact holds: the time claimed if the passage names it, or the entry's."""
-    said = place.entry.observed_at
+def _valid_from(claim: Claim, span: QuoteSpan) -> datetime:
+    """Return the claimed start if the sentence names it, or else the time of the entry."""
+    said_at = span.entry.observed_at
     if claim.valid_from is None:
-        return said
-    start, end = find_sentence(place.entry.content, place.start, place.end)
-    text = place.entry.content[start:end]
+        return said_at
+    start, end = find_sentence(span.entry.content, span.start, span.end)
+    text = span.entry.content[start:end]
     day: date = claim.valid_from.date()
-    for one in [*dates.find_stated_dates(text), *dates.find_relative_dates(text, said.date())]:
-        times = one.period
-        if times and times[0] <= day <= times[1]:
+    for mention in [*find_stated_dates(text), *find_relative_dates(text, said_at.date())]:
+        if mention.period and mention.period[0] <= day <= mention.period[1]:
             return claim.valid_from
-    return said
+    return said_at
