@@ -73,3 +73,8 @@ def day() -> Callable[..., datetime]:
     """Return ``day(n, hours=0)``: the moment n days after Monday 2026-01-05, 09:00 UTC."""
     start = datetime(2026, 1, 5, 9, tzinfo=UTC)
     return lambda days=0, **more: start + timedelta(days=days, **more)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes golden files again."""
+    parser.addoption("--write-golden", action="store_true", help="write golden lines again")
