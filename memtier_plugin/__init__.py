@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pluggy
 
+    from memtier_plugin.answering.answerer import Answer
     from memtier_plugin.core.errors import MemTierError
     from memtier_plugin.core.hookspecs import hookimpl
-    from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-    from memtier_plugin.core.records import Entry, Fact, Message, ToolCall
-    from memtier_plugin.core.results import Hit, Recall
-    from memtier_plugin.core.settings.load import Settings
+    from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent, Shown
+    from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, Source, ToolCall
+    from memtier_plugin.core.results import Hit, Recall, Signal
+    from memtier_plugin.core.settings.schema import Settings
+    from memtier_plugin.lifecycle.selection import Selection
     from memtier_plugin.memory import MemTier
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "Entry",
     "Fact",
+    "FactDraft",
     "Hit",
     "MemTier",
     "MemTierError",
@@ -31,7 +35,11 @@ __all__ = [
     "Recall",
     "RunContext",
     "RunEvent",
+    "Selection",
     "Settings",
+    "Shown",
+    "Signal",
+    "Source",
     "ToolCall",
     "hookimpl",
     "register",
@@ -44,6 +52,7 @@ if not (_HERE / "hooks").is_dir():
     __path__.append(str(_HERE.parent))
 
 _HOMES = {
+    "Answer": "answering.answerer",
     "Hit": "core.results",
     "MemTier": "memory",
     "MemTierError": "core.errors",
@@ -52,7 +61,10 @@ _HOMES = {
     "Recall": "core.results",
     "RunContext": "core.host",
     "RunEvent": "core.host",
-    "Settings": "core.settings.load",
+    "Selection": "lifecycle.selection",
+    "Settings": "core.settings.schema",
+    "Shown": "core.host",
+    "Signal": "core.results",
     "hookimpl": "core.hookspecs",
 }
 

@@ -28,7 +28,9 @@ WORKS = PARTS + (
     "assert 'language' in (files(config) / 'memtier.yaml').read_text()\n"
     "from memtier_plugin.core.settings import load as settings\n"
     "assert not {'hooks', 'daemon', 'config'} & set(sys.modules)\n"
-    "print(memtier_plugin.__version__)\n"
+    "import memtier\n"
+    "assert memtier.MemTier is memtier_plugin.MemTier\n"
+    "print(memtier.__version__)\n"
 )
 
 
@@ -138,11 +140,11 @@ def test_dropped_in_folder(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.slow
 def test_wheel_and_sdist(built: Path) -> None:
-    """The wheel holds memtier_plugin and nothing beside it; the sdist, what a folder host needs."""
+    """The wheel holds memtier_plugin and its other name alone; the sdist, what a host needs."""
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    info = f"memtier_plugin-{memtier_plugin.__version__}.dist-info"
-    assert {name.partition("/")[0] for name in names} == {"memtier_plugin", info}
+    info = f"memtier-{memtier_plugin.__version__}.dist-info"
+    assert {name.partition("/")[0] for name in names} == {"memtier", "memtier_plugin", info}
     expected = {
         f"memtier_plugin/{path.relative_to(top).as_posix()}"
         for top in (ROOT / "memtier_plugin", ROOT)

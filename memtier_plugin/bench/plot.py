@@ -36,7 +36,7 @@ def require(path: Path) -> None:
     if path.suffix.lower() != ".svg":
         raise Unsupported(f"{path}: plots are SVG; name the file *.svg")
     if find_spec("matplotlib") is None:
-        raise Unsupported("--plot needs matplotlib: pip install 'memtier-plugin[bench]'")
+        raise Unsupported("--plot needs matplotlib: pip install 'memtier[bench]'")
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:

@@ -365,7 +365,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_first(
     assert result.exit_code == 1
     assert "plots are SVG; name the file *.svg" in result.output
     monkeypatch.setattr(plot, "find_spec", lambda name: None)
-    with pytest.raises(Unsupported, match=r"pip install 'memtier-plugin\[bench\]'"):
+    with pytest.raises(Unsupported, match=r"pip install 'memtier\[bench\]'"):
         plot.require(tmp_path / "plot.svg")
 
 
