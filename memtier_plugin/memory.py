@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Self
 
 from memtier_plugin.answering.answerer import Answer, Answerer
 from memtier_plugin.core import plugins
+from memtier_plugin.core.codecs import check_arguments
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.host import Shown
 from memtier_plugin.core.ids import new_id
@@ -111,6 +112,7 @@ class MemTier(Project):
 
     # -- writing -------------------------------------------------------------------------------
 
+    @check_arguments
     def record(
         self,
         messages: Iterable[Message | Mapping[str, Any]],
@@ -131,16 +133,28 @@ class MemTier(Project):
             LedgerError: nothing was written.
             Paused: the project is switched off.
         """
+        parsed = parse_messages(messages)
+        return self._record(parsed, session_id, run_id or new_id(), sender, observed_at, parent)
+
+    def _record(
+        self,
+        messages: Sequence[Message],
+        session: str,
+        run: str,
+        sender: str | None,
+        observed_at: datetime | None,
+        parent: str | None,
+    ) -> list[Entry]:
         self._refuse_when_paused()
-        run = Run(
+        belongs = Run(
             agent=self.agent_id,
-            session=session_id,
-            run=run_id or new_id(),
+            session=session,
+            run=run,
             sender=sender,
             parent=parent,
             observed_at=aware(observed_at),
         )
-        return self._recorder.record([(run, parse_messages(messages))])
+        return self._recorder.record([(belongs, messages)])
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
         """Record whole sessions, as an import does, many runs at once.
@@ -162,6 +176,7 @@ class MemTier(Project):
         """Return how many messages `record_sessions` would write; nothing is written."""
         return self._recorder.count_new(sessions)
 
+    @check_arguments
     def end_run(
         self,
         messages: Iterable[Message | Mapping[str, Any]],
@@ -186,10 +201,7 @@ class MemTier(Project):
         """
         parsed = parse_messages(messages)
         run = run_id or new_id()
-        entries = self.record(
-            parsed, session_id=session_id, run_id=run, sender=sender,
-            observed_at=observed_at, parent=parent,
-        )  # fmt: skip
+        entries = self._record(parsed, session_id, run, sender, observed_at, parent)
         outcome = compute_reward([m.tool for m in parsed if m.tool])
         outcome = min(outcome, 0.0) if error else outcome
         recalls = self._recaller.journal.recalls_of_run(run_id, session_id, recall_ids)
@@ -211,6 +223,7 @@ class MemTier(Project):
         self._refuse_when_paused()
         return self.knowledge.add(facts)
 
+    @check_arguments
     def remember(
         self,
         text: str,
@@ -232,6 +245,7 @@ class MemTier(Project):
         self._refuse_when_paused()
         return self.knowledge.remember(self._recorder, text, session_id, sender, by)
 
+    @check_arguments
     def consolidate(
         self,
         limit: int | None = None,
@@ -259,6 +273,7 @@ class MemTier(Project):
             extractor=extractor, dry_run=dry_run, progress=progress, stop=stop,
         )  # fmt: skip
 
+    @check_arguments
     def forget(
         self, *, ids: Iterable[str] = (), session: str | None = None, dry_run: bool = False
     ) -> Forgotten:
@@ -295,6 +310,7 @@ class MemTier(Project):
 
     # -- recall --------------------------------------------------------------------------------
 
+    @check_arguments
     def recall(
         self,
         query: str,
@@ -330,6 +346,7 @@ class MemTier(Project):
             shown=shown,
         )  # fmt: skip
 
+    @check_arguments
     def ask(
         self,
         question: str,
@@ -353,6 +370,7 @@ class MemTier(Project):
         answerer = Answerer(self.store, self._recaller, self.agent_id, self._clock)
         return answerer.ask(question, sender=sender, at=at, write_back=write_back)
 
+    @check_arguments
     def explain(self, recall_id: str, why: str | None = None) -> dict[str, Any]:
         """Return why a recall chose what it chose, as it was journalled then.
 
@@ -367,6 +385,7 @@ class MemTier(Project):
 
     # -- looking -------------------------------------------------------------------------------
 
+    @check_arguments
     def entries(
         self,
         *,
@@ -389,17 +408,20 @@ class MemTier(Project):
         )
         return islice(found, limit)
 
+    @check_arguments
     def events(self, *, kinds: Collection[str], limit: int = 1000) -> list[JournalEvent]:
         """Return the project's newest journal events of these kinds, oldest first."""
         with self.store.session() as reader:
             found = [event for kind in kinds for event in reader.events_of_kind(kind, limit)]
         return sorted(found, key=lambda event: (event.timestamp, event.id))[-limit:]
 
+    @check_arguments
     def facts(self, *, include_superseded: bool = False) -> list[Fact]:
         """Return the facts that this agent may see, oldest first; see `FactService.facts`."""
         found = self.knowledge.facts(include_superseded=include_superseded)
         return [one.fact for one in found]
 
+    @check_arguments
     def fact(self, fact_id: str) -> tuple[Fact, list[Entry]]:
         """Return a fact and the source entries that this agent may see.
 

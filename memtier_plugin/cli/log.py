@@ -9,11 +9,12 @@ from heapq import merge
 from typing import Any
 
 from memtier_plugin.cli.views import one_line, short_id
+from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.pricing import format_cost
-from memtier_plugin.storage.ledger.jsonl import list_day_files, parse_line, read_lines
+from memtier_plugin.storage.ledger.jsonl import list_day_files, read_lines
 
 LogLine = dict[str, Any]
 
@@ -97,7 +98,7 @@ def _read_events(memory: MemTier, agent: str | None, date: str | None) -> Iterat
                 continue
             for raw in read_lines(path)[0]:
                 try:
-                    event = JournalEvent.from_json(parse_line(raw))
+                    event = decode_event(raw.data)
                 except (ValueError, KeyError, TypeError):
                     continue  # doctor names it
                 if agent in (None, event.agent_id):

@@ -160,16 +160,20 @@ def entry_from(record: Mapping[str, Any], *, owner: str | None = None) -> Entry:
     return _in_range(convert(known, Entry))
 
 
-def decode_fact(line: bytes) -> Fact:
-    """Read a line of a semantic or procedural ledger; see `Fact.from_json`."""
+def decode_fact(line: bytes, *, tier: str = "semantic") -> Fact:
+    """Read a line of a semantic or procedural ledger; see `Fact.from_json`.
+
+    Args:
+        tier: the ledger's, for a line that does not name one.
+    """
     try:
         fact = _facts().decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return fact_from(_object(line))
+        return fact_from({"tier": tier, **_object(line)})
     moments = (fact.timestamp, fact.valid_from, fact.valid_to)
-    if not fact.sources or not all(m is None or m.tzinfo is UTC for m in moments):
-        return fact_from(_object(line))
-    return fact
+    utc = all(moment is None or moment.tzinfo is UTC for moment in moments)
+    named = fact.tier == tier or b'"tier"' in line
+    return fact if fact.sources and utc and named else fact_from({"tier": tier, **_object(line)})
 
 
 def fact_from(record: Mapping[str, Any]) -> Fact:

@@ -9,7 +9,7 @@ MemTierError
 ├── IndexProblem           the derived index cannot be used; the ledgers are untouched
 │   ├── SchemaTooNew       the index was made by a newer MemTier
 │   └── ForeignFile        the file at the index's path is not a MemTier index
-├── MessageError           what was given to be recorded is not a message
+├── MessageError           a message, or an argument of a call, is not what it must be; names it
 ├── EndpointError          an endpoint gave no answer that can be used; names it and the remedy
 │   ├── EndpointRefused    it will not take this request, however often it is asked
 │   │   └── ContextTooLong more text than its model reads at once; ask in parts
@@ -66,7 +66,7 @@ class ForeignFile(IndexProblem):
 
 
 class MessageError(MemTierError):
-    """What was given to be recorded is not a message."""
+    """A message, or an argument of a call, is not what it must be; names it. Nothing was done."""
 
 
 class EndpointError(MemTierError):

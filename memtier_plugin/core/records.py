@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, Literal, Self
 
-from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.core.times import to_iso
 
 SCHEMA: Final = 1
 
@@ -57,7 +57,9 @@ class ToolCall:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         """Read the JSON form."""
-        return cls(**_known(cls, record))
+        from memtier_plugin.core import codecs
+
+        return codecs.convert(record, cls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,7 @@ class Entry:
         return record
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any], *, owner: str | None = None) -> Self:
+    def from_json(cls, record: Mapping[str, Any], *, owner: str | None = None) -> Entry:
         """Read the JSON form, also of the paper's own eight fields (``schema`` 0).
 
         Args:
@@ -126,27 +128,9 @@ class Entry:
         Raises:
             KeyError, TypeError, ValueError: a field is missing or has the wrong type.
         """
-        known = _known(cls, record)
-        if known.get("schema", 0) < SCHEMA:
-            known = {
-                "agent_id": owner or "main",
-                "run_id": known["id"],
-                "turn": 0,
-                "role": "user",
-                "origin": "user",
-                "key": f"id:{known['id']}",
-                **known,
-                "schema": SCHEMA,
-            }
-        known["timestamp"] = from_iso(known["timestamp"])
-        known["observed_at"] = from_iso(known.get("observed_at") or record["timestamp"])
-        tool = known.get("tool")
-        known["tool"] = ToolCall.from_json(tool) if tool else None
-        _expect(known, str, "id", "session_id", "project", "content", "agent_id", "run_id", "key")
-        _expect(known, str, "role", "origin")
-        _expect(known, str, "sender", "speaker", "parent", optional=True)
-        _expect(known, int, "turn", "tokens")
-        return cls(**known)
+        from memtier_plugin.core import codecs  # here: hosts import this module without msgspec
+
+        return codecs.entry_from(record, owner=owner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +150,9 @@ class Source:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         """Read the JSON form."""
-        known = _known(cls, record)
-        _expect(known, str, "agent", "session", "entry")
-        return cls(**known)
+        from memtier_plugin.core import codecs
+
+        return codecs.convert(record, cls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,30 +204,15 @@ class Fact:
         return record
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
+    def from_json(cls, record: Mapping[str, Any]) -> Fact:
         """Read the JSON form.
 
         Raises:
             KeyError, TypeError, ValueError: a field is missing or has the wrong type.
         """
-        known = _known(cls, record)
-        known["timestamp"] = from_iso(known["timestamp"])
-        for name in ("valid_from", "valid_to"):
-            known[name] = from_iso(known[name]) if known.get(name) else None
-        known["sources"] = tuple(Source.from_json(source) for source in known["sources"])
-        known["span"] = tuple(known["span"]) if known.get("span") else None
-        if known.get("private_to"):
-            agent, sender = known["private_to"]
-            known["private_to"] = (str(agent), str(sender))
-        _expect(known, str, "id", "project", "subject", "relation", "value", "text")
-        _expect(known, str, "run", optional=True)
-        if known.get("status", "active") not in ("active", "proposed"):
-            raise ValueError(f"a fact of the status {known['status']!r}")
-        if known.get("tier", "semantic") not in ("semantic", "procedural"):
-            raise ValueError(f"a fact of the tier {known['tier']!r}")
-        if not known["sources"]:
-            raise ValueError("a fact without a source")
-        return cls(**known)
+        from memtier_plugin.core import codecs
+
+        return codecs.fact_from(record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,18 +266,15 @@ class JournalEvent:
         }
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Self:
+    def from_json(cls, record: Mapping[str, Any]) -> JournalEvent:
         """Read the JSON form.
 
         Raises:
             KeyError, TypeError, ValueError: a field is missing or has the wrong type.
         """
-        common = _known(cls, record)
-        common.pop("data", None)
-        common["timestamp"] = from_iso(common["timestamp"])
-        _expect(common, str, "id", "kind", "agent_id")
-        _expect(common, str, "run_id", optional=True)
-        return cls(**common, data={k: v for k, v in record.items() if k not in common})
+        from memtier_plugin.core import codecs
+
+        return codecs.event_from(record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,26 +289,6 @@ class Run:
     observed_at: datetime | None = None
 
 
-def _known(cls: type, record: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(record, Mapping):
-        raise TypeError(f"a {type(record).__name__} in the place of a {cls.__name__}")
-    names = _names(cls)
-    if record.keys() == names.keys():
-        return dict(record)
-    return {name: value for name, value in record.items() if name in names}
-
-
 @cache
 def _names(cls: type) -> dict[str, None]:
     return dict.fromkeys(f.name for f in fields(cls))
-
-
-def _expect(record: Mapping[str, Any], kind: type, *names: str, optional: bool = False) -> None:
-    for name in names:
-        value = record.get(name) if optional else record[name]
-        if kind is str and type(value) is str:
-            continue
-        if not isinstance(value, kind) and not (optional and value is None):
-            raise TypeError(f"{name} is {type(value).__name__}, not {kind.__name__}")
-        if isinstance(value, int) and abs(value) >= 2**63:  # more than SQLite holds
-            raise ValueError(f"{name} is out of range: {value}")

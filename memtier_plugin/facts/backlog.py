@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.records import Entry
 from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
 from memtier_plugin.storage.ledger import jsonl
@@ -154,6 +155,6 @@ def _stream_indexed_lines(
 
 def _parse_entry(line: jsonl.LedgerLine, file: LedgerFile) -> Entry | None:
     try:
-        return Entry.from_json(jsonl.parse_line(line), owner=file.owner)
+        return decode_entry(line.data, owner=file.owner)
     except (ValueError, TypeError, KeyError):
         return None  # `doctor` names it

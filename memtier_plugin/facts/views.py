@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, Fact, Source
@@ -101,7 +102,7 @@ def read_entries(
                 continue
             for line in jsonl.read_lines(path)[0]:
                 try:
-                    entry = Entry.from_json(jsonl.parse_line(line), owner=owner)
+                    entry = decode_entry(line.data, owner=owner)
                 except (ValueError, TypeError, KeyError):
                     continue  # `doctor` names it
                 if (session is not None and entry.session_id != session) or (

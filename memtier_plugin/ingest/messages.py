@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, cast, get_args
 
+from memtier_plugin.core.codecs import check_fields
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.records import Message, Origin, Role, ToolCall
 from memtier_plugin.core.times import from_iso
@@ -47,7 +48,11 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
         try:
-            given = [message] if isinstance(message, Message) else [*_split_parts(message, names)]
+            if isinstance(message, Message):
+                check_fields(message)
+                given = [message]
+            else:
+                given = [*_split_parts(message, names)]
         except _NONSENSE as error:
             raise MessageError(f"message {place}: {error}") from error
         for one in given:

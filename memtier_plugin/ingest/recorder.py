@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from memtier_plugin.core.errors import LimitReached
+from memtier_plugin.core.events import LimitEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, JournalEvent, Message, Run
 from memtier_plugin.ingest.delivery_keys import key_after, place_key
@@ -64,35 +66,39 @@ class Recorder:
             self._room.check(size, now)
         entries = self._store.append_entries(self._agent, runs, self._clock)
         self._room.add(size if entries else 0)
-        if told := self._limit_notices(entries):
-            self._store.append_events([self._limit(one) for one in told])
+        self._store.append_events([self._event(notice) for notice in self._limit_notices(entries)])
         return entries
 
-    def _limit_notices(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """Return what is to be told of limits that were reached, or nearly so, by new entries."""
+    def _limit_notices(self, entries: Sequence[Entry]) -> list[LimitEvent]:
+        """Return the limits that new entries reached, or nearly so."""
         limits = self._store.settings.limits
-        said = [entry for entry in entries if entry.role not in ("tool", "system")]
-        cut = [entry.id for entry in said if entry.truncated]
-        near = max((len(e.content) for e in said if not e.truncated), default=0)
-        left = [
-            entry.run_id for entry in entries if entry.content == _left_out(limits.run_messages)
-        ]
+        spoken = [entry for entry in entries if entry.role not in ("tool", "system")]
+        cut = tuple(entry.id for entry in spoken if entry.truncated)
+        near = max((len(e.content) for e in spoken if not e.truncated), default=0)
         sizes = Counter(entry.run_id for entry in entries)
-        longest = max((n for run, n in sizes.items() if run not in left), default=0)
-        told: list[dict[str, Any]] = []
+        marker = _left_out(limits.run_messages)
+        left = tuple(entry.run_id for entry in entries if entry.content == marker)
+        longest = max((size for run, size in sizes.items() if run not in left), default=0)
+        chars = partial(LimitEvent, limit="entry_chars", most=limits.entry_chars)
+        messages = partial(LimitEvent, limit="run_messages", most=limits.run_messages)
+        notices = []
         if cut:
-            told.append({"limit": "entry_chars", "most": limits.entry_chars, "entries": cut})
+            notices.append(chars(entries=cut))
         elif near >= NEAR_SHARE * limits.entry_chars:
-            told.append({"limit": "entry_chars", "most": limits.entry_chars, "near": near})
+            notices.append(chars(near=near))
         if left:
-            told.append({"limit": "run_messages", "most": limits.run_messages, "runs": left})
+            notices.append(messages(runs=left))
         elif longest >= NEAR_SHARE * limits.run_messages:
-            told.append({"limit": "run_messages", "most": limits.run_messages, "near": longest})
-        return told
+            notices.append(messages(near=longest))
+        return notices
 
-    def _limit(self, told: dict[str, Any]) -> JournalEvent:
+    def _event(self, notice: LimitEvent) -> JournalEvent:
         return JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=LIMIT_EVENT, agent_id=self._agent, data=told
+            id=new_id(),
+            timestamp=self._clock(),
+            kind=notice.KIND,
+            agent_id=self._agent,
+            data=notice.to_data(),
         )
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import iter_ledger_folders
-from memtier_plugin.core.records import Entry, JournalEvent
+from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.schema import Retention
 from memtier_plugin.facts import views
 from memtier_plugin.facts.service import FactService
@@ -76,7 +77,7 @@ def _entry_lines(store: Store) -> Iterator[tuple[datetime, str, int]]:
         for path in jsonl.list_day_files(folder):
             for line in jsonl.read_lines(path)[0]:
                 try:
-                    entry = Entry.from_json(jsonl.parse_line(line), owner=owner)
+                    entry = decode_entry(line.data, owner=owner)
                 except (ValueError, TypeError, KeyError):
                     continue  # `doctor` names it
                 yield entry.timestamp, entry.id, len(line.data)

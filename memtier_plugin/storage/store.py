@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core import plugins
+from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
@@ -374,7 +375,7 @@ class Store:
             for file in self._files_of("journal", agent)[-2:]:
                 for line in self._unindexed_lines(file):
                     with suppress(ValueError, TypeError, KeyError):
-                        found.append(JournalEvent.from_json(jsonl.parse_line(line)))
+                        found.append(decode_event(line.data))
         return found
 
     def _unindexed_lines(self, file: LedgerFile) -> list[jsonl.LedgerLine]:

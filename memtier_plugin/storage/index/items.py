@@ -8,12 +8,12 @@ were read.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.providers.embedding.static import StaticEmbedder, quantise
@@ -256,7 +256,7 @@ class IndexItems:
             )
         self._db.execute("DELETE FROM cursors")
         for (data,) in self._db.execute("SELECT data FROM events WHERE kind = 'consolidate'"):
-            self._add_cursors(JournalEvent.from_json(json.loads(data)))
+            self._add_cursors(decode_event(data))
 
     # -- settling: states, postings, statistics ------------------------------------------------
 
@@ -290,7 +290,7 @@ class IndexItems:
         """Fold an item's events anew; return whether it went or came back for what rests on it."""
         before = self.state(identity)
         events = [
-            JournalEvent.from_json(json.loads(data))
+            decode_event(data)
             for (data,) in self._db.execute(
                 "SELECT data FROM touches JOIN events ON events.id = event WHERE item = ?",
                 (identity,),
@@ -355,13 +355,10 @@ class IndexItems:
     # -- small parts ---------------------------------------------------------------------------
 
     def _text_of(self, tier: str, scope: int, data: bytes) -> IndexedText:
-        record = json.loads(data)
         if tier != "episodic":
-            fact = Fact.from_json(record)
-            return self._fact_text(fact)
+            return self._fact_text(decode_fact(data))
         row = self._db.execute("SELECT agent FROM scopes WHERE id = ?", (scope,)).fetchone()
-        entry = Entry.from_json(record, owner=str(row[0]))
-        return self._entry_text(entry)
+        return self._entry_text(decode_entry(data, owner=str(row[0])))
 
     def _entry_text(self, entry: Entry) -> IndexedText:
         words, grams = self._tokens.words_and_ngrams(entry.content)

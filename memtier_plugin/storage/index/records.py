@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Source
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.state import State
@@ -44,14 +45,14 @@ class IndexRecords:
                WHERE row IN (SELECT value FROM json_each(?))""",
             (json.dumps(list(rows)),),
         ):
-            record = json.loads(data)
             item: Entry | Fact
             current = _state(state) if state[0] is not None else State()
             if tier == "episodic":
-                record |= {"promoted": current.promoted, "cognitive_weight": current.weight}
-                item = Entry.from_json(record, owner=owner)
+                item = decode_entry(data, owner=owner)
+                if (item.promoted, item.cognitive_weight) != (current.promoted, current.weight):
+                    item = replace(item, promoted=current.promoted, cognitive_weight=current.weight)
             else:
-                item = Fact.from_json({"tier": tier, **record})
+                item = decode_fact(data, tier=tier)
             found[int(row)] = Stored(item, int(row), str(path), int(line), current)
         return found
 
@@ -365,7 +366,7 @@ def _state(row: Sequence[Any]) -> State:
 
 def parse_event(data: Any) -> JournalEvent:
     """Return the event that a row holds."""
-    return JournalEvent.from_json(json.loads(data))
+    return decode_event(data)
 
 
 def to_utf8(text: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core import fault_injection
+from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import iter_ledger_folders
@@ -80,7 +81,7 @@ def parse_entries(file: LedgerFile, lines: Iterable[LedgerLine]) -> Iterator[Ent
     """Yield the entries on these lines; what is none, the index counts and `doctor` names."""
     for line in lines:
         with suppress(ValueError, TypeError, KeyError):
-            yield Entry.from_json(ledger.parse_line(line), owner=file.owner)
+            yield decode_entry(line.data, owner=file.owner)
 
 
 def read_mark(connection: apsw.Connection, name: str) -> ReadMark | None:
@@ -376,12 +377,11 @@ def _is_of(record: Record, until: datetime) -> bool:
 
 def _parse_record(file: LedgerFile, line: LedgerLine) -> Record:
     """Return what stands on a line (raises one of `_MALFORMED`)."""
-    record = ledger.parse_line(line)
     if file.ledger == "journal":
-        return JournalEvent.from_json(record)
+        return decode_event(line.data)
     if file.ledger != "episodic":
-        return Fact.from_json({"tier": file.ledger, **record})
-    entry = Entry.from_json(record, owner=file.owner)
+        return decode_fact(line.data, tier=file.ledger)
+    entry = decode_entry(line.data, owner=file.owner)
     if entry.agent_id != file.owner:
         raise ValueError(f"it says agent {entry.agent_id!r}, not {file.owner!r}")
     return entry
