@@ -211,7 +211,8 @@ class DailyChatBudget:
         if cost > self.most_cost:
             raise CapReached(
                 f"one call to {tariff.model} may cost {format_cost(cost)}, and "
-                f"{format_cost(self.most_cost)} a day is allowed: set consolidation.max_cost_per_day"
+                f"{format_cost(self.most_cost)} a day is allowed: "
+                "set consolidation.max_cost_per_day"
             )
         raise CapReached(
             f"{format_cost(self.cost)} of {format_cost(self.most_cost)} is spent on "
