@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-runtimes test-runtimes-all attacks faults soak lint fmt clean
+.PHONY: demo test coverage test-slow test-runtimes test-runtimes-all attacks faults soak lint fmt docs clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -45,6 +45,10 @@ lint: .venv/.dev
 fmt: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: .venv/.dev # the site, in build/site
+	$(BIN)/python scripts/generate_docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 clean:
 	rm -rf .venv .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info

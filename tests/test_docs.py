@@ -1,16 +1,19 @@
-"""The README is true: its commands run, and everything public is in it."""
+"""The documentation is true: its examples give the answers shown, and nothing is left out."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import re
-import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
+from importlib import util
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -18,30 +21,59 @@ from click.testing import CliRunner
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.core import hookspecs
+from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.server.methods import METHODS
 from memtier_plugin.trust.fence import FENCE
+from tests.console_examples import (
+    DAY,
+    Block,
+    Example,
+    blocks,
+    environment,
+    examples,
+    matches,
+    run_page,
+)
 from tests.loopback import Loopback
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text("utf-8")
-# These install, or run the tests themselves; `.ci/run` runs them in a fresh clone.
-FROM_OUTSIDE = re.compile(r"pip install \.|make \w+")
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text("utf-8")
+    for path in [
+        *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+        *sorted((ROOT / "docs").glob("*.md")),
+    ]
+}
+_FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_PRINTED = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 
 
-def blocks(language: str) -> list[str]:
-    """Return the fenced blocks of a language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def in_language(language: str) -> Iterator[tuple[str, Block]]:
+    """Yield the fenced blocks of a language, with the page and the number of each as its id."""
+    for page, text in PAGES.items():
+        for number, block in enumerate(b for b in blocks(text) if b.language == language):
+            yield f"{page}:{number}", block
 
 
-def shell_lines() -> list[str]:
-    """Return the commands of the console blocks, in order."""
-    lines = [line for block in blocks("console") for line in block.splitlines()]
-    return [line[2:] for line in lines if line.startswith("$ ")]
+PYTHON = dict(in_language("python"))
+YAML = dict(in_language("yaml"))
+
+
+@cache
+def generator() -> ModuleType:
+    """Return scripts/generate_docs.py, which is no package."""
+    path = ROOT / "scripts" / "generate_docs.py"
+    spec = util.spec_from_file_location("generate_docs", path)
+    assert spec and spec.loader
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def leaves(group: click.Group, path: str) -> Iterator[str]:
-    """Yield the words of every command that is no group."""
+    """Yield the words of every command that is not a group."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from leaves(command, f"{path} {name}")
@@ -56,117 +88,262 @@ def hooks() -> Iterator[str]:
             yield name + str(inspect.signature(function)).replace("'", "")
 
 
-@pytest.mark.parametrize("started", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_readme_commands_run(
-    started: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every command of the README ends with exit 0, in the order in which it stands there.
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCED.sub("", text), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.strip().replace(" ", "-") for heading in plain}
 
-    Here those that need no shell are called, and in the slow tests all are started.
+
+# -- examples ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a new user's folder, with `memtier` on the path and a home that is not there yet.
+
+    The path is short, as outputs are wrapped at a width.
     """
-    folder = tmp_path / "reader"
-    folder.mkdir()
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    script = tools / "memtier"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m memtier_plugin "$@"\n')
-    script.chmod(0o755)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("PATH", os.pathsep.join((str(tools), os.environ["PATH"])))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    commands = [line for line in shell_lines() if not FROM_OUTSIDE.match(line)]
-    assert len(commands) > 15
-    for command in commands:
-        program, *words = shlex.split(command)
-        if program == "memtier" and not started:
-            result = CliRunner().invoke(main, words)
-            code, told = result.exit_code, result.output
-        else:
-            done = subprocess.run(
-                command, shell=True, capture_output=True, text=True, timeout=120,
-                stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-            code, told = done.returncode, done.stdout + done.stderr
-        assert code == 0 and "Traceback" not in told, f"{command}\n{told}"
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "shop"
+        folder.mkdir()
+        for name, value in environment(folder).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(folder)
+        yield folder
+        monkeypatch.undo()
 
 
-def test_readme_shows_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo's output in the README is the real one; when it fails, paste the new one."""
-    monkeypatch.chdir(tmp_path)
-    shown = CliRunner().invoke(main, ["demo"]).stdout
-    assert masked(shown) == masked(blocks("text")[0])
+@pytest.mark.parametrize("started", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("page", [page for page in PAGES if "```console" in PAGES[page]])
+def test_console_examples_give_the_output_shown(page: str, started: bool, reader: Path) -> None:
+    """Every command of a page succeeds and prints what the page shows.
+
+    Here they are called, and in the slow tests started as a user does. After a change that is
+    meant, `python -m tests.console_examples PAGE` writes the new output into the page.
+    """
+    done = run_page(PAGES[page], reader, started=started)
+    problems = [message for example in done if (message := example.mismatch())]
+    assert not problems, "\n\n".join(problems)
 
 
-def masked(text: str) -> list[str]:
-    """Return the lines without what differs from run to run: ids, days, numbers."""
-    text = re.sub(r"\b[0-9A-Z]{26}\b|\b[0-9A-Z]{8}\b", "ID", text)
-    text = re.sub(r"\d{4}-\d\d-\d\d", "DAY", text)
-    text = re.sub(r"[-+]?\d+\.\d+|\d+ lines", "NUMBER", text)
-    return [line.rstrip() for line in text.strip().splitlines()]
+def test_every_example_shows_its_output() -> None:
+    """No command that is run stands without output, unless it prints none."""
+    silent = re.compile(r".*> \S+$|memtier daemon --once")
+    for page, block in in_language("console"):
+        for example in examples(block):
+            shown = any(line.strip() for line in example.expected)
+            assert shown or not example.runs or silent.match(example.command), (
+                page,
+                example.command,
+            )
 
 
-def test_readme_makes_what_the_makefile_has() -> None:
-    """Every `make` of the README is a goal of the Makefile."""
-    goals = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    for goal in re.findall(r"make (demo|test|lint|fmt)\b", README):
-        assert goal in goals
+def test_the_quickstarts_answer_right() -> None:
+    """The README and the quickstart ask for the port and get the newest one first."""
+    for page in ("README.md", "docs/quickstart.md"):
+        asked = [
+            example
+            for block in blocks(PAGES[page])
+            if block.language == "console"
+            for example in examples(block)
+            if "Which port" in example.command and " ask " in example.command
+        ]
+        assert "port 8443." in asked[0].expected[0]
+        assert "port 9100." in asked[-1].expected[0]
 
 
-@pytest.mark.parametrize("number", range(len(blocks("python"))))
-def test_readme_python_runs(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("expected", "actual", "same"),
+    [
+        (["a [01M828BE54Q1HX8KNTXYYMFC7Z]"], ["a [01M828BE54Q1HX8KNTXYYMFC70]"], True),
+        (["port 8443."], ["port 9100."], False),
+        ([f"- {DAY} a"], ["- 2020-01-01 a"], False),
+        (["a", "...", "d"], ["a", "b", "c", "d"], True),
+        (["a", "..."], ["a"], True),
+        (["a ... c"], ["a b c"], True),
+        (["a"], ["a", "b"], False),
+        ([], ["a"], False),
+        (["0 tokens, 18 ms."], ["0 tokens, 5 ms."], True),
+        (["1 tokens, 18 ms."], ["0 tokens, 5 ms."], False),
+    ],
+)
+def test_outputs_are_compared_but_for_what_differs_by_nature(
+    expected: list[str], actual: list[str], same: bool
 ) -> None:
-    """Every Python block of the README runs, each on its own, with a model where it asks one."""
+    """Ids and milliseconds may differ and `...` stands for anything; an answer may not differ."""
+    assert matches(expected, actual) is same
+
+
+def test_a_failing_command_is_a_mismatch(reader: Path) -> None:
+    """An example whose command fails does not pass, whatever the page shows."""
+    [example] = run_page("```console\n$ memtier recall x\n...\n```\n", reader)
+    assert isinstance(example, Example)
+    assert example.mismatch()
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_python_examples_run_and_print_what_they_say(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every Python block runs on its own, and prints the comments behind its `print` calls."""
     monkeypatch.chdir(tmp_path)
+    code = PYTHON[name].text
     with Loopback() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "none")
-        exec(compile(blocks("python")[number], f"README.md, block {number}", "exec"), {})
-    assert "Traceback" not in capsys.readouterr().err
+        exec(compile(code, name, "exec"), {})
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    shown = re.sub(r"\d{4}-\d\d-\d\d", DAY, printed.out).splitlines()
+    assert matches(_PRINTED.findall(code), shown), shown
 
 
-def test_readme_agent_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README's own agent is told in a later session what was said in an earlier one."""
-    [agent] = [block for block in blocks("python") if "OpenAI" in block]
+def test_the_agent_loop_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent loop of the documentation is given in a later session what an earlier one said."""
+    [agent] = [block.text for block in PYTHON.values() if "OpenAI" in block.text]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with Loopback() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         for _ in range(2):
-            exec(compile(agent, "README.md", "exec"), {})
+            exec(compile(agent, "docs/hosts.md", "exec"), {})
         prompts = [seen["body"]["messages"][-1]["content"] for seen in server.requests]
-    memory = [FENCE in prompt for prompt in prompts]
-    assert memory == [False, False, True, True]
+    assert [FENCE in prompt for prompt in prompts] == [False, False, True, True]
     assert "pelican" in prompts[3]
 
 
-def test_readme_configuration_is_valid(home: Path) -> None:
-    """Every YAML block of the README is a project's configuration that is accepted."""
-    from memtier_plugin.core.settings.load import load_settings
-
+@pytest.mark.parametrize("name", YAML)
+def test_yaml_examples_are_valid_settings(name: str, home: Path) -> None:
+    """Every YAML block is accepted, as the file that its title names or as a project's."""
+    block = YAML[name]
     folder = home / "projects" / "p"
     folder.mkdir(parents=True, mode=0o700)
-    for block in blocks("yaml"):
-        (folder / "project.yaml").write_text(block)
-        assert load_settings(home, "p") != Settings()
+    path = home / "config.yaml" if block.title == "config.yaml" else folder / "project.yaml"
+    path.write_text(block.text)
+    assert load_settings(home, "p") != Settings()
 
 
-def test_readme_names_every_command() -> None:
-    """Every command stands in the README, and `memtier bench` with each data set."""
+def test_the_demo_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quickstart shows the demo from its first step to its last line."""
+    [demo] = [
+        example
+        for block in blocks(PAGES["docs/quickstart.md"])
+        for example in examples(block)
+        if example.command == "memtier demo"
+    ]
+    monkeypatch.chdir(tmp_path)
+    real = CliRunner().invoke(main, ["demo"]).stdout
+    steps = re.findall(r"^\d\. .*", real, re.MULTILINE)
+    assert [line for line in demo.expected if re.match(r"\d\. ", line)] == steps
+
+
+# -- completeness ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["docs/cli.md", "docs/settings.md"])
+def test_generated_pages_are_current(page: str) -> None:
+    """The pages on commands and settings are what the code says; `make docs` writes them."""
+    assert PAGES[page] == generator().PAGES[page]().rstrip() + "\n"
+
+
+def test_every_command_is_documented() -> None:
+    """Every command has its section, with its help and its usage."""
     for words in leaves(main, "memtier"):
-        *group, name = words.split()
-        assert f"`{words}" in README or (group[-1] == "bench" and f"`{name}`" in README), words
+        assert f"\n## {words}\n" in PAGES["docs/cli.md"], words
 
 
-def test_readme_names_every_hook_with_its_signature() -> None:
-    """Every hook stands in the README exactly as it is declared."""
+def test_every_setting_says_what_it_means() -> None:
+    """Every key of the settings has a meaning in its table."""
+    declared = generator().all_keys
+    for path in declared():
+        assert re.search(
+            rf"^\| `{re.escape('.'.join(path))}` \|.*\| [^|]+ \|$",
+            PAGES["docs/settings.md"],
+            re.MULTILINE,
+        ), path
+
+
+def test_every_hook_is_documented_with_its_signature() -> None:
+    """Every hook stands in the API page exactly as it is declared."""
     found = list(hooks())
     assert len(found) == 10
     for signature in found:
-        assert f"`{signature}`" in README, signature
+        assert f"`{signature}`" in PAGES["docs/api.md"], signature
 
 
-@pytest.mark.parametrize("name", [*METHODS, *(field.name for field in fields(Settings))])
-def test_readme_names_methods_and_sections(name: str) -> None:
-    """Every RPC method and every section of the settings stands in the README."""
-    assert f"`{name}`" in README
+@pytest.mark.parametrize("method", METHODS)
+def test_every_rpc_method_is_documented(method: str) -> None:
+    """Every JSON-RPC method has a row in the API page."""
+    assert f"| `{method}` |" in PAGES["docs/api.md"]
+
+
+@pytest.mark.parametrize("section", [field.name for field in fields(Settings)])
+def test_every_section_of_the_settings_is_documented(section: str) -> None:
+    """Every section of the settings stands in the settings page."""
+    assert (
+        f"\n## {section}\n" in PAGES["docs/settings.md"]
+        or f"`{section}`" in (PAGES["docs/settings.md"])
+    )
+
+
+def test_make_targets_exist() -> None:
+    """Every `make TARGET` of the documentation is a target of the Makefile."""
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page, text in PAGES.items():
+        for target in re.findall(r"(?:`|\$ )make ([a-z-]+)", text):
+            assert target in targets, f"{page}: make {target}"
+
+
+# -- form --------------------------------------------------------------------------------------
+
+
+def test_readme_is_short() -> None:
+    """The README has at most 7,000 bytes; the rest has pages of its own."""
+    assert len(PAGES["README.md"].encode()) <= 7_000
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """Every relative link names a file of the repository, and every anchor a heading there."""
+    for target in _LINK.findall(_FENCED.sub("", PAGES[page])):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / name if name else ROOT / page
+        assert path.exists(), f"{page}: {target}"
+        if anchor:
+            assert anchor in anchors(path.read_text("utf-8")), f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_name_no_machine(page: str) -> None:
+    """No page shows a path of the machine on which it was written."""
+    assert not re.search(r"/(root|tmp|work|Users)/|pytest-", PAGES[page])
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """The site is built strictly, with every page in its navigation and no address fetched."""
+    site = tmp_path / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    assert {path.stem for path in site.glob("*.html")} >= {
+        Path(page).stem for page in PAGES if page.startswith("docs/")
+    }
+    for path in site.glob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|link)[^>]+(?:src|href)="(https?://[^"]+)"', path.read_text()
+        )
+        assert not loaded, f"{path.name} loads {loaded}"
