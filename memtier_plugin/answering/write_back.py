@@ -62,7 +62,7 @@ class FindingWriter:
         if not drafts:
             return []
         settler = FactWriter(self._store, self._agent, self._clock)
-        return settler.write(drafts, run=f"{EXTRACTOR}-{run}", judged=judged).added
+        return settler.write(drafts, run=f"{EXTRACTOR}-{run}", decisions=judged).added
 
     def _draft(self, kept: KeptFinding, model: str) -> FactDraft | None:
         finding = kept.finding

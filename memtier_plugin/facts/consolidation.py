@@ -1,8 +1,8 @@
-"""From episodes to shared facts: the pass over what is new, by rules and by a model.
+"""Consolidate episodes into shared facts: one pass by rules and one by a model.
 
-Each has cursors of its own, so that an endpoint that is down or slow delays only its own pass.
-What a pass finds is read without holding what a recall or a record needs; it is written together
-(`charge`), the cursors last.  Source: MemTier (consolidation daemon), seeds 1.6; design 4.4.
+Each pass has its own cursors, so that an endpoint that is down or slow delays only its own.
+A pass extracts without holding the locks that a recall or a record needs; it writes facts, events
+and cursors in one transaction, the cursors last.  Source: MemTier, the consolidation daemon.
 """
 
 from __future__ import annotations
@@ -27,44 +27,29 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
-from memtier_plugin.facts.backlog import (
-    MODEL,
-    RULES,
-    Window,
-    count_unread,
-    find_unread_files,
-    read_window,
-)
+from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, read_window
 from memtier_plugin.facts.drafts import DraftBatch, DraftBuilder
-from memtier_plugin.facts.writer import Events, FactWriter, WriteOutcome
+from memtier_plugin.facts.recall_check import RecallGuard, Regression
+from memtier_plugin.facts.rollback import roll_back
+from memtier_plugin.facts.writer import FactWriter, WriteOutcome
 from memtier_plugin.providers.chat import NO_MODEL
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust import echoes, origins
 
-__all__ = [
-    "ConsolidationReport",
-    "Consolidator",
-    "WriteOutcome",
-    "count_unread",
-    "find_unread_files",
-    "list_extractors",
-]
-
-_PROMPTS: Final = 200  # of the journal, among which the session's are looked for
-_RECENT: Final = 50  # consolidations among which an extractor's last one is looked for
+_PROMPTS: Final = 200  # newest recalls among which the session's prompts are looked up
+_RECENT: Final = 50  # newest consolidations among which an extractor's last one is looked up
 
 Progress = Callable[[int, int], None]
-Guard = Callable[[Callable[[], "ConsolidationReport"]], "ConsolidationReport"]
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationReport:
-    """What a call read and made, and what it rejected and why.
+    """What a consolidation read and wrote, and what it rejected and why.
 
-    ``left`` is about how many entries could be read next; ``problem`` why the model's pass ended
-    early, and ``unread`` the entries of which it gave no answer that can be used.  ``runs`` are the
+    ``left`` estimates how many entries remain unread; ``problem`` is why the model's pass ended
+    early, and ``unread`` are the entries for which it gave no usable answer.  ``runs`` are the
     ids of the consolidations that wrote something.  ``drafts`` are the facts, and ``replaced`` the
-    ids of older ones with the fact in whose favour: written, or with ``dry_run`` what would be.
+    ids of older ones with the fact in whose favour: written, or with ``dry_run`` to be written.
     """
 
     read: int = 0
@@ -93,7 +78,7 @@ class ConsolidationReport:
         return self.runs[-1] if self.runs else None
 
     def __add__(self, other: ConsolidationReport) -> ConsolidationReport:
-        """Return what both say together."""
+        """Return the sum of two reports."""
         return ConsolidationReport(
             read=self.read + other.read,
             facts=self.facts + other.facts,
@@ -120,21 +105,34 @@ class ConsolidationReport:
 class Consolidator:
     """Makes facts for one project in the name of one agent."""
 
-    def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        agent: str,
+        clock: Callable[[], datetime],
+        guard: RecallGuard | None = None,
+    ) -> None:
+        """Take a project, and the guard that detects consolidations that lower recall, if any."""
         self._store = store
         self._agent = agent
-        self._settler = FactWriter(store, agent, clock)
-        self._drafter = DraftBuilder(store, agent, clock, self._settler)
+        self._clock = clock
+        self._guard = guard
+        self._writer = FactWriter(store, agent, clock)
+        self._builder = DraftBuilder(store, agent, clock, self._writer)
 
-    def add_facts(self, given: Iterable[Fact | FactDraft]) -> WriteOutcome:
+    def add_facts(self, drafts: Iterable[Fact | FactDraft]) -> WriteOutcome:
         """Add facts that are new, and supersede what they replace (see `FactWriter.write`)."""
-        return self._settler.write(given)
+        return self._writer.write(drafts)
 
     def remember(self, entry: Entry, *, doubted: bool) -> Fact:
-        """Make a fact of an entry that somebody asked to be kept.
+        """Make a fact of an entry that a person or a model asked to keep.
 
         Args:
-            doubted: a model keeps it and it is not what `is_users_own_words`: it waits for review.
+            doubted: a model keeps it, and not in the user's own words: it waits for review.
+
+        Raises:
+            NotFound: it was forgotten before.
+            LedgerError, IndexProblem: it was not written.
         """
         source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
         draft = FactDraft(
@@ -152,33 +150,34 @@ class Consolidator:
             status="proposed" if doubted else "active",
             reason=origins.REVIEW_REASONS["unsaid"] if doubted else "",
         )
-        reader = self._store.reader()
-
-        def finish(result: WriteOutcome) -> Events:
-            kept = [*(fact.id for fact in result.added), *(twin for _, twin in result.restated)]
-            return [] if reader.state(entry.id).promoted else [self._promotion(entry, kept, None)]
-
-        result = self._settler.write([draft], finish=finish)
-        if result.added:
-            return result.added[0]
-        rows = reader.rows_of(twin for _, twin in result.restated)
-        for one in reader.items_by_row([*rows.values()]).values():
-            if isinstance(one.item, Fact) and not one.state.forgotten:
-                return one.item
+        reader, writer = self._store.reader(), self._writer
+        with writer.exclusive():
+            outcome = writer.resolve([draft])
+            events = writer.supersede_events(outcome, None)
+            ids = [*(fact.id for fact in outcome.added), *(twin for _, twin in outcome.restated)]
+            if not reader.state(entry.id).promoted:
+                events.append(self._promotion(entry, ids, None))
+            writer.commit(outcome.added, events)
+        if outcome.added:
+            return outcome.added[0]
+        rows = reader.rows_of(twin for _, twin in outcome.restated)
+        for stored in reader.items_by_row([*rows.values()]).values():
+            if isinstance(stored.item, Fact) and not stored.state.forgotten:
+                return stored.item
         raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
 
     def is_users_own_words(self, text: str, session: str) -> bool:
-        """Tell whether a text says no more than the user's own prompts of a session did.
+        """Tell whether a text says no more than the user's own prompts of a session.
 
-        What else a model wants to be kept, something that it read in the same run may have told it
-        to, and nobody knows before the run ends.
+        Anything else that a model wants to keep may have been dictated by text that it read in
+        the same run, which cannot be known before the run ends.
         """
         if not self._store.settings.trust.defence:
             return True
-        written = self._store.reader().events_of_kind("recall", _PROMPTS)
+        recalls = self._store.reader().events_of_kind("recall", _PROMPTS)
         prompts = [
             event.data["query"]
-            for event in [*written, *self._store.unindexed_events(self._agent)]
+            for event in [*recalls, *self._store.unindexed_events(self._agent)]
             if event.kind == "recall"
             and event.agent_id == self._agent
             and event.data.get("session_id") == session
@@ -194,32 +193,33 @@ class Consolidator:
         dry_run: bool = False,
         progress: Progress | None = None,
         stop: Callable[[], bool] = lambda: False,
-        guarded: Guard = lambda write: write(),
     ) -> ConsolidationReport:
-        """Look at up to ``limit`` entries that no pass has seen, of every agent.
+        """Consolidate up to ``limit`` entries that no pass has read, of every agent.
+
+        A consolidation that lowers recall on the project's own history is rolled back and
+        reported as held back.
 
         Args:
-            extractor: only this one's pass, ``candidate_rules`` or ``model``.
-            dry_run: tell what would be written, and write nothing.
-            progress: called with the entries read, of about how many there are.
-            stop: asked between two steps whether to end here.
-            guarded: is given the writing of each step, to look at what it does and undo it.
+            extractor: only this pass, ``rules`` or ``model``.
+            dry_run: report what would be written, and write nothing.
+            progress: called with the number of entries read, and of about how many there are.
+            stop: polled between two windows; ends the pass.
 
         Raises:
-            LedgerError: another process is at it, or nothing could be written.
+            LedgerError: another process consolidates the project, or nothing could be written.
         """
         report = ConsolidationReport()
         for name in list_extractors(self._store) if extractor is None else (extractor,):
-            with self._alone(name), self._store.session():
-                self._settler.recover()
+            with self._exclusive(name), self._store.session():
+                self._writer.recover()
                 self._store.catch_up_all()
-                report += self._pass(name, limit, dry_run, progress, stop, guarded)
+                report += self._run_pass(name, limit, dry_run, progress, stop)
         return report
 
     # -- a pass --------------------------------------------------------------------------------
 
     @contextmanager
-    def _alone(self, extractor: str) -> Iterator[None]:
+    def _exclusive(self, extractor: str) -> Iterator[None]:
         """Hold the lock on an extractor's pass, without waiting for it."""
         held = locks.try_acquire_lock(self._store.folder / f".consolidate.{extractor}.lock")
         if held is None:
@@ -232,36 +232,35 @@ class Consolidator:
         finally:
             locks.release_lock(held)
 
-    def _pass(
+    def _run_pass(
         self,
         extractor: str,
         limit: int,
         dry_run: bool,
         progress: Progress | None,
         stop: Callable[[], bool],
-        guarded: Guard,
     ) -> ConsolidationReport:
         report = ConsolidationReport()
         total = count_unread(self._store, extractor) if progress else 0
+        # What a model has answered is paid for: write it before asking for more.
+        tokens = self._store.settings.consolidation.batch_tokens if extractor == MODEL else math.inf
         while report.read < limit and not stop():
-            tokens = self._store.settings.consolidation.batch_tokens
             window = read_window(
                 self._store,
                 extractor,
                 limit - report.read,
-                # A model reads so much at once: what was paid for is kept before more is asked.
-                tokens=tokens if extractor == MODEL else math.inf,
-                refuse=self._drafter.refusal_reason,
+                tokens=tokens,
+                refuse=self._builder.refusal_reason,
             )
             if not window.cursors:
                 break
             try:
-                report += self._consolidated(extractor, window, dry_run, guarded)
+                report += self._consolidate(extractor, window, dry_run)
             except (EndpointError, CapReached, SettingsError) as error:
-                # The cursors stay where they are: it is done again the next time.
+                # The cursors stay where they are: the next pass tries again.
                 report = replace(report, problem=str(error))
             if report.problem:
-                self._tell_problem(extractor, report.problem, dry_run)
+                self._journal_problem(extractor, report.problem, dry_run)
                 break
             if progress:
                 progress(report.read, max(report.read, total))
@@ -270,127 +269,151 @@ class Consolidator:
         left = 0 if report.problem else count_unread(self._store, extractor)
         return replace(report, left=max(0, left - report.read) if dry_run else left)
 
-    def _consolidated(
-        self, extractor: str, window: Window, dry_run: bool, guarded: Guard
-    ) -> ConsolidationReport:
+    def _consolidate(self, extractor: str, window: Window, dry_run: bool) -> ConsolidationReport:
+        """Extract, verify and filter the drafts of a window, write them, and check recall."""
         started = time.perf_counter()
-        found = self._drafter.build(extractor, window)
-        found.rejected.update(window.skipped)
+        batch = self._builder.build(extractor, window)
+        batch.rejected.update(window.skipped)
         number = self._store.reader().last_pass(extractor) + 1
         run = derive_run_id(extractor, number, window.starts)
-        made: list[ConsolidationReport] = []
-
-        def finish(result: WriteOutcome) -> Events:
-            by_entry = _facts_by_entry(result, window.entries)
-            report = _report(window, found, result, len(by_entry), run)
-            made.append(replace(report, ms=round((time.perf_counter() - started) * 1000, 1)))
-            return [
-                *(self._promotion(entry, facts, run) for entry, facts in by_entry),
-                *self._proposals(result, run),
-                self._told(extractor, number, window, made[0]),
-            ]
-
         if dry_run:
-            result = self._settler.preview(found.drafts, run, found.contexts)
-            finish(result)
-            return replace(made[0], runs=())
-
-        def write() -> ConsolidationReport:
-            self._settler.write(
-                found.drafts,
-                run=run,
-                contexts=found.contexts,
-                judged=found.decisions,
-                finish=finish,
+            outcome = self._writer.resolve(batch.drafts, run=run, contexts=batch.contexts)
+            promoted = len(_facts_by_entry(outcome, window.entries))
+            return _report(window, batch, outcome, promoted, started)
+        guard = self._guard if batch.drafts else None
+        if guard:
+            guard.measure()
+        with self._writer.exclusive():
+            outcome = self._writer.resolve(
+                batch.drafts, run=run, contexts=batch.contexts, decisions=batch.decisions
             )
-            return made[0]
+            promotions = _facts_by_entry(outcome, window.entries)
+            report = _report(window, batch, outcome, len(promotions), started, run)
+            events = [
+                *self._writer.supersede_events(outcome, run),
+                *(self._promotion(entry, facts, run) for entry, facts in promotions),
+                *self._proposals(outcome, run),
+                self._consolidation(extractor, number, window, report),
+            ]
+            self._writer.commit(outcome.added, events)
+        wrote = report.facts or report.superseded or report.updated
+        regression = guard.find_regression() if guard and wrote else None
+        return self._hold_back(report, regression) if regression else report
 
-        return guarded(write) if found.drafts else write()
+    def _hold_back(
+        self, report: ConsolidationReport, regression: Regression
+    ) -> ConsolidationReport:
+        """Roll back the consolidations of a report, after which recall fell."""
+        why = regression.describe()
+        for run in reversed(report.runs):
+            note = {"why": why, **regression.figures()}
+            roll_back(self._store, self._agent, self._clock, run, note=note)
+        return replace(report, held_back=why)
 
-    # -- what is told --------------------------------------------------------------------------
+    # -- journal events ------------------------------------------------------------------------
 
     def _promotion(self, entry: Entry, facts: Sequence[str], run: str | None) -> JournalEvent:
-        return self._settler.event(
-            "promote", run, items=[entry.id], facts=list(facts), agent=entry.agent_id,
+        return self._writer.event(
+            "promote",
+            run,
+            items=[entry.id],
+            facts=list(facts),
+            agent=entry.agent_id,
             session=entry.session_id,
-        )  # fmt: skip
+        )
 
-    def _proposals(self, result: WriteOutcome, run: str) -> list[JournalEvent]:
-        reasons: dict[str, list[str]] = {}
-        for fact in result.proposed:
-            reasons.setdefault(fact.reason, []).append(fact.id)
+    def _proposals(self, outcome: WriteOutcome, run: str) -> list[JournalEvent]:
+        by_reason: dict[str, list[str]] = {}
+        for fact in outcome.proposed:
+            by_reason.setdefault(fact.reason, []).append(fact.id)
         return [
-            self._settler.event("propose", run, items=items, reason=reason)
-            for reason, items in reasons.items()
+            self._writer.event("propose", run, items=items, reason=reason)
+            for reason, items in by_reason.items()
         ]
 
-    def _tell_problem(self, extractor: str, problem: str, dry_run: bool) -> None:
-        """Journal why a pass ended early, once for as long as it stays so."""
+    def _journal_problem(self, extractor: str, problem: str, dry_run: bool) -> None:
+        """Journal why a pass ended early, once for as long as the problem persists."""
         recent = self._store.reader().events_of_kind("consolidate", _RECENT)
-        last = next((one for one in recent if one.data.get("extractor") == extractor), None)
+        last = next((event for event in recent if event.data.get("extractor") == extractor), None)
         if not dry_run and (last is None or last.data.get("problem") != problem):
-            told = self._settler.event(
+            event = self._writer.event(
                 "consolidate", None, extractor=extractor, read=0, problem=problem
             )
-            self._store.append_events([told], shared=True)
+            self._store.append_events([event], shared=True)
 
-    def _told(
+    def _consolidation(
         self, extractor: str, number: int, window: Window, report: ConsolidationReport
     ) -> JournalEvent:
-        return self._settler.event(
-            "consolidate", report.run, extractor=extractor, number=number, cursors=window.cursors,
-            read=report.read, facts=report.facts, proposed=report.proposed,
-            promoted=report.promoted, superseded=report.superseded, updated=report.updated,
-            ignored=report.ignored, rejected=dict(report.rejected), tokens=report.tokens,
-            cost=report.cost, ms=report.ms,
+        return self._writer.event(
+            "consolidate",
+            report.run,
+            extractor=extractor,
+            number=number,
+            cursors=window.cursors,
+            read=report.read,
+            facts=report.facts,
+            proposed=report.proposed,
+            promoted=report.promoted,
+            superseded=report.superseded,
+            updated=report.updated,
+            ignored=report.ignored,
+            rejected=dict(report.rejected),
+            tokens=report.tokens,
+            cost=report.cost,
+            ms=report.ms,
             **({"unread": list(report.unread)} if report.unread else {}),
             **({"problem": report.problem} if report.problem else {}),
-        )  # fmt: skip
+        )
 
 
 def list_extractors(store: Store) -> tuple[str, ...]:
-    """Return the passes that a project has."""
+    """Return the extractors that a project's settings enable."""
     return (RULES,) if store.settings.consolidation.model == NO_MODEL else (RULES, MODEL)
 
 
 def derive_run_id(extractor: str, number: int, starts: Mapping[str, int]) -> str:
-    """Return a consolidation's id: the same for a pass that is done again after a crash."""
-    begun = json.dumps([extractor, number, sorted(starts.items())])
-    return f"{extractor}-{number}-{hashlib.blake2b(begun.encode(), digest_size=4).hexdigest()}"
+    """Return a consolidation's id: the same for a pass that is repeated after a crash."""
+    identity = json.dumps([extractor, number, sorted(starts.items())])
+    return f"{extractor}-{number}-{hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()}"
 
 
 def _facts_by_entry(
-    result: WriteOutcome, entries: Sequence[Entry]
+    outcome: WriteOutcome, entries: Sequence[Entry]
 ) -> list[tuple[Entry, list[str]]]:
-    """Return the entries that facts rest on, in order, each with those that hold."""
+    """Return the entries that facts rest on, in order, each with the facts that hold."""
     facts: dict[str, list[str]] = {}
-    active = [(fact, fact.id) for fact in result.added if fact.status == "active"]
-    for fact, identity in [*active, *result.restated]:
+    active = [(fact, fact.id) for fact in outcome.added if fact.status == "active"]
+    for fact, identity in [*active, *outcome.restated]:
         for source in fact.sources:
             facts.setdefault(source.entry, []).append(identity)
     return [(entry, facts[entry.id]) for entry in entries if entry.id in facts]
 
 
 def _report(
-    window: Window, found: DraftBatch, result: WriteOutcome, promoted: int, run: str
+    window: Window,
+    batch: DraftBatch,
+    outcome: WriteOutcome,
+    promoted: int,
+    started: float,
+    run: str | None = None,
 ) -> ConsolidationReport:
+    known = Counter({"known already": len(outcome.restated)})
     return ConsolidationReport(
         read=len(window.entries),
-        facts=len(result.added) - len(result.proposed),
+        facts=len(outcome.added) - len(outcome.proposed),
         promoted=promoted,
-        superseded=len(result.superseded),
-        updated=len(result.updates),
-        ignored=len(result.restated),
-        proposed=len(result.proposed),
-        rejected=dict(
-            +(found.rejected + result.refused + Counter({"known already": len(result.restated)}))
-        ),
+        superseded=len(outcome.superseded),
+        updated=len(outcome.updates),
+        ignored=len(outcome.restated),
+        proposed=len(outcome.proposed),
+        rejected=dict(+(batch.rejected + outcome.refused + known)),
         last_id=window.entries[-1].id if window.entries else None,
-        tokens=found.tokens,
-        cost=found.cost,
-        unread=found.unread,
-        problem=found.problem,
-        runs=(run,),
-        drafts=tuple(result.added),
-        replaced=tuple(result.superseded),
+        tokens=batch.tokens,
+        cost=batch.cost,
+        ms=round((time.perf_counter() - started) * 1000, 1),
+        unread=batch.unread,
+        problem=batch.problem,
+        runs=(run,) if run else (),
+        drafts=tuple(outcome.added),
+        replaced=tuple(outcome.superseded),
     )

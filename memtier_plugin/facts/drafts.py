@@ -1,7 +1,4 @@
-"""What a window of entries gives: drafts of facts by rules, plugins and a model, held to proof.
-
-Source: seeds 1.6; issue 4.
-"""
+"""Build drafts of facts from a window of entries: extract, verify, filter."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain
 from typing import Final
 
 from memtier_plugin.core import plugins
@@ -31,17 +27,18 @@ from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust import echoes, origins
 
-_CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # from here on nothing is said
-_AROUND: Final = 60  # characters before a quote that may tell that it corrects something
+_CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # nobody's words follow
+_CONTEXT: Final = 60  # characters before a quote, which may report a correction
 _NO_RIGHTS: Final = AgentRights()
 
 
 @dataclass(slots=True)
 class DraftBatch:
-    """What a window gave: drafts, each with the words around its quote, and what was rejected.
+    """The drafts of a window, and what was rejected.
 
-    ``problem`` is why the model did not say anything of all entries; ``unread`` are the entries of
-    which it gave no answer that can be used.
+    ``contexts`` are the words around a draft's quote, ``decisions`` what a model says is to be
+    done with it, both by the draft's index.  ``problem`` is why the model did not read all
+    entries; ``unread`` are the entries for which it gave no usable answer.
     """
 
     drafts: list[FactDraft] = field(default_factory=list)
@@ -55,163 +52,170 @@ class DraftBatch:
 
 
 class DraftBuilder:
-    """Finds the drafts of one project's facts."""
+    """Builds the drafts of one project's facts: extracts, verifies and filters."""
 
     def __init__(
-        self, store: Store, agent: str, clock: Callable[[], datetime], settler: FactWriter
+        self, store: Store, agent: str, clock: Callable[[], datetime], writer: FactWriter
     ) -> None:
         self._store = store
         self._agent = agent
         self._clock = clock
-        self._settler = settler
+        self._writer = writer
 
     def refusal_reason(self, entry: Entry) -> str:
-        """Return why nothing is to be made of an entry, or nothing."""
-        if entry.parent:  # what it found is its parent's to say
+        """Return why no facts are to be made of an entry, or an empty string."""
+        if entry.parent:  # its parent's run reports what a sub-agent finds
             return "said by a sub-agent"
         rights = self._store.settings.agents.get(entry.agent_id, _NO_RIGHTS)
         return "agents.*.promote: none" if rights.promote == "none" else ""
 
     def build(self, extractor: str, window: Window) -> DraftBatch:
-        """Return what an extractor finds in a window, as far as the entries bear it out.
+        """Return the drafts that an extractor finds in a window and its entries support.
 
         Raises:
-            CapReached, EndpointError, SettingsError: the model says nothing now.
+            CapReached, EndpointError, SettingsError: the model cannot be asked now.
         """
         if not self._store.settings.trust.defence:
             window.entries[:] = [origins.assume_trusted(entry) for entry in window.entries]
-        return self._by_rules(window) if extractor == RULES else self._by_model(window)
+        return self._build_by_rules(window) if extractor == RULES else self._build_by_model(window)
 
-    def _by_rules(self, window: Window) -> DraftBatch:
-        found = DraftBatch()
+    def _build_by_rules(self, window: Window) -> DraftBatch:
+        batch = DraftBatch()
         for group in group_by_session(window.entries):
             by_id = {entry.id: entry for entry in group}
-            own = (_check_own(draft, by_id) for draft in self._extract(group, found.rejected))
-            theirs = (_verify_plugin_draft(draft, by_id) for draft in plugins.collect_drafts(group))
-            self._add_accepted(chain(own, theirs), by_id, found)
-        return found
+            checked = [_check_own(draft, by_id) for draft in self._extract(group, batch.rejected)]
+            checked += [
+                _verify_plugin_draft(draft, by_id) for draft in plugins.collect_drafts(group)
+            ]
+            self._add_accepted(checked, by_id, batch)
+        return batch
 
-    def _by_model(self, window: Window) -> DraftBatch:
-        found = DraftBatch()
+    def _build_by_model(self, window: Window) -> DraftBatch:
+        batch = DraftBatch()
         model = ChatBudget(self._store, self._agent, self._clock).chat_model()
         if model is None:
-            return found
+            return batch
         chat = ChatExtractor(model, self._store.settings.consolidation.batch_tokens)
         answered: set[str] = set()
         for group in chat.batches(window.entries):
             by_id = {entry.id: entry for entry in group}
             try:
-                said = chat.extract_claims(group)
+                answer = chat.extract_claims(group)
             except (CapReached, EndpointError) as error:
-                found.problem = str(error)
-                if answered:  # what was paid for is kept, up to the first entry without an answer
-                    _truncate(window, found, answered)
+                batch.problem = str(error)
+                if answered:  # paid for: keep it, up to the first entry without an answer
+                    _truncate(window, batch, answered)
                     break
                 raise
             answered.update(by_id)
-            found.unread += said.unread
-            found.rejected.update(said.rejected)
-            found.tokens += said.prompt_tokens + said.completion_tokens
-            found.cost += said.cost
-            checked = (
+            batch.unread += answer.unread
+            batch.rejected.update(answer.rejected)
+            batch.tokens += answer.prompt_tokens + answer.completion_tokens
+            batch.cost += answer.cost
+            checked = [
                 verify_claim(
-                    claim, group, extractor=chat.name, model=model.name,
+                    claim,
+                    group,
+                    extractor=chat.name,
+                    model=model.name,
                     prompt_hash=chat.prompt.hash,
                 )
-                for claim in said.claims
-            )  # fmt: skip
-            self._add_accepted(checked, by_id, found)
-        if not found.problem:
-            self._ask_for_decisions(found, model)
-        return found
+                for claim in answer.claims
+            ]
+            self._add_accepted(checked, by_id, batch)
+        if not batch.problem:
+            self._ask_for_decisions(batch, model)
+        return batch
 
     def _add_accepted(
         self,
         checked: Iterable[FactDraft | Rejection],
         entries: Mapping[str, Entry],
-        found: DraftBatch,
+        batch: DraftBatch,
     ) -> None:
-        """Keep what stands of one session's drafts, as far as the gates let it pass."""
-        standing: list[FactDraft] = []
+        """Add one session's verified drafts to a batch, as far as the filters accept them."""
+        candidates: list[FactDraft] = []
         for draft in checked:
             if isinstance(draft, Rejection):
-                found.rejected[draft.reason] += 1
-            elif reason := _from_tool_arguments(draft, entries) or self._repeated_recall(
-                draft, entries
-            ):
-                found.rejected[reason] += 1
+                batch.rejected[draft.reason] += 1
+            elif reason := self._rejection_reason(draft, entries):
+                batch.rejected[reason] += 1
             else:
-                standing.append(self._apply_agent_rights(self._hold_if_from_tools(draft, entries)))
+                draft = self._hold_if_from_tools(draft, entries)
+                candidates.append(self._apply_agent_rights(draft))
         settings = self._store.settings
-        kept, rejected = filters.apply_filters(
-            standing,
+        accepted, rejected = filters.apply_filters(
+            candidates,
             cap=settings.consolidation.session_cap,
             single_valued=settings.facts.single_valued,
         )
-        found.rejected.update(rejected)
-        for draft in kept:
-            found.contexts[len(found.drafts)] = _quote_context(draft, entries)
-            found.drafts.append(draft)
+        batch.rejected.update(rejected)
+        for draft in accepted:
+            batch.contexts[len(batch.drafts)] = _quote_context(draft, entries)
+            batch.drafts.append(draft)
 
-    def _ask_for_decisions(self, found: DraftBatch, model: ChatModel) -> None:
-        """Ask the model what becomes of the facts of which the rules say too little."""
+    def _ask_for_decisions(self, batch: DraftBatch, model: ChatModel) -> None:
+        """Ask the model how drafts relate to existing facts where the rules cannot tell."""
         judge = ChatEvolution(model)
         try:
-            for place, nearest in self._settler.find_related(found.drafts).items():
-                choice = judge.decide(found.drafts[place].text, [fact.text for fact in nearest])
+            for index, nearest in self._writer.find_related(batch.drafts).items():
+                choice = judge.decide(batch.drafts[index].text, [fact.text for fact in nearest])
                 if choice is not None:
                     target = None if choice.target is None else nearest[choice.target]
-                    found.decisions[place] = Decision(choice.action, target, "the model's choice")
+                    batch.decisions[index] = Decision(choice.action, target, "the model's choice")
         except (CapReached, EndpointError):
-            return  # what was found is paid for: the rules decide on the rest
+            return  # the drafts are paid for: the rules decide on the rest
 
     def _extract(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
-        own = extract_facts(group, self._store.settings.facts.single_valued)
-        done = experiences.extract_experiences(group)
-        rejected.update(own.rejected)
-        rejected.update(done.rejected)
-        return [*own.drafts, *done.drafts]
+        statements = extract_facts(group, self._store.settings.facts.single_valued)
+        procedures = experiences.extract_experiences(group)
+        rejected.update(statements.rejected)
+        rejected.update(procedures.rejected)
+        return [*statements.drafts, *procedures.drafts]
 
-    def _repeated_recall(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
-        """Return that a draft is only what its agent was shown in that run, or nothing."""
-        spoken = self._assistant_entry(draft, entries)
-        if spoken is None:
-            return ""
+    def _rejection_reason(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
+        """Return why a verified draft is no fact of its own, or an empty string."""
+        if _is_from_tool_arguments(draft, entries):
+            return "a tool's arguments"
+        return "repeats its own recall" if self._repeats_recall(draft, entries) else ""
+
+    def _repeats_recall(self, draft: FactDraft, entries: Mapping[str, Entry]) -> bool:
+        """Tell whether a draft only repeats what its agent was shown in that run."""
+        entry = self._assistant_entry(draft, entries)
+        if entry is None:
+            return False
         reader = self._store.reader()
-        recalls = reader.events_of_run(spoken.agent_id, spoken.run_id, "recall")
+        recalls = reader.events_of_run(entry.agent_id, entry.run_id, "recall")
         rows = reader.rows_of({hit["item"] for e in recalls for hit in e.data["injected"]})
-        shown = [_text_of(one.item) for one in reader.items_by_row([*rows.values()]).values()]
-        said = echoes.is_restatement(draft.text, shown, self._store.tokenizer.words)
-        return "repeats its own recall" if said else ""
+        shown = [_text_of(stored.item) for stored in reader.items_by_row([*rows.values()]).values()]
+        return echoes.is_restatement(draft.text, shown, self._store.tokenizer.words)
 
     def _hold_if_from_tools(self, draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft:
-        """Let wait what the assistant only passed on from a tool, or from outside."""
-        spoken = self._assistant_entry(draft, entries)
-        if spoken is None or draft.status != "active":
+        """Propose what the assistant only passed on from a tool, or from outside."""
+        entry = self._assistant_entry(draft, entries)
+        if entry is None or draft.status != "active":
             return draft
-        read = [
-            one for one in entries.values() if origins.is_foreign(origins.effective_origin(one))
-        ]
-        # What was said after a tool spoke rests on it, in whatever words or language.
-        told = any(one.run_id == spoken.run_id and one.turn < spoken.turn for one in read)
-        texts = [one.content for one in read]
-        if not (told or echoes.is_restatement(draft.text, texts, self._store.tokenizer.words)):
+        foreign = [e for e in entries.values() if origins.is_foreign(origins.effective_origin(e))]
+        # What was said after a tool's result rests on it, in whatever words or language.
+        follows = any(e.run_id == entry.run_id and e.turn < entry.turn for e in foreign)
+        texts = [e.content for e in foreign]
+        if not (follows or echoes.is_restatement(draft.text, texts, self._store.tokenizer.words)):
             return draft
         return replace(
             draft, status="proposed", origin="tool", reason=origins.REVIEW_REASONS["outside"]
         )
 
     def _assistant_entry(self, draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
-        """Return the agent's own words that a draft rests on alone, if they are to be doubted."""
+        """Return the agent's own entry that a draft rests on, if on no words of the user."""
         if draft.tier == "procedural" or not self._store.settings.trust.defence:
             return None
-        found = [entries[one.entry] for one in draft.sources if one.entry in entries]
-        if not found or any(one.role == "user" and not one.parent for one in found):
+        sources = [entries[s.entry] for s in draft.sources if s.entry in entries]
+        if not sources or any(e.role == "user" and not e.parent for e in sources):
             return None
-        return found[0]
+        return sources[0]
 
     def _apply_agent_rights(self, draft: FactDraft) -> FactDraft:
-        """Let a fact wait where its agent may only propose."""
+        """Propose a draft whose agent may not do more."""
         agents = self._store.settings.agents
         for source in draft.sources:
             rights = agents.get(source.agent, _NO_RIGHTS)
@@ -221,30 +225,30 @@ class DraftBuilder:
         return draft
 
 
-def _truncate(window: Window, found: DraftBatch, answered: Collection[str]) -> None:
-    """Keep of a window what stands before the first entry of which nothing was said."""
-    whole = next(i for i, entry in enumerate(window.entries) if entry.id not in answered)
-    window.truncate(whole)
+def _truncate(window: Window, batch: DraftBatch, answered: Collection[str]) -> None:
+    """Truncate a window and its drafts before the first entry without an answer."""
+    count = next(i for i, entry in enumerate(window.entries) if entry.id not in answered)
+    window.truncate(count)
     inside = {entry.id for entry in window.entries}
-    kept = [
-        (draft, found.contexts[place])
-        for place, draft in enumerate(found.drafts)
+    remaining = [
+        (draft, batch.contexts[index])
+        for index, draft in enumerate(batch.drafts)
         if all(source.entry in inside for source in draft.sources)
     ]
-    found.drafts = [draft for draft, _ in kept]
-    found.contexts = {place: context for place, (_, context) in enumerate(kept)}
+    batch.drafts = [draft for draft, _ in remaining]
+    batch.contexts = {index: context for index, (_, context) in enumerate(remaining)}
 
 
 def _check_own(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
-    """Return a draft of our own rules if its quote stands where it says.
+    """Return a draft of our own rules if its quote is where its span says.
 
-    More is not asked: they are made so that a fact says exactly what its quote does.
+    No more is needed: these rules copy the quote's statement.
     """
     if not draft.sources or not draft.value.strip():
         return Rejection("no source or value", _claim_of(draft))
-    return (
-        draft if _quoted_entry(draft, entries) else Rejection("quote not found", _claim_of(draft))
-    )
+    if _quoted_entry(draft, entries) is None:
+        return Rejection("quote not found", _claim_of(draft))
+    return draft
 
 
 def _claim_of(draft: FactDraft) -> Claim:
@@ -262,20 +266,23 @@ def _claim_of(draft: FactDraft) -> Claim:
 
 
 def _verify_plugin_draft(draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft | Rejection:
-    """Return what provenance makes of a draft that a plugin found, whatever it calls itself."""
+    """Verify a plugin's draft like a model's claim, whatever status it claims."""
     if not draft.sources or not draft.value.strip():
         return Rejection("no source or value", _claim_of(draft))
-    made = verify_claim(
-        _claim_of(draft), [*entries.values()], extractor=draft.extractor, model=draft.model,
+    checked = verify_claim(
+        _claim_of(draft),
+        [*entries.values()],
+        extractor=draft.extractor,
+        model=draft.model,
         prompt_hash=draft.prompt_hash,
-    )  # fmt: skip
-    if isinstance(made, FactDraft) and draft.status == "proposed":
-        return replace(made, status="proposed", reason=draft.reason or made.reason)
-    return made
+    )
+    if isinstance(checked, FactDraft) and draft.status == "proposed":
+        return replace(checked, status="proposed", reason=draft.reason or checked.reason)
+    return checked
 
 
 def _quoted_entry(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
-    """Return the entry in which a draft's quote stands at its place."""
+    """Return the entry in which a draft's quote is at its span."""
     if draft.span is None or not draft.quote.strip():
         return None
     start, end = draft.span
@@ -286,13 +293,13 @@ def _quoted_entry(draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | Non
     return None
 
 
-def _from_tool_arguments(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
-    """Return that a draft rests on what a tool was called with, which nobody said, or nothing."""
+def _is_from_tool_arguments(draft: FactDraft, entries: Mapping[str, Entry]) -> bool:
+    """Tell whether a draft rests on a tool call's arguments, which nobody said."""
     entry = _quoted_entry(draft, entries)
     if entry is None or draft.span is None or draft.tier == "procedural":
-        return ""
+        return False
     call = _CALL.search(entry.content) if entry.role == "assistant" else None
-    return "a tool's arguments" if call and call.start() < draft.span[1] else ""
+    return bool(call and call.start() < draft.span[1])
 
 
 def _text_of(item: Entry | Fact) -> str:
@@ -304,4 +311,4 @@ def _quote_context(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
     if entry is None or draft.span is None:
         return ""
     start, end = draft.span
-    return entry.content[max(0, start - _AROUND) : end]
+    return entry.content[max(0, start - _CONTEXT) : end]

@@ -1,8 +1,8 @@
-"""What becomes of a new fact beside those that are known: add, update, supersede or ignore.  Pure.
+"""Decide how a new fact relates to existing ones: add, update, supersede or ignore.  Pure.
 
-In doubt it is added.  A fact is ignored only where one that is known says the same, and takes a
-known one's place only where it says more of the same, where the relation has one value at a time,
-or where the words themselves tell of a change.  Source: seeds 4.3, 4.4, 5.1; issue 4.
+In doubt it is added.  A fact is ignored only if an existing one says the same, and supersedes an
+existing one only if it says more of the same, if the relation has one value at a time, or if its
+own words report a change.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from memtier_plugin.core.records import Fact
 from memtier_plugin.retrieval.contradictions import holds_since, may_replace
 from memtier_plugin.text.dates.annotate import RELATIVE
 from memtier_plugin.text.normalise import normalise
+from memtier_plugin.text.third_person import RELATIVE
 
 Action = Literal["add", "update", "supersede", "ignore"]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done with a new fact, and the known fact that it concerns.
+    """How to treat a new fact, and the existing fact that it concerns.
 
-    ``late`` turns a supersession round: the new one is the older, and the ``target`` stays.
-    ``others`` are superseded beside the target.
+    ``late`` reverses a supersession: the new fact is the older one, and the ``target`` stays.
+    ``others`` are superseded along with the target.
     """
 
     action: Action
@@ -37,14 +38,14 @@ class Decision:
     others: tuple[Fact, ...] = ()
 
 
-# Relations of which one is the other's contrary, and those whose values a change carries over.
+# Pairs of opposite relations, and pairs in which a change of one ends a value of the other.
 _CONTRARY: Final = frozenset(
     {("likes", "dislikes"), ("dislikes", "likes"), ("always", "never"), ("never", "always")}
 )
 _TRANSFERS: Final = frozenset(
     {("moved_to", "lives_in"), ("lives_in", "moved_to"), ("decided", "uses")}
 )
-_EVENTS: Final = frozenset({"did", "decided"})  # they happen, and may happen again
+_EVENTS: Final = frozenset({"did", "decided"})  # may happen more than once
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['’.:/-][^\W_]+)*")
 _NUMBER: Final = re.compile(r"\d+(?:[.,:/-]\d+)*")
@@ -79,37 +80,51 @@ _CHANGED: Final = re.compile(
     r"changed my mind|scratch that|from now on|as of|instead|has changed|changed to|updated to)\b",
     re.IGNORECASE,
 )
-# How words go on that only add to what was said before them.
+# Continuations that only add detail to the words before them.
 _CONTINUATION: Final = re.compile(
     r"\s*(?:[,;(—–]|(?:with|and|named|called|who|which|where|in|at|on|for|from|since|because|near|"
     r"during|together|every|by|as)\b)",
     re.IGNORECASE,
 )
-_SHARED: Final = 0.5  # of the words of two values, for a change to be about the same thing
+_SHARED: Final = 0.5  # overlap of the words of two values at which both are about the same thing
 
 
 @dataclass(frozen=True)
 class _ComparedFact:
-    """A fact as it is compared with others."""
+    """A fact in the normalised forms by which it is compared with others."""
 
     fact: Fact
 
     @cached_property
-    def about(self) -> tuple[str, ...]:
-        return normalise(self.fact.subject, self.fact.relation)
+    def _normal(self) -> tuple[str, ...]:
+        fact = self.fact
+        return normalise(fact.subject, fact.relation, fact.value, fact.text)
 
-    @cached_property
+    @property
+    def subject(self) -> str:
+        return self._normal[0]
+
+    @property
+    def relation(self) -> str:
+        return self._normal[1]
+
+    @property
+    def slot(self) -> tuple[str, ...]:
+        """The subject and the relation."""
+        return self._normal[:2]
+
+    @property
     def value(self) -> str:
-        return normalise(self.fact.value)[0]
+        return self._normal[2]
 
     @cached_property
     def text(self) -> str:
-        """The text as it is compared: one case, one space, no full stop."""
-        return normalise(self.fact.text)[0].rstrip(".! ")
+        """The text without its full stop."""
+        return self._normal[3].rstrip(".! ")
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The words that say something, of the text without its subject, in their order."""
+        """The content words of the text without those of its subject, in order."""
         return content_words(self.fact.text, leave_out=content_words(self.fact.subject))
 
     @cached_property
@@ -122,8 +137,8 @@ class _ComparedFact:
 
     @cached_property
     def is_event(self) -> bool:
-        """Whether it is an event, which is another one when it is told with another date."""
-        return self.about[1] in _EVENTS or bool(
+        """Whether it happened at a time: with another date it is another event."""
+        return self.relation in _EVENTS or bool(
             re.search(rf"\b{RELATIVE}", self.fact.value, re.IGNORECASE)
         )
 
@@ -135,88 +150,76 @@ def decide(
     now: datetime,
     context: str = "",
 ) -> Decision:
-    """Return what is to be done with a fact beside the nearest that hold.
+    """Decide how a new fact relates to the nearest facts that hold.
 
     Args:
         nearest: of the same audience, the nearest first.
         single_valued: relations with one value at a time.
-        now: what a date is future to, and so no sign of being newer.
-        context: the words around the quote, which may tell that something is corrected.
+        now: a date after this is no evidence of being newer.
+        context: the words around the quote, which may report a correction.
     """
-    said, known = _ComparedFact(new), [_ComparedFact(fact) for fact in nearest if fact.id != new.id]
-    known = [other for other in known if other.about[0] == said.about[0]]
-    for other in known:
-        if _restates(said, other):
+    fact = _ComparedFact(new)
+    existing = [_ComparedFact(other) for other in nearest if other.id != new.id]
+    existing = [other for other in existing if other.subject == fact.subject]
+    for other in existing:
+        if _restates(fact, other):
             return Decision("ignore", other.fact, "says the same")
     if new.status == "proposed":
         return Decision("add", why="waits for review")
-    mine = [other for other in known if may_replace(new, other.fact)]
-    for other in mine:
-        if _extends(other, said):
+    replaceable = [other for other in existing if may_replace(new, other.fact)]
+    for other in replaceable:
+        if _extends(other, fact):
             return Decision("ignore", other.fact, "is said in more words already")
-        if _extends(said, other) and not _is_older(new, other.fact, now):
+        if _extends(fact, other) and not _is_older(new, other.fact, now):
             return Decision("update", other.fact, "says more of the same")
-    if said.about[1] in {normalise(relation)[0] for relation in single_valued}:
+    if fact.relation in normalise(*single_valued):
         rivals = [
-            other.fact for other in mine if other.about == said.about and _differs(said, other)
+            other.fact for other in replaceable if other.slot == fact.slot and _differs(fact, other)
         ]
         return _supersede(new, rivals, now, "another value of a relation that has one at a time")
-    if gone := [other.fact for other in mine if _ends(said, other, context)]:
-        return _supersede(new, gone, now, "tells of a change")
+    if ended := [other.fact for other in replaceable if _ends(fact, other, context)]:
+        return _supersede(new, ended, now, "tells of a change")
     return Decision("add")
 
 
-def _restates(one: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether two facts of a subject say the same: numbers and negation never differ."""
-    if one.negated != other.negated or one.numbers != other.numbers:
-        return False
-    if one.text == other.text:
-        return True
-    if one.is_event or other.is_event:
-        return False
-    if one.about == other.about and one.value == other.value:
-        return True
-    return bool(one.words) and one.words == other.words
-
-
 def find_related(new: Fact, nearest: Sequence[Fact]) -> list[Fact]:
-    """Return the facts that a new one, which the rules would add, may still have to do with."""
-    said = _ComparedFact(new)
+    """Return the nearest facts that a new one, which the rules would add, may still concern."""
+    fact = _ComparedFact(new)
     return [
-        fact
-        for fact in nearest
-        if (other := _ComparedFact(fact)).about[0] == said.about[0]
-        and (other.about == said.about or jaccard(said.words, other.words) >= _SHARED)
+        candidate
+        for candidate in nearest
+        if (other := _ComparedFact(candidate)).subject == fact.subject
+        and (other.slot == fact.slot or jaccard(fact.words, other.words) >= _SHARED)
     ]
 
 
 def is_permitted(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool:
-    """Tell whether a model may decide so of a fact, given the nearest that it was shown.
+    """Tell whether a model may make a decision, given the nearest facts that it was shown.
 
-    It may add anything.  It must not put one agent's words in the place of another's, nor drop a
-    fact whose numbers or negation are not those of the one that is kept.
+    It may add anything.  It must not supersede one agent's words by another's, nor drop a fact
+    whose numbers or negation differ from those of the fact that stays.
     """
     if decision.action == "add":
         return True
     target = decision.target
     if target is None or target.id not in {fact.id for fact in nearest} or decision.others:
         return False
-    said, other = _ComparedFact(new), _ComparedFact(target)
     if decision.action == "ignore":
-        return (said.negated, said.numbers) == (other.negated, other.numbers)
+        fact, other = _ComparedFact(new), _ComparedFact(target)
+        return (fact.negated, fact.numbers) == (other.negated, other.numbers)
     return new.status == "active" and may_replace(new, target)
 
 
 def content_words(text: str, leave_out: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the words of a text that say something, cut to what their forms have in common."""
-    found = (_stem(word) for word in _WORD.findall(text.casefold()))
-    return tuple(word for word in found if word not in _STOP_WORDS and word not in leave_out)
+    """Return the stems of a text's words, in order, without stop words."""
+    stems = [_stem(word) for word in _WORD.findall(text.casefold())]
+    return tuple(stem for stem in stems if stem not in _STOP_WORDS and stem not in leave_out)
 
 
-def jaccard(one: Collection[str], other: Collection[str]) -> float:
-    """Return the share of words that two texts have in common (Jaccard)."""
-    together = set(one) | set(other)
-    return len(set(one) & set(other)) / len(together) if together else 0.0
+def jaccard(words: Collection[str], others: Collection[str]) -> float:
+    """Return the Jaccard index of two sets of words: shared over all."""
+    union = set(words) | set(others)
+    return len(set(words) & set(others)) / len(union) if union else 0.0
 
 
 def _stem(word: str) -> str:
@@ -226,15 +229,28 @@ def _stem(word: str) -> str:
     return word
 
 
-def _differs(one: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether the value is another one; the same may be told with other details."""
-    return one.value != other.value or one.negated != other.negated
+def _restates(fact: _ComparedFact, other: _ComparedFact) -> bool:
+    """Tell whether two facts of a subject say the same, with equal numbers and negation."""
+    if fact.negated != other.negated or fact.numbers != other.numbers:
+        return False
+    if fact.text == other.text:
+        return True
+    if fact.is_event or other.is_event:
+        return False
+    if fact.slot == other.slot and fact.value == other.value:
+        return True
+    return bool(fact.words) and fact.words == other.words
+
+
+def _differs(fact: _ComparedFact, other: _ComparedFact) -> bool:
+    """Tell whether two facts have different values, not only different details."""
+    return fact.value != other.value or fact.negated != other.negated
 
 
 def _is_older(new: Fact, other: Fact, now: datetime) -> bool:
-    """Tell whether a fact is of an earlier time than a known one.
+    """Tell whether a new fact is of an earlier time than an existing one.
 
-    A time that is yet to come was written by a clock that went wrong, and proves nothing.
+    A time in the future was written by a wrong clock and proves nothing.
     """
     return holds_since(new)[0] < holds_since(other)[0] <= now
 
@@ -249,50 +265,49 @@ def _supersede(new: Fact, rivals: Sequence[Fact], now: datetime, why: str) -> De
     return Decision("supersede", older[0], why, others=older[1:])
 
 
-def _extends(one: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether one says what the other does, and more: it begins so and goes on."""
-    if one.about != other.about or one.is_event or one.negated != other.negated:
+def _extends(fact: _ComparedFact, other: _ComparedFact) -> bool:
+    """Tell whether a fact begins with what another says, and adds to it."""
+    if fact.slot != other.slot or fact.is_event or fact.negated != other.negated:
         return False
-    value = one.value.removeprefix(other.value)
-    if value in ("", one.value) or not _CONTINUATION.match(value):
+    value = fact.value.removeprefix(other.value)
+    if value in ("", fact.value) or not _CONTINUATION.match(value):
         return False
-    text = one.text.removeprefix(other.text)
-    return text not in ("", one.text) and set(other.numbers) <= set(one.numbers)
+    text = fact.text.removeprefix(other.text)
+    return text not in ("", fact.text) and set(other.numbers) <= set(fact.numbers)
 
 
-def _ends(one: _ComparedFact, other: _ComparedFact, context: str) -> bool:
-    """Tell whether one says that the other holds no more."""
-    told = f"{context}\n{one.fact.quote}\n{one.fact.text}"
-    if _contradicts(one, other):
+def _ends(fact: _ComparedFact, other: _ComparedFact, context: str) -> bool:
+    """Tell whether a fact says that another no longer holds."""
+    description = f"{context}\n{fact.fact.quote}\n{fact.fact.text}"
+    if _contradicts(fact, other):
         return True
-    if _ENDED.search(one.fact.text) and not _ENDED.search(other.fact.text):
-        left = set(content_words(_ENDED_WORDS.sub(" ", one.fact.text)))
-        return bool(other.words) and set(other.words) <= left
-    carried = one.about[1] == other.about[1] or (one.about[1], other.about[1]) in _TRANSFERS
-    if carried and any(_names_value(match, other) for match in _FROM_TO.finditer(told)):
+    if _ENDED.search(fact.fact.text) and not _ENDED.search(other.fact.text):
+        rest = set(content_words(_ENDED_WORDS.sub(" ", fact.fact.text)))
+        return bool(other.words) and set(other.words) <= rest
+    transfers = fact.relation == other.relation or (fact.relation, other.relation) in _TRANSFERS
+    if transfers and any(_names_value(m, other) for m in _FROM_TO.finditer(description)):
         return True
-    if one.about != other.about or not _CHANGED.search(told) or one.is_event:
+    if fact.slot != other.slot or not _CHANGED.search(description) or fact.is_event:
         return False
-    return jaccard(content_words(one.fact.value), content_words(other.fact.value)) >= _SHARED
+    return jaccard(content_words(fact.fact.value), content_words(other.fact.value)) >= _SHARED
 
 
-def _contradicts(one: _ComparedFact, other: _ComparedFact) -> bool:
-    """Tell whether two say the contrary of the very same thing."""
-    pair = one.about[1], other.about[1]
-    if pair in _CONTRARY:
-        return one.value == other.value
-    if one.negated == other.negated or one.is_event or one.numbers != other.numbers:
+def _contradicts(fact: _ComparedFact, other: _ComparedFact) -> bool:
+    """Tell whether two facts state opposites of the very same thing."""
+    if (fact.relation, other.relation) in _CONTRARY:
+        return fact.value == other.value
+    if fact.negated == other.negated or fact.is_event or fact.numbers != other.numbers:
         return False
-    return bool(bare := _without_negation(one)) and bare == _without_negation(other)
+    return bool(words := _without_negation(fact)) and words == _without_negation(other)
 
 
-def _without_negation(said: _ComparedFact) -> tuple[str, ...]:
-    text = _NEGATION.sub(" ", said.fact.text)
-    return content_words(text, leave_out=content_words(said.fact.subject))
+def _without_negation(fact: _ComparedFact) -> tuple[str, ...]:
+    text = _NEGATION.sub(" ", fact.fact.text)
+    return content_words(text, leave_out=content_words(fact.fact.subject))
 
 
 def _names_value(match: re.Match[str], other: _ComparedFact) -> bool:
-    """Tell whether what a change leads away from is what a fact states."""
+    """Tell whether the starting point of a change is the value of a fact."""
     named = set(content_words(next(filter(None, match.groups()))))
     stated = set(content_words(other.fact.value))
     return bool(named) and bool(stated) and (named <= stated or stated <= named)

@@ -1,14 +1,14 @@
-"""What is kept of a session's drafts: no small talk, no dumps, nothing twice, and not too many.
+"""Filter a session's drafts: drop small talk and dumps, merge duplicates, cap their number.  Pure.
 
-Pure. The same gates stand behind the rules and behind a model; what they turn away is counted by
-reason. Source: issue 4 (quality gates); seeds 1.6.
+The same filters follow extraction by rules and by a model; rejected drafts are counted by reason.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import regex
@@ -117,43 +117,45 @@ def apply_filters(
     cap: int,
     single_valued: Collection[str] = SINGLE_VALUED,
 ) -> tuple[list[FactDraft], Counter[str]]:
-    """Return what is kept of the drafts of one session, in their order, and why others are not.
+    """Return the accepted drafts of one session, in order, and the reasons of the others.
 
-    Near-duplicates become one with the sources of all. Over the cap the least sure and least
-    specific go first; constraints, allergies, denials and standing instructions go last.
+    Near-duplicates are merged, with the sources of all.  Over the cap the least confident and
+    least specific go first; constraints, allergies, denials and standing instructions go last.
 
     Args:
+        cap: how many drafts are accepted.
         single_valued: relations in which going back to an old value is a change of its own.
     """
     rejected: Counter[str] = Counter()
-    kept: list[FactDraft] = []
+    accepted: list[_Comparable] = []
     for draft in drafts:
         if reason := reject_reason(draft):
             rejected[reason] += 1
             continue
-        twin = _find_duplicate(draft, kept, single_valued)
-        if twin is None:
-            kept.append(draft)
+        candidate = _Comparable(draft)
+        duplicate = _find_duplicate(candidate, accepted, single_valued)
+        if duplicate is None:
+            accepted.append(candidate)
         else:
-            kept[twin] = _merge(kept[twin], draft)
+            accepted[duplicate] = _Comparable(_merge(accepted[duplicate].draft, draft))
             rejected["duplicate"] += 1
-    if len(kept) > cap:
-        rejected["cap"] = len(kept) - max(0, cap)
-        best = sorted(range(len(kept)), key=lambda place: (_cap_rank(kept[place]), place))
-        kept = [kept[place] for place in sorted(best[: max(0, cap)])]
-    return kept, rejected
+    drafts = [candidate.draft for candidate in accepted]
+    if len(drafts) <= cap:
+        return drafts, rejected
+    rejected["cap"] = len(drafts) - max(0, cap)
+    best = sorted(range(len(drafts)), key=lambda index: (_cap_rank(drafts[index]), index))
+    return [drafts[index] for index in sorted(best[: max(0, cap)])], rejected
 
 
 def reject_reason(draft: FactDraft) -> str:
-    """Return why a draft holds nothing worth keeping, or nothing."""
+    """Return why a draft has nothing worth keeping, or an empty string."""
     text, value = draft.text.strip(), draft.value.strip()
     if is_small_talk(text) or (is_small_talk(value) and draft.relation != "name"):
         return "small talk"
     if is_question(text) or _QUESTION.search(value):
         return "question"
-    if is_code_or_dump(text, procedure=draft.tier == "procedural") or is_code_or_dump(
-        value, procedure=True
-    ):
+    is_procedure = draft.tier == "procedural"
+    if is_code_or_dump(text, procedure=is_procedure) or is_code_or_dump(value, procedure=True):
         return "code or dump"
     if _ID.fullmatch(text) or (_BLOB.search(text) and _mostly_blob(text)):
         return "only an id"
@@ -177,7 +179,7 @@ def is_code_or_dump(text: str, *, procedure: bool = False) -> bool:
     """Tell whether a text is code, a command line, a trace or data rather than a sentence.
 
     Args:
-        procedure: commands may be named in it, as in a how-to.
+        procedure: it may name commands, as in a how-to.
     """
     if _TRACE.search(text) or (_BLOB.search(text) and _mostly_blob(text)):
         return True
@@ -200,64 +202,89 @@ def _mostly_blob(text: str) -> bool:
     return 2 * sum(len(match[0]) for match in _BLOB.finditer(text)) > len(text)
 
 
+@dataclass(frozen=True)
+class _Comparable:
+    """A draft in the forms by which duplicates are found."""
+
+    draft: FactDraft
+
+    @cached_property
+    def normal(self) -> tuple[str, ...]:
+        """Subject, relation and value."""
+        draft = self.draft
+        return normalise(draft.subject, draft.relation, draft.value)
+
+    @property
+    def slot(self) -> tuple[str, ...]:
+        """Subject and relation."""
+        return self.normal[:2]
+
+    @property
+    def audience(self) -> tuple[object, ...]:
+        return self.draft.tier, self.draft.private_to
+
+    @cached_property
+    def denies(self) -> bool:
+        return any(word in _DENIALS for word in plain_words(self.draft.text))
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        return _words(self.draft.text)
+
+    @cached_property
+    def value_words(self) -> set[str]:
+        return set(_words(self.draft.value))
+
+
 def _find_duplicate(
-    draft: FactDraft, kept: Sequence[FactDraft], single_valued: Collection[str]
+    draft: _Comparable, accepted: Sequence[_Comparable], single_valued: Collection[str]
 ) -> int | None:
-    """Return the place of the draft that says the same, if one does."""
-    slot, value = normalise(draft.subject, draft.relation), normalise(draft.value)
-    single = draft.relation in single_valued
+    """Return the index of the accepted draft that says the same, if one does."""
+    is_single = draft.draft.relation in single_valued
     changed = False
-    for place in range(len(kept) - 1, -1, -1):
-        other = kept[place]
-        if (other.tier, other.private_to) != (draft.tier, draft.private_to):
+    for index in range(len(accepted) - 1, -1, -1):
+        other = accepted[index]
+        if other.audience != draft.audience:
             continue
-        same_slot = normalise(other.subject, other.relation) == slot
-        if same_slot and normalise(other.value) == value and _denies(other) == _denies(draft):
-            return None if changed else place
+        same_slot = other.slot == draft.slot
+        if other.normal == draft.normal and other.denies == draft.denies:
+            return None if changed else index
         if _near_duplicates(draft, other):
-            return None if changed and same_slot else place
-        changed = changed or (single and same_slot)
+            return None if changed and same_slot else index
+        changed = changed or (is_single and same_slot)
     return None
 
 
-def _denies(draft: FactDraft) -> bool:
-    return any(word in _DENIALS for word in plain_words(draft.text))
+def _near_duplicates(draft: _Comparable, other: _Comparable) -> bool:
+    """Tell whether two texts share nine of ten words, and differ in no name, number or denial.
 
-
-def _near_duplicates(draft: FactDraft, other: FactDraft) -> bool:
-    """Tell whether two texts say the same: nine of ten words, and neither name, number nor denial.
-
-    Their values must be the same words, or those of the one within the other's text.
+    The words of each value must occur in the other's text.
     """
-    if normalise(draft.subject) != normalise(other.subject):
+    if draft.normal[0] != other.normal[0]:
         return False
-    one, two = _words(draft.text), _words(other.text)
-    differ = set(one) ^ set(two)
-    if 10 * len(differ) > len({*one, *two}):
+    differing = draft.words.keys() ^ other.words.keys()
+    if 10 * len(differing) > len(draft.words.keys() | other.words.keys()):
         return False
-    if not (set(_words(draft.value)) <= set(two) and set(_words(other.value)) <= set(one)):
+    if not (draft.value_words <= other.words.keys() and other.value_words <= draft.words.keys()):
         return False
     return not any(
         word in _DENIALS or any(map(str.isdigit, word)) or word[0].isupper()
-        for word in (one.get(word) or two[word] for word in differ)
+        for word in (draft.words.get(word) or other.words[word] for word in differing)
     )
 
 
 def _words(text: str) -> dict[str, str]:
-    """Return the words of a text as they are compared, with how they are written."""
-    return {
-        word: raw for raw in regex.findall(r"[\p{L}\p{M}\p{N}]+", text) for word in [raw.casefold()]
-    }
+    """Return the casefolded words of a text, each with its original spelling."""
+    words = regex.findall(r"[\p{L}\p{M}\p{N}]+", text)
+    return {word.casefold(): word for word in words}
 
 
-def _merge(one: FactDraft, other: FactDraft) -> FactDraft:
-    """Return the better of two drafts of the same, with the sources of both.
+def _merge(draft: FactDraft, other: FactDraft) -> FactDraft:
+    """Return the better of two drafts that say the same, with the sources of both.
 
-    What waits for review lends none to what does not.
+    A draft that waits for review lends no sources to one that does not.
     """
-    first, second = sorted(
-        (one, other), key=lambda draft: (draft.status != "active", draft is other)
-    )
+    first, second = sorted((draft, other), key=lambda d: (d.status != "active", d is other))
     if first.status != second.status:
         return first
     better = first if first.confidence >= second.confidence else second
@@ -268,10 +295,10 @@ def _merge(one: FactDraft, other: FactDraft) -> FactDraft:
 
 
 def _cap_rank(draft: FactDraft) -> tuple[bool, bool, float, int]:
-    """Return what decides who goes over the cap: the smaller stays."""
-    spared = draft.relation in _ESSENTIAL_RELATIONS or bool(_ESSENTIAL.search(draft.text))
+    """Return the key by which drafts are dropped over the cap, the largest first."""
+    essential = draft.relation in _ESSENTIAL_RELATIONS or bool(_ESSENTIAL.search(draft.text))
     return (
-        not spared,
+        not essential,
         draft.status != "active",
         -draft.confidence,
         -len(set(plain_words(draft.value))),

@@ -1,15 +1,18 @@
-"""Whether a project still finds its own past: probes made of it, without a model.
+"""Check that a consolidation does not lower recall on the project's own history.
 
-A probe asks for something that a user once said, by as few of its words as find it, and by such as
-about eight entries have: what crowds it out shows.  It is found while it is among the first ten
-entries that the hits tell of, a fact telling of those that it rests on; so a fact that is true to
-its source crowds nothing out, and one with a wrong source does.  Nothing of it is journalled.
+A probe asks for something that a user once said, by as few of its words as find it, preferring
+words that about eight entries share, so that an entry that is crowded out shows.  A probe is found
+while its entry is among the first ten entries that the hits refer to, a fact referring to its
+sources.  So a fact that is true to its source crowds nothing out, and a fact with a wrong source
+does.  No model is asked, and nothing is journalled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from hashlib import blake2b
 from itertools import islice
@@ -22,25 +25,22 @@ from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import plain_words
 
-DEPTH: Final = 10  # how far down a probe is looked for
-TARGET_FREQUENCY: Final = 8  # about so many entries have a word that a probe asks by: room for all
-MAX_QUERY_WORDS: Final = (
-    4  # of an entry that a probe asks by, at most; never more than half of them
-)
-_RANKED: Final = 60  # hits that are looked at for the first ten entries
-_INITIAL_DEPTH: Final = (
-    8  # how far down it is when it is made: the first ten have room for some more
-)
-_SESSION_ENTRIES: Final = 64  # entries of a session, of which some are chosen
+DEPTH: Final = 10  # entries among which a probe must be found
+TARGET_FREQUENCY: Final = 8  # entries that share a word of a probe, ideally: fewer than `DEPTH`
+MAX_QUERY_WORDS: Final = 4  # of a probe; never more than half of its entry's words
+_RANKED: Final = 60  # hits that are read for the first ten entries
+_INITIAL_DEPTH: Final = 8  # entries among which a new probe must be found: some slack
+_SESSION_ENTRIES: Final = 64  # of a session, of which some are chosen
 _CHARACTERS: Final = 2_000  # of an entry that are read for its words
-_MAX_SEARCHES: Final = 6  # searches for each probe wanted, at most
-_TOLERATED: Final = 2  # probes that may get lost by chance, ...
-_TOLERATED_SHARE: Final = 0.08  # ... or so great a part of them
+_MAX_SEARCHES: Final = 6  # for each requested probe
+_TOLERATED: Final = 2  # probes that may be lost by chance, ...
+_TOLERATED_SHARE: Final = 0.08  # ... or this share of them
+_MAX_AGE: Final = 60  # seconds for which probes serve one window after another
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question that finds a past entry, as its own agent and sender would ask it."""
+    """A query that finds a past entry, as the entry's own agent and sender would ask it."""
 
     query: str
     entry: str
@@ -48,10 +48,78 @@ class Probe:
     sender: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A fall of recall: how many of the probes were found before and after a change."""
+
+    probes: int
+    before: int
+    after: int
+
+    def describe(self) -> str:
+        """Return the sentence that the journal and the report keep."""
+        return (
+            f"recall on the project's own history fell: of {self.before} past entries that were"
+            f" found before, {self.after} were found after it"
+        )
+
+    def figures(self) -> dict[str, int]:
+        """Return the counts as the journal keeps them."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Baseline:
+    """Probes, the time as of which they search, and how many are found."""
+
+    made: float
+    at: datetime
+    probes: list[Probe]
+    recalled: int
+
+
+class RecallGuard:
+    """Measures recall on a project's own history before and after a consolidation."""
+
+    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._clock = clock
+        self._baseline: _Baseline | None = None
+
+    def measure(self) -> None:
+        """Make the probes, unless those of a recent consolidation still serve.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+        """
+        made = self._baseline.made if self._baseline else -math.inf
+        if time.monotonic() - made > _MAX_AGE:
+            made, at = time.monotonic(), self._clock()
+            probes = make_probes(self._store, self._store.settings.consolidation.probes, at)
+            self._baseline = _Baseline(made, at, probes, len(probes))
+
+    def find_regression(self) -> Regression | None:
+        """Return how recall fell since it was measured, if it did.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+        """
+        baseline = self._baseline
+        if baseline is None or not baseline.probes:
+            return None
+        before, count = baseline.recalled, len(baseline.probes)
+        after = count_recalled(self._store, baseline.probes, baseline.at)
+        if has_regressed(before, after, count):
+            self._baseline = None
+            return Regression(count, before, after)
+        baseline.recalled = after  # the next window of a long backlog starts from here
+        return None
+
+
 def make_probes(store: Store, limit: int, at: datetime) -> list[Probe]:
     """Return up to ``limit`` probes that are found now, spread over agents and sessions.
 
-    The same project gives the same ones.
+    The same project yields the same probes.
 
     Raises:
         IndexProblem: the index cannot be used.
@@ -78,25 +146,25 @@ def count_recalled(store: Store, probes: Sequence[Probe], at: datetime) -> int:
 
 
 def has_regressed(before: int, after: int, probes: int) -> bool:
-    """Tell whether so many fewer probes are found that it is no chance."""
+    """Tell whether more probes were lost than chance explains."""
     lost = before - after
     return lost > _TOLERATED and lost > _TOLERATED_SHARE * probes
 
 
 class _ProbeSearch:
-    """Asks probes in one state of the index."""
+    """Searches for probes in one state of the index."""
 
     def __init__(self, store: Store, reader: IndexReader, at: datetime) -> None:
         self.reader = reader
         self.tokenizer = store.tokenizer
         self._settings = store.settings
         self._at = at
-        # Only where that costs nothing: no endpoint is asked.
+        # A remote embedder costs money and time: words alone must do.
         embedder = store.embedder
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
 
-    def finds(self, probe: Probe, first: int) -> bool:
-        """Tell whether a probe finds its entry, or a fact that rests on it, among the first."""
+    def finds(self, probe: Probe, depth: int) -> bool:
+        """Tell whether a probe finds its entry, or a fact that rests on it, at this depth."""
         near = None
         if self._embedder:
             [vector] = quantise(self._embedder.encode([probe.query]))
@@ -108,85 +176,83 @@ class _ProbeSearch:
         else:
             search.rank_recall_first(probe.query, extra=None)
         rows = [row for row, _, _ in search.result.ranked[:_RANKED]]
-        told, seen, places = self.reader.evidence_ids(rows), set[str](), 0
+        evidence, seen, count = self.reader.evidence_ids(rows), set[str](), 0
         for row in rows:
-            # A fact beside its own source takes no place of another's.
-            places += seen.isdisjoint(told[row])
-            seen.update(told[row])
-            if places > first:
+            # A fact next to its own source takes no other entry's rank.
+            count += seen.isdisjoint(evidence[row])
+            seen.update(evidence[row])
+            if count > depth:
                 return False
-            if probe.entry in told[row]:
+            if probe.entry in evidence[row]:
                 return True
         return False
 
 
 def _candidates(searcher: _ProbeSearch, limit: int) -> Iterator[Probe | None]:
-    """Yield a probe of each of the sessions in turn, then a second one of each, ...
+    """Yield a probe of each session in turn, then a second one of each, and so on.
 
-    None stands for a question that did not find its entry.
+    None stands for a query that did not find its entry.
     """
-    chosen = _choose_sessions(searcher.reader, limit)
-    waiting = [_probes_of_session(searcher, session) for session in chosen]
-    while waiting:
-        for probes in [*waiting]:
+    sessions = _choose_sessions(searcher.reader, limit)
+    remaining = [_probes_of_session(searcher, session) for session in sessions]
+    while remaining:
+        for probes in [*remaining]:
             for probe in probes:
                 yield probe
                 if probe:
                     break
             else:
-                waiting.remove(probes)
+                remaining.remove(probes)
 
 
 def _choose_sessions(reader: IndexReader, limit: int) -> list[int]:
-    """Return up to ``limit`` sessions: as many of each agent, evenly over all that it has."""
+    """Return up to ``limit`` sessions: as many of each agent, spread evenly over its own."""
     sessions = reader.all_sessions()
     chosen: list[int] = []
     left = limit
-    for place, agent in enumerate(sorted(sessions, key=lambda a: (len(sessions[a]), a))):
-        mine = sessions[agent]
-        share = min(len(mine), max(1, left // (len(sessions) - place)), left)
-        chosen += [mine[number * len(mine) // share] for number in range(share)]
+    for index, agent in enumerate(sorted(sessions, key=lambda a: (len(sessions[a]), a))):
+        own = sessions[agent]
+        share = min(len(own), max(1, left // (len(sessions) - index)), left)
+        chosen += [own[number * len(own) // share] for number in range(share)]
         left -= share
     return chosen
 
 
 def _probes_of_session(searcher: _ProbeSearch, session: int) -> Iterator[Probe | None]:
-    """Yield, entry by entry in an order by chance, the shortest question that finds it."""
-    said = searcher.reader.user_entries(session, _SESSION_ENTRIES)
-    for one in sorted(said, key=lambda one: blake2b(one.item.id.encode()).digest()):
-        entry = one.item
+    """Yield the shortest query that finds each entry, the entries in a pseudo-random order."""
+    stored = searcher.reader.user_entries(session, _SESSION_ENTRIES)
+    for item in sorted(stored, key=lambda item: blake2b(item.item.id.encode()).digest()):
+        entry = item.item
         if not isinstance(entry, Entry):
             continue
         for query in _queries(searcher, entry):
             probe = Probe(query, entry.id, entry.agent_id, entry.sender)
-            found = searcher.finds(probe, _INITIAL_DEPTH)
-            yield probe if found else None
-            if found:
+            is_found = searcher.finds(probe, _INITIAL_DEPTH)
+            yield probe if is_found else None
+            if is_found:
                 break
 
 
 def _queries(searcher: _ProbeSearch, entry: Entry) -> Iterator[str]:
-    """Yield what an entry may be asked for by: ever more of its words.
+    """Yield queries for an entry, of more and more of its words.
 
-    Those first that about as many entries have as there is room for; of commoner ones two are
-    needed, or it would be chance which of all those entries come first.
+    Words whose frequency is next to `TARGET_FREQUENCY` come first.  Of more common words at least
+    two are used: with one, chance would decide which of all those entries come first.
     """
     words: dict[str, str] = {}
     for word in plain_words(entry.content[:_CHARACTERS]):
         stems = searcher.tokenizer.words(word)
         if len(stems) == 1:
             words.setdefault(stems[0], word)
-    # Everybody's entries: the facts that come of them are for all agents.
+    # Of everybody's entries: the facts made of them are for all agents.
     scopes = searcher.reader.scopes(entry.agent_id, entry.sender, read_all=True)
-    common = searcher.reader.word_frequencies(scopes, words.keys())
-    order = sorted(
-        words,
-        key=lambda stem: (
-            common.get(stem, 0) > TARGET_FREQUENCY,
-            abs(common.get(stem, 0) - TARGET_FREQUENCY),
-            stem,
-        ),
-    )[: min(MAX_QUERY_WORDS, len(words) // 2)]
-    fewest = 1 if order and common.get(order[0], 0) <= TARGET_FREQUENCY else 2
+    frequency = searcher.reader.word_frequencies(scopes, words.keys())
+
+    def rarity(stem: str) -> tuple[bool, int, str]:
+        count = frequency.get(stem, 0)
+        return count > TARGET_FREQUENCY, abs(count - TARGET_FREQUENCY), stem
+
+    order = sorted(words, key=rarity)[: min(MAX_QUERY_WORDS, len(words) // 2)]
+    fewest = 1 if order and frequency.get(order[0], 0) <= TARGET_FREQUENCY else 2
     for count in range(fewest, len(order) + 1):
         yield " ".join(words[stem] for stem in order[:count])

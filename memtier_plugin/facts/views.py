@@ -1,28 +1,31 @@
-"""What people look at: the log as it was written, and the facts, with their current values."""
+"""Views of facts and entries: as they were written, with their current state."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, Fact, Source
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.retrieval.visibility import redact_for
+from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.state import describe_state
 from memtier_plugin.storage.store import Store
+from memtier_plugin.text.normalise import normalise
+
+_SUGGESTED: Final = 5  # similar subjects
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What somebody decided on a fact: ``accept``, ``reject`` or ``revert``, who, when and why."""
+    """A decision on a fact: ``accept``, ``reject`` or ``revert``, by which agent, when and why."""
 
     what: str
     agent: str
@@ -36,9 +39,9 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line that a fact rests on; without ``entry`` it is another agent's, or gone.
+    """A line that a fact rests on; without ``entry`` it is another agent's, or was removed.
 
-    ``span`` is where the quote stands in it.
+    ``span`` is the quote's position in it.
     """
 
     source: Source
@@ -46,19 +49,19 @@ class SourceLine:
     span: tuple[int, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: the source, and the entry where it may be seen."""
-        at = {"file": self.source.file, "line": self.source.line}
+        """Return the JSON form: the source, and the entry if it may be seen."""
+        location = {"file": self.source.file, "line": self.source.line}
         entry = self.entry.to_json() if self.entry else None
         mark = list(self.span) if self.span else None
-        return {**self.source.to_json(), **at, "mark": mark, "line_of": entry}
+        return {**self.source.to_json(), **location, "mark": mark, "line_of": entry}
 
 
 @dataclass(frozen=True, slots=True)
 class FactView:
-    """A fact as it stands now, with its ``valid_to``.
+    """A fact with its current ``valid_to`` and state.
 
-    ``state`` is active, proposed, superseded, rejected, reverted, or held back when that was
-    because recall fell.  ``reviews`` and ``lines`` are there when one fact is asked for.
+    ``state`` is active, proposed, superseded, rejected, reverted, or held back if it was reverted
+    because recall fell.  ``reviews`` and ``lines`` are filled in by `show_fact` only.
     """
 
     fact: Fact
@@ -68,7 +71,7 @@ class FactView:
     lines: tuple[SourceLine, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: the fact's own fields, and how it stands."""
+        """Return the JSON form: the fact's own fields, and its state."""
         return {
             **self.fact.to_json(),
             "state": self.state,
@@ -76,12 +79,30 @@ class FactView:
         }
 
     def to_document(self) -> dict[str, Any]:
-        """Return all of it: the fact, the lines it rests on, and what was decided on it."""
+        """Return the fact, the lines it rests on and its reviews, in JSON form."""
         return {
             "fact": self.to_json(),
             "sources": [line.to_json() for line in self.lines],
             "reviews": [review.to_json() for review in self.reviews],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationInfo:
+    """One consolidation, as the journal has it; ``why`` it was rolled back, if it was."""
+
+    run: str | None
+    at: datetime
+    agent: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    reverted: datetime | None = None
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form, with the figures at the same level."""
+        reverted = to_iso(self.reverted) if self.reverted else None
+        head = {"run": self.run, "at": to_iso(self.at), "agent": self.agent}
+        return {**head, **self.figures, "reverted": reverted, "why": self.why}
 
 
 def read_entries(
@@ -92,7 +113,7 @@ def read_entries(
     session: str | None = None,
     after_id: str | None = None,
 ) -> Iterator[Entry]:
-    """Yield entries from the ledgers in the order written; see `MemTier.entries`."""
+    """Yield entries from the ledgers in the order written, with their current state."""
     reader = store.reader()
     for kind, owner, folder in iter_ledger_folders(store.folder):
         if kind != "episodic" or (agent is not None and owner != agent):
@@ -120,74 +141,127 @@ def list_facts(
     """Return the facts that an agent may see, oldest first.
 
     Args:
-        viewer: the agent; None is the person at the machine, or who reads everybody's entries.
-        everything: those too that do not hold now.
-        shelves: summaries and timelines too.
+        viewer: the agent; None for the person at the machine, or an agent that reads all entries.
+        everything: also those that do not hold now.
+        shelves: also summaries and timelines.
     """
-    found = reader.all_facts(include_superseded=everything, agent=viewer)
-    return [one for one in view_facts(reader, found, viewer) if shelves or not one.fact.shelf]
+    stored = reader.all_facts(include_superseded=everything, agent=viewer)
+    return [view for view in view_facts(reader, stored, viewer) if shelves or not view.fact.shelf]
 
 
 def view_facts(reader: IndexReader, stored: Iterable[Stored], viewer: str | None) -> list[FactView]:
-    """Return of these facts those that an agent may see, as they stand now."""
-    seen = [
-        one
-        for one in stored
-        if isinstance(one.item, Fact)
-        and not one.state.forgotten
-        and (viewer is None or not one.item.private_to or one.item.private_to[0] == viewer)
+    """Return views of those facts that an agent may see."""
+    visible = [
+        item
+        for item in stored
+        if isinstance(item.item, Fact)
+        and not item.state.forgotten
+        and (viewer is None or not item.item.private_to or item.item.private_to[0] == viewer)
     ]
-    held = {fact for event in reader.reverts_after_recall_drop() for fact in event.data["items"]}
-    return [_view(one, viewer, held) for one in seen]
+    held_back = {
+        fact for event in reader.reverts_after_recall_drop() for fact in event.data["items"]
+    }
+    return [_view(item, viewer, held_back) for item in visible]
 
 
 def show_fact(reader: IndexReader, fact_id: str, viewer: str | None) -> FactView:
-    """Return a fact with what was decided on it, and the lines it rests on that may be seen.
+    """Return a fact with its reviews, and the lines it rests on that may be seen.
 
     Raises:
         NotFound: there is no such fact that this agent may see.
     """
     stored = reader.items_by_row([*reader.rows_of([fact_id]).values()]).values()
-    for one in view_facts(reader, stored, viewer):
-        decided = [
+    for view in view_facts(reader, stored, viewer):
+        reviews = [
             Review(event.kind, event.agent_id, event.timestamp, str(event.data.get("why") or ""))
             for event in reader.events_of_item(fact_id)
             if event.kind in ("accept", "reject", "revert")
         ]
-        return replace(one, reviews=tuple(decided), lines=_source_lines(reader, one.fact, viewer))
+        return replace(view, reviews=tuple(reviews), lines=_source_lines(reader, view.fact, viewer))
     raise NotFound(f"there is no fact {fact_id!r}; `memtier facts list` shows them")
 
 
-def _view(one: Stored, viewer: str | None, held: Collection[str]) -> FactView:
-    item, state = one.item, one.state
-    assert isinstance(item, Fact)
-    word = describe_state(state, item.status == "active")
-    if word == "reverted" and item.id in held:
+def show_timeline(reader: IndexReader, subject: str, viewer: str | None) -> list[FactView]:
+    """Return what holds or once held of a subject, by relation and start of validity.
+
+    Raises:
+        NotFound: nothing is known of it; the message suggests similar subjects.
+    """
+    [name] = normalise(subject)
+    about = view_facts(reader, reader.facts_of_subject(name), viewer)
+    views = [view for view in about if view.state in ("active", "superseded")]
+    if not views:
+        similar = ", ".join(map(repr, _similar_subjects(reader, name, viewer)))
+        suggestion = f"; there are {similar}" if similar else ""
+        raise NotFound(f"nothing is known about {subject!r}{suggestion}")
+    views = [view for view in views if not view.fact.shelf] or views
+    return sorted(views, key=lambda view: (normalise(view.fact.relation), holds_since(view.fact)))
+
+
+def list_consolidations(reader: IndexReader, limit: int) -> list[ConsolidationInfo]:
+    """Return the newest consolidations, oldest first, and which of them were rolled back."""
+    events = reader.events_of_kind("consolidate", limit)
+    reverts = {
+        event.data["run"]: event for event in reversed(reader.events_of_kind("revert", limit))
+    }
+    infos = []
+    for event in reversed(events):
+        revert = reverts.get(event.run_id)
+        figures = {k: v for k, v in event.data.items() if k not in ("cursors", "number")}
+        reverted = revert.timestamp if revert else None
+        why = str(revert.data.get("why", "")) if revert else ""
+        infos.append(
+            ConsolidationInfo(event.run_id, event.timestamp, event.agent_id, figures, reverted, why)
+        )
+    return infos
+
+
+def redact_for(fact: Fact, viewer: str | None) -> Fact:
+    """Return a fact, without its quote if that is verbatim from another agent's log."""
+    if viewer is None or fact.sources[0].agent == viewer or not fact.quote:
+        return fact
+    return replace(fact, quote="", span=None)
+
+
+def _view(stored: Stored, viewer: str | None, held_back: Collection[str]) -> FactView:
+    fact, state = stored.item, stored.state
+    assert isinstance(fact, Fact)
+    word = describe_state(state, fact.status == "active")
+    if word == "reverted" and fact.id in held_back:
         word = "held back"
-    until = from_iso(state.valid_to) if state.valid_to else item.valid_to
-    return FactView(replace(redact_for(item, viewer), valid_to=until), word, state.superseded_by)
+    valid_to = from_iso(state.valid_to) if state.valid_to else fact.valid_to
+    return FactView(replace(redact_for(fact, viewer), valid_to=valid_to), word, state.superseded_by)
+
+
+def _similar_subjects(reader: IndexReader, name: str, viewer: str | None) -> list[str]:
+    """Return subjects of visible facts that contain one of the name's words."""
+    similar: dict[str, None] = {}
+    for word in name.split() or [""]:
+        for subject in reader.subjects_like(word, _SUGGESTED):
+            if view_facts(reader, reader.facts_of_subject(subject), viewer):
+                similar[subject] = None
+    return list(similar)[:_SUGGESTED]
 
 
 def _source_lines(reader: IndexReader, fact: Fact, viewer: str | None) -> tuple[SourceLine, ...]:
     sources = reader.sources(fact.id)
     rows = reader.rows_of(source.entry for source in sources)
-    stored = {one.item.id: one for one in reader.items_by_row([*rows.values()]).values()}
+    stored = {item.item.id: item for item in reader.items_by_row([*rows.values()]).values()}
     lines = []
-    for place, source in enumerate(sources):
-        one = stored.get(source.entry)
+    for index, source in enumerate(sources):
+        line = stored.get(source.entry)
         private = viewer is not None and source.agent != viewer
-        if private or one is None or one.state.forgotten or not isinstance(one.item, Entry):
+        if private or line is None or line.state.forgotten or not isinstance(line.item, Entry):
             lines.append(SourceLine(replace(source, file=None, line=None)))
             continue
-        lines.append(
-            SourceLine(source, one.item, _quote_span(fact, one.item.content, first=not place))
-        )
+        span = _quote_span(fact, line.item.content, first=index == 0)
+        lines.append(SourceLine(source, line.item, span))
     return tuple(lines)
 
 
 def _quote_span(fact: Fact, content: str, *, first: bool) -> tuple[int, int] | None:
-    """Return where a line has the words that a fact quotes; its span is of its first source."""
+    """Return the span of a fact's quote in a line; its own span is of its first source."""
     if first and fact.span and content[slice(*fact.span)] == fact.quote:
         return fact.span
-    at = content.find(fact.quote) if fact.quote else -1
-    return (at, at + len(fact.quote)) if at >= 0 else None
+    start = content.find(fact.quote) if fact.quote else -1
+    return (start, start + len(fact.quote)) if start >= 0 else None

@@ -1,7 +1,4 @@
-"""Where facts are written: what each becomes beside those that are known, and the writes as one.
-
-Source: seeds 1.6, 5.1; design 4.4; issue 4.
-"""
+"""Write facts: decide how each relates to existing ones, and commit the result atomically."""
 
 from __future__ import annotations
 
@@ -27,18 +24,16 @@ from memtier_plugin.storage.store import LOCK_SECONDS, Store
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import origins
 
-_NEAREST: Final = 3
-
-Events = Sequence[JournalEvent]
+_NEAREST: Final = 3  # similar facts that a new one is compared with
 
 
 @dataclass(slots=True)
 class WriteOutcome:
-    """What came of adding facts.
+    """What a write adds and supersedes, or would.
 
-    ``restated`` has those that add nothing, with the id of the one that says the same;
-    ``superseded`` the ids of older ones, with the fact in whose favour.  ``updates`` are those of
-    ``added`` that say more than the one they replace.
+    ``restated`` has the drafts that add nothing, each with the id of the fact that says the same;
+    ``superseded`` the ids of older facts, each with the fact in whose favour.  ``updates`` are
+    those of ``added`` that say more than the fact they replace.
     """
 
     added: list[Fact] = field(default_factory=list)
@@ -49,12 +44,12 @@ class WriteOutcome:
 
     @property
     def proposed(self) -> list[Fact]:
-        """Those that wait for somebody to review them."""
+        """The added facts that wait for review."""
         return [fact for fact in self.added if fact.status == "proposed"]
 
 
 class FactWriter:
-    """Adds facts to one project in the name of one agent."""
+    """Writes the facts of one project in the name of one agent."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
         self._store = store
@@ -63,142 +58,163 @@ class FactWriter:
 
     def write(
         self,
-        given: Iterable[Fact | FactDraft],
+        drafts: Iterable[Fact | FactDraft],
         *,
         run: str | None = None,
-        contexts: Mapping[int, str] | None = None,
-        judged: Mapping[int, Decision] | None = None,
-        finish: Callable[[WriteOutcome], Events] = lambda added: (),
+        decisions: Mapping[int, Decision] | None = None,
     ) -> WriteOutcome:
-        """Add facts that are new, and supersede what they replace.
+        """Add the facts that are new, and supersede what they replace.
 
         Args:
             run: the consolidation that makes them.
-            contexts: by place, the words around what a fact quotes.
-            judged: by place, what a model says is to be done with it.
-            finish: what else is to be journalled, given what came of them.
+            decisions: what a model says is to be done with a draft, by the draft's index.
 
         Raises:
-            LedgerError: nothing was written, or what was begun is completed by whoever comes next.
-            IndexProblem: what is there already cannot be known.
+            LedgerError: nothing was written, or the next writer completes what was begun.
+            IndexProblem: the existing facts cannot be read.
         """
-        with self._locked():
-            now = self._clock()
-            result = self._resolve(given, now, run, contexts or {}, judged or {})
-            events = [*self._supersede_events(result, run), *finish(result)]
-            transaction.commit_transaction(self._store, result.added, events)
-        return result
+        with self.exclusive():
+            outcome = self.resolve(drafts, run=run, decisions=decisions)
+            self.commit(outcome.added, self.supersede_events(outcome, run))
+        return outcome
 
-    def preview(
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock on the project's facts, with an interrupted write completed.
+
+        Raises:
+            LedgerError: the lock is held by another process, or the write cannot be completed.
+        """
+        lock = jsonl.locked(self._store.folder / ".facts.lock", LOCK_SECONDS)
+        with lock, self._store.session():
+            transaction.complete_transaction(self._store)
+            self._store.catch_up_all()
+            yield
+
+    def resolve(
         self,
-        given: Iterable[Fact | FactDraft],
+        drafts: Iterable[Fact | FactDraft],
+        *,
         run: str | None = None,
         contexts: Mapping[int, str] | None = None,
+        decisions: Mapping[int, Decision] | None = None,
     ) -> WriteOutcome:
-        """Return what `write` would do now; nothing is written."""
-        with self._store.session():
-            return self._resolve(given, self._clock(), run, contexts or {}, {})
+        """Decide, draft by draft, what is new and what it replaces; write nothing.
 
-    def write_accepted(self, fact: Fact, events: Events = ()) -> WriteOutcome:
-        """Settle a proposed fact as somebody accepts it: it may take others' place now.
-
-        Where one that holds says the same, the accepted one gives way to it.
+        Hold `exclusive` around this and `commit`; without it the outcome is a preview.
 
         Args:
-            events: the acceptance, written together with what it causes.
-
-        Raises:
-            as `write`.
+            contexts: the words around a draft's quote, by the draft's index.
         """
-        with self._locked():
-            result = WriteOutcome()
-            known = _KnownFacts(self._store)
-            active = replace(fact, status="active")
-            decision = self._decide(active, known, self._clock(), "", None)
-            if decision.action == "ignore" and decision.target:
-                result.superseded.append((fact.id, decision.target))
-                result.restated.append((fact, decision.target.id))
-            else:
-                _apply_decision(active, decision, result, known)
-            run = next((event.run_id for event in events if event.run_id), None)
-            transaction.commit_transaction(
-                self._store, [], [*events, *self._supersede_events(result, run)]
-            )
-        return result
-
-    def recover(self) -> None:
-        """Complete what a process that was killed has left half written.
-
-        Raises:
-            as `write`.
-        """
-        if (self._store.folder / transaction.TRANSACTION_FILE).exists():
-            with self._locked():
-                pass
-
-    def find_related(self, given: Sequence[FactDraft]) -> dict[int, list[Fact]]:
-        """Return, by place, the facts that one which the rules would add may have to do with."""
-        now = self._clock()
-        facts = [self._build_fact(one, now, None) for one in self._assess_trust(given)]
-        known, found = _KnownFacts(self._store), {}
-        known.embed(facts)
-        for place, fact in enumerate(facts):
-            nearest = known.find_nearest(fact, self._store.settings.facts.single_valued)
-            if fact.status == "active" and self._decide(fact, known, now, "", None).action == "add":
-                found[place] = evolution.find_related(fact, nearest)
-        return {place: nearest for place, nearest in found.items() if nearest}
-
-    # -- deciding ------------------------------------------------------------------------------
-
-    def _resolve(
-        self,
-        given: Iterable[Fact | FactDraft],
-        now: datetime,
-        run: str | None,
-        contexts: Mapping[int, str],
-        judged: Mapping[int, Decision],
-    ) -> WriteOutcome:
-        """Decide, fact by fact, what is new and what it replaces; nothing is written yet."""
+        now, contexts, decisions = self._clock(), contexts or {}, decisions or {}
         facts = [
-            (self._build_fact(one, now, run), contexts.get(place, ""), judged.get(place))
-            for place, one in enumerate(self._assess_trust(given))
+            (self._build_fact(draft, now, run), contexts.get(index, ""), decisions.get(index))
+            for index, draft in enumerate(self._assess_trust(drafts))
         ]
-        facts.sort(key=lambda one: holds_since(one[0])[0])  # of the same moment in the order given
-        result, known = WriteOutcome(), _KnownFacts(self._store)
-        there = known.reader.rows_of(fact.id for fact, _, _ in facts)
+        facts.sort(key=lambda item: holds_since(item[0])[0])  # at the same time: in the order given
+        outcome, known = WriteOutcome(), _KnownFacts(self._store)
+        existing = known.reader.rows_of(fact.id for fact, _, _ in facts)
         known.embed([fact for fact, _, _ in facts])
         for fact, context, judgement in facts:
-            if fact.id in there:
-                result.restated.append((fact, fact.id))
-                continue
-            if twin := known.find_former(fact):
-                identity, reason = twin
+            if fact.id in existing:
+                outcome.restated.append((fact, fact.id))
+            elif former := known.find_former(fact):
+                identity, reason = former
                 if reason:
-                    result.refused[reason] += 1
+                    outcome.refused[reason] += 1
                 else:
-                    result.restated.append((fact, identity))
-                continue
-            decision = self._decide(fact, known, now, context, judgement)
+                    outcome.restated.append((fact, identity))
+            else:
+                decision = self._decide(fact, known, now, context, judgement)
+                _apply_decision(fact, decision, outcome, known)
+        return outcome
+
+    def commit(self, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
+        """Write facts and events, all or nothing; `exclusive` is held.
+
+        Raises:
+            LedgerError: nothing was written, or the next writer completes what was begun.
+        """
+        transaction.commit_transaction(self._store, facts, events)
+
+    def write_accepted(self, fact: Fact, acceptance: JournalEvent) -> WriteOutcome:
+        """Let a proposed fact hold: it may supersede others now.
+
+        An accepted fact that restates one that holds gives way to that one.
+
+        Args:
+            acceptance: the event, journalled together with what it causes.
+
+        Raises:
+            LedgerError: nothing was written, or the next writer completes what was begun.
+            IndexProblem: the existing facts cannot be read.
+        """
+        with self.exclusive():
+            outcome, known = WriteOutcome(), _KnownFacts(self._store)
+            active = replace(fact, status="active")
+            decision = self._decide(active, known, self._clock())
             if decision.action == "ignore" and decision.target:
-                if fact.status == "active":  # what waits for review is no source of what holds
-                    result.restated.append((fact, decision.target.id))
-                else:
-                    result.refused["known already"] += 1
-                continue
-            if decision.action == "update" and decision.target:
-                fact = _merge_sources(fact, decision.target, known.sources_of(decision.target))
-                result.updates.append(fact)
-            result.added.append(fact)
-            _apply_decision(fact, decision, result, known)
-        return result
+                outcome.superseded.append((fact.id, decision.target))
+                outcome.restated.append((fact, decision.target.id))
+            else:
+                _supersede(active, decision, outcome, known)
+            self.commit([], [acceptance, *self.supersede_events(outcome, acceptance.run_id)])
+        return outcome
+
+    def recover(self) -> None:
+        """Complete a write that a killed process left unfinished.
+
+        Raises:
+            LedgerError, IndexProblem: it cannot be completed now; the next writer tries again.
+        """
+        if (self._store.folder / transaction.TRANSACTION_FILE).exists():
+            with self.exclusive():
+                pass
+
+    def find_related(self, drafts: Sequence[FactDraft]) -> dict[int, list[Fact]]:
+        """Return the existing facts that a draft may concern, by the draft's index.
+
+        Only for drafts that the rules would add.
+        """
+        now = self._clock()
+        facts = [self._build_fact(draft, now, None) for draft in self._assess_trust(drafts)]
+        known, related = _KnownFacts(self._store), dict[int, list[Fact]]()
+        known.embed(facts)
+        for index, fact in enumerate(facts):
+            if fact.status == "active" and self._decide(fact, known, now).action == "add":
+                nearest = known.find_nearest(fact, self._store.settings.facts.single_valued)
+                related[index] = evolution.find_related(fact, nearest)
+        return {index: nearest for index, nearest in related.items() if nearest}
+
+    def supersede_events(self, outcome: WriteOutcome, run: str | None) -> list[JournalEvent]:
+        """Return the journal events that supersede what an outcome replaces."""
+        return [
+            self.event(
+                "supersede", run, items=[old], by=new.id, valid_to=to_iso(holds_since(new)[0])
+            )
+            for old, new in outcome.superseded
+        ]
+
+    def event(self, kind: str, run: str | None, **data: Any) -> JournalEvent:
+        """Return a new event in the agent's name."""
+        return JournalEvent(
+            id=new_id(),
+            timestamp=self._clock(),
+            kind=kind,
+            agent_id=self._agent,
+            run_id=run,
+            data=data,
+        )
+
+    # -- deciding ------------------------------------------------------------------------------
 
     def _decide(
         self,
         fact: Fact,
         known: _KnownFacts,
         now: datetime,
-        context: str,
-        judgement: Decision | None,
+        context: str = "",
+        judgement: Decision | None = None,
     ) -> Decision:
         single = self._store.settings.facts.single_valued
         nearest = known.find_nearest(fact, single)
@@ -206,179 +222,174 @@ class FactWriter:
             return judgement
         return evolution.decide(fact, nearest, single, now, context)
 
-    def _assess_trust(self, given: Iterable[Fact | FactDraft]) -> list[Fact | FactDraft]:
-        """Return facts with the origin and the status that the entries they rest on leave them."""
-        given = [*given]
+    def _assess_trust(self, drafts: Iterable[Fact | FactDraft]) -> list[Fact | FactDraft]:
+        """Return drafts with the origin and the status that their source entries permit."""
+        drafts = [*drafts]
         if not self._store.settings.trust.defence:
-            return given
+            return drafts
         reader = self._store.reader()
-        rows = reader.rows_of({source.entry for one in given for source in one.sources})
+        rows = reader.rows_of({source.entry for draft in drafts for source in draft.sources})
         stored = reader.items_by_row([*rows.values()]).values()
-        entries = {one.item.id: one.item for one in stored if isinstance(one.item, Entry)}
+        entries = {item.item.id: item.item for item in stored if isinstance(item.item, Entry)}
         return [
-            origins.apply_trust(one, [entries[s.entry] for s in one.sources if s.entry in entries])
-            for one in given
-        ]
-
-    def _build_fact(self, given: Fact | FactDraft, now: datetime, run: str | None) -> Fact:
-        if isinstance(given, Fact):
-            return given
-        values = {f.name: getattr(given, f.name) for f in fields(FactDraft)}
-        values["valid_from"] = given.valid_from or now
-        return Fact(id=new_id(), timestamp=now, project=self._store.project, run=run, **values)
-
-    # -- writing -------------------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock on the project's facts, with what was left half written completed."""
-        lock = jsonl.locked(self._store.folder / ".facts.lock", LOCK_SECONDS)
-        with lock, self._store.session():
-            transaction.complete_transaction(self._store)
-            self._store.catch_up_all()
-            yield
-
-    def _supersede_events(self, result: WriteOutcome, run: str | None) -> list[JournalEvent]:
-        return [
-            self.event(
-                "supersede", run, items=[old], by=new.id, valid_to=to_iso(holds_since(new)[0])
+            origins.apply_trust(
+                draft, [entries[s.entry] for s in draft.sources if s.entry in entries]
             )
-            for old, new in result.superseded
+            for draft in drafts
         ]
 
-    def event(self, kind: str, run: str | None, **data: Any) -> JournalEvent:
-        """Return a new event in the agent's name."""
-        return JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self._agent, run_id=run,
-            data=data,
-        )  # fmt: skip
+    def _build_fact(self, draft: Fact | FactDraft, now: datetime, run: str | None) -> Fact:
+        if isinstance(draft, Fact):
+            return draft
+        values = {f.name: getattr(draft, f.name) for f in fields(FactDraft)}
+        values["valid_from"] = draft.valid_from or now
+        return Fact(id=new_id(), timestamp=now, project=self._store.project, run=run, **values)
 
 
 class _KnownFacts:
-    """The facts that hold while others are settled: those of the index, and the new ones."""
+    """The facts that hold during a write: those of the index, and the ones just decided on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.reader: IndexReader = store.reader()
-        self._new: dict[str, list[tuple[Fact, tuple[str, ...]]]] = {}  # by subject
+        self._new: dict[str, list[tuple[Fact, tuple[str, ...]]]] = {}  # by subject, with words
         self._ended: set[str] = set()
         self._vectors: dict[str, bytes] = {}
         embedder = store.embedder
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
 
     def embed(self, facts: Sequence[Fact]) -> None:
-        """Make the vectors by which facts are compared, all at once."""
+        """Embed the facts that will be compared, in one batch."""
         if self._embedder and facts:
-            texts = {place: (fact.text,) for place, fact in enumerate(facts)}
-            for place, vectors in embed_texts(self._embedder, texts).items():
-                self._vectors[facts[place].id] = vectors[0]
+            texts = {index: (fact.text,) for index, fact in enumerate(facts)}
+            for index, vectors in embed_texts(self._embedder, texts).items():
+                self._vectors[facts[index].id] = vectors[0]
 
     def add(self, fact: Fact) -> None:
         subject = normalise(fact.subject)[0]
-        said = fact, evolution.content_words(fact.text)
-        self._new.setdefault(subject, []).append(said)
+        self._new.setdefault(subject, []).append((fact, evolution.content_words(fact.text)))
 
     def mark_ended(self, identity: str) -> None:
         self._ended.add(identity)
 
-    def find_nearest(self, fact: Fact, single: Iterable[str]) -> list[Fact]:
-        """Return the facts of the same audience that a new one is held against."""
+    def find_nearest(self, fact: Fact, single_valued: Iterable[str]) -> list[Fact]:
+        """Return the facts of the same audience that a new one is compared with."""
         subject, relation, value = normalise(fact.subject, fact.relation, fact.value)
-        private = fact.private_to
-        rival = relation in {normalise(one)[0] for one in single}
-        found = self.reader.facts_about(
-            subject, relation, private_to=private, value=None if rival else value
+        is_rival = relation in normalise(*single_valued)
+        stored = self.reader.facts_about(
+            subject, relation, private_to=fact.private_to, value=None if is_rival else value
         )
         vector = self._vectors.get(fact.id)
-        found += self.reader.similar_facts(
+        stored += self.reader.similar_facts(
             self._store.tokenizer.words(fact.text),
-            private_to=private,
+            private_to=fact.private_to,
             vector=(self._embedder.name, vector) if self._embedder and vector else None,
             limit=_NEAREST,
         )
-        facts = {one.id: one for one in _only_facts(found)}
-        facts |= {one.id: one for one in self._nearest_new(fact, subject, relation, value, rival)}
+        facts = {other.id: other for other in _only_facts(stored)}
+        facts |= {
+            other.id: other
+            for other in self._nearest_new(fact, subject, relation, None if is_rival else value)
+        }
         return [
-            one
-            for one in facts.values()
-            if one.id not in self._ended and one.id != fact.id and one.tier == fact.tier
+            other
+            for other in facts.values()
+            if other.id not in self._ended and other.id != fact.id and other.tier == fact.tier
         ]
 
     def _nearest_new(
-        self, fact: Fact, subject: str, relation: str, value: str, rival: bool
+        self, fact: Fact, subject: str, relation: str, value: str | None
     ) -> list[Fact]:
+        """Return the facts of this write with the relation (and value), and the most similar."""
         others = [
-            (one, said)
-            for one, said in self._new.get(subject, ())
-            if one.private_to == fact.private_to
+            (other, words)
+            for other, words in self._new.get(subject, ())
+            if other.private_to == fact.private_to
         ]
+        if not others:
+            return []
         about = [
-            one
-            for one, _ in others
-            if normalise(one.relation)[0] == relation
-            and (rival or normalise(one.value)[0] == value)
+            other
+            for other, _ in others
+            if normalise(other.relation) == (relation,)
+            and (value is None or normalise(other.value) == (value,))
         ]
-        mine = evolution.content_words(fact.text)
-        others.sort(key=lambda other: -evolution.jaccard(mine, other[1]))
-        return [*about, *(one for one, _ in others[:_NEAREST])]
+        own = evolution.content_words(fact.text)
+        others.sort(key=lambda other: -evolution.jaccard(own, other[1]))
+        return [*about, *(other for other, _ in others[:_NEAREST])]
 
     def find_former(self, fact: Fact) -> tuple[str, str] | None:
-        """Return the id of a fact that says the same but holds no more, or waits, and why it bars.
+        """Return the id of an ended or waiting fact that bars a new one, and the reason if any.
 
         What was superseded or forgotten does not come back with the words it came from, and what
         was rejected or waits already is not proposed again.
         """
-        about = normalise(fact.subject, fact.relation)
-        value = normalise(fact.value)[0]
-        past = self.reader.facts_about(
-            *about, current=False, private_to=fact.private_to, value=value
+        subject, relation, value = normalise(fact.subject, fact.relation, fact.value)
+        former = self.reader.facts_about(
+            subject, relation, current=False, private_to=fact.private_to, value=value
         )
-        mine = {source.entry for source in fact.sources}
-        for one in past:
-            if not isinstance(one.item, Fact):
+        entries = {source.entry for source in fact.sources}
+        proposed = fact.status == "proposed"
+        for stored in former:
+            other, state = stored.item, stored.state
+            if not isinstance(other, Fact):
                 continue
-            state = one.state
-            if normalise(one.item.text) != normalise(fact.text) and fact.status == "proposed":
+            if proposed and normalise(other.text) != normalise(fact.text):
                 continue
-            waits = one.item.status == "proposed" and state.reviewed is None
+            waits = other.status == "proposed" and state.reviewed is None
             if waits and state.superseded_by is None and not state.forgotten:
-                if fact.status == "proposed":
-                    return one.item.id, "waits for review already"
+                if proposed:
+                    return other.id, "waits for review already"
                 continue
-            if state.reviewed == "rejected" and fact.status == "proposed":
-                return one.item.id, "rejected before"
-            if mine <= {source.entry for source in self.sources_of(one.item)}:
-                return one.item.id, ""
+            if state.reviewed == "rejected" and proposed:
+                return other.id, "rejected before"
+            if entries <= {source.entry for source in self.sources_of(other)}:
+                return other.id, ""
         return None
 
     def sources_of(self, fact: Fact) -> list[Source]:
-        """Return all that a fact rests on, what later passes added included."""
-        known = [
+        """Return the sources of a fact, including those that later passes added."""
+        sources = [
             Source(agent=source.agent, session=source.session, entry=source.entry)
             for source in self.reader.sources(fact.id)
         ]
-        return known or list(fact.sources)
+        return sources or list(fact.sources)
 
 
 def _apply_decision(
-    fact: Fact, decision: Decision, result: WriteOutcome, known: _KnownFacts
+    fact: Fact, decision: Decision, outcome: WriteOutcome, known: _KnownFacts
 ) -> None:
-    """Note whose place a fact takes, or who takes its own."""
+    """Note in the outcome what a decision does with a new fact."""
+    if decision.action == "ignore" and decision.target:
+        if fact.status == "active":  # a proposal is no source of a fact that holds
+            outcome.restated.append((fact, decision.target.id))
+        else:
+            outcome.refused["known already"] += 1
+        return
+    if decision.action == "update" and decision.target:
+        fact = _merge_sources(fact, decision.target, known.sources_of(decision.target))
+        outcome.updates.append(fact)
+    outcome.added.append(fact)
+    _supersede(fact, decision, outcome, known)
+
+
+def _supersede(fact: Fact, decision: Decision, outcome: WriteOutcome, known: _KnownFacts) -> None:
+    """Note which facts a new one supersedes, or which one supersedes it."""
     if decision.action == "supersede" and decision.late and decision.target:
-        result.superseded.append((fact.id, decision.target))
+        outcome.superseded.append((fact.id, decision.target))
         older = decision.others
     else:
         older = tuple(filter(None, (decision.target, *decision.others)))
         if fact.status == "active":
             known.add(fact)
     if decision.action in ("supersede", "update"):
-        for one in older:
-            result.superseded.append((one.id, fact))
-            known.mark_ended(one.id)
+        for other in older:
+            outcome.superseded.append((other.id, fact))
+            known.mark_ended(other.id)
 
 
 def _merge_sources(fact: Fact, other: Fact, sources: Sequence[Source]) -> Fact:
-    """Return a fact that rests also on what another does, and is as good as the weaker of them."""
+    """Return a fact that also rests on another's sources, with the weaker origin of the two."""
     own = {source.entry for source in fact.sources}
     more = tuple(source for source in sources if source.entry not in own)
     origin = origins.weakest_origin([fact.origin, other.origin])
@@ -386,4 +397,4 @@ def _merge_sources(fact: Fact, other: Fact, sources: Sequence[Source]) -> Fact:
 
 
 def _only_facts(stored: Iterable[Stored]) -> list[Fact]:
-    return [one.item for one in stored if isinstance(one.item, Fact)]
+    return [item.item for item in stored if isinstance(item.item, Fact)]

@@ -267,7 +267,7 @@ def test_accepting_settles(home: Path) -> None:
         [old] = memory.add_facts([draft(entry, "Acme")])
         [waits] = memory.add_facts([draft(entry, "Bolt", status="proposed")])
         settler = FactWriter(memory.store, "main", memory._clock)
-        result = settler.write_accepted(waits, [settler.event("accept", None, items=[waits.id])])
+        result = settler.write_accepted(waits, settler.event("accept", None, items=[waits.id]))
         assert [gone for gone, _ in result.superseded] == [old.id]
         assert [fact.id for fact in memory.facts()] == [waits.id]
 
@@ -279,7 +279,7 @@ def test_accepting_what_is_known(home: Path) -> None:
         [waits] = memory.add_facts([draft(entry, "eggs", relation="likes", status="proposed")])
         [other] = memory.add_facts([draft(entry, "eggs", relation="likes")])
         settler = FactWriter(memory.store, "main", memory._clock)
-        settler.write_accepted(waits, [settler.event("accept", None, items=[waits.id])])
+        settler.write_accepted(waits, settler.event("accept", None, items=[waits.id]))
         assert [fact.id for fact in memory.facts()] == [other.id]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import NotFound, Paused
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
-from memtier_plugin.facts.writer import FactWriter, WriteOutcome
+from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
+from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.methods import Methods
 from tests.proofs.checks import content
@@ -68,27 +68,30 @@ class World:
             )  # fmt: skip
             entries.append(entry)
             drafts.append(draft(one, text, entry))
-        settler = FactWriter(self.memory().store, "main", lambda: self.now)
-
-        def finish(result: WriteOutcome) -> Sequence[JournalEvent]:
+        writer = FactWriter(self.memory().store, "main", lambda: self.now)
+        with writer.exclusive():
+            outcome = writer.resolve(drafts, run=run)
             by_entry: dict[str, list[str]] = {}
-            active = [(fact, fact.id) for fact in result.added if fact.status == "active"]
-            for fact, identity in [*active, *result.restated]:
+            active = [(fact, fact.id) for fact in outcome.added if fact.status == "active"]
+            for fact, identity in [*active, *outcome.restated]:
                 for source in fact.sources:
                     by_entry.setdefault(source.entry, []).append(identity)
-            return [
-                *(
-                    settler.event(
-                        "promote", run, items=[entry.id], facts=by_entry[entry.id],
-                        agent=entry.agent_id, session=entry.session_id,
-                    )
-                    for entry in entries
-                    if entry.id in by_entry
-                ),
-                settler.event("consolidate", run, cursors={}, read=len(entries), facts=0),
-            ]  # fmt: skip
-
-        added = settler.write(drafts, run=run, finish=finish).added
+            promotions = [
+                writer.event(
+                    "promote",
+                    run,
+                    items=[entry.id],
+                    facts=by_entry[entry.id],
+                    agent=entry.agent_id,
+                    session=entry.session_id,
+                )
+                for entry in entries
+                if entry.id in by_entry
+            ]
+            event = writer.event("consolidate", run, cursors={}, read=len(entries), facts=0)
+            supersessions = writer.supersede_events(outcome, run)
+            writer.commit(outcome.added, [*supersessions, *promotions, event])
+        added = outcome.added
         values = [one.value for one in said]
         return sorted(added, key=lambda fact: values.index(fact.value))
 

@@ -51,7 +51,7 @@ _REMEMBER_RUN: Final = "remember:"  # a run that is named after the very words
 
 @dataclass(frozen=True, slots=True)
 class PlainFileEdit:
-    """A file that is no ledger: ``spans`` are characters of its text, up to ``line_digest``."""
+    """A file that is no ledger: ``spans`` are characters of its text, as far as ``digest`` goes."""
 
     path: str
     spans: Spans

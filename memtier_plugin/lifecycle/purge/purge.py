@@ -18,9 +18,10 @@ from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.lifecycle.purge import rewrite
+from memtier_plugin.lifecycle.purge.files import count_in_files
 from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK
 from memtier_plugin.lifecycle.purge.rewrite import Progress
-from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner, count_in_files
+from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.retrieval.recall import Recaller

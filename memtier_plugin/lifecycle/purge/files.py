@@ -1,0 +1,171 @@
+"""Scan files that are no ledgers for a text: notes, queues, exports, leftovers of a crash."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from memtier_plugin.core.paths import decode_file_name
+from memtier_plugin.lifecycle.purge.plan import PlainFileEdit, SpanFinder, Spans, TextFinder
+from memtier_plugin.lifecycle.purge.rewrite import text_digest
+from memtier_plugin.storage import export_register as exports
+from memtier_plugin.storage import recovery
+from memtier_plugin.storage.index.scrub import unneeded_files
+from memtier_plugin.storage.index.writer import ledger_files
+from memtier_plugin.storage.store import Store
+
+MAX_BYTES: Final = 64 * 1024 * 1024  # of a file whose text is read
+_EDITABLE_EXPORTS: Final = ("jsonl", "markdown")  # kinds of exports that can be changed
+
+
+@dataclass(slots=True)
+class FileScan:
+    """What to do about files: edits, deletions, and what is left alone.
+
+    ``queued`` counts edits of queued messages, ``names`` the other files that are edited or
+    deleted; ``exports`` names each export and how it is treated, ``left`` each file or folder
+    that is not treated, and why.
+    """
+
+    edits: list[PlainFileEdit] = field(default_factory=list)
+    deletions: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    queued: int = 0
+    exports: list[dict[str, str]] = field(default_factory=list)
+    left: list[dict[str, str]] = field(default_factory=list)
+
+
+def scan_files(
+    store: Store, finder: SpanFinder, needles: Sequence[str], *, delete_exports: bool
+) -> FileScan:
+    """Scan the home's files and the known exports for what is to be purged."""
+    scan = FileScan()
+    half_made = [path for path in recovery.find_unfinished(store) if path.is_file()]
+    scan.deletions = sorted({str(path) for path in (*unneeded_files(store.index), *half_made)})
+    scan.names += scan.deletions
+    in_files = _file_finder(finder, needles)
+    for path in _plain_files(store):
+        if not (edit := _find_in_file(path, in_files)):
+            continue
+        if why := _untouchable(store, path):
+            scan.left.append({"path": str(path), "why": why})
+            continue
+        if "queue" in _parts_below(path, store.home):
+            scan.queued += 1
+        else:
+            scan.names.append(str(path))
+        scan.edits.append(edit)
+    for folder in sorted(store.folder.glob("*/*/")):
+        name = decode_file_name(folder.parent, folder.name)
+        if isinstance(finder, TextFinder) and finder(name):
+            scan.left.append({"path": str(folder), "why": "the name of an agent"})
+    for export in exports.list_exports(store.folder):
+        _scan_export(scan, export, in_files, delete=delete_exports)
+    return scan
+
+
+def count_in_files(paths: Iterable[Path], needles: Sequence[str]) -> dict[str, int]:
+    """Return how often each file holds one of these texts, byte for byte, in any case."""
+    forms = {form for needle in needles for form in _encodings(needle)}
+    if not forms:
+        return {}
+    longest_first = sorted(forms, key=lambda form: (-len(form), form))
+    pattern = re.compile(b"|".join(map(re.escape, longest_first)))
+    counts = {}
+    for path in paths:
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue
+        if count := len(pattern.findall(data.lower())):
+            counts[str(path)] = count
+    return counts
+
+
+def _scan_export(
+    scan: FileScan, export: exports.Export, in_files: SpanFinder, *, delete: bool
+) -> None:
+    """Decide what happens to an exported file: rewritten, deleted or left."""
+    if not export.exists:
+        what = "moved away or deleted: not looked at"
+        scan.exports.append({"path": str(export.path), "what": what})
+        return
+    editable = export.kind in _EDITABLE_EXPORTS
+    edit = _find_in_file(export.path, in_files) if editable else None
+    if editable and not edit:
+        return  # it does not hold the text
+    what = "left"
+    if delete and export.unchanged:
+        scan.deletions.append(str(export.path))
+        what = "deleted"
+    elif edit and export.unchanged:
+        scan.edits.append(edit)
+        what = "rewritten"
+    scan.exports.append({"path": str(export.path), "kind": export.kind, "what": what})
+
+
+def _untouchable(store: Store, path: Path) -> str:
+    """Return why a file is not to be changed, or an empty string."""
+    if path.suffix == ".yaml":
+        return "your settings: edit them"
+    if path.name == ".names":
+        return "the name of an agent or a project"
+    if store.folder not in path.parents and "projects" in _parts_below(path, store.home):
+        return "another project's: purge it there too"
+    return ""
+
+
+def _plain_files(store: Store) -> Iterator[Path]:
+    """Yield the files of the home that are no ledgers of this project and no index."""
+    own = {file.path for file in ledger_files(store.folder)}
+    for path in sorted(store.home.rglob("*")):
+        if path in own or path.is_symlink() or not path.is_file():
+            continue
+        if ".sqlite3" in path.name or path.name == exports.REGISTER_FILE:
+            continue
+        yield path
+
+
+def _file_finder(finder: SpanFinder, needles: Sequence[str]) -> SpanFinder:
+    """Return a finder for the text of whole files: of the needles, where items are purged."""
+    if isinstance(finder, TextFinder):
+        return finder
+    finders = [TextFinder(needle) for needle in needles if needle]
+
+    def find(text: str) -> Spans:
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted(span for each in finders for span in each.find_all(text)):
+            if merged and start < merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((start, end))
+        return merged
+
+    return find
+
+
+def _find_in_file(path: Path, finder: SpanFinder) -> PlainFileEdit | None:
+    """Return the edit that removes what is found in a file, if it is readable and has any."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return None
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return None
+    spans = finder(text)
+    return PlainFileEdit(str(path), spans, text_digest(text, spans[-1][1])) if spans else None
+
+
+def _parts_below(path: Path, home: Path) -> Iterable[str]:
+    return path.relative_to(home).parts if path.is_relative_to(home) else ()
+
+
+def _encodings(needle: str) -> set[bytes]:
+    """Return a text as files may hold it: plain, and as JSON writes it."""
+    plain = needle.strip()
+    forms = (plain, json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1])
+    return {form.encode("utf-8", "surrogatepass").lower() for form in forms if form}
