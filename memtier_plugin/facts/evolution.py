@@ -18,7 +18,6 @@ from memtier_plugin.core.records import Fact
 from memtier_plugin.retrieval.contradictions import holds_since, may_replace
 from memtier_plugin.text.dates.annotate import RELATIVE
 from memtier_plugin.text.normalise import normalise
-from memtier_plugin.text.third_person import RELATIVE
 
 Action = Literal["add", "update", "supersede", "ignore"]
 
