@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from memtier_plugin.answering.answerer import Answer, Answerer
-from memtier_plugin.core import plugins
 from memtier_plugin.core.codecs import check_arguments
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.host import Shown
@@ -27,7 +27,6 @@ from memtier_plugin.facts.service import FactService
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.ingest.sessions import Session
-from memtier_plugin.learning.attribution import compute_reward
 from memtier_plugin.learning.credit import RunResult, assign_credit
 from memtier_plugin.lifecycle.history import History
 from memtier_plugin.lifecycle.purge.purge import Purger, Receipt
@@ -37,7 +36,6 @@ from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.project import Project
 from memtier_plugin.retrieval.explain import Explainer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.trust.redaction import Redactor
 
 REMEMBERED_SESSION: Final = "remembered"  # the session of what somebody asked to be kept
 
@@ -81,11 +79,6 @@ class MemTier(Project):
         return memory
 
     @cached_property
-    def _redactor(self) -> Redactor:
-        redaction = self.settings.redaction
-        return Redactor(redaction.allow, redaction.enabled, plugins.find_secret_spans)
-
-    @cached_property
     def _recaller(self) -> Recaller:
         return Recaller(self.store, self.agent_id, self._redactor, self._clock)
 
@@ -108,7 +101,7 @@ class MemTier(Project):
 
     @cached_property
     def _recorder(self) -> Recorder:
-        return Recorder(self.store, self.agent_id, self._redactor, self._clock)
+        return Recorder(self._actor)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -169,7 +162,7 @@ class MemTier(Project):
     ) -> tuple[int, dict[str, str]]:
         """Write entries that were exported; see `reimporting`."""
         self._refuse_when_paused()
-        recorder = Recorder(self.store, agent, self._redactor, self._clock)
+        recorder = Recorder(replace(self._actor, agent=agent))
         return recorder.reimport(entries, dry_run=dry_run)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
@@ -202,23 +195,19 @@ class MemTier(Project):
         parsed = parse_messages(messages)
         run = run_id or new_id()
         entries = self._record(parsed, session_id, run, sender, observed_at, parent)
-        outcome = compute_reward([m.tool for m in parsed if m.tool])
-        outcome = min(outcome, 0.0) if error else outcome
         recalls = self._recaller.journal.recalls_of_run(run_id, session_id, recall_ids)
-        with self.store.session():
-            credits = assign_credit(self.store, self._new_event, run, outcome, recalls, parsed)
-        self.store.append_events(credits)
-        return RunResult(entries, outcome, {e.data["item"]: e.data["delta"] for e in credits})
+        reward, credits = assign_credit(self._actor, run, parsed, recalls, failed=bool(error))
+        return RunResult(entries, reward, credits)
 
     def add_facts(self, facts: Iterable[Fact | FactDraft]) -> list[Fact]:
         """Add facts to the project's shared tier and return those that are new.
 
-        A fact that is there already is not added twice; one of a single-valued relation
-        supersedes older values of the same agent, or of the user (design 4.4).
+        A known fact is not added twice. A fact of a single-valued relation supersedes older values
+        of the same agent, or of the user.
 
         Raises:
             LedgerError: nothing was written.
-            IndexProblem: what is there already cannot be known.
+            IndexProblem: the index cannot be used, so known facts cannot be told from new ones.
         """
         self._refuse_when_paused()
         return self.knowledge.add(facts)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
 
+from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import LedgerError, Paused
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.events import HookFailedEvent
 from memtier_plugin.core.paths import remove_private_file, write_private_file
-from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.times import Clock, to_iso
 from memtier_plugin.operations import health
 from memtier_plugin.operations import repair as repairing
 from memtier_plugin.operations.reembed import Reembedder
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.store import Store
+from memtier_plugin.trust.redaction import Redactor
 
 _REFRESH_MS: Final = 50  # how long a bounded catching up waits for the index's write lock
 
@@ -34,6 +37,15 @@ class Project:
         self.settings = settings
         self.store = Store(home, project, settings)
         self._clock = clock
+
+    @cached_property
+    def _redactor(self) -> Redactor:
+        redaction = self.settings.redaction
+        return Redactor(redaction.allow, redaction.enabled, plugins.find_secret_spans)
+
+    @cached_property
+    def _actor(self) -> Actor:
+        return Actor(self.store, self.agent_id, self._clock, self._redactor)
 
     def __enter__(self) -> Self:
         return self
@@ -85,8 +97,8 @@ class Project:
         failure = None if ok else error or "it failed"
         health.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
         if failure:
-            told = {"host_agent": host_agent, "hook": hook, "error": failure[:500]}
-            self.store.append_events([self._new_event("hook_failed", None, **told)], timeout=1.0)
+            failed = HookFailedEvent(host_agent=host_agent, hook=hook, error=failure[:500])
+            self.store.append_events([self._actor.event(failed)], timeout=1.0)
 
     def catch_up(self, full: bool = True) -> int:
         """Bring the index up to date and return the lines read; without ``full`` within bounds."""
@@ -137,9 +149,3 @@ class Project:
     def _refuse_when_paused(self) -> None:
         if self.paused:
             raise Paused(f"project {self.project!r} is off; `memtier on` switches it on")
-
-    def _new_event(self, kind: str, run: str | None, **data: Any) -> JournalEvent:
-        return JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self.agent_id,
-            run_id=run, data=data,
-        )  # fmt: skip

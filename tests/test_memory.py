@@ -19,6 +19,7 @@ import pytest
 from rank_bm25 import BM25Okapi
 
 from memtier_plugin.core.errors import LedgerError, MessageError, NotFound, Paused
+from memtier_plugin.core.events import ForgetEvent, PromoteEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, Source, ToolCall
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.facts.extraction.rules import extract_facts
@@ -379,7 +380,7 @@ def test_forgetting_holds_while_the_index_is_locked(home: Path) -> None:
     """What another process forgot is gone from a recall that cannot update the index."""
     with MemTier.open(home) as memory:
         kept, gone = say(memory, "the fox stays"), say(memory, "the fox goes")
-        event = memory._new_event("forget", None, items=[gone.id])
+        event = memory._actor.event(ForgetEvent(items=(gone.id,)))
         with write_lock(memory):
             memory.store.append_events([event], shared=True)
             assert [hit.id for hit in memory.recall("fox").hits] == [kept.id]
@@ -660,8 +661,8 @@ def test_forget_hides_at_once_everywhere(home: Path) -> None:
         [both] = memory.add_facts([fact(gone, "Acme", relation="likes")])
         memory.store.append_events(
             [
-                memory._new_event(
-                    "promote", None, items=[kept.id], facts=[both.id], agent="main", session="s"
+                memory._actor.event(
+                    PromoteEvent(items=(kept.id,), facts=(both.id,), agent="main", session="s")
                 )
             ],
             shared=True,

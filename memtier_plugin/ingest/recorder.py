@@ -5,23 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Final
 
 from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.events import LimitEvent
-from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import Entry, JournalEvent, Message, Run
+from memtier_plugin.core.records import Entry, Message, Run
 from memtier_plugin.ingest.delivery_keys import key_after, place_key
 from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.quota import NEAR_SHARE, Quota
-from memtier_plugin.storage.store import Store
 from memtier_plugin.trust.fence import remove_blocks
-from memtier_plugin.trust.redaction import Redactor
 
 LIMIT_EVENT: Final = (
     "limit"  # the kind of journal event that tells of a limit reached, or nearly so
@@ -33,14 +30,13 @@ _TOGETHER: Final = 1000  # messages of an import that are appended and indexed t
 class Recorder:
     """Writes the runs of one agent."""
 
-    def __init__(
-        self, store: Store, agent: str, redactor: Redactor, clock: Callable[[], datetime]
-    ) -> None:
-        self._store = store
-        self._agent = agent
-        self._redactor = redactor
-        self._clock = clock
-        self._room = Quota(store.folder, store.index.path, store.settings.limits)
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
+        self._agent = actor.agent
+        self._redactor = actor.redactor
+        self._clock = actor.clock
+        self._room = Quota(actor.store.folder, actor.store.index.path, actor.store.settings.limits)
 
     def record(self, runs: Iterable[tuple[Run, Sequence[Message]]]) -> list[Entry]:
         """Append what is not stored yet of the agent's runs; it is acknowledged on return.
@@ -66,7 +62,9 @@ class Recorder:
             self._room.check(size, now)
         entries = self._store.append_entries(self._agent, runs, self._clock)
         self._room.add(size if entries else 0)
-        self._store.append_events([self._event(notice) for notice in self._limit_notices(entries)])
+        self._store.append_events(
+            [self._actor.event(notice) for notice in self._limit_notices(entries)]
+        )
         return entries
 
     def _limit_notices(self, entries: Sequence[Entry]) -> list[LimitEvent]:
@@ -91,15 +89,6 @@ class Recorder:
         elif longest >= NEAR_SHARE * limits.run_messages:
             notices.append(messages(near=longest))
         return notices
-
-    def _event(self, notice: LimitEvent) -> JournalEvent:
-        return JournalEvent(
-            id=new_id(),
-            timestamp=self._clock(),
-            kind=notice.KIND,
-            agent_id=self._agent,
-            data=notice.to_data(),
-        )
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
         """Record whole sessions and yield the new entries of each few runs written together.

@@ -1,84 +1,108 @@
-"""From a run's outcome to the journal's credits: once for each attempt (design 4.3, 7)."""
+"""Credit or blame what was injected into a run by how its tools fared (MemTier, eq. 1)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
 
+from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message
-from memtier_plugin.learning.attribution import affinity, answer_words, normalise_shares
+from memtier_plugin.learning.attribution import (
+    affinity,
+    answer_words,
+    compute_reward,
+    normalise_shares,
+)
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.state import last_attempts
-from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import plain_words
 from memtier_plugin.trust import origins
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a finished run: the new entries, its reward, and each item's credit."""
+    """The outcome of a finished run: its new entries, its reward, and the credit of each item."""
 
     entries: list[Entry]
     reward: float
     credits: Mapping[str, float]
 
 
-class EventFactory(Protocol):
-    """Makes a journal event of the agent, now."""
-
-    def __call__(self, kind: str, run: str | None, **data: Any) -> JournalEvent: ...
-
-
 def assign_credit(
-    store: Store,
-    new_event: EventFactory,
+    actor: Actor,
     run: str,
-    outcome: float,
+    messages: Sequence[Message],
+    recalls: Sequence[JournalEvent],
+    *,
+    failed: bool,
+) -> tuple[float, Mapping[str, float]]:
+    """Reward a run by the outcome of its tools, and journal the credit of each injected item.
+
+    A run that is delivered again is credited once: nothing is journalled when the credits would
+    repeat those of the last attempt.
+
+    Args:
+        recalls: the recalls whose blocks the run had in its prompt.
+        failed: the run ended with an error; it earns no reward.
+
+    Returns:
+        The reward, and the change of each item's weight that was journalled.
+
+    Raises:
+        IndexProblem: the index cannot be used.
+        LedgerError: the credits were not written.
+    """
+    reward = compute_reward([message.tool for message in messages if message.tool])
+    reward = min(reward, 0.0) if failed else reward
+    with actor.store.session() as reader:
+        credits = _credits(actor, reader, run, reward, recalls, messages)
+    actor.store.append_events([actor.event(credit, run=run) for credit in credits])
+    return reward, {credit.item: credit.delta for credit in credits}
+
+
+def _credits(
+    actor: Actor,
+    reader: IndexReader,
+    run: str,
+    reward: float,
     recalls: Sequence[JournalEvent],
     messages: Sequence[Message],
-) -> list[JournalEvent]:
-    """Return the credits of a run's injected items, to be journalled (eq. 1).
-
-    Nothing when they would repeat the last attempt's: a run delivered twice is credited once.
-    """
-    items = list(dict.fromkeys(hit["item"] for e in recalls for hit in e.data["injected"]))
+) -> list[CreditEvent]:
+    injected = [ranked.item for event in recalls for ranked in RecallEvent.of(event).injected]
+    items = list(dict.fromkeys(injected))
     if not items:
         return []
-    agent = recalls[0].agent_id
-    reader, settings = store.reader(), store.settings.attribution
+    agent, settings = recalls[0].agent_id, actor.store.settings
     stored = [*reader.items_by_row([*reader.rows_of(items).values()]).values()]
     words = {
-        one.item.id: plain_words(one.item.text if isinstance(one.item, Fact) else one.item.content)
-        for one in stored
+        hit.item.id: plain_words(hit.item.text if isinstance(hit.item, Fact) else hit.item.content)
+        for hit in stored
     }
-    answer = answer_words(messages)
-    given = normalise_shares(
-        [affinity(words.get(item, ()), answer, settings.proxy) for item in items]
-    )
-    share = dict(zip(items, given, strict=True))
-    deltas = {i: settings.alpha * outcome * s for i, s in share.items() if outcome and s}
-    earlier = reader.events_of_run(agent, run, "credit")
-    if store.settings.trust.defence:
-        # A run that is given again is bounded as it was the first time.
-        now = earlier[0].timestamp if earlier else new_event("credit", run).timestamp
-        doubted = {one.item.id for one in stored if origins.is_doubtful(one.item)}
-        deltas = _cap_deltas(reader, agent, now, deltas, doubted)
-    attempt = max((int(e.data["attempt"]) for e in earlier), default=0)
-    last = {e.data["item"]: e.data["delta"] for e in earlier if e.data["attempt"] == attempt}
-    last = {item: delta for item, delta in last.items() if delta}
+    answer, proxy = answer_words(messages), settings.attribution.proxy
+    affinities = [affinity(words.get(item, ()), answer, proxy) for item in items]
+    shares = dict(zip(items, normalise_shares(affinities), strict=True))
+    alpha = settings.attribution.alpha
+    deltas = {item: alpha * reward * share for item, share in shares.items() if reward and share}
+    journalled = reader.events_of_run(agent, run, CreditEvent.KIND)
+    if settings.trust.defence:
+        # A run that is delivered again has the limits of its first delivery.
+        now = journalled[0].timestamp if journalled else actor.clock()
+        doubtful = {hit.item.id for hit in stored if origins.is_doubtful(hit.item)}
+        deltas = _cap_deltas(reader, agent, now, deltas, doubtful)
+    earlier = [CreditEvent.of(event) for event in journalled]
+    attempt = max((credit.attempt for credit in earlier), default=0)
+    last = {c.item: c.delta for c in earlier if c.attempt == attempt and c.delta}
     if deltas == last:
         return []
     return [
-        new_event(
-            "credit",
-            run,
+        CreditEvent(
             item=item,
             attempt=attempt + 1,
-            reward=outcome,
-            share=share.get(item, 0.0),
-            # What an earlier attempt credited and this one does not is taken back by a 0.
+            reward=reward,
+            share=shares.get(item, 0.0),
+            # A delta of 0 takes back what an earlier attempt credited and this one does not.
             delta=deltas.get(item, 0.0),
         )
         for item in dict.fromkeys([*deltas, *last])
@@ -90,14 +114,14 @@ def _cap_deltas(
     agent: str,
     now: datetime,
     deltas: Mapping[str, float],
-    doubted: Collection[str],
+    doubtful: Collection[str],
 ) -> dict[str, float]:
-    """Return the credits that count: none for doubtful text, and so much for an item in a day."""
+    """Limit credits: no reward for doubtful text, and a daily maximum for each item."""
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    found = {}
+    capped = {}
     for item, delta in deltas.items():
         others = last_attempts(reader.credits(item, agent, day, now))
-        bounded = origins.cap_daily_credit(delta, [float(one.data["delta"]) for one in others])
-        if bounded and (bounded < 0 or item not in doubted):
-            found[item] = bounded
-    return found
+        allowed = origins.cap_daily_credit(delta, [CreditEvent.of(e).delta for e in others])
+        if allowed and (allowed < 0 or item not in doubtful):
+            capped[item] = allowed
+    return capped

@@ -1,28 +1,16 @@
-"""Who acts on which project: handed to every service in place of four arguments."""
+"""An agent at work on a project: what every service is given in place of four arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
 
+from memtier_plugin.core.events import EventPayload
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.times import Clock
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust.redaction import Redactor
-
-
-class EventPayload(Protocol):
-    """What an event says, apart from who wrote it when."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of event, as in the journal."""
-
-    def to_data(self) -> Mapping[str, Any]:
-        """Return the JSON form of the event's data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +40,7 @@ class Actor:
         return JournalEvent(
             id=event_id or new_id(),
             timestamp=at or self.clock(),
-            kind=payload.kind,
+            kind=payload.KIND,
             agent_id=self.agent,
             run_id=run,
             data=payload.to_data(),
