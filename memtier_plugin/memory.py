@@ -8,16 +8,15 @@ from datetime import datetime
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, Unpack
 
 from memtier_plugin.answering.answerer import Answer, Answerer
 from memtier_plugin.core.codecs import check_arguments
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.host import Shown
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import make_project_folder
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Message, Purpose, Run
-from memtier_plugin.core.results import Depth, Recall
+from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Message, Run
+from memtier_plugin.core.results import Recall, RecallOptions, RecallRequest
 from memtier_plugin.core.settings.load import Settings, load_settings, resolve_home
 from memtier_plugin.core.times import Clock, aware, utc_now
 from memtier_plugin.facts import views
@@ -80,7 +79,7 @@ class MemTier(Project):
 
     @cached_property
     def _recaller(self) -> Recaller:
-        return Recaller(self.store, self.agent_id, self._redactor, self._clock)
+        return Recaller(self._actor)
 
     @cached_property
     def knowledge(self) -> FactService:
@@ -304,36 +303,20 @@ class MemTier(Project):
         self,
         query: str,
         *,
-        session_id: str | None = None,
-        run_id: str | None = None,
-        purpose: Purpose = "search",
-        k: int | None = None,
-        token_budget: int | None = None,
-        at: datetime | None = None,
-        sender: str | None = None,
-        deadline_ms: float | None = None,
-        depth: Depth | None = None,
-        shown: Shown | None = None,
+        request: RecallRequest | None = None,
+        **options: Unpack[RecallOptions],
     ) -> Recall:
         """Find what matters for a query and pack it into a block for a prompt.
 
         Args:
-            purpose: ``inject`` is credited when its run ends, and leaves tool and external
-                text out of the block.
-            at: what "now" is, for ages; the clock's when None.
-            sender: on a shared channel, whose entries may be seen.
-            deadline_ms: answer by then with what is ready, labelled.
-            depth: mixed, facts, raw or auto, see `retrieval.depth`; that when None.
-            shown: what of the session the prompt has already; it is not injected again.
+            request: the options of the recall as one record.
+            options: the fields of `RecallRequest` by name; they overrule the request's.
 
         Raises:
             IndexProblem: the index cannot be used; the message has the remedy.
         """
-        return self._recaller.recall(
-            query, session_id=session_id, run_id=run_id, purpose=purpose, k=k,
-            token_budget=token_budget, at=at, sender=sender, deadline_ms=deadline_ms, depth=depth,
-            shown=shown,
-        )  # fmt: skip
+        request = (request or RecallRequest()).with_options(**options)
+        return self._recaller.recall(query, request)
 
     @check_arguments
     def ask(
@@ -356,7 +339,7 @@ class MemTier(Project):
             SettingsError: `ask.model` names no endpoint that is configured.
             IndexProblem, LedgerError: the index, or the journal, cannot be used.
         """
-        answerer = Answerer(self.store, self._recaller, self.agent_id, self._clock)
+        answerer = Answerer(self._actor, self._recaller)
         return answerer.ask(question, sender=sender, at=at, write_back=write_back)
 
     @check_arguments
@@ -369,8 +352,7 @@ class MemTier(Project):
         Raises:
             NotFound: the journal has no such recall (they are kept `journal.retention_days`).
         """
-        told = Explainer(self.store, self.agent_id, self._redactor, self._clock)
-        return told.explain(recall_id, why)
+        return Explainer(self._actor).explain(recall_id, why)
 
     # -- looking -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ Source: TierMem (seeds 2.2 to 2.4).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -20,17 +20,17 @@ from memtier_plugin.answering.write_back import FindingWriter
 from memtier_plugin.core.errors import CapReached, EndpointError
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
-from memtier_plugin.core.results import Hit, Recall, Route, Step
+from memtier_plugin.core.results import Hit, Recall, RecallRequest, Route, Step
 from memtier_plugin.core.times import aware
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.contradictions import hit_time
-from memtier_plugin.retrieval.follow_up_budget import FollowUp, FollowUpBudget
+from memtier_plugin.retrieval.follow_up import FollowUp, FollowUpBudget
 from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.search import Viewer
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.store import Store
 from memtier_plugin.text.passages import select_passage
 
 EXTRACTIVE_LINES: Final = 5  # of an answer without a model
@@ -114,13 +114,11 @@ class _Question:
 class Answerer:
     """Answers the questions of one agent."""
 
-    def __init__(
-        self, store: Store, recaller: Recaller, agent: str, clock: Callable[[], datetime]
-    ) -> None:
-        self._store = store
+    def __init__(self, actor: Actor, recaller: Recaller) -> None:
+        self._store = actor.store
         self._recaller = recaller
-        self._agent = agent
-        self._clock = clock
+        self._agent = actor.agent
+        self._clock = actor.clock
 
     def ask(
         self,
@@ -252,7 +250,9 @@ class Answerer:
     def _recall(self, asked: _Question, depth: Any, text: str, *, near: bool = True) -> Recall:
         started = time.monotonic()
         recall = self._recaller.recall(
-            text, sender=asked.asker.sender, at=asked.asker.at, depth=depth, meaning=near
+            text,
+            RecallRequest(sender=asked.asker.sender, at=asked.asker.at, depth=depth),
+            by_meaning=near,
         )
         ms = (time.monotonic() - started) * 1000
         read = recall.postings + recall.vectors

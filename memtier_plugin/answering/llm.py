@@ -22,7 +22,7 @@ from memtier_plugin.providers.prompt import fence_data, load_prompt
 from memtier_plugin.providers.structured_output import parse_json
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.contradictions import hit_time
-from memtier_plugin.retrieval.follow_up_budget import FollowUp
+from memtier_plugin.retrieval.follow_up import FollowUp
 
 MAX_KEPT: Final = 2  # findings of one question that become facts
 MAX_SEARCHES: Final = 3  # of one round

@@ -30,13 +30,15 @@ from memtier_plugin.bench.retrieval import (
 )
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.records import count_tokens
-from memtier_plugin.core.results import Depth, Hit, Recall
+from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest
 from memtier_plugin.core.settings.load import flatten_settings
+from memtier_plugin.core.times import utc_now
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import format_line
+from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.routing import RoutingInput, select_from_log
-from memtier_plugin.retrieval.search import Viewer
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.trust.redaction import Redactor
 
 ARMS: Final = ("facts", "raw", "routed", "mixed", "raw cut", "pages")
@@ -195,9 +197,9 @@ def _raw_cut_arm(
 ) -> ArmResult:
     """Return always raw with the lines that are worth one, by the measure of a routed recall."""
     started = time.perf_counter()
-    recaller = Recaller(memory.store, memory.agent_id, Redactor(), lambda: datetime.now(UTC))
+    recaller = Recaller(Actor(memory.store, memory.agent_id, utc_now, Redactor()))
     asker = Viewer(memory.agent_id, None, False, question.at or datetime.now(UTC))
-    offer = recaller.plan(question.text, asker, depth="raw").block
+    offer = recaller.plan(question.text, asker, RecallRequest(depth="raw")).block
     found = RoutingInput(question.text, offer.hits, {}, lambda text: (), {})
     hits, block = replace(offer, hits=select_from_log(found).hits).fill("0" * 26)
     seconds = time.perf_counter() - started

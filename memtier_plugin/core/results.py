@@ -3,14 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, Self, TypedDict, Unpack
 
-from memtier_plugin.core.records import Entry, Fact, Source, Tier
+from memtier_plugin.core.host import Shown
+from memtier_plugin.core.records import Entry, Fact, Purpose, Source, Tier
 
 # mixed: facts and entries ranked together; facts: facts only; raw: entries only; auto: routed.
 Depth = Literal["mixed", "facts", "raw", "auto"]
 Action = Literal["S", "R"]  # answer from the summary tier (facts), or go back to the raw log
+
+
+class RecallOptions(TypedDict, total=False):
+    """The options of a recall as keywords; the fields of `RecallRequest`."""
+
+    session_id: str | None
+    run_id: str | None
+    purpose: Purpose
+    k: int | None
+    token_budget: int | None
+    at: datetime | None
+    sender: str | None
+    deadline_ms: float | None
+    depth: Depth | None
+    shown: Shown | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallRequest:
+    """The options of a recall; None takes what the settings say.
+
+    Attributes:
+        session_id: the session whose prompt is built.
+        run_id: the run that is credited for what is injected.
+        purpose: ``inject`` is credited when its run ends, and leaves tool and external text out of
+            the block.
+        k: how many lines may be injected.
+        token_budget: how many tokens the block may have.
+        at: what "now" is, for ages; the clock's when None.
+        sender: on a shared channel, whose entries may be seen.
+        deadline_ms: answer by then with what is ready, labelled.
+        depth: mixed, facts, raw or auto, see `retrieval.depth`.
+        shown: what of the session the prompt has already; it is not injected again.
+    """
+
+    session_id: str | None = None
+    run_id: str | None = None
+    purpose: Purpose = "search"
+    k: int | None = None
+    token_budget: int | None = None
+    at: datetime | None = None
+    sender: str | None = None
+    deadline_ms: float | None = None
+    depth: Depth | None = None
+    shown: Shown | None = None
+
+    def with_options(self, **options: Unpack[RecallOptions]) -> Self:
+        """Return the request with some options changed."""
+        return replace(self, **options) if options else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

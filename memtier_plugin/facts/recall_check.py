@@ -20,7 +20,8 @@ from typing import Final
 
 from memtier_plugin.core.records import Entry
 from memtier_plugin.providers.embedding.static import StaticEmbedder, quantise
-from memtier_plugin.retrieval.search import QueryVector, Search, Viewer
+from memtier_plugin.retrieval.query import QueryVector, Viewer
+from memtier_plugin.retrieval.search import Search
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import plain_words
@@ -171,11 +172,7 @@ class _ProbeSearch:
             near = QueryVector(self._embedder.name, vector)
         asker = Viewer(probe.agent, probe.sender, read_all=False, at=self._at)
         search = Search(self.reader, self.tokenizer, self._settings, asker, None, near)
-        if self._settings.retrieval.profile == "paper":
-            search.rank_as_published(probe.query)
-        else:
-            search.rank_recall_first(probe.query, extra=None)
-        rows = [row for row, _, _ in search.result.ranked[:_RANKED]]
+        rows = [row for row, _, _ in search.rank(probe.query).ranked[:_RANKED]]
         evidence, seen, count = self.reader.evidence_ids(rows), set[str](), 0
         for row in rows:
             # A fact next to its own source takes no other entry's rank.

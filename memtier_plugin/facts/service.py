@@ -16,7 +16,7 @@ from typing import Final
 
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
 from memtier_plugin.core.records import Fact, FactDraft, Run
-from memtier_plugin.core.results import Hit
+from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.times import aware
 from memtier_plugin.facts import changes, dependents, views
 from memtier_plugin.facts.changes import FactChange
@@ -29,8 +29,8 @@ from memtier_plugin.facts.views import ConsolidationInfo, FactView
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
+from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.search import Viewer
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
@@ -118,17 +118,17 @@ class FactService:
         """
         if self._store.paused:
             raise Paused(f"project {self._store.project!r} is off; `memtier on` switches it on")
-        now, ask = self._clock(), self._recaller.plan
+        now, plan, request = self._clock(), self._recaller.plan, RecallRequest(depth="facts")
         # An agent without a name finds what all agents share.
-        shared = ask(query, Viewer("", None, read_all=False, at=now), depth="facts")
-        asker = Viewer(self._agent, None, read_all=self._viewer is None, at=now)
-        own = ask(query, asker, depth="facts")
+        shared = plan(query, Viewer("", None, read_all=False, at=now), request)
+        viewer = Viewer(self._agent, None, read_all=self._viewer is None, at=now)
+        own = plan(query, viewer, request)
         private = [hit for hit in own.hits if isinstance(hit.item, Fact) and hit.item.private_to]
         both = [*(hit for hit in shared.hits if isinstance(hit.item, Fact)), *private]
         both.sort(key=lambda hit: (-hit.score, hit.id))
         hits = tuple(_redact_hit(hit, self._viewer) for hit in both[:limit])
         why = dict.fromkeys([*shared.degradations, *own.degradations])
-        vectors = shared.search is not None and shared.search.result.vectors
+        vectors = shared.result.vectors
         label = "hybrid" if vectors else "lexical" if hits else "empty"
         return FactSearchResult(f"degraded: {', '.join(why)}" if why else label, hits)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from memtier_plugin.core.results import Depth, Recall
+from memtier_plugin.core.results import Depth, Recall, RecallRequest
 from memtier_plugin.core.times import aware, to_iso
 from memtier_plugin.facts.rollback import Rollback
 from memtier_plugin.facts.service import FactService
@@ -15,6 +15,7 @@ from memtier_plugin.lifecycle.as_of import open_as_of
 from memtier_plugin.lifecycle.diff import ProjectDiff
 from memtier_plugin.lifecycle.undo_run import RunUndoer, UndoneRun
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.selection import IndexSelect
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS
 from memtier_plugin.storage.store import Store
@@ -61,10 +62,11 @@ class History:
         """
         moment = aware(moment) or moment
         with open_as_of(self._store, moment, progress) as past:
-            recaller = Recaller(past, self._agent, self._redactor, self._clock)
-            found = recaller.recall(
-                query, at=moment, sender=sender, k=k, token_budget=token_budget, depth=depth
+            recaller = Recaller(Actor(past, self._agent, self._clock, self._redactor))
+            request = RecallRequest(
+                at=moment, sender=sender, k=k, token_budget=token_budget, depth=depth
             )
+            found = recaller.recall(query, request)
         return replace(found, label=f"as of {to_iso(moment)}: {found.label}")
 
     def diff(self, since: datetime, until: datetime | None = None) -> ProjectDiff:

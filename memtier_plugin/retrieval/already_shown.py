@@ -1,7 +1,7 @@
 """Lines that a conversation shows already, so that no prompt of it has them twice.
 
 A host's history holds what was said in the session since its last compaction, and where the host
-keeps what is injected (Hermes) those lines too.  Saying it again would cost tokens and say nothing.
+keeps what is injected (Hermes) those lines too.  Repeating it would cost tokens and add nothing.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Hit
 from memtier_plugin.storage.store import Store
 
-CLOCK_SLACK: Final = timedelta(
-    seconds=2
-)  # by which a host's clock of one message differs, told twice
-_SESSIONS: Final = 256  # whose injected lines are kept in mind
-_RECALLS: Final = 200  # of the journal that are looked at for a session not in mind
+CLOCK_SLACK: Final = timedelta(seconds=2)  # by which a host's two times of one message may differ
+_MAX_SESSIONS: Final = 256  # whose injected lines are kept in memory
+_MAX_RECALLS: Final = 200  # journalled ones that are read for a session not in memory
 
 
 class AlreadyShown:
-    """Knows what one agent's sessions show; safe to share between threads."""
+    """Knows what the sessions of one agent show; thread-safe."""
 
     def __init__(self, store: Store, agent: str) -> None:
         self._store = store
         self._agent = agent
-        self._injected: dict[str, dict[str, datetime]] = {}
+        self._injected: dict[str, dict[str, datetime]] = {}  # by session and item: when
         self._mutex = threading.Lock()
 
     def find_shown(self, session: str | None, shown: Shown | None, hits: Sequence[Hit]) -> set[str]:
@@ -38,25 +36,25 @@ class AlreadyShown:
         if shown is None or not session:
             return set()
         try:
-            return self._among(session, shown, hits)
+            return self._find_shown(session, shown, hits)
         except IndexProblem:
             return set()  # then a line may stand there twice
 
-    def _among(self, session: str, shown: Shown, hits: Sequence[Hit]) -> set[str]:
+    def _find_shown(self, session: str, shown: Shown, hits: Sequence[Hit]) -> set[str]:
         since = shown.since - CLOCK_SLACK
-        found = {hit.id for hit in hits if self._said(hit, session, since)}
+        ids = {hit.id for hit in hits if self._is_hit_shown(hit, session, since)}
         if shown.injected:
-            earlier = self._earlier(session)
-            found |= {h.id for h in hits if h.id in earlier and earlier[h.id] >= shown.since}
-        return found
+            injected = self._injected_into(session)
+            ids |= {h.id for h in hits if h.id in injected and injected[h.id] >= shown.since}
+        return ids
 
     def record_injected(self, session: str, ids: Collection[str], now: datetime) -> None:
-        """Keep what was injected into a session."""
+        """Remember what was injected into a session."""
         with self._mutex:
             if session in self._injected:
                 self._injected[session] |= dict.fromkeys(ids, now)
 
-    def _said(self, hit: Hit, session: str, since: datetime) -> bool:
+    def _is_hit_shown(self, hit: Hit, session: str, since: datetime) -> bool:
         """Tell whether an entry, or all that a fact rests on, was said in what is shown."""
         if isinstance(hit.item, Entry):
             return self._is_shown(hit.item, session, since)
@@ -64,9 +62,10 @@ class AlreadyShown:
             return False
         reader = self._store.reader()
         rows = reader.rows_of(source.entry for source in hit.sources)
-        entries = [one.item for one in reader.items_by_row([*rows.values()]).values()]
-        return len(entries) == len(hit.sources) and all(
-            isinstance(entry, Entry) and self._is_shown(entry, session, since) for entry in entries
+        stored = reader.items_by_row([*rows.values()])
+        return len(stored) == len(hit.sources) and all(
+            isinstance(source.item, Entry) and self._is_shown(source.item, session, since)
+            for source in stored.values()
         )
 
     def _is_shown(self, entry: Entry, session: str, since: datetime) -> bool:
@@ -76,14 +75,14 @@ class AlreadyShown:
             and entry.observed_at >= since
         )
 
-    def _earlier(self, session: str) -> dict[str, datetime]:
+    def _injected_into(self, session: str) -> dict[str, datetime]:
         """Return what was injected into a session and when; at first as the journal has it."""
         with self._mutex:
             if session in self._injected:
                 return dict(self._injected[session])
         with self._store.session() as reader:
-            events = reader.events_of_kind("recall", _RECALLS)
-        found = {
+            events = reader.events_of_kind("recall", _MAX_RECALLS)
+        injected = {
             str(item["item"]): event.timestamp
             for event in reversed(events)
             if event.agent_id == self._agent
@@ -92,7 +91,7 @@ class AlreadyShown:
             for item in event.data["injected"]
         }
         with self._mutex:
-            self._injected.setdefault(session, found)
-            while len(self._injected) > _SESSIONS:
+            self._injected.setdefault(session, injected)
+            while len(self._injected) > _MAX_SESSIONS:
                 self._injected.pop(next(iter(self._injected)))
-        return found
+        return injected

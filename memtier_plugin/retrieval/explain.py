@@ -7,26 +7,25 @@ differs since then is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime
 from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
-from memtier_plugin.core.results import Hit
+from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.retrieval import query_terms
 from memtier_plugin.retrieval.block import group_duplicates, is_injectable, merge_duplicates
-from memtier_plugin.retrieval.intent import wants_kind
-from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller, RecallPlan
-from memtier_plugin.retrieval.search import MIN_COSINE, Viewer
+from memtier_plugin.retrieval.candidates import MIN_COSINE
+from memtier_plugin.retrieval.plan import RecallPlan
+from memtier_plugin.retrieval.query import Viewer, wants_kind, weigh_terms
+from memtier_plugin.retrieval.query_vector import embed_query
+from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import row_number
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import ngrams
-from memtier_plugin.trust.redaction import Redactor
 
 WIDE_CANDIDATES: Final = (
     10_000  # candidates of the second look, for what is not among the first ones
@@ -50,13 +49,10 @@ _REASONS: Final = {
 class Explainer:
     """Answers why, to one agent of a project."""
 
-    def __init__(
-        self, store: Store, agent: str, redactor: Redactor, clock: Callable[[], datetime]
-    ) -> None:
-        self._store = store
-        self._agent = agent
-        self._redactor = redactor
-        self._clock = clock
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
+        self._agent = actor.agent
 
     def explain(self, recall_id: str, why: str | None = None) -> dict[str, Any]:
         """Return why a recall chose what it chose; see `MemTier.explain`."""
@@ -93,7 +89,7 @@ class Explainer:
         return told
 
     def _recaller(self, agent: str, settings: Settings | None = None) -> Recaller:
-        return Recaller(self._store, agent, self._redactor, self._clock, settings)
+        return Recaller(replace(self._actor, agent=agent), settings)
 
     # -- one item ------------------------------------------------------------------------------
 
@@ -216,18 +212,23 @@ class Explainer:
         """Rank anew, and tell where the item stands and what kept it out of the block."""
         identity, data, settings = stored.item.id, event.data, self._store.settings
         depth = data.get("depth", "mixed")
-        size = (data["purpose"], data.get("k"), data.get("token_budget"), None, depth)
+        request = RecallRequest(
+            purpose=data["purpose"],
+            k=data.get("k"),
+            token_budget=data.get("token_budget"),
+            depth=depth,
+        )
         if depth in ("facts", "raw") and isinstance(stored.item, Fact) != (depth == "facts"):
             return _verdict(identity, "depth", _REASONS["depth"], **known)
         recaller = self._recaller(event.agent_id)
-        asked = recaller.plan(data["query"], asker, *size)
+        asked = recaller.plan(data["query"], asker, request)
         injected, _ = asked.block.fill(event.id)
         lines = [hit.id for hit in injected]
         wide, place = asked, _place(asked.hits, identity)
         if place is None:
             more = replace(settings.retrieval, candidates=WIDE_CANDIDATES)
             second = self._recaller(event.agent_id, replace(settings, retrieval=more))
-            wide = second.plan(data["query"], asker, *size)
+            wide = second.plan(data["query"], asker, request)
             place = _place(wide.hits, identity)
         item = stored.item
         shelf = item.shelf if isinstance(item, Fact) else ""
@@ -236,7 +237,7 @@ class Explainer:
             said = f"it is a {shelf}: recall_first finds it for a query that asks for one"
             return _verdict(identity, "no candidate", said, **known)
         if place is None:
-            words = self._words(recaller, data["query"], stored, asker)
+            words = self._words(data["query"], stored, asker)
             return _verdict(identity, "no candidate", words.pop("said"), words=words, **known)
         counted = _weights(settings)
         known["now"] = {
@@ -260,14 +261,12 @@ class Explainer:
         reason, said, more_known = _left_out(asked, identity, event)
         return _verdict(identity, reason, f"it is on {rank}, but {said}", **known, **more_known)
 
-    def _words(
-        self, recaller: Recaller, query: str, stored: Stored, asker: Viewer
-    ) -> dict[str, Any]:
+    def _words(self, query: str, stored: Stored, asker: Viewer) -> dict[str, Any]:
         """Return what the query and an item share, which was not enough to make it a candidate."""
         item, tokens = stored.item, self._store.tokenizer
         text = item.text if isinstance(item, Fact) else item.content
-        terms = query_terms.weigh_terms(tokens.words(query), tokens.language)
-        near = recaller.embed_query(query, asker, None, [])
+        terms = weigh_terms(tokens.words(query), tokens.language)
+        near = embed_query(self._actor, query, asker, None, [])
         with self._store.snapshot() as reader:
             shelf = item.shelf if isinstance(item, Fact) else ""
             scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all, shelf=shelf)

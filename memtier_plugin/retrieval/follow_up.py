@@ -1,20 +1,24 @@
-"""Going back to the log for what the first lines leave open, within bounds and without a model.
+"""Follow-up search: read on in the log for what the first lines leave open, within bounds.
 
-Three rounds at most: where the lines leave half of the question unsaid, the pages that they and the
-facts stand on, then a search by the words that no line says yet; for what has several answers, or
-is still open, one by the meaning of the question and the best line.  What a round finds must say
-what was unsaid, or be one of several.  Measured on LoCoMo, rounds for less than that cost tokens
-and find nothing.
+No model is asked.  There are three rounds at most: where the lines leave half of the question
+unsaid, the pages that they and the facts stand on, then a search by the words that no line says
+yet; for what has several answers, or is still open, one by the meaning of the question and the best
+line.  What a round finds must say what was unsaid, or be one of several answers.  Measured on
+LoCoMo, rounds for less than that cost tokens and find nothing.
+
+The bounds are those of TierMem's research loop (TierMem, section 2.3) without its defects: what a
+round finds is read before it ends, pages that were too many for one round come first in the next,
+and no search is made twice.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from memtier_plugin.core.results import Hit, Step
-from memtier_plugin.retrieval.follow_up_budget import FollowUp, FollowUpBudget
 from memtier_plugin.retrieval.pages import PageReader
 from memtier_plugin.retrieval.routing import (
     SEVERAL_ANSWERS,
@@ -25,78 +29,147 @@ from memtier_plugin.retrieval.routing import (
     uncovered_terms,
 )
 
-PAGES_PER_ROUND: Final = 5  # read in one round
-LINES_PER_ROUND: Final = 2  # lines that a round may add
+PAGES_PER_ROUND: Final = 5
+LINES_PER_ROUND: Final = 2  # that a round may add
 MIN_COVERED: Final = 0.5  # of the question; lines that say less of it are not enough
-BEST_LINE_CHARS: Final = 400  # characters of the best line that are searched for what is like it
+BEST_LINE_CHARS: Final = 400  # of the best line, searched for what is like it
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """One more search: by meaning, or by words alone."""
+
+    kind: Literal["semantic", "keyword"]
+    text: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What two searches for the same have in common."""
+        words = self.text.casefold().split()
+        return (self.kind, *(sorted(set(words)) if self.kind == "keyword" else words))
+
+
+@dataclass(slots=True)
+class FollowUpBudget:
+    """The pages read and the searches made so far for one question, and the pages that wait.
+
+    Pure bookkeeping; ``pages_per_round`` bounds what `take_pages` hands out.
+    """
+
+    pages_per_round: int
+    read: dict[str, None] = field(default_factory=dict)
+    pending: dict[str, None] = field(default_factory=dict)
+    searched: dict[tuple[str, ...], FollowUp] = field(default_factory=dict)
+
+    def add_pages(self, pages: Iterable[str]) -> int:
+        """Put pages behind those that wait, and return how many are new."""
+        new = [page for page in dict.fromkeys(pages) if page not in self.read]
+        new = [page for page in new if page not in self.pending]
+        self.pending.update(dict.fromkeys(new))
+        return len(new)
+
+    def take_pages(self) -> list[str]:
+        """Return the pages to read in this round; they are not handed out again."""
+        taken = [*self.pending][: self.pages_per_round]
+        for page in taken:
+            del self.pending[page]
+            self.read[page] = None
+        return taken
+
+    def claim_new(self, searches: Iterable[FollowUp]) -> list[FollowUp]:
+        """Return the searches that were not made yet, and count them as made."""
+        new = []
+        for search in searches:
+            key = search.key
+            if key[1:] and key not in self.searched:
+                self.searched[key] = search
+                new.append(search)
+        return new
+
 
 FollowUpSearch = Callable[[FollowUp], Sequence[Hit]]
 
 
 def follow_up(
-    found: RoutingInput, lines: Sequence[Hit], pages: PageReader, search: FollowUpSearch
+    question: RoutingInput, lines: Sequence[Hit], pages: PageReader, search: FollowUpSearch
 ) -> tuple[list[Hit], list[Step]]:
-    """Return the lines with what three bounded rounds add, and what each round took.
+    """Return the lines with what bounded rounds add, and what each round took.
 
     Args:
-        search: makes one search; what it returns is ranked.
+        search: makes one search and returns ranked hits.
     """
-    chosen, steps = list(lines), list[Step]()
-    if not chosen:
-        return chosen, steps
-    research = FollowUpBudget(PAGES_PER_ROUND)
-    research.add_pages(page.id for page in pages.pages_of_hits(chosen))
-    several = bool(SEVERAL_ANSWERS.intersection(question_kinds(found, chosen[0])))
+    if not lines:
+        return [], []
+    rounds = _Rounds(question, list(lines), pages, search)
+    return rounds.run(), rounds.steps
 
-    def from_pages() -> tuple[list[Hit], int]:
-        read = [page for page in map(pages.page, research.take_pages()) if page]
-        return [hit for page in read for hit in pages.hits_on(page)], len(read)
 
-    def from_search(command: FollowUp) -> tuple[list[Hit], int]:
-        hits = [hit for one in research.claim_new([command]) for hit in search(one)]
-        research.add_pages(page.id for page in pages.pages_of_hits(hits[:LINES_PER_ROUND]))
-        return hits, len(hits)
+class _Rounds:
+    """The rounds of one question, and the lines chosen so far."""
 
-    def integrate(name: str, look: Callable[[], tuple[list[Hit], int]], any_new: bool) -> None:
+    def __init__(
+        self, question: RoutingInput, lines: list[Hit], pages: PageReader, search: FollowUpSearch
+    ) -> None:
+        self._question = question
+        self._lines = lines
+        self._pages = pages
+        self._search = search
+        self._budget = FollowUpBudget(PAGES_PER_ROUND)
+        self.steps: list[Step] = []
+
+    def run(self) -> list[Hit]:
+        question, lines = self._question, self._lines
+        self._budget.add_pages(page.id for page in self._pages.pages_of_hits(lines))
+        several = bool(SEVERAL_ANSWERS.intersection(question_kinds(question, lines[0])))
+        if self._is_open():
+            self._round("linked pages", self._read_pages)
+        if self._is_open():
+            words = FollowUp("keyword", " ".join(self._open_words()))
+            self._round("keyword search", lambda: self._search_once(words))
+        if several or self._is_open():
+            like = FollowUp("semantic", f"{question.query} {lines[0].text[:BEST_LINE_CHARS]}")
+            self._round("semantic search", lambda: self._search_once(like), any_new=several)
+        if self._budget.pending and self._is_open():
+            self._round("pending pages", self._read_pages)
+        return lines
+
+    def _round(
+        self, name: str, look: Callable[[], tuple[list[Hit], int]], *, any_new: bool = False
+    ) -> None:
+        """Make one round: add lines that say what is open, or (``any_new``) anything new."""
         started = time.monotonic()
         hits, read = look()
-        new = bringing_new_sources(chosen, hits)
-        chosen.extend(
-            new[:LINES_PER_ROUND]
-            if any_new
-            else _saying(found, new, uncovered_terms(found, chosen))
-        )
+        new = bringing_new_sources(self._lines, hits)
+        self._lines += new[:LINES_PER_ROUND] if any_new else self._covering(new)
         ms = (time.monotonic() - started) * 1000
-        steps.append(Step(name=name, ms=ms, read=read))
+        self.steps.append(Step(name=name, ms=ms, read=read))
 
-    if _open(found, chosen):
-        integrate("linked pages", from_pages, False)
-    if _open(found, chosen):
-        words = FollowUp("keyword", " ".join(_written(found, uncovered_terms(found, chosen))))
-        integrate("keyword search", lambda: from_search(words), False)
-    if several or _open(found, chosen):
-        like = FollowUp("semantic", f"{found.query} {chosen[0].text[:BEST_LINE_CHARS]}")
-        integrate("semantic search", lambda: from_search(like), several)
-    if research.pending and _open(found, chosen):
-        integrate("pending pages", from_pages, False)
-    return chosen, steps
+    def _read_pages(self) -> tuple[list[Hit], int]:
+        pages = [page for page in map(self._pages.page, self._budget.take_pages()) if page]
+        return [hit for page in pages for hit in self._pages.hits_on(page)], len(pages)
 
+    def _search_once(self, search: FollowUp) -> tuple[list[Hit], int]:
+        hits = [hit for new in self._budget.claim_new([search]) for hit in self._search(new)]
+        best = hits[:LINES_PER_ROUND]
+        self._budget.add_pages(page.id for page in self._pages.pages_of_hits(best))
+        return hits, len(hits)
 
-def _open(found: RoutingInput, chosen: Sequence[Hit]) -> bool:
-    """Tell whether the lines leave so much of the question unsaid that more is looked for."""
-    return covered_share(found, *chosen) < MIN_COVERED
+    def _is_open(self) -> bool:
+        """Tell whether the lines leave so much of the question unsaid that more is looked for."""
+        return covered_share(self._question, *self._lines) < MIN_COVERED
 
+    def _open_words(self) -> list[str]:
+        """Return the question's own words that stand for terms which no line says."""
+        terms = set(uncovered_terms(self._question, self._lines))
+        tokenize = self._question.tokenize
+        return [w for w in self._question.query.split() if terms.intersection(tokenize(w))]
 
-def _written(found: RoutingInput, open_words: Sequence[str]) -> list[str]:
-    """Return the words of the question as they stand there, of those that count as these."""
-    wanted = set(open_words)
-    return [word for word in found.query.split() if wanted.intersection(found.tokenize(word))]
-
-
-def _saying(found: RoutingInput, new: Sequence[Hit], open_words: Sequence[str]) -> list[Hit]:
-    """Return the few new lines that say most of what no line says yet."""
-    terms = {word: found.terms[word] for word in open_words}
-    asked = RoutingInput(found.query, (), terms, found.tokenize, {})
-    worth = [(covered_share(asked, hit), hit) for hit in new]
-    worth = sorted((one for one in worth if one[0] > 0), key=lambda one: (-one[0], one[1].id))
-    return [hit for _, hit in worth[:LINES_PER_ROUND]]
+    def _covering(self, new: Sequence[Hit]) -> list[Hit]:
+        """Return the few new lines that say most of what no line says yet."""
+        question = self._question
+        terms = {word: question.terms[word] for word in uncovered_terms(question, self._lines)}
+        open_part = RoutingInput(question.query, (), terms, question.tokenize, {})
+        shares = [(covered_share(open_part, hit), hit) for hit in new]
+        covering = [(share, hit) for share, hit in shares if share > 0]
+        covering.sort(key=lambda pair: (-pair[0], pair[1].id))
+        return [hit for _, hit in covering[:LINES_PER_ROUND]]

@@ -3,56 +3,61 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import Entry, Source
 from memtier_plugin.core.results import Hit
+from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.storage.store import Store
 
 _log = logging.getLogger("memtier")
 
 
-def read_unindexed(
-    store: Store, agent: str, sender: str | None, *, read_all: bool
-) -> tuple[list[Entry], set[str]]:
-    """Return what the index could not take yet: own entries, and what was forgotten."""
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """The viewer's entries that the index lacks, and the ids of what was forgotten meanwhile."""
+
+    entries: Sequence[Entry] = ()
+    forgotten: frozenset[str] = frozenset()
+
+
+def read_unindexed(store: Store, agent: str, viewer: Viewer) -> Unindexed:
+    """Read what the index could not take in yet: an agent's own entries, and what was forgotten."""
     try:
         events = store.unindexed_events(PROJECT_JOURNAL)
         entries = store.unindexed_entries(agent)
     except LedgerError as error:  # the label says that the index is behind
         _log.warning("%s: %s", agent, error)
-        return [], set()
-    visible = [
-        entry
-        for entry in entries
-        if entry.retrievable and (read_all or (entry.sender or "") == (sender or ""))
-    ]
-    return visible, {
-        item
-        for event in events
-        if event.kind in ("forget", "withdraw")
-        for item in event.data["items"]
-    }
+        return Unindexed()
+    return Unindexed(
+        [
+            entry
+            for entry in entries
+            if entry.retrievable
+            and (viewer.read_all or (entry.sender or "") == (viewer.sender or ""))
+        ],
+        frozenset(
+            item
+            for event in events
+            if event.kind in ("forget", "withdraw")
+            for item in event.data["items"]
+        ),
+    )
 
 
-def add_unindexed(
-    store: Store,
-    query: str,
-    entries: Sequence[Entry],
-    forgotten: Collection[str],
-    hits: Sequence[Hit],
-) -> list[Hit]:
-    """Add to the hits the entries that share words with a query; leave out what was forgotten."""
+def add_unindexed(store: Store, query: str, unindexed: Unindexed, hits: Sequence[Hit]) -> list[Hit]:
+    """Add the entries that share words with a query to the hits; drop what was forgotten."""
     reader, words = store.reader(), store.tokenizer.words
-    found = [hit for hit in hits if hit.id not in forgotten]
-    out = {*forgotten, *(hit.id for hit in found)}
+    merged = [hit for hit in hits if hit.id not in unindexed.forgotten]
+    seen = {*unindexed.forgotten, *(hit.id for hit in merged)}
     terms = set(words(query))
-    for entry in entries:
+    for entry in unindexed.entries:
         shared = terms.intersection(words(entry.content))
-        if shared and entry.id not in out and not reader.state(entry.id).forgotten:
-            part = len(shared) / len(terms)
+        if shared and entry.id not in seen and not reader.state(entry.id).forgotten:
+            share = len(shared) / len(terms)
             source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-            found.append(Hit(item=entry, score=part, signals={"words": part}, sources=(source,)))
-    return sorted(found, key=lambda hit: (-hit.score, hit.id))
+            merged.append(Hit(item=entry, score=share, signals={"words": share}, sources=(source,)))
+    return sorted(merged, key=lambda hit: (-hit.score, hit.id))

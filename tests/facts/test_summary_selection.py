@@ -15,7 +15,7 @@ from memtier_plugin.facts.summaries.selection import (
     format_summary,
     select_sentences,
 )
-from memtier_plugin.retrieval.intent import asks_overview
+from memtier_plugin.retrieval.query import asks_overview
 from memtier_plugin.text.tokenizer import Tokenizer
 from memtier_plugin.text.traits import is_quotable
 

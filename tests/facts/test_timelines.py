@@ -16,7 +16,7 @@ from memtier_plugin.facts.summaries.timelines import (
     build_timelines,
     is_about,
 )
-from memtier_plugin.retrieval.intent import asks_history
+from memtier_plugin.retrieval.query import asks_history
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

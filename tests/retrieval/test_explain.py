@@ -190,17 +190,16 @@ def test_shared_words_are_named(home: Path) -> None:
     """The words that the index has for an item are named, whatever the caps leave unread."""
     with MemTier.open(home) as memory:
         entry = say(memory, "the fox sleeps in the red barn")
-        recaller = memory._recaller
         stored = memory.store.reader().items_by_row(
             [*memory.store.reader().rows_of([entry.id]).values()]
         )
         from memtier_plugin.retrieval.explain import Explainer
-        from memtier_plugin.retrieval.search import Viewer
+        from memtier_plugin.retrieval.query import Viewer
 
-        explainer = Explainer(memory.store, "main", memory._redactor, memory._clock)
+        explainer = Explainer(memory._actor)
         asker = Viewer("main", None, False, entry.timestamp)
         [one] = stored.values()
-        told = explainer._words(recaller, "red foxes fly", one, asker)
+        told = explainer._words("red foxes fly", one, asker)
         assert set(told["shared"]) == {"red", "fox"}
         assert set(told["query"]) > set(told["shared"])
 

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval.follow_up import LINES_PER_ROUND, follow_up
-from memtier_plugin.retrieval.follow_up_budget import FollowUp, FollowUpBudget
+from memtier_plugin.retrieval.follow_up import (
+    LINES_PER_ROUND,
+    FollowUp,
+    FollowUpBudget,
+    follow_up,
+)
 from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.routing import RoutingInput
-from memtier_plugin.retrieval.search import Viewer
 from memtier_plugin.text.tokenizer import Tokenizer
 
 TOKENS = Tokenizer("english")

@@ -12,7 +12,7 @@ import pytest
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.search import MIN_COSINE
+from memtier_plugin.retrieval.candidates import MIN_COSINE
 from tests.test_memory import SIGNALS, say, texts, turns
 
 Day = Callable[..., datetime]

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
+from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.pages import PageReader
-from memtier_plugin.retrieval.search import Viewer
+from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.storage.index.pages import BLOCK_TURNS, PAGE_TOKENS, Page, page_id
 
 Day = Callable[..., datetime]
@@ -99,8 +100,8 @@ def test_what_is_forgotten_keeps_its_place(home: Path, day: Day) -> None:
         after = pages(memory)
         assert [(page.id, page.tokens) for page in after] == [(p.id, p.tokens) for p in before]
         assert len(after[0].rows) == len(before[0].rows) - 1
-        shown = reader_of(memory, day).rendered(after[0])
-        assert not any(first.id[-8:] in line for line in shown)
+        shown = reader_of(memory, day).hits_on(after[0])
+        assert first.id not in {hit.id for hit in shown}
 
 
 def test_agents_and_senders_have_their_own_pages(home: Path, day: Day) -> None:
@@ -161,7 +162,7 @@ def test_a_page_is_shown_in_order_with_dates_and_speakers(home: Path, day: Day) 
                       observed_at=day(1))  # fmt: skip
         memory.record([{"role": "system", "content": "hidden"}], session_id="s")
         [page] = pages(memory)
-        lines = reader_of(memory, day).rendered(page)
+        lines = [format_line(hit, hit.text) for hit in reader_of(memory, day).hits_on(page)]
         assert lines[0] == f"- [2026-01-05 user {first[0].id[-8:]}] tea first"
         assert lines[1].startswith("- [2026-01-06 assistant ")
         assert len(lines) == 2

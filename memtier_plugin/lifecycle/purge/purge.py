@@ -24,9 +24,10 @@ from memtier_plugin.lifecycle.purge.rewrite import Progress
 from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.retrieval.search import Viewer
 from memtier_plugin.storage import export_register
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.scrub import index_files
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
@@ -237,9 +238,9 @@ class Purger:
         # Nothing of this is journalled, and no endpoint gets the words once more.
         near = not isinstance(self._store.embedder, EndpointEmbedder)
         for agent, sender, text in first.queries[:_MAX_QUERIES]:
-            recaller = Recaller(self._store, agent, self._redactor, self._clock)
+            recaller = Recaller(Actor(self._store, agent, self._clock, self._redactor))
             asker = Viewer(agent, sender or None, read_all=not agent, at=self._clock())
-            hits = recaller.plan(text, asker, meaning=near).hits
+            hits = recaller.plan(text, asker, by_meaning=near).hits
             count += sum(
                 hit.id in first.plan.stubs or any(n.casefold() in hit.text.casefold()
                                                   for n in first.needles if n != PURGED_MARK)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.retrieval.query_terms import ASKING_WEIGHT, weigh_terms
+from memtier_plugin.retrieval.query import ASKING_WEIGHT, weigh_terms
 from memtier_plugin.text.tokenizer import Tokenizer
 from memtier_plugin.text.traits import is_standing_instruction
 

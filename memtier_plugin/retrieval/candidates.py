@@ -1,0 +1,287 @@
+"""The candidates of a query: by words, n-grams, vectors and facts, and the turns next to them.
+
+What is read has a bound: at most ``postings_cap`` word postings, a quarter of that for facts and
+for n-grams, ``vectors_cap`` packed signs, and a fixed number of reads for each candidate, however
+large the store is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from memtier_plugin.core.settings.schema import Retrieval
+from memtier_plugin.retrieval import ranking
+from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, Viewer, wants_kind
+from memtier_plugin.retrieval.signals import Around, Pool, adjacent_rows
+from memtier_plugin.storage.index.reader import Candidate, IndexReader, Match
+from memtier_plugin.text.tokenizer import ngrams
+
+MIN_COSINE: Final = 0.3  # below it an item is not found by its meaning alone
+_WITH_NEIGHBOURS: Final = 40  # best rows whose neighbours become candidates too
+_NEIGHBOURS: Final = 2  # of these on either side
+_REACH: Final = 4  # turns on either side that a window looks at
+_FACTS: Final = 80  # facts that take part in a ranking
+_SIGNS: Final = 200  # pieces, the nearest by their signs, that are compared exactly
+_NEAREST: Final = 50  # of these the rows that become candidates
+_NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
+
+Scores = dict[int, float]  # by row
+
+
+@dataclass(frozen=True, slots=True)
+class _Matches:
+    """The rows that share words and n-grams with the query, with their scores."""
+
+    words: Match  # of the entries
+    entries: Scores
+    facts: Scores
+    ngrams: Scores
+
+    @property
+    def lexical(self) -> Scores:
+        """The scores by words, of entries and facts."""
+        return {**self.entries, **self.facts}
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """The facts that take part, and the entries that they lead to."""
+
+    best: Sequence[Candidate]  # without summaries and timelines
+    kinds: Mapping[int, str]  # the summaries and timelines, by row
+    sources: Mapping[int, Sequence[int]]  # by fact, the rows of the entries it rests on
+    strength: Mapping[int, float]  # by entry, of the best fact that rests on it
+
+
+@dataclass(slots=True)
+class PoolBuilder:
+    """Gathers the candidates of one query for one viewer.
+
+    Attributes:
+        check: called between the steps; raises when the deadline has passed.
+        terms: how much each word of the query counts that was looked up.
+        lexical: the candidates by words, with their scores, as soon as there are some.
+        postings: how many were read so far; likewise `vectors`.
+    """
+
+    reader: IndexReader
+    settings: Retrieval
+    viewer: Viewer
+    query: ParsedQuery
+    vector: QueryVector | None
+    scopes: Sequence[int]
+    shared: Sequence[int]
+    check: Callable[[], None]
+    terms: Mapping[str, float] = field(default_factory=dict)
+    lexical: tuple[Sequence[Candidate], Mapping[int, float]] = ((), {})
+    postings: int = 0
+    vectors: int = 0
+    _fact_scopes: Sequence[int] = ()
+    _similarity: Scores = field(default_factory=dict)
+
+    def build(self) -> Pool:
+        """Return the pool: the best candidates, and the turns next to the very best."""
+        self._fact_scopes = [*self.shared, *self._kind_scopes()]
+        matches = self._match()
+        rows = _best(matches.lexical, self.settings.candidates)
+        by_row = self._by_row(rows)
+        self.lexical = [*by_row.values()], matches.lexical
+        self.check()
+        near, near_facts = self._nearest(self.scopes), self._nearest(self._fact_scopes)
+        facts = self._link_facts(matches, near_facts)
+        more = self._more_rows(matches, facts, near | near_facts, by_row)
+        by_row |= self._by_row(more)
+        self.postings += self.reader.complete_match(matches.words, self.scopes, [*rows, *more])
+        scores = matches.words.scores() if matches.words.left_out else matches.entries
+        source_times = {
+            fact: [by_row[row].observed for row in rows] for fact, rows in facts.sources.items()
+        }
+        first = ranking.add_scaled(
+            scores | matches.facts,
+            matches.ngrams,
+            facts.strength,
+            self._similar_among(by_row),
+            dict.fromkeys(facts.kinds, 1.0),
+        )
+        by_row, around = self._with_neighbours(by_row, first)
+        self.check()
+        rows = sorted(by_row)
+        return Pool(
+            query=self.query,
+            settings=self.settings,
+            candidates=[by_row[row] for row in rows],
+            match=matches.words,
+            bm25=[scores.get(row, matches.facts.get(row, 0.0)) for row in rows],
+            scores={**matches.facts, **scores},
+            ngram_scores=matches.ngrams,
+            source_strength=facts.strength,
+            source_times=source_times,
+            around=around,
+            sessions=self._sessions(facts.best),
+            kinds=facts.kinds,
+            similarity=self._similar_around(rows, around),
+        )
+
+    # -- words and n-grams ---------------------------------------------------------------------
+
+    def _match(self) -> _Matches:
+        settings, terms = self.settings, self.query.terms
+        words = self.reader.match_words(self.scopes, terms, settings.postings_cap)
+        facts = self.reader.match_words(self._fact_scopes, terms, settings.postings_cap // 4)
+        self.postings += words.postings + facts.postings
+        by_ngrams = self._match_ngrams() if settings.weights.grams else {}
+        self.terms = facts.idfs | words.idfs
+        return _Matches(words, words.scores(), facts.scores(), by_ngrams)
+
+    def _match_ngrams(self) -> Scores:
+        parts, scores = ngrams(self.query.text), Scores()
+        for scopes in (self.scopes, self._fact_scopes):
+            matched, postings = self.reader.match_ngrams(
+                scopes, parts, self.settings.postings_cap // 4
+            )
+            scores |= matched
+            self.postings += postings
+        return scores
+
+    def _kind_scopes(self) -> list[int]:
+        """Return the scopes of the summaries and timelines that the query asks for."""
+        viewer, reader = self.viewer, self.reader
+        scopes: list[int] = []
+        if wants_kind(self.query.text, "summary"):
+            scopes += reader.scopes(
+                viewer.agent, viewer.sender, read_all=viewer.read_all, shelf="summary"
+            )
+        if wants_kind(self.query.text, "timeline"):
+            scopes += reader.shared_scopes(shelf="timeline")
+        return scopes
+
+    # -- facts ---------------------------------------------------------------------------------
+
+    def _link_facts(self, matches: _Matches, near: Mapping[int, float]) -> _Facts:
+        strength = ranking.add_scaled(matches.facts, near)
+        best = _best(strength, _FACTS)
+        kinds = self._find_kinds([*best, *near, *matches.ngrams])
+        best = [row for row in best if row not in kinds]
+        overviews = [*kinds][: 2 * _NEAREST]  # of the others it counts when they begin
+        facts = self._by_row([*best, *overviews])
+        sources = self._sources([facts[row] for row in (*best, *overviews) if row in facts])
+        by_entry = Scores()
+        for row in best:  # of the facts that rest on an entry, the best one counts
+            for entry in sources.get(row, ()):
+                by_entry[entry] = max(by_entry.get(entry, 0.0), strength[row])
+        return _Facts([facts[row] for row in best if row in facts], kinds, sources, by_entry)
+
+    def _find_kinds(self, rows: Collection[int]) -> dict[int, str]:
+        """Return which rows are summaries or timelines, first those of the times named."""
+        if len(self._fact_scopes) == len(self.shared):
+            return {}
+        overviews, scopes = self.reader.overviews, self._fact_scopes
+        ordered: list[int] = []
+        for span in self.query.spans:
+            start, end = span.start.timestamp() - ranking.DAY_SECONDS, span.end.timestamp()
+            ordered += overviews.shelf_rows("summary", scopes, _NEWEST, start, end)
+        ordered += [*overviews.shelf_rows("summary", scopes, _NEWEST), *rows]
+        kinds = overviews.shelves_of(ordered)
+        return {row: kinds[row] for row in ordered if row in kinds}
+
+    def _sources(self, facts: Sequence[Candidate]) -> dict[int, list[int]]:
+        """Return, for each fact, the rows of its entries that the viewer may see."""
+        linked = self.reader.fact_sources([fact.id for fact in facts], self.scopes)
+        return {fact.row: linked[fact.id] for fact in facts}
+
+    def _sessions(self, facts: Sequence[Candidate]) -> set[int]:
+        """Return the sessions of the best facts (Stage 1; MemTier, section 3.2)."""
+        sessions: set[int] = set()
+        for fact in facts:
+            if len(sessions) >= self.settings.sessions:
+                break
+            for session in self.reader.fact_sessions(fact.id, self.scopes):
+                if len(sessions) < self.settings.sessions:
+                    sessions.add(session)
+        return sessions
+
+    def _more_rows(
+        self,
+        matches: _Matches,
+        facts: _Facts,
+        near: Mapping[int, float],
+        by_row: Mapping[int, Candidate],
+    ) -> list[int]:
+        """Return the rows that take part besides those found by words."""
+        rows = [*_best(matches.ngrams, _FACTS), *_best(near, _NEAREST)]
+        rows += [*facts.strength, *facts.kinds]
+        for row in [*facts.kinds][: 2 * _NEAREST]:
+            rows += facts.sources.get(row, ())
+        return [row for row in dict.fromkeys(rows) if row not in by_row]
+
+    # -- meaning -------------------------------------------------------------------------------
+
+    def _nearest(self, scopes: Sequence[int]) -> Scores:
+        """Return the rows nearest to the query by their signs, with their cosines."""
+        if self.vector is None:
+            return {}
+        rows, read = self.reader.vectors.nearest(
+            self.vector.model, scopes, self.vector.vector, self.settings.vectors_cap, _SIGNS
+        )
+        self.vectors += read
+        near = self._similarities(self.vector, rows)
+        return {row: near[row] for row in rows if near.get(row, 0.0) >= MIN_COSINE}
+
+    def _similarities(self, vector: QueryVector, rows: Collection[int]) -> Mapping[int, float]:
+        """Return the cosines known so far, after adding those of these rows."""
+        missing = sorted({*rows} - self._similarity.keys())
+        cosines = self.reader.vectors.similarity(vector.model, vector.vector, missing)
+        self.vectors += len(cosines)
+        self._similarity |= cosines
+        return self._similarity
+
+    def _similar_among(self, rows: Collection[int]) -> Scores:
+        if self.vector is None:
+            return {}
+        near = self._similarities(self.vector, rows)
+        return {row: near[row] for row in rows if row in near}
+
+    def _similar_around(self, rows: Sequence[int], around: Around) -> Mapping[int, float] | None:
+        if self.vector is None:
+            return None
+        adjacent = [other for row in rows for other in adjacent_rows(around, row)]
+        return self._similarities(self.vector, {*rows, *adjacent})
+
+    # -- the turns next to it ------------------------------------------------------------------
+
+    def _with_neighbours(
+        self, by_row: Mapping[int, Candidate], first: Mapping[int, float]
+    ) -> tuple[dict[int, Candidate], Around]:
+        """Return the best candidates, those next to the very best, and the turns around them.
+
+        Args:
+            first: how good a candidate is by itself.
+        """
+        order = sorted(by_row.values(), key=lambda c: (-first.get(c.row, 0.0), c.id))
+        best = {candidate.row: candidate for candidate in order[: self.settings.candidates]}
+        entries = [row for row, candidate in best.items() if candidate.tier == "episodic"]
+        leading, rest = entries[:_WITH_NEIGHBOURS], entries[_WITH_NEIGHBOURS:]
+        around = self.reader.neighbours(rest, self.scopes, _REACH)
+        wide = self.reader.neighbours(leading, self.scopes, _REACH + _NEIGHBOURS)
+        for row, (before, after) in wide.items():
+            own = (row, best[row].length)
+            around[row] = (before[:_REACH], after[:_REACH])
+            for side, other in ((before, after), (after, before)):
+                for index, (neighbour, _) in enumerate(side[:_NEIGHBOURS]):
+                    # The turns around the neighbour, read off the same line of turns.
+                    back = [*reversed(side[:index]), own, *other][:_REACH]
+                    on = side[index + 1 : index + 1 + _REACH]
+                    sides = (on, back) if side is before else (back, on)
+                    around.setdefault(neighbour, sides)
+        neighbours = self._by_row([row for row in around if row not in best])
+        return best | neighbours, around
+
+    def _by_row(self, rows: Collection[int]) -> dict[int, Candidate]:
+        return {candidate.row: candidate for candidate in self.reader.candidates(rows)}
+
+
+def _best(scores: Mapping[int, float], limit: int) -> list[int]:
+    # By score, ties by row: a stable sort keeps the order of the first one, also in reverse.
+    return sorted(sorted(scores), key=scores.__getitem__, reverse=True)[:limit]

@@ -1,0 +1,161 @@
+"""A query: who asks, how much each of its words counts, which times it names, what it asks for.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Final
+
+import regex
+
+from memtier_plugin.text.dates.spans import TimeSpan, find_time_spans
+from memtier_plugin.text.tokenizer import Tokenizer
+
+MAX_QUERY_CHARS: Final = 20_000  # of a query that are looked at
+ASKING_WEIGHT: Final = 0.3  # of a word by which people ask
+# English words by which people put a question to a memory, or say what the answer is to look like.
+# They may also be what is asked for ("my shopping list"), so they count less, not nothing.
+_ASKING_WORDS: Final = """
+    remember recall remind mention discuss discussion talk tell say said speak ask question answer
+    conversation chat session topic aspect summary summarize summarise overview list describe
+    explain comprehensive detail order sequence various different specific overall show give
+    provide know think please help bring item thing
+"""
+# A request for what was, not for what is put before the reader ("summarise this article").
+_HERE: Final = (
+    r"(?!\W+(?:\w+\W+){0,3}?(?:this|that|these|those|the following|below|above|attached|article|"
+    r"paper|document|pdf|file|page|book|code|e-?mail|text|report|website|url|link|transcript)\b)"
+)
+_PAST: Final = (
+    r"(?:did|have|had|were|was|['’]ve|are)\W+(?:we|i|you)\W+(?:\w+\W+){0,3}?"
+    r"(?:d[oi]d?|done|doing|talk\w*|discuss\w*|work\w*|cover\w*|decide\w*|accomplish\w*|achieve\w*"
+    r"|agree\w*|up to|say|said|plan\w*|chat\w*|get done|got done|make|made)"
+)
+_OVERVIEW: Final = regex.compile(
+    rf"""(?ix)
+    \b(?:summari[sz](?:e|ing)|(?:sum(?:\W+it)?\W+up)|summary|overview|rundown|highlights){_HERE}\b
+    | \b(?:recap|catch\W+me\W+up|(?:bring|get)\W+me\W+up\W+to\W+(?:date|speed))\b
+    | \bwhat(?:\W+(?:all|else|exactly|things|topics|have))?\W+{_PAST}
+    | \bwhat\W+(?:happened|went\W+on|was\W+going\W+on|has\W+been\W+happening)\b
+        \W*(?:$|[?.!]|(?:on|in|last|this|yesterday|today|during|since|so\W+far|over|between|while)\b)
+    | \bwhere\W+(?:did|were|have)\W+we\W+(?:\w+\W+){{0,2}}?(?:leave|left|stop|stopped|off)\b
+    | \bwhere\W+(?:we|i)\W+left\W+off\b
+    | \bzusammenfass\w* | \bfass\w*\b.{{0,60}}\bzusammen\b | \büberblick\b
+    | \b(?:was|worüber|wovon)\W+(?:haben\W+wir|habe\W+ich|hatten\W+wir)\b
+    | \bwo\W+(?:waren|sind)\W+wir\b.{{0,20}}\bgeblieben\b | \bwas\W+war\W+(?:gestern|letzte)
+    | \bresúm\w* | \bresum(?:en|e|ir|e[nl]os|eme)\b | \bponme\W+al\W+(?:día|tanto)\b
+    | \b(?:qué|que)\W+(?:hicimos|hablamos|discutimos|decidimos|acordamos)\b
+    | \bde\W+qu[ée]\W+hablamos\b | \bvisión\W+general\b
+    | \brésum(?:é|e|er|ez|ons)\b | \brécapitul\w* | \bvue\W+d['’]ensemble\b
+    | \bqu['’](?:est-ce\W+qu['’](?:on|avons-nous)|avons-nous|a-t-on)\b.{{0,30}}
+        (?:fait|dit|discuté|décidé|parlé)
+    | \bde\W+quoi\W+(?:avons-nous|a-t-on|on\W+a|nous\W+avons)\b
+    | \boù\W+en\W+(?:étions-nous|sommes-nous|était-on)\b
+    | 总结|總結|概括|概述|回顾|回顧|摘要
+    | (?:我们|我們|咱们)[^，。？?]{{0,8}}(?:做|聊|讨论|討論|谈|談|说|說|干)[了过過]
+        [^，。？?]{{0,4}}什[么麼]
+    """
+)
+_HISTORY: Final = regex.compile(
+    r"""(?ix)
+    \b(?:used\W+to | previous(?:ly)? | former(?:ly)? | over\W+(?:time|the\W+years) | history
+      | timeline | changed? | since\W+when | earlier | originally | in\W+the\W+past | back\W+then
+      | no\W+longer | any\W*more | evol(?:ve|ved|ution))\b
+    | \bbefore\b(?=\W*(?:$|[?.!,]|that\b|now\b|today\b|moving\b|(?:he|she|they|we|it|i)\b))
+    | \b(?:früher | vorher | zuvor | ehemal\w* | seit\W+wann | geändert | verlauf | damals
+      | ursprünglich)\b
+    | \b(?:antes | anterior(?:mente)? | historial? | historia | cambi\w+ | desde\W+cuándo | solía\w*
+      | originalmente)\b
+    | \b(?:avant | auparavant | précédemment | ancien\w* | historique | depuis\W+quand | chang\w+
+      | autrefois | à\W+l['’]origine)\b
+    | 以前 | 之前 | 曾经 | 曾經 | 过去 | 過去 | 历史 | 歷史 | 变化 | 變化 | 原来 | 原來
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who asks, and when: decides which rows are visible and how old they are."""
+
+    agent: str
+    sender: str | None
+    read_all: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueryVector:
+    """A query as the int8 vector of a model; only vectors of the same model are compared."""
+
+    model: str
+    vector: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """What a search takes from the text of a query.
+
+    Attributes:
+        at: when it is asked.
+        terms: how much each word counts.
+        spans: the times that it names.
+    """
+
+    text: str
+    at: datetime
+    terms: Mapping[str, float]
+    spans: Sequence[TimeSpan]
+    tokenizer: Tokenizer
+
+    def names(self, speaker: str) -> bool:
+        """Tell whether the query has a word of a speaker's name."""
+        return any(word in self.terms for word in self.tokenizer.words(speaker))
+
+
+def parse_query(text: str, at: datetime, tokenizer: Tokenizer) -> ParsedQuery:
+    """Parse a query, up to `MAX_QUERY_CHARS` of it."""
+    text = text[:MAX_QUERY_CHARS]
+    terms = weigh_terms(tokenizer.words(text), tokenizer.language)
+    return ParsedQuery(text, at, terms, find_time_spans(text, at), tokenizer)
+
+
+def weigh_terms(words: Sequence[str], language: str) -> dict[str, float]:
+    """Return how much each word of a query counts: its occurrences, or less for asking words.
+
+    Args:
+        words: the query's, as the tokenizer of the language makes them.
+    """
+    asking = _asking_words() if language == "english" else frozenset[str]()
+    return {
+        word: count * (ASKING_WEIGHT if word in asking else 1.0)
+        for word, count in Counter(words).items()
+    }
+
+
+@cache
+def _asking_words() -> frozenset[str]:
+    return frozenset(Tokenizer("english").words(_ASKING_WORDS))
+
+
+def asks_overview(query: str) -> bool:
+    """Tell whether a query asks for what was done or said as a whole, not for one thing of it."""
+    return _OVERVIEW.search(query[:2000]) is not None
+
+
+def asks_history(query: str) -> bool:
+    """Tell whether a query asks how something was before, or how it changed."""
+    return _HISTORY.search(query[:2000]) is not None
+
+
+def wants_kind(query: str, kind: str) -> bool:
+    """Tell whether a query may find a kind of item; summaries and timelines must be asked for."""
+    query = query[:MAX_QUERY_CHARS]
+    if kind == "summary":
+        return asks_overview(query)
+    return kind != "timeline" or asks_history(query)

@@ -1,0 +1,59 @@
+"""The query as a vector, and vectors for the newest items that have none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from memtier_plugin.core.errors import EmbeddingUnavailable
+from memtier_plugin.providers.embedding.remote import EndpointEmbedder, encode_query
+from memtier_plugin.providers.embedding.static import UnavailableEmbedder, quantise
+from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, QueryVector, Viewer
+from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.index.items import embed_texts
+from memtier_plugin.storage.store import Store
+
+_MAX_EMBEDDED: Final = 64  # items embedded before a recall; the daemon does the rest
+_NEWEST: Final = 256  # items looked at for that
+
+
+def embed_query(
+    actor: Actor, text: str, viewer: Viewer, until: float | None, degradations: list[str]
+) -> QueryVector | None:
+    """Return a query as a vector, or None where there is none to compare with.
+
+    Args:
+        until: when an endpoint must have answered, a moment of ``time.monotonic()``.
+        degradations: gets the reason why there is none.
+    """
+    store, embedder = actor.store, actor.store.embedder
+    if embedder is None:
+        return None
+    text = text[:MAX_QUERY_CHARS]
+    if isinstance(embedder, EndpointEmbedder):
+        # Nothing is sent before there is something to compare it with, and never a secret.
+        reader = store.reader()
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+        if not reader.vectors.is_covered(embedder.name, [*scopes, *reader.shared_scopes()]):
+            degradations.append("not embedded yet")
+            return None
+        text = actor.redactor.redact(text).text
+    try:
+        [vector] = quantise([encode_query(embedder, text, until)])
+    except EmbeddingUnavailable as error:
+        degradations.append(f"embedding: {error}")
+        return None
+    return QueryVector(embedder.name, vector) if any(vector) else None
+
+
+def embed_newest(store: Store) -> None:
+    """Embed some new items that have no vector of the current model.
+
+    A static model embeds what is written at once; this is for the models of plugins.  The rest, and
+    what was written under another model, is left to `operations.reembed`.
+    """
+    embedder = store.embedder
+    if embedder is None or isinstance(embedder, EndpointEmbedder | UnavailableEmbedder):
+        return
+    missing = store.reader().rows_without_vector(embedder.name, _MAX_EMBEDDED, _NEWEST)
+    if missing:
+        store.writer().add_vectors(embedder.name, embed_texts(embedder, missing))
