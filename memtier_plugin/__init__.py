@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import hookimpl
     from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent, Shown
     from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, Source, ToolCall
-    from memtier_plugin.core.results import Hit, Recall, Signal
+    from memtier_plugin.core.results import Hit, Recall, RecallRequest, Signal
     from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.lifecycle.selection import Selection
     from memtier_plugin.memory import MemTier
@@ -33,6 +33,7 @@ __all__ = [
     "PromptAddition",
     "PromptEvent",
     "Recall",
+    "RecallRequest",
     "RunContext",
     "RunEvent",
     "Selection",
@@ -59,6 +60,7 @@ _HOMES = {
     "PromptAddition": "core.host",
     "PromptEvent": "core.host",
     "Recall": "core.results",
+    "RecallRequest": "core.results",
     "RunContext": "core.host",
     "RunEvent": "core.host",
     "Selection": "lifecycle.selection",
