@@ -11,7 +11,8 @@ import memtier_plugin
 
 PUBLIC = """
     Answer Entry Fact FactDraft Hit MemTier MemTierError Message PromptAddition PromptEvent Recall
-    RecallRequest RunContext RunEvent Selection Settings Shown Signal Source ToolCall hookimpl register
+    RecallRequest RunContext RunEvent Selection Settings Shown Signal Source ToolCall hookimpl
+    register
 """.split()  # noqa: SIM905
 
 
