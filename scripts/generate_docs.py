@@ -97,8 +97,10 @@ agents:
 
 def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
     """Yield every command that is not a group, with the words that call it."""
-    for name in sorted(group.commands):
-        command = group.commands[name]
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             yield from commands(command, f"{path} {name}")
         else:

@@ -74,7 +74,10 @@ def generator() -> ModuleType:
 
 def leaves(group: click.Group, path: str) -> Iterator[str]:
     """Yield the words of every command that is not a group."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             yield from leaves(command, f"{path} {name}")
         else:

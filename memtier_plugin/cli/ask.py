@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +12,8 @@ from rich.text import Text
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.cli.times import parse_optional_time
+from memtier_plugin.core.times import to_iso
 
 if TYPE_CHECKING:
     from memtier_plugin.answering.answerer import Answer, Citation
@@ -37,7 +37,9 @@ def ask(
     """Answer QUESTION from what is remembered, with the lines it rests on."""
     with scope.open() as memory:
         write_back = False if no_write_back else None
-        answer = memory.ask(question, sender=sender, at=_parse_time(at), write_back=write_back)
+        answer = memory.ask(
+            question, sender=sender, at=parse_optional_time(at), write_back=write_back
+        )
     scope.show(answer_document(answer) | {"show_steps": steps}, answer_view)
 
 
@@ -100,14 +102,3 @@ def _describe_answer(document: views.Document) -> str:
     if not document["answered"]:
         how = f"Not answered. {how}"
     return f"{how} {document['tokens']} tokens, {document['ms']:.0f} ms."
-
-
-def _parse_time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return from_iso(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is not a time like 2026-03-14 or 2026-03-14T09:00"
-        ) from None

@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+import click
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 
-from memtier_plugin.cli.views import column_table, escape_controls, safe_text
+from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.views import column_table, escape_controls, make_console, safe_text
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.paths import make_ledger_folder, make_private_folder, write_private_file
@@ -96,6 +97,15 @@ SESSIONS: Final = (
         ),
     ),
 )
+
+
+@click.command(cls=CliCommand)
+@click.pass_obj
+def demo(scope: Scope) -> None:
+    """Show it all on a small conversation, in ./memtier-demo."""
+    document = run(Path(scope.home or "memtier-demo"), make_console(stderr=scope.as_json))
+    if scope.as_json:
+        scope.show(document)
 
 
 class ClaimFailed(MemTierError):
@@ -346,7 +356,8 @@ def _wait_for(found: Callable[[], Any], what: str) -> Any:
 @contextmanager
 def _scheduler(home: Path) -> Iterator[None]:
     """Run the consolidation daemon of this home once a second, as `memtier daemon` does."""
-    scheduler = import_module("memtier_plugin.daemon.scheduler")
+    from memtier_plugin.daemon import scheduler
+
     stop = threading.Event()
     thread = threading.Thread(
         target=scheduler.run, kwargs={"home": home, "interval": 1.0, "stop": stop}

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliGroup, Scope
+from memtier_plugin.cli.times import parse_time
 from memtier_plugin.cli.views import (
     Document,
     format_time,
@@ -26,11 +27,9 @@ from memtier_plugin.cli.views import (
     short_id,
 )
 from memtier_plugin.core.records import Fact
-from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.views import FactView
 
-_RELATIVE_TIME: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
-_UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _CONTEXT_CHARS: Final = 160  # characters of a source line shown on either side of the quote
 CHANGE_SIGNS: Final = {
     "added": ("+", "green"),
@@ -178,22 +177,6 @@ def facts_diff(scope: Scope, since: str, until: str | None) -> None:
         "changes": [change.to_json() for change in changes],
     }
     scope.show(document, fact_diff_view)
-
-
-def parse_time(said: str, now: datetime) -> datetime:
-    """Return the moment that a person means, also as long ago as "2d"."""
-    if ago := _RELATIVE_TIME.fullmatch(said.strip()):
-        try:
-            return now - timedelta(**{_UNITS[ago[2].lower()]: int(ago[1])})
-        except OverflowError:
-            raise click.BadParameter(f"{said!r} is longer ago than there are years") from None
-    try:
-        return from_iso(said)
-    except ValueError:
-        raise click.BadParameter(
-            f"{said!r} is neither a time like 2026-03-14 or 2026-03-14T09:00, nor as long ago "
-            "as 30m, 3h, 2d or 1w"
-        ) from None
 
 
 @facts.command("runs")

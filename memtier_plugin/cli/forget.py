@@ -12,9 +12,17 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.facts import parse_time
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar, scope_of
-from memtier_plugin.cli.views import Document, format_value, name_value_table, safe_text
+from memtier_plugin.cli.times import parse_time
+from memtier_plugin.cli.views import (
+    Document,
+    column_table,
+    escape_controls,
+    format_value,
+    name_value_table,
+    one_line,
+    safe_text,
+)
 from memtier_plugin.lifecycle.purge.rewrite import is_in_progress
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.memory import MemTier
@@ -86,10 +94,10 @@ def forget(scope: Scope, /, dry_run: bool, yes: bool, **given: Any) -> None:
         }
         if not dry_run:
             if not yes and not scope.as_json and sys.stdin.isatty():
-                views.make_console(stderr=True).print(views.forget_view(document))
+                views.make_console(stderr=True).print(forget_view(document))
                 click.confirm(f"Forget these {len(gone)}?", abort=True, err=True)
             person.forget(ids=chosen)
-    scope.show(document, views.forget_view)
+    scope.show(document, forget_view)
 
 
 @click.command(cls=CliCommand)
@@ -137,6 +145,20 @@ def purge(
     scope.show(receipt.to_json(), receipt_view)
     if not dry_run and not receipt.gone:
         ctx.exit(1)
+
+
+def forget_view(document: Document) -> RenderableType:
+    """Show the lines that go, or would go."""
+    table = column_table("id", "who", "text", wide=["text"])
+    for entry in document["entries"]:
+        who = entry["speaker"] or entry["role"]
+        table.add_row(
+            escape_controls(entry["id"]), safe_text(who), safe_text(one_line(entry["content"]))
+        )
+    for fact in document["facts"]:
+        table.add_row(escape_controls(fact["id"]), "fact", safe_text(one_line(fact["text"])))
+    verb = "forgotten" if document["forgotten"] else "would be forgotten"
+    return Lines(table, safe_text(f"{table.row_count} {verb}", "dim"))
 
 
 def receipt_view(document: Document) -> RenderableType:

@@ -2,21 +2,77 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from heapq import merge
+from itertools import chain
 from typing import Any
 
-from memtier_plugin.cli.views import one_line, short_id
+import click
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from memtier_plugin.cli import views
+from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.times import parse_optional_time
+from memtier_plugin.cli.views import (
+    LEVEL_COLOURS,
+    LEVEL_MARKS,
+    Document,
+    one_line,
+    safe_text,
+    short_id,
+)
 from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.times import to_iso
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.pricing import format_cost
+from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.storage.ledger.jsonl import list_day_files, read_lines
 
 LogLine = dict[str, Any]
+
+
+@click.command(cls=CliCommand)
+@click.option("--date", metavar="DAY", help="A day as 2026-03-14, or all [the newest].")
+@click.option("--session", metavar="ID", help="Only this session, of all days.")
+@click.option("--follow", is_flag=True, help="Go on with what is written; --json: one line each.")
+@click.pass_obj
+def log(scope: Scope, date: str | None, session: str | None, follow: bool) -> None:
+    """Read the daily log: who said what, and what came of it."""
+    with scope.open() as memory:
+        day = _day(date) or (None if session else find_newest_day(memory, scope.agent))
+        chosen = {"agent": scope.agent, "session": session}
+        lines = list(read_log_lines(memory, date=None if day == "all" else day, **chosen))
+        if scope.as_json and not follow:
+            scope.show({"lines": lines})
+            return
+        last = lines[-1]["id"] if lines else None
+        stream: Iterable[dict[str, Any]] = lines
+        if follow:
+            stream = chain(lines, follow_log(memory, last, **chosen))
+        console = views.make_console()
+        try:
+            for line in stream if scope.as_json else add_headings(iter(stream)):
+                if scope.as_json:
+                    click.echo(json.dumps(line))
+                else:
+                    console.print(log_view(line))
+        except KeyboardInterrupt:
+            return  # the way to end --follow
+
+
+def _day(text: str | None) -> str | None:
+    if text in (None, "all"):
+        return text
+    moment = parse_optional_time(text)
+    return to_iso(moment)[:10] if moment else None
 
 
 def find_newest_day(memory: MemTier, agent: str | None) -> str | None:
@@ -41,7 +97,7 @@ def read_log_lines(
     """Yield entries and what happened to them, oldest first; the ids are in order of time.
 
     A line has ``kind`` ("entry", or the journal's) and the fields of its record; the lines of the
-    journal have their ``text`` in words.
+    journal have their ``safe_text`` in words.
     """
     entries = [
         {"kind": "entry", **entry.to_json()}
@@ -141,3 +197,42 @@ def _describe_embedding(data: Mapping[str, Any]) -> str:
     if "reserves" in data:
         return f"{by}: up to {format_cost(data['reserves'])} for the next requests"
     return f"{by}: {data.get('embedded', 0)} items for {format_cost(data.get('cost', 0.0))}"
+
+
+def log_view(line: Document) -> RenderableType:
+    """Show one line of the log: an entry, a heading, or what the journal says happened."""
+    kind = line["kind"]
+    if kind == "heading":
+        return Lines("", safe_text(line["text"], "bold"))
+    grid = Table.grid(padding=(0, 1), expand=True)
+    for width in (5, 14, SHORT_ID_CHARS):
+        grid.add_column(width=width, no_wrap=True, overflow="ellipsis")
+    grid.add_column(ratio=1, overflow="fold")
+    grid.add_column(width=7, justify="right", no_wrap=True)
+    if kind == "entry":
+        grid.add_row(*_entry_cells(line))
+    else:
+        happened = safe_text(line["text"], "dim italic")
+        when = safe_text(line["timestamp"][11:16], "dim")
+        grid.add_row(when, "", "", Text.assemble(("↳ ", "dim"), happened), "")
+    return grid
+
+
+def _entry_cells(entry: Document) -> Sequence[RenderableType]:
+    tool = entry.get("tool") or {}
+    who = entry["speaker"] or entry["sender"] or tool.get("name") or entry["role"]
+    content = safe_text(entry["content"], "dim" if entry["role"] in ("tool", "system") else "")
+    if tool.get("ok") is not None:
+        level = "ok" if tool["ok"] else "error"
+        content = Text.assemble((LEVEL_MARKS[level] + " ", LEVEL_COLOURS[level]), content)
+    weight = entry["cognitive_weight"]
+    marks = Text("★ " if entry["promoted"] else "", "yellow")
+    if weight:
+        marks.append(f"{weight:+.2f}", "green" if weight > 0 else "red")
+    return (
+        safe_text(entry["observed_at"][11:16], "dim"),
+        safe_text(who, "cyan" if entry["role"] == "user" else "blue"),
+        safe_text(short_id(entry["id"]), "dim"),
+        content,
+        marks,
+    )

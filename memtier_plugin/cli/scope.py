@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import RenderableType
-from rich.progress import Progress
 
-from memtier_plugin.cli import views
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.settings.load import resolve_home, resolve_project
-from memtier_plugin.memory import MemTier
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from memtier_plugin.memory import MemTier
 
 
 @dataclass
@@ -32,16 +32,22 @@ class Scope:
     @property
     def path(self) -> Path:
         """The home in use."""
+        from memtier_plugin.core.settings.load import resolve_home
+
         return resolve_home(self.home)
 
     @property
     def project_name(self) -> str:
         """The project named, else the environment's, else the one of this folder."""
+        from memtier_plugin.core.settings.load import resolve_project
+
         named = self.project or os.environ.get("MEMTIER_PROJECT")
         return named or resolve_project(self.path, Path.cwd())
 
     def open(self, *, create: bool = False) -> MemTier:
         """Open the memory; only commands that write to it make one."""
+        from memtier_plugin.memory import MemTier
+
         memory = MemTier.open(
             self.path,
             self.project_name,
@@ -56,13 +62,15 @@ class Scope:
     def show(
         self,
         document: Mapping[str, Any],
-        view: Callable[[views.Document], RenderableType] = views.done_view,
+        view: Callable[[Mapping[str, Any]], RenderableType] | None = None,
     ) -> None:
-        """Print a document: as JSON, or the way a person reads it."""
+        """Print a document, as JSON or rendered by the view [its keys and values]."""
         if self.as_json:
             click.echo(json.dumps(document))  # ASCII: no text in it can drive a terminal
-        else:
-            views.make_console().print(view(document))
+            return
+        from memtier_plugin.cli import views
+
+        views.make_console().print((view or views.done_view)(document))
 
 
 def scope_of(ctx: click.Context) -> Scope:
@@ -118,13 +126,19 @@ class CliGroup(click.Group):
         except (MemTierError, OSError) as error:
             if scope_of(ctx).as_json:
                 click.echo(json.dumps({"error": str(error), "kind": type(error).__name__}))
-            click.echo(f"memtier: {views.escape_controls(error)}", err=True)
+            from memtier_plugin.cli.views import escape_controls
+
+            click.echo(f"memtier: {escape_controls(error)}", err=True)
             ctx.exit(1)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar (what is done, how many, of how many) on stderr, and only to a person."""
+    from rich.progress import Progress
+
+    from memtier_plugin.cli import views
+
     console = views.make_console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import click
 from rich.console import Group, RenderableType
 
+from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import (
     Document,
     column_table,
@@ -17,6 +19,14 @@ from memtier_plugin.cli.views import (
 )
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.storage.quota import describe_usage
+
+
+@click.command(cls=CliCommand)
+@click.pass_obj
+def status(scope: Scope) -> None:
+    """Tell what is stored, which hook last ran, what is degraded."""
+    with scope.open() as memory:
+        scope.show(memory.status(), status_view)
 
 
 def status_view(document: Document) -> RenderableType:

@@ -12,8 +12,9 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.facts import fact_diff_view, parse_time
+from memtier_plugin.cli.facts import fact_diff_view
 from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.times import parse_time
 from memtier_plugin.cli.views import (
     Document,
     format_time,

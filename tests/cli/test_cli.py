@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from memtier_plugin import __version__
 from memtier_plugin.cli import views
-from memtier_plugin.cli.main import main
+from memtier_plugin.cli.main import COMMANDS, main
 from memtier_plugin.cli.views import escape_controls
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,10 @@ def document(result: Result) -> Any:
 
 def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
     """Yield every command with its words."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         yield f"{path}{name}", command
         if isinstance(command, click.Group):
             yield from commands(command, f"{path}{name} ")
@@ -119,6 +122,33 @@ def test_commands_have_help(name: str, command: click.Command) -> None:
     for param in command.params:
         if isinstance(param, click.Option):
             assert param.help, f"{name}: {param.name}"
+
+
+def test_help_lists_each_command_by_its_own_line(run: Run) -> None:
+    """The lines that `memtier --help` shows without loading a command are the commands' own."""
+    own = {name: command.help for name, command in commands() if " " not in name}
+    assert own == {name: lazy.help for name, lazy in COMMANDS.items()}
+    shown = run("--help").stdout
+    assert all(f"\n  {name:<13}{(text or '')[:40]}" in shown for name, text in own.items())
+
+
+def test_help_loads_no_command() -> None:
+    """What a command needs is imported when it is called, so that `memtier --help` is quick."""
+    code = (
+        "import sys\n"
+        "from memtier_plugin.cli.main import COMMANDS, main\n"
+        "main(['--help'], standalone_mode=False)\n"
+        "own = {n.split('.')[1] for n in sys.modules if n.startswith('memtier_plugin.')}\n"
+        "print(*sorted(own), 'rich' in sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+    )
+    assert done.stderr.split() == ["cli", "core", "False"]
 
 
 def test_init_twice_changes_nothing(run: Run, folder: Path, home: Path) -> None:

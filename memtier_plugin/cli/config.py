@@ -1,0 +1,46 @@
+"""`memtier config`: what is configured, and where it was set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import RenderableType
+
+from memtier_plugin.cli.scope import CliGroup, Scope
+from memtier_plugin.cli.views import Document, column_table, safe_text
+from memtier_plugin.core.settings.load import load_settings, setting_sources
+
+
+@click.group(cls=CliGroup)
+def config() -> None:
+    """What is configured, and where it was set."""
+
+
+@config.command("show")
+@click.pass_obj
+def config_show(scope: Scope) -> None:
+    """List every value, and the file and line that set it."""
+    known = setting_sources(scope.path, scope.project_name, Path.cwd())
+    rows = [{"key": key, "value": v.value, "from": v.source} for key, v in known.items()]
+    scope.show({"project": scope.project_name, "settings": rows}, settings_view)
+
+
+@config.command("check")
+@click.pass_obj
+def config_check(scope: Scope) -> None:
+    """Say what is wrong with the settings, if something is."""
+    load_settings(scope.path, scope.project_name, Path.cwd())
+    scope.show({"project": scope.project_name, "home": str(scope.path), "settings": "fine"})
+
+
+def settings_view(document: Document) -> RenderableType:
+    """Show every key, its value, and where the value came from."""
+    table = column_table("key", "value", "from", wide=["value"])
+    for row in document["settings"]:
+        is_default = row["from"] == "default"
+        style = "dim" if is_default else ""
+        value = row["value"] if isinstance(row["value"], str) else json.dumps(row["value"])
+        table.add_row(safe_text(row["key"], style), safe_text(value, style), safe_text(row["from"]))
+    return table

@@ -1,0 +1,70 @@
+"""`memtier doctor`: check files, index, settings and hosts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+
+import click
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from memtier_plugin.cli.scope import CliCommand, progress_bar, scope_of
+from memtier_plugin.cli.views import (
+    LEVEL_COLOURS,
+    LEVEL_MARKS,
+    Document,
+    escape_controls,
+    name_value_table,
+    safe_text,
+)
+from memtier_plugin.core.errors import NotFound
+from memtier_plugin.hosts import doctor as doctor_hosts
+from memtier_plugin.operations.health import HealthFinding
+
+
+@click.command(cls=CliCommand)
+@click.option("--fix", is_flag=True, help="First put right what loses nothing.")
+@click.pass_context
+def doctor(ctx: click.Context, fix: bool) -> None:
+    """Check files, index, settings and hosts; exit 1 on an error."""
+    scope = scope_of(ctx)
+    found, fixed = doctor_hosts.check_hosts(scope.path), []
+    try:
+        with scope.open() as memory:
+            if fix:
+                with progress_bar() as report:
+                    for repair in memory.repair(partial(report, "reading the ledgers")):
+                        fixed.append(asdict(repair))
+                        click.echo(
+                            f"fixed: {repair.what}: {escape_controls(repair.where)}", err=True
+                        )
+            found = [*memory.doctor(), *found]
+    except NotFound as error:
+        if not found:
+            raise
+        found.append(
+            HealthFinding("warn", str(error), str(scope.path), "a host's first turn makes it")
+        )
+    findings = [asdict(finding) for finding in found]
+    scope.show({"findings": findings, **({"fixed": fixed} if fix else {})}, doctor_view)
+    if any(finding["level"] == "error" for finding in findings):
+        ctx.exit(1)
+
+
+def doctor_view(document: Document) -> RenderableType:
+    """Show what was checked; below each finding that is not fine, where and what to do."""
+    parts: list[RenderableType] = []
+    for finding in document["findings"]:
+        level = finding["level"]
+        parts.append(
+            Text.assemble(
+                (LEVEL_MARKS[level] + " ", LEVEL_COLOURS[level]), safe_text(finding["what"])
+            )
+        )
+        if level != "ok":
+            rows = [(key, finding[key]) for key in ("where", "remedy") if finding[key]]
+            parts.append(Padding(name_value_table(rows), (0, 0, 0, 4), expand=False))
+    return Lines(*parts)

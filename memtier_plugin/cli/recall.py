@@ -1,0 +1,285 @@
+"""`memtier recall` and `explain`: what a recall finds, and why it chose what it chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Final
+
+import click
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.cli.times import parse_optional_time
+from memtier_plugin.cli.views import (
+    Document,
+    column_table,
+    format_time,
+    format_value,
+    name_value_table,
+    one_line,
+    safe_text,
+    short_id,
+)
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.results import Depth, Hit, Recall
+from memtier_plugin.core.times import to_iso
+
+HIDDEN: Final = "(forgotten, or another agent's)"
+INDENT: Final = (0, 0, 0, 13)  # below the text of a ranked line
+
+
+@click.command(cls=CliCommand)
+@click.argument("query")
+@click.option("--k", type=click.IntRange(1), help="How many lines may be injected.")
+@click.option(
+    "--budget", type=click.IntRange(1), metavar="TOKENS", help="How many tokens, at most."
+)
+@click.option("--at", metavar="TIME", help="What now is, as 2026-03-14T09:00 (UTC).")
+@click.option("--as-of", metavar="TIME", help="As if asked then: by what was written by then.")
+@click.option(
+    "--depth",
+    type=click.Choice(["mixed", "facts", "raw", "auto"]),
+    help="Facts, what was said, or both; auto decides by the question [retrieval.depth].",
+)
+@click.option("--limit", default=10, show_default=True, help="How many hits to show.")
+@click.option("--explain", "signals", is_flag=True, help="Show the signals behind each score.")
+@click.option("--inject-preview", is_flag=True, help="Show the block as a prompt would get it.")
+@click.pass_obj
+def recall(
+    scope: Scope,
+    query: str,
+    k: int | None,
+    budget: int | None,
+    at: str | None,
+    as_of: str | None,
+    depth: Depth | None,
+    limit: int,
+    signals: bool,
+    inject_preview: bool,
+) -> None:
+    """Find what matters for QUERY, each line with its source."""
+    sized: dict[str, Any] = {"k": k, "token_budget": budget, "depth": depth}
+    with scope.open() as memory:
+        if then := parse_optional_time(as_of):
+            with progress_bar() as report:
+                step = partial(report, "reading the ledgers")
+                found = memory.history.recall(query, then, progress=step, **sized)
+        else:
+            found = memory.recall(query, at=parse_optional_time(at), **sized)
+    document = recall_document(found, limit)
+    document |= {"signals": signals, "text": found.text if inject_preview else ""}
+    scope.show(document, recall_view)
+
+
+@click.command(cls=CliCommand)
+@click.argument("recall_id")
+@click.option("--why", metavar="ID", help="Show why this entry or fact was left out.")
+@click.pass_obj
+def explain(scope: Scope, recall_id: str, why: str | None) -> None:
+    """Show why a recall chose what it chose, and weights since."""
+    with scope.open() as memory:
+        scope.show(memory.explain(recall_id, why), explain_view)
+
+
+def recall_document(found: Recall, limit: int) -> dict[str, Any]:
+    """Return a recall with its first hits as a document."""
+    injected = [hit.id for hit in found.injected]
+    notes = {hit.id: hit.note for hit in found.injected}  # made when the lines were chosen
+    return {
+        "id": found.id,
+        "query": found.query,
+        "label": found.label,
+        "found": len(found.hits),
+        "injected": injected,
+        "tokens": found.tokens,
+        "ms": round(found.ms, 3),
+        "postings": found.postings,
+        "vectors": found.vectors,
+        "depth": found.depth,
+        "route": found.route.to_json() if found.route else None,
+        "steps": [step.to_json() for step in found.steps],
+        "hits": [
+            {
+                **_hit_document(hit),
+                "rank": rank,
+                "injected": hit.id in injected,
+                "note": notes.get(hit.id, hit.note),
+            }
+            for rank, hit in enumerate(found.hits[:limit], 1)
+        ],
+    }
+
+
+def _hit_document(hit: Hit) -> dict[str, Any]:
+    item = hit.item
+    when = item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
+    who = item.speaker or item.sender or item.role if isinstance(item, Entry) else "fact"
+    first = hit.sources[0]
+    return {
+        "id": hit.id,
+        "score": hit.score,
+        "tier": hit.tier,
+        "date": to_iso(when)[:10],
+        "who": who,
+        "text": hit.text,
+        "place": f"{first.file}:{first.line}" if first.file else f"entry {first.entry}",
+        "sources": [asdict(source) for source in hit.sources],
+        "signals": dict(hit.signals),
+        "weight": hit.weight,
+        "note": hit.note,
+    }
+
+
+def recall_view(document: Document) -> RenderableType:
+    """Show ranked hits, each with its place in the ledger, and what would be injected."""
+    hits = document["hits"]
+    parts: list[RenderableType] = []
+    for hit in hits:
+        mark = Text("▸" if hit["injected"] else " ", "green")
+        head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
+        place = " · ".join(str(hit[name]) for name in ("tier", "date", "who", "id", "place"))
+        parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
+        parts.append(Padding(safe_text(place, "cyan"), INDENT, expand=False))
+        if hit["note"]:
+            parts.append(Padding(safe_text(hit["note"], "yellow"), INDENT, expand=False))
+        if document["signals"]:
+            shown = (f"{name} {value:.3f}" for name, value in hit["signals"].items() if value)
+            parts.append(Padding(safe_text("  ".join(shown), "dim"), INDENT, expand=False))
+    parts.append(
+        safe_text(
+            f"{document['found']} found, {len(document['injected'])} (▸) would be injected: "
+            f"{document['tokens']} tokens; {document['label']}, {document['ms']:.0f} ms, "
+            f"{document['postings']} postings read; recall {document['id']}",
+            "dim",
+        )
+    )
+    if document["route"]:
+        parts.append(
+            safe_text("; ".join(": ".join(one) for one in describe_depth(document)[:2]), "dim")
+        )
+    if document["text"]:
+        parts += ["", safe_text(document["text"])]
+    return Lines(*parts)
+
+
+def describe_depth(document: Document) -> list[tuple[str, str]]:
+    """Return how deep a recall went, what the router decided, and what each step took."""
+    told = []
+    if document.get("depth", "mixed") != "mixed":
+        told.append(("depth", document["depth"]))
+    if route := document.get("route"):
+        went = {"S": "answered from the facts", "R": "went to the log"}[route["action"]]
+        told.append(("route", f"{went}, doubt {route['doubt']:.2f}: {'; '.join(route['why'])}"))
+    if steps := document.get("steps"):
+        told.append(("steps", ", ".join(f"{step['name']} {step['ms']:.1f} ms" for step in steps)))
+    return told
+
+
+def explain_view(document: Document) -> RenderableType:
+    """Show why each line was chosen: its signals as they were then, its weight then and now."""
+    head = name_value_table(
+        [
+            ("recall", document["id"]),
+            ("query", one_line(document["query"])),
+            (
+                "made",
+                f"{format_time(document['timestamp'])}, {document['label']}, "
+                f"{document['ms']:.0f} ms",
+            ),
+            *describe_depth(document),
+        ]
+    )
+    if document.get("why"):
+        return Lines(head, "", *_left_out_view(document["why"], document["weights"]))
+    counted = document.get("weights", {})
+    parts: list[RenderableType] = [head]
+    for title, name in (("injected", "injected"), ("near misses", "near_misses")):
+        parts += ["", safe_text(title, "bold")]
+        parts += [line for row in document[name] for line in _ranked_row_view(row, counted)]
+    credits = column_table("run", "line", "reward", "share", "change", right=["reward", "share"])
+    for credit in document["credits"]:
+        credits.add_row(
+            safe_text(credit.get("run_id") or "-"),
+            short_id(credit.get("item")),
+            f"{credit.get('reward', 0):+.1f}",
+            f"{credit.get('share', 0):.3f}",
+            f"{credit.get('delta', 0):+.4f}",
+        )
+    if credits.row_count:
+        parts += ["", credits]
+    return Lines(*parts)
+
+
+def _ranked_row_view(row: Document, counted: Document) -> Sequence[RenderableType]:
+    """Say what a line was and why it stood where it stood: each signal × what it counted."""
+    said_then = one_line(row["text"] or HIDDEN, 300)
+    head = Text.assemble((f"{row['rank']:>4} {row['score']:.4f}  ", "bold"), safe_text(said_then))
+    place = f"{row['file']}:{row['line']}" if row["file"] else row["tier"]
+    now = row.get("weight_now", row["weight"])
+    weight = f"learned weight {row['weight']:+.3f}, now {now:+.3f}"
+    note = f" · {row['note']}" if row.get("note") else ""
+    whole = f"{short_id(row['id'])} · {place} · {weight}{note}"
+    return (
+        head,
+        Padding(safe_text(whole, "cyan"), INDENT, expand=False),
+        Padding(safe_text(_format_contributions(row, counted), "dim"), INDENT, expand=False),
+    )
+
+
+def _format_contributions(row: Document, counted: Document) -> str:
+    """Write a score as its sum: what each signal added (its weight × its value), most first."""
+    signals = row["signals"]
+    parts = [
+        f"{name} {value:.3f} ({counted[name]:g}×{signals[name]:.3f})"
+        for name, value in row["contributions"].items()
+    ]
+    uncounted = [f"{name} {v:.3f}" for name, v in signals.items() if v and name not in counted]
+    other = [f"other {row['other']:+.3f}"] if row["other"] else []
+    return "  ".join([*parts, *uncounted, *other])
+
+
+def _left_out_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:
+    """Say why a line was left out, then what is known of it from then and from now."""
+    parts: list[RenderableType] = [
+        safe_text(f"{why['id']}: {why['reason']}", "bold"),
+        safe_text(why["said"]),
+    ]
+    if why["text"] is not None:
+        parts.append(safe_text(one_line(why["text"], 300), "dim"))
+        parts.append(safe_text(f"{why['file']}:{why['line']}", "cyan"))
+    then, now, last = why["then"], why["now"], why["last_line"]
+    if then:
+        parts += [
+            "",
+            safe_text(f"journalled then: rank {then['rank']}, {then['score']:.4f}", "bold"),
+        ]
+        parts.append(
+            Padding(safe_text(_format_contributions(then, counted_then)), INDENT, expand=False)
+        )
+    if now:
+        where = f"rank {now['rank']} of {now['of']}, {now['score']:.4f}"
+        parts += ["", safe_text(f"recomputed now: {where}", "bold")]
+        parts.append(
+            Padding(safe_text(_format_contributions(now, now["weights"])), INDENT, expand=False)
+        )
+    if last:
+        where = f"rank {last['rank']}, {last['score']:.4f}, {short_id(last['id'])}"
+        parts.append(safe_text(f"last line now: {where}", "bold"))
+        parts.append(
+            Padding(safe_text(_format_contributions(last, now["weights"])), INDENT, expand=False)
+        )
+        lacked = "  ".join(f"{name} {value:+.3f}" for name, value in last["lacked"].items())
+        parts.append(
+            Padding(safe_text(f"ahead by: {lacked or '-'}", "yellow"), INDENT, expand=False)
+        )
+    if why["words"]:
+        words = why["words"]
+        rows = [(name, format_value(words[name])) for name in ("query", "entry", "shared")]
+        parts += ["", name_value_table(rows)]
+    parts += [safe_text(f"! {line}", "yellow") for line in why["differences"]]
+    return parts

@@ -1,0 +1,56 @@
+"""`memtier record` and `remember`: write messages to the log, or a fact."""
+
+from __future__ import annotations
+
+import json
+from typing import IO, Any
+
+import click
+
+from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.core.errors import ImportFileError
+
+
+@click.command(cls=CliCommand)
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@click.option("--session", required=True, metavar="ID", help="The session they belong to.")
+@click.option("--run", metavar="ID", help="The run; recording it again adds only what is new.")
+@click.pass_obj
+def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
+    """Write messages (JSON or JSON Lines; - for stdin) to the log."""
+    messages = _read_messages(file)
+    with scope.open(create=True) as memory:
+        entries = memory.record(messages, session_id=session, run_id=run)
+    scope.show({"recorded": len(entries), "given": len(messages), "ids": [e.id for e in entries]})
+
+
+def _read_messages(file: IO[str]) -> list[Any]:
+    """Read a list of messages, an object that holds one, or a message a line."""
+    try:
+        content = file.read()
+    except UnicodeDecodeError as error:
+        raise ImportFileError(f"{file.name}: expected UTF-8 text: {error}") from None
+    try:
+        document = json.loads(content)
+    except ValueError:
+        document = []
+        for number, line in enumerate(content.split("\n"), 1):
+            try:
+                document += [json.loads(line)] if line.strip() else []
+            except ValueError as error:
+                raise ImportFileError(f"{file.name}:{number}: not JSON: {error}") from None
+    if isinstance(document, dict):
+        document = document.get("messages", [document])
+    if not isinstance(document, list):
+        raise ImportFileError(f"{file.name}: expected a list of messages, found {document!r:.60}")
+    return document
+
+
+@click.command(cls=CliCommand)
+@click.argument("text")
+@click.pass_obj
+def remember(scope: Scope, text: str) -> None:
+    """Tell the project a fact; all its agents recall it."""
+    with scope.open(create=True) as memory:
+        fact = memory.remember(text)
+    scope.show({"fact": fact.id, "text": fact.text})

@@ -1,0 +1,50 @@
+"""Times as a person types them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Final
+
+import click
+
+from memtier_plugin.core.times import from_iso
+
+_RELATIVE_TIME: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
+_UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_optional_time(text: str | None) -> datetime | None:
+    """Parse an ISO time; None stays None.
+
+    Raises:
+        click.BadParameter: the text is no such time.
+    """
+    if text is None:
+        return None
+    try:
+        return from_iso(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a time like 2026-03-14 or 2026-03-14T09:00"
+        ) from None
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """Parse an ISO time, or one relative to ``now`` such as "2d" (two days ago).
+
+    Raises:
+        click.BadParameter: the text is neither, or longer ago than there are years.
+    """
+    if ago := _RELATIVE_TIME.fullmatch(text.strip()):
+        try:
+            return now - timedelta(**{_UNITS[ago[2].lower()]: int(ago[1])})
+        except OverflowError:
+            raise click.BadParameter(f"{text!r} is longer ago than there are years") from None
+    try:
+        return from_iso(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither a time like 2026-03-14 or 2026-03-14T09:00, nor as long ago "
+            "as 30m, 3h, 2d or 1w"
+        ) from None
