@@ -22,10 +22,10 @@ from memtier_plugin.bench.metrics import (
     question_figures,
     summarise_outcomes,
 )
+from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.reading import Reader
 from memtier_plugin.bench.retrieval import (
     BenchRun,
-    Progress,
     RecordedConversation,
     dataset_fingerprint,
     prepare_dataset,
@@ -104,7 +104,7 @@ def run_ablation(
         ]
         if not any(arm.variant.group for arm in arms):
             raise Unsupported(f"nothing to vary in {profile}: {', '.join(groups)}")
-        run = BenchRun(loaded=loaded, facts=facts, progress=progress or _no_progress)
+        run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
         _ask(run, Path(folder), arms, reader)
     return {
         "kind": "ablation",
@@ -210,10 +210,6 @@ def _profile_report(base: _Arm, others: Sequence[_Arm]) -> dict[str, Any]:
             for arm in others
         ],
     }
-
-
-def _no_progress(what: str, done: int, total: int) -> None:
-    """Take a progress that nobody wants to hear of."""
 
 
 def _figures(arm: _Arm) -> dict[str, Any]:

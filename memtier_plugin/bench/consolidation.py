@@ -33,7 +33,7 @@ import memtier_plugin
 from memtier_plugin.bench.metrics import latency_percentiles
 from memtier_plugin.bench.planted import PEOPLE
 from memtier_plugin.bench.probe import PROJECT, agent_name, peak_rss_mb, run_in_fresh_process
-from memtier_plugin.bench.retrieval import Progress
+from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.synthetic import SyntheticChat, WordList
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.records import Message
@@ -73,7 +73,7 @@ def run_consolidation(
     Raises:
         MemTierError: one of the processes failed.
     """
-    tell = progress or (lambda what, done, total: None)
+    tell = progress or no_progress
     with tempfile.TemporaryDirectory(prefix="memtier-consolidation-") as folder:
         top = Path(folder)
         home = top / "home"

@@ -13,7 +13,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -24,14 +24,13 @@ from memtier_plugin.bench.compare import compare_metrics
 from memtier_plugin.bench.datasets import Conversation, Dataset
 from memtier_plugin.bench.intervals import wilson_interval
 from memtier_plugin.bench.metrics import QuestionOutcome, question_figures, summarise_outcomes
+from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.retrieval import BenchRun, dataset_fingerprint, prepare_dataset
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer.importers.sessions import read_text_lines
-
-Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
 
 RUBRIC: Final = Path(__file__).with_name("rubric") / "facts.md"
 CRITERIA: Final = ("true", "self_contained", "useful")
@@ -86,7 +85,7 @@ def run_facts(
     given = load_judgements(judgements) if judgements else None
     loaded = prepare_dataset(dataset, data, limit=limit)
     made = _ConsolidationTally(each=sample, seed=seed)
-    told = progress or (lambda what, done, total: None)
+    told = progress or no_progress
     outcomes = {"none": _ask_dataset(loaded, "none", None, overrides, told)}
     outcomes["extracted"] = _ask_dataset(loaded, "none", made, overrides, told)
     if any(conversation.facts for conversation in loaded.conversations):

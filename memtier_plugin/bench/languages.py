@@ -7,7 +7,7 @@ A question has one line that answers it, among at least 200 others of the same l
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,12 +17,11 @@ import yaml
 
 import memtier_plugin
 from memtier_plugin.bench.metrics import recall_at, reciprocal_rank, source_turns
+from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.results import Hit
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
-
-Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
 
 FOLDER: Final = Path(__file__).with_name("questions")
 LANGUAGES: Final = tuple(
@@ -97,7 +96,7 @@ def measure_languages(
     ``recall5_no_grams`` is without n-grams; ``recall5_stemmed`` with ``language`` set to the
     language of the set, None where Snowball has no stemmer for it or the default is its language.
     """
-    run = _LanguageRun(progress=progress or (lambda what, done, total: None), sets=sets)
+    run = _LanguageRun(progress=progress or no_progress, sets=sets)
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         rows = [run.measure(Path(folder) / "home", asked) for asked in sets]
     return {

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.bench.datasets import DatasetQuestion
+from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.reading import Reader
-from memtier_plugin.bench.retrieval import BenchRun, Progress, dataset_fingerprint, prepare_dataset
+from memtier_plugin.bench.retrieval import BenchRun, dataset_fingerprint, prepare_dataset
 from memtier_plugin.bench.weight_learning import SIGMA, Episode, learn_weights
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Recall
@@ -74,9 +75,7 @@ def run_learning(
         As `retrieval.run_retrieval`; and Unsupported: every question earned the same.
     """
     loaded = prepare_dataset(dataset, data, facts, None, sample, answered=reader is not None)
-    run = BenchRun(
-        loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None)
-    )
+    run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
     asked = list(_recall_questions(run))
     start = {name: getattr(PaperWeights(), name) for name in LEARNED_SIGNALS}
     chance = random.Random(_SEED)

@@ -15,8 +15,9 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_plugin.bench.ablation import run_ablation
 from memtier_plugin.bench.learning import run_learning
+from memtier_plugin.bench.progress import Progress
 from memtier_plugin.bench.reading import Reader
-from memtier_plugin.bench.retrieval import Progress, run_retrieval
+from memtier_plugin.bench.retrieval import run_retrieval
 from memtier_plugin.core.errors import Unsupported
 
 _LARGER: Final = {"paper.k": 2, "paper.token_budget": 600}  # of the appendices

@@ -10,7 +10,7 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -28,14 +28,13 @@ from memtier_plugin.bench.metrics import (
     summarise_outcomes,
 )
 from memtier_plugin.bench.probe import peak_rss_mb
+from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.reading import DEFAULT_CONDITIONS, Reader, build_full_block
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
-
-Progress = Callable[[str, int, int], None]  # what is being done, how many are, of how many
 
 FACTS: Final = ("none", "dataset", "extracted")
 _SEED: Final = 42  # of a sample of the questions
@@ -79,9 +78,7 @@ def run_retrieval(
     if baseline and reader:
         raise Unsupported(f"the baseline {baseline!r} injects nothing for a reader to read")
     loaded = prepare_dataset(dataset, data, facts, limit, sample, answered=reader is not None)
-    run = BenchRun(
-        loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None)
-    )
+    run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
     if baseline:
         settings: dict[str, Any] = {}
         outcomes = list(run.rank_by(baseline))

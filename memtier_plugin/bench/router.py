@@ -21,9 +21,9 @@ import memtier_plugin
 from memtier_plugin.bench.datasets import Conversation, DatasetQuestion
 from memtier_plugin.bench.metrics import latency_percentiles
 from memtier_plugin.bench.probe import peak_rss_mb
+from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.retrieval import (
     BenchRun,
-    Progress,
     RecordedConversation,
     dataset_fingerprint,
     prepare_dataset,
@@ -102,7 +102,9 @@ def run_router(
         progress: told of each step.
 
     Raises:
-        as `run_retrieval`.
+        Unsupported: the facts are `none`, or the data set states none.
+        ImportFileError: the data set is unknown, not as published, or without evidence.
+        SettingsError: an override is not a setting.
     """
     if facts == "none":
         raise Unsupported("a router decides between facts and the log: it needs facts")
@@ -114,21 +116,9 @@ def run_router(
             for c in loaded.conversations
         ),
     )
-    run = BenchRun(
-        loaded=loaded, facts=facts, progress=progress or (lambda what, done, total: None)
-    )
+    run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
     chosen = {**(overrides or {}), **({"retrieval.k": k} if k else {})}
-    cases: list[RouterCase] = []
-    settings: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
-        home = Path(folder) / "home"
-        for conversation in loaded.conversations:
-            with MemTier.open(home, conversation.id, settings=chosen) as memory:
-                settings = flatten_settings(memory.settings)
-                recorded = run.record(memory, conversation)
-                for case in _ask_arms(memory, conversation, recorded):
-                    cases.append(case)
-                    run.count_asked()
+    settings, cases = _ask_all(run, chosen)
     return {
         "kind": "router",
         "dataset": dataset,
@@ -143,6 +133,24 @@ def run_router(
         "fingerprint": dataset_fingerprint(loaded),
         "per_question": [_case_row(case) for case in cases],
     }
+
+
+def _ask_all(
+    run: BenchRun, overrides: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[RouterCase]]:
+    """Record each conversation and ask its questions; return the settings too."""
+    cases: list[RouterCase] = []
+    settings: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
+        home = Path(folder) / "home"
+        for conversation in run.loaded.conversations:
+            with MemTier.open(home, conversation.id, settings=overrides) as memory:
+                settings = flatten_settings(memory.settings)
+                recorded = run.record(memory, conversation)
+                for case in _ask_arms(memory, conversation, recorded):
+                    cases.append(case)
+                    run.count_asked()
+    return settings, cases
 
 
 def _ask_arms(

@@ -32,7 +32,7 @@ import memtier_plugin
 from memtier_plugin.bench import scans
 from memtier_plugin.bench.planted import MAX_PLANTED, plant_lines
 from memtier_plugin.bench.probe import PROJECT, agent_name, run_in_fresh_process
-from memtier_plugin.bench.retrieval import Progress
+from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.synthetic import EPOCH, Sentences, SyntheticChat
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.records import Message, count_tokens
@@ -83,15 +83,15 @@ def run_scale(
     """
     if not entries or list(entries) != sorted({n for n in entries if n > 0}):
         raise Unsupported(f"sizes {[*entries]}: expected ascending whole numbers above 0")
-    tell = progress or (lambda what, done, total: None)
+    tell = progress or no_progress
     store = _GrowingStore(
         entries[0], agents, SyntheticChat(seed, Sentences(data) if data else None), seed
     )
     asked = store.source.questions(_QUERIES + _COLD_STARTS)
     cold, queries = asked[:_COLD_STARTS], asked[_COLD_STARTS:]
     rounds = [queries[number % _QUERIES] for number in range(recalls)]
-    measured: list[dict[str, Any]] = []
-    recalled = 0.0  # megabytes of the index that the recalls measured so far have made
+    sizes: list[dict[str, Any]] = []
+    index_growth = 0.0  # megabytes of the index that the recalls measured so far have made
     with tempfile.TemporaryDirectory(prefix="memtier-scale-") as folder:
         home = Path(folder) / "home"
         for size in entries:
@@ -99,38 +99,22 @@ def run_scale(
             with MemTier.open(home, PROJECT, agent_name(0), settings=overrides) as memory:
                 settings = flatten_settings(memory.settings)
             files = _files_mb(memory.folder)  # all is closed: nothing waits in a write-ahead log
-            task = {"home": str(home), "at": to_iso(store.now), "overrides": overrides}
-            tell(f"recall from {size:,}", 0, 3)
-            starts = [run_in_fresh_process("ask", {**task, "queries": [q]}) for q in cold]
-            warm = run_in_fresh_process("ask", {**task, "queries": [cold[0], *rounds]})
-            tell(f"planted lines among {size:,}", 1, 3)
-            found = run_in_fresh_process("find", {**task, "asked": store.planted_questions()})
-            index = files["index"] - recalled
-            recalled += _files_mb(memory.folder)["index"] - files["index"]
+            figures = _measure_recalls(home, store, overrides, cold, rounds, tell)
+            index = files["index"] - index_growth
+            index_growth += _files_mb(memory.folder)["index"] - files["index"]
             tell(f"scans of {size:,}", 2, 3)
             scanned = _time_scans(store, queries[:_SCAN_QUERIES], seed)
             tell(f"scans of {size:,}", 3, 3)
-            p50 = warm["latency_ms"]["p50"]
-            measured.append(
+            p50 = figures["latency_ms"]["p50"]
+            sizes.append(
                 {
                     "entries": store.entries,
                     "entries_per_s": grown["entries_per_s"],
                     "bytes_per_entry": round(1e6 * index / store.entries, 1),
-                    "cold_ms": round(median(start["cold_ms"] for start in starts), 3),
-                    "latency_ms": warm["latency_ms"],
-                    "peak_rss_mb": warm["peak_rss_mb"],
-                    "postings_read": warm["postings_read"],
-                    "vectors_read": warm["vectors_read"],
-                    "planted_recall10": found["recall10"],
+                    **figures,
                     "ratio_to_rank_bm25": _ratio(scanned["rank_bm25_ms"], p50),
                     "ratio_to_rank_bm25_of_agent": _ratio(scanned["rank_bm25_agent_ms"], p50),
                     "ratio_to_numpy": _ratio(scanned["numpy_ms"], p50),
-                    "planted_recall10_by": found["by"],
-                    "postings_read_max": warm["postings_read_max"],
-                    "vectors_read_max": warm["vectors_read_max"],
-                    "labels": warm["labels"],
-                    "import_ms": round(median(start["import_ms"] for start in starts), 3),
-                    "cold_worst_ms": max(start["cold_ms"] for start in starts),
                     "ingest": grown,
                     "encoded_per_s": grown["encoded_per_s"],
                     "ingest_share_of_encoding": _ratio(
@@ -148,10 +132,36 @@ def run_scale(
         "queries": len(queries),
         "planted": len(store.lines),
         "seed": seed,
-        "sizes": measured,
-        "p95_ratios": _p95_ratios(measured),
+        "sizes": sizes,
+        "p95_ratios": _p95_ratios(sizes),
         "version": memtier_plugin.__version__,
         "settings": settings,
+    }
+
+
+def _measure_recalls(
+    home: Path,
+    store: _GrowingStore,
+    overrides: Mapping[str, Any] | None,
+    cold: Sequence[str],
+    queries: Sequence[str],
+    tell: Progress,
+) -> dict[str, Any]:
+    """Measure cold and warm recalls in fresh processes, and ask for the planted lines."""
+    task = {"home": str(home), "at": to_iso(store.now), "overrides": overrides}
+    tell(f"recall from {store.entries:,}", 0, 3)
+    starts = [run_in_fresh_process("ask", {**task, "queries": [query]}) for query in cold]
+    warm = run_in_fresh_process("ask", {**task, "queries": [cold[0], *queries]})
+    tell(f"planted lines among {store.entries:,}", 1, 3)
+    found = run_in_fresh_process("find", {**task, "asked": store.planted_questions()})
+    same = ("latency_ms", "peak_rss_mb", "labels", "postings_read", "vectors_read")
+    return {
+        **{name: warm[name] for name in (*same, "postings_read_max", "vectors_read_max")},
+        "cold_ms": round(median(start["cold_ms"] for start in starts), 3),
+        "cold_worst_ms": max(start["cold_ms"] for start in starts),
+        "import_ms": round(median(start["import_ms"] for start in starts), 3),
+        "planted_recall10": found["recall10"],
+        "planted_recall10_by": found["by"],
     }
 
 

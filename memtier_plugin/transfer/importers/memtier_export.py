@@ -19,6 +19,7 @@ from memtier_plugin.transfer.importers.detect import EXPORT_KEY
 from memtier_plugin.transfer.importers.files import SkipCallback, read_json_lines
 
 _BATCH_SIZE: Final = 1000  # entries that are written together
+_EXAMPLES: Final = 3
 _IMPORTED_STATES: Final = ("active", "proposed")  # states of facts that are brought in
 
 
@@ -54,50 +55,73 @@ def import_memtier_export(
         ImportFileError: the file is no export, or cannot be read.
         LedgerError, IndexProblem: not all was written; importing again completes it.
     """
-    result, facts = ReimportReport(), list[tuple[str, Fact]]()
-    ids: dict[str, tuple[str, Entry]] = {}  # by the id that an entry had: what it is here
-    batch: list[Entry] = []
-    wanted = {
+    importer = _Importer(memory, _cited_entries(path), dry_run)
+    report, facts = importer.report, list[tuple[str, Fact]]()
+    for number, (place, record) in enumerate(_read_records(path, skip), start=1):
+        if isinstance(record, Entry):
+            if importer.add(replace(record, agent_id=agent or record.agent_id)):
+                progress(number)
+        else:
+            facts.append((place, record))
+    importer.flush()
+    report.facts = len(facts)
+    drafts = [
+        fact
+        for place, fact_there in facts
+        if (fact := _localise_fact(place, fact_there, importer.ids, memory, skip))
+    ]
+    if dry_run:
+        with memory.store.session() as reader:
+            existing = reader.rows_of([fact.id for fact in drafts])
+        report.new_facts = len(drafts) - len(existing)
+    elif drafts:
+        report.new_facts = len(memory.add_facts(drafts))
+    return report
+
+
+def _cited_entries(path: Path) -> set[str]:
+    """Return the entries that the facts of an export rest on."""
+    return {
         source.entry
         for _, record in _read_records(path, lambda *_: None)
         if isinstance(record, Fact)
         for source in record.sources
     }
 
-    def write() -> None:
-        for owner, together in groupby(batch, key=lambda entry: entry.agent_id):
-            entries = list(together)
-            added, here = memory.record_again(owner, entries, dry_run=dry_run)
-            result.recorded += added
-            for entry in entries:
-                if entry.id in wanted and entry.key in here:
-                    ids[entry.id] = here[entry.key], entry
-        batch.clear()
 
-    for number, (place, record) in enumerate(_read_records(path, skip), start=1):
-        if isinstance(record, Entry):
-            entry = replace(record, agent_id=agent or record.agent_id)
-            result.entries += 1
-            result.sessions.add((entry.agent_id, entry.session_id))
-            if len(result.examples) < 3:
-                result.examples.append(entry.content)
-            batch.append(entry)
-            if len(batch) >= _BATCH_SIZE:
-                write()
-                progress(number)
-        else:
-            result.facts += 1
-            facts.append((place, record))
-    write()
-    given = [
-        new for place, fact in facts if (new := _localise_fact(place, fact, ids, memory, skip))
-    ]
-    if dry_run:
-        with memory.store.session() as reader:
-            result.new_facts = len(given) - len(reader.rows_of([fact.id for fact in given]))
-    elif given:
-        result.new_facts = len(memory.add_facts(given))
-    return result
+@dataclass(slots=True)
+class _Importer:
+    """Records the entries of an export in batches, and keeps under which id each is found here."""
+
+    memory: MemTier
+    cited: set[str]
+    dry_run: bool
+    report: ReimportReport = field(default_factory=ReimportReport)
+    ids: dict[str, tuple[str, Entry]] = field(default_factory=dict)  # of cited entries alone
+    _batch: list[Entry] = field(default_factory=list)
+
+    def add(self, entry: Entry) -> bool:
+        """Add an entry; return whether a batch was written."""
+        self.report.entries += 1
+        self.report.sessions.add((entry.agent_id, entry.session_id))
+        if len(self.report.examples) < _EXAMPLES:
+            self.report.examples.append(entry.content)
+        self._batch.append(entry)
+        if len(self._batch) < _BATCH_SIZE:
+            return False
+        self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Write what was added since the last batch."""
+        for owner, together in groupby(self._batch, key=lambda entry: entry.agent_id):
+            entries = list(together)
+            added, ids_by_key = self.memory.record_again(owner, entries, dry_run=self.dry_run)
+            self.report.recorded += added
+            for entry in entries:
+                if entry.id in self.cited and entry.key in ids_by_key:
+                    self.ids[entry.id] = ids_by_key[entry.key], entry
+        self._batch.clear()
 
 
 def _localise_fact(
