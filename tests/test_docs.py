@@ -21,6 +21,8 @@ from click.testing import CliRunner
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.core import hookspecs
+from memtier_plugin.core.events import PAYLOADS
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.server.methods import METHODS
@@ -36,6 +38,7 @@ from tests.console_examples import (
     run_page,
 )
 from tests.loopback import Loopback
+from tests.test_layers import ORDER
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -293,6 +296,31 @@ def test_every_section_of_the_settings_is_documented(section: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", PAYLOADS)
+def test_every_journal_event_is_documented_with_its_fields(kind: str) -> None:
+    """Every kind of event has a row in the page on files, with each of its fields."""
+    [row] = re.findall(rf"^\| `{kind}` \|.*$", PAGES["docs/files.md"], re.MULTILINE)
+    for field in fields(PAYLOADS[kind]):
+        assert f"`{field.name}`" in row
+
+
+@pytest.mark.parametrize("record", [Entry, Fact])
+def test_every_field_of_a_record_is_documented(record: type[Entry | Fact]) -> None:
+    """Every field of an entry and of a fact stands in the page on files."""
+    for field in fields(record):
+        assert re.search(rf"^\|[^|]*`{field.name}`", PAGES["docs/files.md"], re.MULTILINE), (
+            field.name
+        )
+
+
+def test_every_room_is_in_the_architecture() -> None:
+    """The architecture page has the order of the packages, and a row for each of them."""
+    page = PAGES["docs/architecture.md"]
+    assert "\n".join(line.strip().replace(" ", " | ") for line in ORDER) in page
+    for room in {room for line in ORDER for room in line.split()} - {"memory", "project", "pool"}:
+        assert f"| `{room}/` |" in page, room
+
+
 def test_make_targets_exist() -> None:
     """Every `make TARGET` of the documentation is a target of the Makefile."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -320,6 +348,15 @@ def test_links_lead_somewhere(page: str) -> None:
         assert path.exists(), f"{page}: {target}"
         if anchor:
             assert anchor in anchors(path.read_text("utf-8")), f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_modules_that_are_named_exist(page: str) -> None:
+    """Every file or package of the project in backticks is there, from the top or the package."""
+    for name in re.findall(r"`((?:[\w.]+/)+[\w.-]*|[\w/]+\.py)`", PAGES[page]):
+        if (ROOT / name.split("/")[0]).exists() or (ROOT / "memtier_plugin" / name).suffix == ".py":
+            paths = [ROOT / name, ROOT / "memtier_plugin" / name]
+            assert any(path.exists() for path in paths), f"{page}: {name}"
 
 
 @pytest.mark.parametrize("page", PAGES)
