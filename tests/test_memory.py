@@ -20,12 +20,12 @@ from rank_bm25 import BM25Okapi
 
 from memtier_plugin.core.errors import LedgerError, MessageError, NotFound, Paused
 from memtier_plugin.core.events import ForgetEvent, PromoteEvent
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, Source, ToolCall
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.ledger import jsonl
 
 Day = Callable[..., datetime]
 ROOT = Path(__file__).parents[1]
@@ -393,7 +393,7 @@ def test_locked_ledger(home: Path) -> None:
         say(memory, "the fox sleeps", run_id="r1")
         folder = memory.folder / "episodic" / "main"
         before = ledgers(memory)
-        locked = jsonl.locked(folder / ".lock", 1.0)
+        locked = hold_lock(folder / ".lock", 1.0)
         with locked, pytest.raises(LedgerError, match="stayed locked"):
             memory.store.append_entries("main", [], memory._clock, timeout=0.1)
         assert ledgers(memory) == before
@@ -851,7 +851,7 @@ def test_two_consolidations_at_once(home: Path) -> None:
     with MemTier.open(home) as memory:
         say(memory, "My name is Ann.")
         with (
-            jsonl.locked(memory.folder / ".consolidate.rules.lock", 0.0),
+            hold_lock(memory.folder / ".consolidate.rules.lock", 0.0),
             pytest.raises(LedgerError, match="locked by another process"),
         ):
             memory.consolidate()

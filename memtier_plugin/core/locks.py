@@ -1,32 +1,97 @@
-"""A lock on a file that says: this process does it, no other needs to; it dies with its holder."""
+"""Advisory locks on files, and the safe opening of files that only this user may own.
+
+A lock dies with its holder. The file of a lock stays, because removing it would let two holders in.
+"""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
-from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership
+from memtier_plugin.core.errors import LedgerError, LedgerWriteError, Unsupported
+from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
+
+try:
+    import fcntl
+except ImportError as missing:
+    raise Unsupported(
+        "MemTier needs POSIX file locks: it runs on Linux and macOS; on Windows use WSL"
+    ) from missing
+
+_POLL: Final = 0.005  # seconds between two tries for a lock that another process holds
+
+
+@contextmanager
+def hold_lock(path: Path, timeout: float) -> Iterator[int]:
+    """Hold the exclusive lock on a file (created with mode 0600) and yield its descriptor.
+
+    Args:
+        timeout: seconds to wait for another holder.
+
+    Raises:
+        UnsafePath: the file is a symlink, or belongs to another user.
+        LedgerWriteError: it cannot be opened, or stayed locked for the whole timeout.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        fd = open_owned(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        try:
+            wait_for_lock(fd, path, deadline)
+            # The file may have been replaced meanwhile: the lock must be on the current one.
+            current = os.stat(path, follow_symlinks=False) if path.exists() else None
+            if current and current.st_ino == os.fstat(fd).st_ino:
+                try:
+                    yield fd
+                finally:
+                    # Closing is not enough: a child forked meanwhile has the descriptor too.
+                    fcntl.flock(fd, fcntl.LOCK_UN)
+                return
+        finally:
+            os.close(fd)
+
+
+def wait_for_lock(fd: int, path: Path, deadline: float, *, shared: bool = False) -> None:
+    """Lock an open file, trying until a moment of ``time.monotonic()``.
+
+    Raises:
+        LedgerWriteError: another process holds the lock for all that time.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    while True:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise LedgerWriteError(f"{path} stayed locked by another process") from None
+            time.sleep(_POLL)
+
+
+def is_unlocked(fd: int) -> bool:
+    """Tell whether no process holds the exclusive lock on an open file."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return True
 
 
 def try_acquire_lock(path: Path) -> int | None:
-    """Lock a file (made 0600 if new); return what `release_lock` needs, or None if it is locked.
+    """Lock a file without waiting; return what `release_lock` needs, or None if it is locked.
 
     Raises:
-        UnsafePath: a symlink or somebody else's file stands there.
+        UnsafePath: the file is a symlink, or belongs to another user.
         LedgerError: it cannot be opened.
     """
+    fd = open_owned(path, os.O_RDWR | os.O_CREAT)
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            check_ownership(path, path.lstat(), stat.S_IFREG)
-        raise LedgerError(f"cannot open the lock {path}: {error}") from error
-    try:
-        check_ownership(path, os.fstat(fd), stat.S_IFREG)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
@@ -38,12 +103,36 @@ def try_acquire_lock(path: Path) -> int | None:
 
 
 def release_lock(fd: int) -> None:
-    """Let go of a lock; the file stays, as removing it would let two holders in."""
+    """Release a lock of `try_acquire_lock`."""
     os.close(fd)
 
 
+def open_owned(path: Path, flags: int) -> int:
+    """Open a plain file of this user, closed to others, and return its descriptor.
+
+    Raises:
+        UnsafePath: the file is a symlink, or belongs to another user.
+        LedgerError: it cannot be opened; LedgerWriteError if it was to be created.
+    """
+    try:
+        fd = os.open(path, flags | OPEN_FLAGS, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            check_ownership(path, path.lstat(), stat.S_IFREG)
+        kind = LedgerWriteError if flags & os.O_CREAT else LedgerError
+        raise kind(f"cannot open {path}: {error}") from error
+    try:
+        status = os.fstat(fd)
+        check_ownership(path, status, stat.S_IFREG)
+    except LedgerError:
+        os.close(fd)
+        raise
+    tighten_mode(fd, status.st_mode)
+    return fd
+
+
 def is_process_alive(process: int) -> bool:
-    """Tell whether there is a process of this number, be it somebody else's."""
+    """Tell whether a process of this number exists, of whatever user."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts import evolution
@@ -19,7 +20,7 @@ from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.ledger import jsonl, transaction
+from memtier_plugin.storage.ledger import transaction
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import origins
@@ -85,7 +86,7 @@ class FactWriter:
         Raises:
             LedgerError: the lock is held by another process, or the write cannot be completed.
         """
-        lock = jsonl.locked(self._store.folder / ".facts.lock", LOCK_SECONDS)
+        lock = hold_lock(self._store.folder / ".facts.lock", LOCK_SECONDS)
         with lock, self._store.session():
             transaction.complete_transaction(self._store)
             self._store.catch_up_all()

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.writer import FactWriter
@@ -21,7 +22,6 @@ from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.index.selection import IndexSelect
-from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.state import UNDO_KINDS
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
@@ -70,7 +70,7 @@ class RunUndoer:
             LedgerError: it is not, or not wholly, done; do it again.
         """
         FactWriter(self._store, self._agent, self._clock).recover()
-        lock = jsonl.locked(self._store.folder / ".facts.lock", LOCK_SECONDS)
+        lock = hold_lock(self._store.folder / ".facts.lock", LOCK_SECONDS)
         with lock, self._store.session():
             self._store.catch_up_all()
             made = _UndoPlanner(self._store, run, agent, self._agent, self._clock())

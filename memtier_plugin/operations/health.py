@@ -22,6 +22,7 @@ from memtier_plugin.core.errors import (
     SettingsError,
     UnsafePath,
 )
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     decode_file_name,
     encode_file_name,
@@ -351,7 +352,7 @@ def note_hook(
     """Keep when a hook last went well for an agent and how long, and when and why it failed."""
     folder = make_private_folder(store.home, "projects", store.folder.name, "hooks")
     path = folder / f"{encode_file_name(agent)}.json"
-    with jsonl.locked(folder / ".lock", 1.0):  # hosts of the same agent note at the same time
+    with hold_lock(folder / ".lock", 1.0):  # hosts of the same agent note at the same time
         seen = _load(path)
         new = {"last_ok": None, "last_error": None, "error": None, "runs": 0}
         mine = seen.setdefault(hook, new)
@@ -413,7 +414,7 @@ def expire_recalls(store: Store, now: datetime) -> int:
 
 
 def _without_recalls(path: Path) -> int:
-    with jsonl.locked(path, LOCK_SECONDS):
+    with hold_lock(path, LOCK_SECONDS):
         lines, _ = jsonl.read_lines(path)
         kept = [line.data for line in lines if not _is_recall(line)]
         if len(kept) < len(lines):

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.ledger import jsonl
 
 MAX_NOTED: Final = 200  # agents and hooks in a file; those not heard of for longest go first
 SLOWEST_DAYS: Final = 30  # that the slowest call is told of
@@ -46,7 +46,7 @@ def note_waits(home: Path, host: str, waits: Sequence[HookWait], now: datetime) 
     """
     folder = make_private_folder(home, "hosts")
     path = folder / f"{host}{_SUFFIX}"
-    with jsonl.locked(folder / f".{host}.waits.lock", _LOCK_SECONDS):
+    with hold_lock(folder / f".{host}.waits.lock", _LOCK_SECONDS):
         known = _read(path)
         for wait in waits:
             known = _folded(known, wait, now)

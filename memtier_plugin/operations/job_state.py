@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerWriteError
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, write_private_file
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.storage.ledger import jsonl
 
 LOCK_NAME: Final = ".daemon.lock"  # held by whoever serves the project
 STARTUP_GRACE: Final = timedelta(
@@ -128,7 +128,7 @@ def note_job(
 
 def _change(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     path = folder / _FILE
-    with jsonl.locked(folder / ".background.lock", 1.0):
+    with hold_lock(folder / ".background.lock", 1.0):
         text = json.dumps(change(_load(path)), indent=1)
         text += " " * (_SIZE - len(text)) + "\n"
         try:

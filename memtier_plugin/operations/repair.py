@@ -17,6 +17,7 @@ from typing import Final
 
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import IndexProblem, MemTierError
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import iter_ledger_folders, socket_path, tighten_mode
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.operations.background_health import HealthFinding
@@ -106,7 +107,7 @@ def _torn(store: Store) -> Iterator[Repair]:
         for path in jsonl.list_day_files(folder):
             if jsonl.mark_end(path).offset == path.stat().st_size:
                 continue
-            with jsonl.locked(path, LOCK_SECONDS) as fd:
+            with hold_lock(path, LOCK_SECONDS) as fd:
                 start, size = jsonl.complete_size(fd), os.fstat(fd).st_size
                 tail = os.pread(fd, size - start, start)
                 if not tail:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.providers.chat import ChatModel
@@ -19,7 +20,6 @@ from memtier_plugin.providers.pricing import (
     charge,
     start_of_day,
 )
-from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
 
@@ -71,7 +71,7 @@ class ChatBudget:
             if "settles" in data:
                 return self._note(data)
             # One at a time, in all processes: two that look at once would both find room for one.
-            with jsonl.locked(self._store.folder / ".spending.lock", LOCK_SECONDS):
+            with hold_lock(self._store.folder / ".spending.lock", LOCK_SECONDS):
                 self.spent_today().check(tariff, cost, purpose)
                 return self._note(data)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from memtier_plugin.core import plugins
 from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.errors import IndexProblem, LedgerError
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
     decode_file_name,
@@ -268,7 +269,7 @@ class Store:
         Raises:
             IndexProblem, LedgerError: the old index stays as it was.
         """
-        with jsonl.locked(self.folder / BUILD_LOCK, LOCK_SECONDS):
+        with hold_lock(self.folder / BUILD_LOCK, LOCK_SECONDS):
             fresh = self.index.path.with_name(NEW_INDEX)
             remove_index(fresh)
             try:
@@ -299,7 +300,7 @@ class Store:
             LedgerError: nothing was written.
         """
         folder = make_ledger_folder(self.home, self.project, "episodic", agent)
-        with jsonl.locked(folder / ".lock", timeout):
+        with hold_lock(folder / ".lock", timeout):
             now = clock()  # not before: who waits at midnight writes into the new day
             path = jsonl.day_file(folder, now)
             known, turns = self._existing_keys(agent, runs)

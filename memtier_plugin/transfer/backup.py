@@ -31,6 +31,7 @@ from memtier_plugin import __version__
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     LEDGERS,
     OPEN_FLAGS,
@@ -144,7 +145,7 @@ def frozen(folder: Path) -> list[_BackupFile]:
     """
     writable = os.access(folder, os.W_OK)  # else nobody writes facts
     lock = folder / ".facts.lock"
-    with jsonl.locked(lock, _LOCK_SECONDS) if writable else nullcontext():
+    with hold_lock(lock, _LOCK_SECONDS) if writable else nullcontext():
         parts = [_backup_file(path, folder) for path in _other_files(folder)]
         folders = sorted(iter_ledger_folders(folder), key=lambda found: _order(*found[:2]))
         for _, _, inner in folders:

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from memtier_plugin.cli.main import main
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.facts import backlog
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator
@@ -638,6 +639,6 @@ def test_two_at_once(home: Path) -> None:
     with MemTier.open(home) as memory:
         say(memory, "I live in Rome.")
         path = memory.folder / ".consolidate.rules.lock"
-        with jsonl.locked(path, 0.0), pytest.raises(LedgerError, match="try again later"):
+        with hold_lock(path, 0.0), pytest.raises(LedgerError, match="try again later"):
             passes(memory)
         assert passes(memory).facts == 1

@@ -20,12 +20,13 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_ledger_folder
 from memtier_plugin.core.records import Message
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.storage.ledger.jsonl import day_file, locked
+from memtier_plugin.storage.ledger.jsonl import day_file
 
 ROOT = Path(__file__).parents[2]
 AGENT = "test.main"
@@ -78,7 +79,7 @@ def configure(home: Path, text: str) -> None:
 def held_ledger(home: Path) -> Iterator[None]:
     """Hold the lock on today's ledger of the agent, as a writing process would."""
     folder = make_ledger_folder(home, "p", "episodic", AGENT)
-    with locked(day_file(folder, datetime.now(UTC)), 1.0):
+    with hold_lock(day_file(folder, datetime.now(UTC)), 1.0):
         yield
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_ledger_folder, socket_path
 from memtier_plugin.hooks.resident import (
     MAX_REQUEST_BYTES,
@@ -27,7 +28,7 @@ from memtier_plugin.hooks.resident import (
     _fit_request,
 )
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.ledger.jsonl import day_file, locked
+from memtier_plugin.storage.ledger.jsonl import day_file
 
 ROOT = Path(__file__).parents[2]
 SERVE = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
@@ -121,7 +122,7 @@ def halt(process: int) -> None:
 def held_ledger(home: Path) -> Iterator[None]:
     """Hold the lock on today's ledger of the agent, so that a run waits to be stored."""
     folder = make_ledger_folder(home, "p", "episodic", AGENT)
-    with locked(day_file(folder, datetime.now(UTC)), 1.0):
+    with hold_lock(day_file(folder, datetime.now(UTC)), 1.0):
         yield
 
 

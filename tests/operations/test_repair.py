@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from memtier_plugin.cli.main import main
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_private_folder, socket_path
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl
@@ -136,7 +137,7 @@ def test_what_dead_processes_left_is_removed(memory: MemTier) -> None:
     assert alive.exists() and asking.exists()
     assert not any(path.exists() for path in (dead, half, asked, restoring))
     half.touch(0o600)
-    with jsonl.locked(memory.folder / ".reindex.lock", 1.0):
+    with hold_lock(memory.folder / ".reindex.lock", 1.0):
         assert fix() == ([], [])  # somebody is building it
     assert half.exists()
 
@@ -179,7 +180,7 @@ def test_a_dead_servers_socket_is_removed(memory: MemTier) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
     path.chmod(0o600)
-    with jsonl.locked(path.with_suffix(".lock"), 1.0):
+    with hold_lock(path.with_suffix(".lock"), 1.0):
         assert fix() == ([], [])
     assert fix()[0] == ["removed the socket of a server that is gone"]
     assert not path.exists()

@@ -18,11 +18,12 @@ from typing import IO, Any
 
 import pytest
 
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_ledger_folder, socket_path
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.rpc import MAX_LINE_BYTES
 from memtier_plugin.server.unix_socket import peer_uid
-from memtier_plugin.storage.ledger.jsonl import day_file, locked
+from memtier_plugin.storage.ledger.jsonl import day_file
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -100,7 +101,7 @@ def message(text: str) -> list[dict[str, str]]:
 @contextmanager
 def held_ledger(home: Path) -> Iterator[None]:
     """Hold the lock on today's ledger of the agent, so that a `record` waits."""
-    with locked(
+    with hold_lock(
         day_file(make_ledger_folder(home, "p", "episodic", "test.main"), datetime.now(UTC)), 1.0
     ):
         yield

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError, UnsafePath
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.storage.ledger import jsonl
 
 ROOT = Path(__file__).parents[2]
@@ -228,7 +229,7 @@ def test_lock_held_by_another_process(path: Path) -> None:
 def test_lock_follows_a_replaced_file(path: Path) -> None:
     """An append goes into the file that has the name now, not into one that was replaced."""
     jsonl.append_records(path, [{"n": 1}])
-    with jsonl.locked(path, 1.0):
+    with hold_lock(path, 1.0):
         fresh = path.with_suffix(".new")
         fresh.write_bytes(b'{"n": 9}\n')
         os.replace(fresh, path)
@@ -238,7 +239,7 @@ def test_lock_follows_a_replaced_file(path: Path) -> None:
 
 def test_child_does_not_inherit_the_lock(path: Path) -> None:
     """A child that was forked while we wrote does not keep the ledger locked."""
-    with jsonl.locked(path, 1.0):
+    with hold_lock(path, 1.0):
         child = os.fork()
         if child == 0:
             time.sleep(30)

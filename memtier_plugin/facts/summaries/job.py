@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import CapReached, EndpointError, SettingsError
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Origin, Source, count_tokens
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.summaries import selection, timelines
@@ -23,7 +24,6 @@ from memtier_plugin.facts.summaries.selection import SourceSentence
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import IndexOverviews, LineGroup, ShelvedFact
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 
@@ -120,7 +120,7 @@ class Summariser:
         """
         if self._store.paused or not self._store.settings.summaries.enabled:
             return SummaryReport()
-        lock = jsonl.locked(self._store.folder / ".summaries.lock", 0.0)
+        lock = hold_lock(self._store.folder / ".summaries.lock", 0.0)
         with lock, self._store.session():
             self._store.catch_up_all()
             work = _Pass(new_id(), limit, stop)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.lifecycle.purge import rewrite
@@ -29,7 +30,6 @@ from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage import export_register
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.scrub import index_files
-from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 from memtier_plugin.trust.redaction import Redactor
 
@@ -123,7 +123,7 @@ class Purger:
                 found.copies,
                 beyond=self._unreachable(found.copies),
             )
-        with jsonl.locked(self._store.folder / rewrite.LOCK_FILE, LOCK_SECONDS):
+        with hold_lock(self._store.folder / rewrite.LOCK_FILE, LOCK_SECONDS):
             self._complete(progress)
             self._sweep()
             return self._purge(wanted, delete_exports, progress)
@@ -139,7 +139,7 @@ class Purger:
         """
         if not rewrite.is_in_progress(self._store.folder):
             return False
-        with jsonl.locked(self._store.folder / rewrite.LOCK_FILE, wait):
+        with hold_lock(self._store.folder / rewrite.LOCK_FILE, wait):
             return self._complete(progress)
 
     def _complete(self, progress: Progress | None) -> bool:

@@ -14,11 +14,11 @@ from typing import Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.lifecycle.purge.plan import PlainFileEdit, PurgePlan, replace_spans
 from memtier_plugin.storage.index.scrub import truncate_wal
 from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
-from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
 PLAN_FILE: Final = ".purging.json"
@@ -133,7 +133,7 @@ def rewrite_ledger(path: Path, plan: PurgePlan) -> bool:
     """
     if not path.exists():
         return False
-    with jsonl.locked(path, LOCK_SECONDS):
+    with hold_lock(path, LOCK_SECONDS):
         try:
             data = path.read_bytes()
         except OSError as error:

@@ -25,11 +25,11 @@ from memtier_plugin.core.errors import (
     SchemaTooNew,
     UnsafePath,
 )
+from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.faulty_vfs import failing_vfs
 from memtier_plugin.storage.index.files import APPLICATION_ID, inode_of, set_aside
-from memtier_plugin.storage.ledger import jsonl
 
 if TYPE_CHECKING:
     import apsw
@@ -203,7 +203,7 @@ class Index:
         held: _Held | None = getattr(self._local, "held", None)
         mine = held.inode if held is not None and held.process == os.getpid() else None
         try:
-            with jsonl.locked(self.path.with_name(".index.lock"), _RENEW_SECONDS):
+            with hold_lock(self.path.with_name(".index.lock"), _RENEW_SECONDS):
                 if held is not None and mine is not None:
                     self._let_go(held)
                     if inode_of(self.path) != mine:

@@ -10,30 +10,20 @@ import errno
 import hashlib
 import json
 import os
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from memtier_plugin.core import fault_injection
-from memtier_plugin.core.errors import LedgerError, LedgerWriteError, Unsupported
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
-
-try:
-    import fcntl
-except ImportError as missing:
-    raise Unsupported(
-        "MemTier needs POSIX file locks: it runs on Linux and macOS; on Windows use WSL"
-    ) from missing
+from memtier_plugin.core.errors import LedgerError, LedgerWriteError
+from memtier_plugin.core.locks import hold_lock, is_unlocked, open_owned, wait_for_lock
 
 TAIL_BYTES: Final = 4096  # bytes before the offset that tell whether a file is still the one read
 _STREAMED: Final = 256 * 1024  # bytes that are read at a time where not all is to be in memory
 _TO_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
-_POLL: Final = 0.005  # seconds between tries for a lock that somebody else holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +82,6 @@ def to_line(record: Mapping[str, Any]) -> bytes:
         return json.dumps(record, separators=(", ", ": ")).encode("ascii") + b"\n"
 
 
-@contextmanager
-def locked(path: Path, timeout: float) -> Iterator[int]:
-    """Hold the exclusive lock on a file (made 0600 if new) and yield its descriptor.
-
-    Args:
-        timeout: seconds to wait for another holder.
-
-    Raises:
-        UnsafePath: a symlink or somebody else's file stands there.
-        LedgerWriteError: it cannot be opened, or stayed locked for the whole timeout.
-    """
-    deadline = time.monotonic() + timeout
-    while True:
-        fd = _open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-        try:
-            _flock(fd, path, deadline)
-            # The file may have been replaced while we waited: the lock must be on today's.
-            current = os.stat(path, follow_symlinks=False) if path.exists() else None
-            if current and current.st_ino == os.fstat(fd).st_ino:
-                try:
-                    yield fd
-                finally:
-                    # Not by closing alone: a child forked meanwhile has the descriptor too.
-                    fcntl.flock(fd, fcntl.LOCK_UN)
-                return
-        finally:
-            os.close(fd)
-
-
 def append_records(
     path: Path,
     records: Iterable[Mapping[str, Any]],
@@ -137,7 +98,7 @@ def append_records(
     data = b"".join(map(to_line, records))
     if not data:
         return
-    with locked(path, timeout) as fd:
+    with hold_lock(path, timeout) as fd:
         before = os.fstat(fd)
         size = before.st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
@@ -172,7 +133,7 @@ def read_lines(
         UnsafePath: a symlink or somebody else's file stands there.
         LedgerError: it cannot be read.
     """
-    fd = _open(path, os.O_RDONLY)
+    fd = open_owned(path, os.O_RDONLY)
     try:
         status = os.fstat(fd)
         start, number = (mark.offset, mark.lines) if mark else (0, 0)
@@ -210,9 +171,9 @@ def mark_end(path: Path, timeout: float = 10.0) -> ReadMark:
         LedgerError: it cannot be read, or stayed locked for the whole timeout.
     """
     deadline = time.monotonic() + timeout
-    fd = _open(path, os.O_RDONLY)
+    fd = open_owned(path, os.O_RDONLY)
     try:
-        _flock(fd, path, deadline, fcntl.LOCK_SH)
+        wait_for_lock(fd, path, deadline, shared=True)
         status = os.fstat(fd)
         end = complete_size(fd)
         return ReadMark(
@@ -251,7 +212,7 @@ def stream(path: Path, start: int) -> Iterator[list[LedgerLine]]:
         UnsafePath: a symlink or somebody else's file stands there.
         LedgerError: it cannot be read.
     """
-    fd = _open(path, os.O_RDONLY)
+    fd = open_owned(path, os.O_RDONLY)
     try:
         if start and os.pread(fd, 1, start - 1) != b"\n":
             start = 0
@@ -272,7 +233,7 @@ def detect_change(path: Path, mark: ReadMark) -> str | None:
         UnsafePath: a symlink or somebody else's file stands there now.
     """
     try:
-        fd = _open(path, os.O_RDONLY)
+        fd = open_owned(path, os.O_RDONLY)
     except FileNotFoundError:
         return "deleted"
     except LedgerError as error:
@@ -287,7 +248,7 @@ def detect_change(path: Path, mark: ReadMark) -> str | None:
             return "replaced"
         if _tail(fd, mark.offset) != mark.tail:
             return "edited"
-        if status.st_size == mark.size and status.st_mtime_ns != mark.mtime_ns and _at_rest(fd):
+        if status.st_size == mark.size and status.st_mtime_ns != mark.mtime_ns and is_unlocked(fd):
             # Same size, other time: an edit further up, unless a writer has just begun.
             same = os.fstat(fd).st_size == mark.size
             return "edited" if same else None
@@ -314,44 +275,6 @@ def parse_line(line: LedgerLine) -> dict[str, Any]:
 def has_torn_tail(path: Path, mark: ReadMark) -> bool:
     """Tell whether bytes without a newline follow the mark."""
     return path.stat().st_size > mark.offset
-
-
-def _open(path: Path, flags: int) -> int:
-    try:
-        fd = os.open(path, flags | OPEN_FLAGS, 0o600)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            check_ownership(path, path.lstat(), stat.S_IFREG)
-        kind = LedgerWriteError if flags & os.O_CREAT else LedgerError
-        raise kind(f"cannot open {path}: {error}") from error
-    try:
-        status = os.fstat(fd)
-        check_ownership(path, status, stat.S_IFREG)
-    except LedgerError:
-        os.close(fd)
-        raise
-    tighten_mode(fd, status.st_mode)
-    return fd
-
-
-def _flock(fd: int, path: Path, deadline: float, kind: int = fcntl.LOCK_EX) -> None:
-    while True:
-        try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise LedgerWriteError(f"{path} stayed locked by another process") from None
-            time.sleep(_POLL)
-
-
-def _at_rest(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    fcntl.flock(fd, fcntl.LOCK_UN)
-    return True
 
 
 def _pread(fd: int, size: int, start: int) -> bytes:
