@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -171,12 +171,12 @@ class Lexicon:
             setattr(self, name, value)
             return value
 
-    @property
+    @cached_property
     def month_names(self) -> WordList:
         """The full names of the months, from January."""
         return tuple(names.split()[0] for names in self.months)
 
-    @property
+    @cached_property
     def weekday_names(self) -> WordList:
         """The full names of the weekdays, from Monday."""
         return tuple(names.split()[0] for names in self.weekdays)

@@ -1,10 +1,10 @@
-"""The one tokenizer: what the index, the query and the attribution call a word (design 6).
+"""Split text into words and n-grams, alike for the index, the query and the attribution.
 
 Words are Unicode words with their marks, NFKC and casefolded, without the language's function
 words, reduced by Snowball; identifiers are kept whole and in parts; Han, Kana and Hangul, which
 do not separate words, give overlapping pairs of one script, and each Han character by itself.
 N-grams are trigrams of each word with its edges marked and diacritics folded, so that a typo, an
-inflection or a part of a compound still meets.
+inflection or a part of a compound still matches.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import Any, Final
 
 import regex
 
-# Raise this when the same text would give other words: an index made before is then rebuilt.
+from memtier_plugin.text.lexicon import lexicon
+
+# Raise this when the same text would give other words: existing indexes are then rebuilt.
 TOKENIZER_VERSION: Final = 2
-MAX_WORDS: Final = 20_000  # of one text; the rest is in the ledger but not in the index
-_MAX_GRAMS: Final = 8 * MAX_WORDS  # characters of one text that n-grams are made of
-_KEPT: Final = 1 << 15  # chunks whose words and n-grams are kept: a language repeats itself
-_LONGEST_KEPT: Final = 40  # characters; longer ones (paths, hashes) seldom come again
+MAX_WORDS: Final = 20_000  # of one text; the rest stays in the ledger and is not indexed
+_MAX_GRAMS: Final = 8 * MAX_WORDS  # characters of one text that n-grams are taken from
+_CACHED: Final = 1 << 15  # chunks whose words and n-grams are cached
+_LONGEST_CACHED: Final = 40  # characters; longer chunks (paths, hashes) seldom recur
 
 _CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\u30fc"
 _WORD = r"[\p{L}\p{M}\p{N}]"
@@ -35,46 +37,24 @@ _CHUNK: Final = regex.compile(rf"{_WORD}+(?:[-_./:@+'&]+{_WORD}+)*")
 _ASCII_CHUNK: Final = re.compile(r"[A-Za-z0-9]+(?:[-_./:@+'&]+[A-Za-z0-9]+)*")  # twice as fast
 _PART: Final = regex.compile(rf"{_WORD}+")
 _CJK_RUN: Final = regex.compile(rf"[{_CJK}]+")
-# A run's parts of one script; the mark of a long vowel belongs to the kana before it.  A change of
-# script is mostly the end of a word: its particles and endings are Hiragana.
+# The parts of a run in one script; a long vowel mark belongs to the kana before it. A change of
+# script mostly ends a word, since particles and endings are Hiragana.
 _SAME_SCRIPT: Final = regex.compile(
     r"(?P<han>\p{Han}+)|(?P<hiragana>\p{Hiragana}[\p{Hiragana}\u30fc]*)|[\p{Katakana}\u30fc]+|\p{Hangul}+"
 )
-# What may be stemmed, with the vowel signs and points that belong to it.
+# What can be stemmed, with its vowel signs and points.
 _LETTERS: Final = regex.compile(r"[\p{L}\p{M}]+")
-# The stemmers of scripts that languages written in another script leave untouched.
+# The stemmer of each script, for languages that are written in another one.
 _SCRIPT: Final = regex.compile(
     r"(?P<russian>\p{Cyrillic})|(?P<arabic>\p{Arabic})|(?P<hindi>\p{Devanagari})"
 )
-_SAME_AS: Final = {"serbian": "russian", "nepali": "hindi"}  # languages that share such a script
+_SAME_AS: Final = {"serbian": "russian", "nepali": "hindi"}  # languages of such a script
 _CAMEL: Final = regex.compile(r"(?<=[\p{Ll}\p{N}])(?=\p{Lu})|(?<=\p{Lu})(?=\p{Lu}\p{Ll})")
 _APOSTROPHES: Final = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'", "`": "'"})
 
-# English function words: articles, pronouns, auxiliaries, prepositions, conjunctions, question
-# words and the contractions of them.  A closed class of the grammar, not a list fitted to data;
-# "may" is not in it, since it is a month.
-_ENGLISH: Final = frozenset(
-    """
-    a an the this that these those i me my mine myself you your yours yourself he him his himself
-    she her hers herself it its itself we us our ours ourselves they them their theirs themselves
-    am is are was were be been being do does did doing done has have had having will would shall
-    should can could might must of in on at by for with about against between into through
-    during before after above below to from up down out off over under again then once here there
-    and or but nor so yet if because as until while than too very not no only own same such both
-    each any all some more most other what which who whom whose when where why how just also
-    i'm i've i'll i'd you're you've you'll you'd he's he'll he'd she's she'll she'd it's it'll
-    we're we've we'll we'd they're they've they'll they'd that's there's what's who's where's
-    how's when's let's don't doesn't didn't isn't aren't wasn't weren't haven't hasn't hadn't
-    won't wouldn't can't cannot couldn't shouldn't mustn't s t d ll m re ve
-    """.split()  # noqa: SIM905
-)
-_MONTHS: Final = (
-    "january february march april may june july august september october november december".split()  # noqa: SIM905
-)
-
 
 class Tokenizer:
-    """Words and n-grams of a text in one language.
+    """Splits texts into words and n-grams in one language.
 
     Args:
         language: a Snowball language ("english", "german", ...) or "none" for no stemming.  Words
@@ -84,58 +64,58 @@ class Tokenizer:
 
     def __init__(self, language: str = "english") -> None:
         self.language = language
-        self._known = _analyser(language)
+        self._words_of = _analyser(language)
 
     @property
     def fingerprint(self) -> str:
-        """What an index must have been made with to be comparable."""
+        """Identifies the tokenizer of an index: only words of the same one compare."""
         return f"{TOKENIZER_VERSION}:{self.language}"
 
     def words(self, text: str) -> list[str]:
-        """Return the index words in order, repeated as often as they stand in the text."""
+        """Return the index words in order, repetitions included."""
         return self._words(_chunks(text))
 
     def words_and_ngrams(self, text: str) -> tuple[list[str], set[str]]:
-        """Return `words` and `ngrams` of a text that is gone through but once."""
+        """Return `words` and `ngrams` in one pass over the text."""
         if len(text) > _MAX_GRAMS:
             return self.words(text), ngrams(text)
         chunks = [*_chunks(text)]
         return self._words(chunks), _grams(chunks)
 
     def _words(self, chunks: Iterable[str]) -> list[str]:
-        return [*islice(chain.from_iterable(map(self._known.__getitem__, chunks)), MAX_WORDS)]
+        return [*islice(chain.from_iterable(map(self._words_of.__getitem__, chunks)), MAX_WORDS)]
 
     def date_words(self, moment: datetime) -> list[str]:
-        """Return the words a date is asked for by: year, month name and day of the month."""
-        date = (str(moment.year), _MONTHS[moment.month - 1], str(moment.day))
-        return self._words(date)
+        """Return the words that a query for a date contains: year, month name and day."""
+        month = lexicon("english").month_names[moment.month - 1]
+        return self._words((str(moment.year), month, str(moment.day)))
 
 
 class _ChunkCache(dict[str, tuple[str, ...]]):
-    """What a function gives for each short chunk, computed when it is first asked for."""
+    """Caches a function of chunks in two generations: a full one replaces the one before."""
 
     def __init__(self, function: Callable[[str], Iterable[str]]) -> None:
         super().__init__()
         self._function = function
-        self._before: dict[str, tuple[str, ...]] = {}  # what was kept before the last clearing
+        self._older: dict[str, tuple[str, ...]] = {}
 
     def __missing__(self, chunk: str) -> tuple[str, ...]:
-        found = self._before.get(chunk)
-        if found is None:
-            # Interned, as most words and n-grams come from many chunks.
-            found = tuple(map(sys.intern, self._function(chunk)))
-        if len(chunk) <= _LONGEST_KEPT:
-            if len(self) >= _KEPT:
-                self._before = dict(self)
+        words = self._older.get(chunk)
+        if words is None:
+            # Interned, since most words and n-grams come from many chunks.
+            words = tuple(map(sys.intern, self._function(chunk)))
+        if len(chunk) <= _LONGEST_CACHED:
+            if len(self) >= _CACHED:
+                self._older = dict(self)
                 self.clear()
-            self[chunk] = found
-        return found
+            self[chunk] = words
+        return words
 
 
 @cache
 def _analyser(language: str) -> _ChunkCache:
-    """Return the index words of each chunk in a language."""
-    stop = _ENGLISH if language == "english" else frozenset[str]()
+    """Return the cache of each chunk's index words in a language."""
+    stop = lexicon("english").stop_words if language == "english" else frozenset[str]()
     stem = _stemmer(language)
 
     def words_of(chunk: str) -> list[str]:
@@ -144,29 +124,29 @@ def _analyser(language: str) -> _ChunkCache:
             return [] if word in stop else [stem(word)]
         parts = (part for raw in _split(chunk) if (part := raw.casefold()))
         first = [*islice(parts, 2)]
-        whole = chunk.casefold()
-        found = []
-        if len(first) > 1 or "'" in whole:
-            if whole in stop:
+        folded = chunk.casefold()
+        words = []
+        if len(first) > 1 or "'" in folded:
+            if folded in stop:
                 return []
-            if "'" not in whole and not _CJK_RUN.fullmatch(whole):
-                found.append(whole)
-        # No more than are ever asked for: a text without spaces may be one chunk of many parts.
-        found += islice((part for part in chain(first, parts) if part not in stop), MAX_WORDS)
-        return [stem(word) if _LETTERS.fullmatch(word) else word for word in found]
+            if "'" not in folded and not _CJK_RUN.fullmatch(folded):
+                words.append(folded)
+        # Limited, since a text without spaces may be one chunk of very many parts.
+        words += islice((part for part in chain(first, parts) if part not in stop), MAX_WORDS)
+        return [stem(word) if _LETTERS.fullmatch(word) else word for word in words]
 
     return _ChunkCache(words_of)
 
 
 def _is_plain(chunk: str) -> bool:
-    """Tell whether a chunk is one English-looking word, as most are: nothing in it to be split."""
+    """Check whether a chunk is one ASCII word without inner capitals: it has no parts."""
     return chunk.isascii() and chunk.isalpha() and chunk[1:].islower()
 
 
 def _stemmer(language: str) -> Callable[[str], str]:
     if language == "none":
         return str
-    local = threading.local()  # a Stemmer object must not be shared by threads
+    local = threading.local()  # threads must not share a Stemmer object
 
     def stem(word: str) -> str:
         script = None if word.isascii() else _SCRIPT.match(word)
@@ -185,12 +165,12 @@ def _stemmer(language: str) -> Callable[[str], str]:
 
 
 def plain_words(text: str) -> list[str]:
-    """Return casefolded words in order, unstemmed and with function words (seeds 1.5)."""
+    """Return casefolded words in order, unstemmed and with function words."""
     return [part.casefold() for chunk in _chunks(text) for part in _split(chunk, camel=False)]
 
 
 def ngrams(text: str) -> set[str]:
-    """Return the n-grams of a text: trigrams, of Han, Kana and Hangul characters and pairs."""
+    """Return the n-grams of a text: trigrams, and of Han, Kana and Hangul characters and pairs."""
     return _grams(_chunks(text[:_MAX_GRAMS]))
 
 
@@ -202,20 +182,20 @@ def _grams_of(chunk: str) -> set[str]:
     if _is_plain(chunk):
         edged = f"_{chunk.lower()}_"
         return {edged[i : i + 3] for i in range(len(edged) - 2)}
-    found: set[str] = set()
+    grams: set[str] = set()
     for part in _split(chunk, camel=False):
         word = part.casefold()
         if _CJK_RUN.fullmatch(word):
-            found.add(word)
-            found.update(word)
+            grams.add(word)
+            grams.update(word)
             continue
         folded = word
         if not word.isascii():
             marks = unicodedata.normalize("NFD", word)
             folded = "".join(c for c in marks if not unicodedata.combining(c)) or word
         edged = f"_{folded}_"
-        found.update(edged[i : i + 3] for i in range(len(edged) - 2))
-    return found
+        grams.update(edged[i : i + 3] for i in range(len(edged) - 2))
+    return grams
 
 
 _GRAMS: Final = _ChunkCache(_grams_of)
@@ -235,7 +215,7 @@ def _split(chunk: str, *, camel: bool = True) -> Iterator[str]:
     for part in _PART.findall(chunk):
         if part.isascii():
             if len(part) == 1 and part in "stdm" and "'" in chunk:
-                continue  # what an apostrophe left behind
+                continue  # left by an apostrophe: "Ann's"
             if camel and not part.islower() and not part.isupper() and not part.isdigit():
                 yield from _CAMEL.sub(" ", part).split(" ")
             else:
@@ -253,16 +233,16 @@ def _split(chunk: str, *, camel: bool = True) -> Iterator[str]:
 
 
 def _words_within(part: str, script: str | None) -> Iterator[str]:
-    """Yield the pairs of an unspaced part of one script, and what is a word by itself.
+    """Yield the pairs of an unspaced part in one script, and the words of one character.
 
-    Many words are one Han character, wherever it stands; one Hiragana is a particle or an ending.
+    Many words are a single Han character; a single Hiragana is a particle or an ending.
     """
     if len(part) == 1 and script != "hiragana":
         yield part
         return
-    for place in range(len(part) - 1):
+    for index in range(len(part) - 1):
         if script == "han":
-            yield part[place]
-        yield part[place : place + 2]
+            yield part[index]
+        yield part[index : index + 2]
     if script == "han":
         yield part[-1]
