@@ -1,4 +1,4 @@
-"""Where a text states something: its clauses, without code, quotations, questions, ifs.  Pure."""
+"""Find the clauses that state something, leaving out code, questions and conditions.  Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAD: Final = re.compile(
     r"[-*•]\s+|\d+[.)]\s+)",
     re.IGNORECASE,
 )
-# What may stand before the statement and belongs to it: "Last Friday, I went to ..."
+# A time or a place before the statement that belongs to it: "Last Friday, I went to ..."
 _FRONT: Final = re.compile(
     rf"(?P<front>{RELATIVE}|(?:as a|when I was|back in|growing up|during|in (?:(?:high|middle) "
     rf"school"
@@ -64,19 +64,16 @@ _SUPPOSED: Final = re.compile(r"(?i)(?:if|when(?! i was)|suppose|imagine|say)\b"
 
 
 def find_clauses(content: str, rejected: Counter[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield the spans of the clauses that state something, code and quotations left out.
-
-    Each is where it begins with what is put first, where the statement itself does, and its end.
-    """
-    at, fenced = 0, False
+    """Yield for each stating clause: its start with what precedes it, its own start, its end."""
+    end, fenced = 0, False
     for line in content.splitlines(keepends=True):
-        start, at = at, at + len(line)
+        start, end = end, end + len(line)
         if line.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
         elif fenced or _CODE.match(line):
             rejected["code"] += 1
         else:
-            for sentence in _SENTENCE.finditer(content, start, at):
+            for sentence in _SENTENCE.finditer(content, start, end):
                 yield from _parts(content, *sentence.span(), rejected)
 
 
@@ -91,19 +88,19 @@ def _parts(
         rejected["hypothetical"] += 1
         return
     asks = content[start:end].rstrip().endswith("?")
-    left = _led(content, start, end)
+    left = _skip_lead(content, start, end)
     front = _FRONT.match(content, left, end)
     begin = left
     if front:
         left = front.end()
     cuts = [(m.start(), m.end()) for m in _CUT.finditer(content, left, end)]
     lefts, rights = [left, *(e for _, e in cuts)], [*(s for s, _ in cuts), end]
-    # "..., which I bought in May": what was bought stands before it.
-    lacking = {e for s, e in cuts if re.search(r"(?i)\bwhich\b", content[s:e])}
+    # "..., which I bought in May": the object stands before the clause.
+    incomplete = {e for s, e in cuts if re.search(r"(?i)\bwhich\b", content[s:e])}
     for number, (left, right) in enumerate(zip(lefts, rights, strict=True)):
-        if left in lacking:
+        if left in incomplete:
             continue
-        left = _led(content, left, right) if number else left
+        left = _skip_lead(content, left, right) if number else left
         if _QUESTION.match(content, left, right) or (asks and right == end):
             rejected["question"] += 1
         elif right - left > MAX_CLAUSE_CHARS:
@@ -112,8 +109,8 @@ def _parts(
             yield left if number else begin, left, right
 
 
-def _led(content: str, left: int, right: int) -> int:
-    """Return where a clause begins after the words that only lead to it."""
+def _skip_lead(content: str, left: int, right: int) -> int:
+    """Return where a clause begins after words that only lead to it ("well, actually")."""
     while left < right and (lead := _LEAD.match(content, left, right)):
         left = lead.end()
     return left

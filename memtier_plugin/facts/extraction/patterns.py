@@ -1,4 +1,4 @@
-"""How people state facts: which of the ways of saying in ``statements_table.py`` fit a clause."""
+"""Select the rows of the pattern table that can match a clause, by its opening words.  Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from memtier_plugin.facts.extraction.vocabulary import AM, HAVE, ME
 
 
 class Rule(NamedTuple):
-    """A pattern for the start of a clause; ``value`` is what is stated, ``verb`` gets inflected.
+    """A relation and the pattern that matches a clause from its start.
 
-    ``thing`` names the subject where it is not the speaker; ``own`` makes it the speaker's thing.
+    Groups of the pattern: ``value`` is the stated value and ``verb`` the verb to inflect; ``thing``
+    names a subject other than the speaker, ``own`` a possession of the speaker.
     """
 
     relation: str
@@ -44,7 +45,7 @@ _TABLES: Final = {
     "bare": SUBJECTLESS,
     "thing": NAMED_THINGS,
 }
-# Most rows begin with "I": which of them can match is told by the word that follows.
+# Most rows begin with "I"; the word after it decides which of them can match.
 _FORMS: Final = {
     "am": AM,
     "have": f"{ME}(?P<have>",
@@ -60,7 +61,7 @@ def _compiled(kind: str, unsure: bool) -> tuple[Rule, ...]:
 
 
 def _fits(kind: str, row: str) -> bool:
-    """Tell whether a row can match a clause of this opening."""
+    """Check whether a row can match a clause with this opening."""
     if kind in _TABLES:
         return True
     form = next((form for form, start in _FORMS.items() if row.startswith(start)), None)
@@ -70,10 +71,10 @@ def _fits(kind: str, row: str) -> bool:
 
 
 def candidate_rules(clause: str, *, unsure: bool = False) -> tuple[Rule, ...]:
-    """Return the rows for a clause that begins so, in the order in which they are tried.
+    """Return the rows that can match a clause, in the order in which they are tried.
 
     Args:
-        unsure: there is a word of doubt in it.
+        unsure: the clause contains a word of doubt.
     """
     opening = _OPENING.match(clause)
     kind = (opening.lastgroup if opening else None) or "thing"

@@ -1,7 +1,7 @@
-"""What a value says on its own: where it points out of its sentence, or says nothing.  Pure.
+"""Detect values that depend on context (pronouns, deictics) or carry no information.  Pure.
 
-A fact is read without the conversation that it comes from, so a value ends before the first word
-that only the conversation explains, and is refused if too little is left.
+A fact is read without its conversation, so a value ends before the first word that only the
+conversation resolves, and is rejected if too little is left.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from memtier_plugin.facts.extraction.vocabulary import KIN
+from memtier_plugin.text.lexicon import lexicon
 
 MAX_WORDS: Final = 24
 _DOUBT: Final = re.compile(
@@ -17,7 +18,7 @@ _DOUBT: Final = re.compile(
     r"wonder\w*|not sure|guess|assuming|supposed to)\b|\w['’]d\b",
     re.IGNORECASE,
 )
-# A value that points elsewhere means nothing by itself: it opens with, is, or ends in such a word.
+# Words with which a value that depends on context opens.
 _VAGUE: Final = re.compile(
     r"(?:it|its|this|that|these|those|them|him|his|her|their|you|yours?|ones?|some|any|something|"
     r"everything|anything|nothing|stuff|things?|how|what|when|where|why|all|so|hearing|seeing|mind|"
@@ -32,13 +33,19 @@ _STRICT: Final = frozenset(
         *("has", "favorite", "is", "can", "used_to"),
     }
 )
+_ENGLISH: Final = lexicon("english")
+# Weekdays and months may be shortened, but "jun" and "jul" begin too many other words.
+_CALENDAR: Final = "|".join(
+    name if name in ("june", "july") else name[:3]
+    for name in (*_ENGLISH.weekday_names, *_ENGLISH.month_names)
+    if name != "may"
+)
 UNRESOLVED: Final = re.compile(
     r"\b(?:you|yours?|yourself|ya|y['’]all|here|the following|this one|it|its|it['’]s|"
     r"(?:each|one) other|(?<!-)together(?! with)|these|those|(?:the|an|this|that|each|every) other|"
     r"(?:a(?: \w+)?|the(?: \w+)?|another|other|new|my|some|which|both|first|next|last) ones?)\b"
     r"|(?<!adopted )(?<!rescued )(?<!met )\bthis\b(?! (?:past |coming )?(?:week|weekend|month|"
-    r"year|morning|afternoon|evening|spring|summer|"
-    r"fall|winter|mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|june|july|aug|sep|oct|nov|dec))"
+    rf"year|morning|afternoon|evening|spring|summer|fall|winter|{_CALENDAR}))"
     r"|\b(?:of|from|in|on|at|to|for|about|with|by|after|before|during|into|through|than|all|and|"
     r"did|do|"
     r"does|doing|made|make|got|get|took|like|love|saw|like|bought|read|finished|learned|learnt|"
@@ -76,7 +83,7 @@ UNRESOLVED: Final = re.compile(
     r"in|about|on|hiking))",
     re.IGNORECASE,
 )
-# What everybody knows, or each has one of; another thing with "the" before it was told of earlier.
+# "the" refers to something said before, unless the noun is known to all or one to each.
 _DEFINITE: Final = re.compile(
     r"(?<!play )(?<!playing )\bthe (?:[a-z][\w-]* ){0,2}?(?!(?:outdoors|beach|ocean|sea|"
     r"mountains?|rain|snow|city|country|"
@@ -99,7 +106,7 @@ _PERSON: Final = re.compile(
     r"women|men|man|woman|girl|boy|person|folks|clients|customers|parents|those who|one|author|"
     r"patients|veterans|members|players|buddy|buddies|pals?)\b|(?<!\A)\b[A-Z][a-z]+\b"
 )
-# Where a value can end before what points elsewhere, and still be true.
+# Where a value can end before an unresolved reference, and still be true.
 _JOINT: Final = re.compile(
     r",? (?:and|but|which|so|because|since|plus|as well as|along with)\s|, | - |\s\(", re.IGNORECASE
 )
@@ -110,7 +117,7 @@ TRAILING_FILLER: Final = re.compile(
     r"|at the moment|then|also|or|really|finally|just"
     r"|today's|today's)(?![\w'’-]))*[\s.,;:!-]*\Z"
 )
-# What most people would say of themselves, or of anything.
+# True of most people, or of anything.
 _COMMON: Final = re.compile(
     r"make (?:all )?(?:my|our) dreams? come true|(?:to )?(?:help(?:ing)?|mak(?:e|ing)|"
     r"see(?:ing)?|be(?:ing)?|spend(?:ing)? (?:quality "
@@ -135,17 +142,17 @@ _EMPTY: Final = re.compile(r"(?:to|for|on|with|of|at|in|a|the|\W)+", re.IGNORECA
 
 
 def trim_to_self_contained(value: str) -> str:
-    """Return a value up to where it points out of itself, or begins to be long."""
+    """Return a value up to its first unresolved reference, and at most ``MAX_WORDS`` long."""
     value = TRAILING_FILLER.sub("", value)
     for _ in range(3):
-        out = find_unresolved(value)
-        if out is None and len(value.split()) <= MAX_WORDS:
+        limit = find_unresolved(value)
+        if limit is None and len(value.split()) <= MAX_WORDS:
             break
-        if out is None:
-            out = len(" ".join(value.split()[:MAX_WORDS]))
+        if limit is None:
+            limit = len(" ".join(value.split()[:MAX_WORDS]))
         joints = [
             m.start()
-            for m in _JOINT.finditer(value, 0, out)
+            for m in _JOINT.finditer(value, 0, limit)
             if m[0] != ", " or not _ATTRIBUTE.search(value, 0, m.start())
         ]
         if not joints or joints[-1] < 3:
@@ -155,17 +162,17 @@ def trim_to_self_contained(value: str) -> str:
 
 
 def find_unresolved(value: str) -> int | None:
-    """Return where a value first points at something that it does not name."""
-    found = [match.start()] if (match := UNRESOLVED.search(value)) else []
+    """Return the position of the first reference that the value does not resolve itself."""
+    positions = [match.start()] if (match := UNRESOLVED.search(value)) else []
     for other in _OTHERS.finditer(value):
         if not _PERSON.search(value, 0, other.start()):
-            found.append(other.start())
+            positions.append(other.start())
             break
-    return min(found, default=None)
+    return min(positions, default=None)
 
 
 def explain_unclear(relation: str, value: str, ordered: bool) -> str:
-    """Return why a value says too little on its own, or too much, or nothing."""
+    """Return why a value is too vague, too long or too common to be kept, or nothing."""
     if not value or _VAGUE.fullmatch(value) or _EMPTY.fullmatch(value):
         return "vague"
     if value.count('"') % 2 or value.count("“") != value.count("”"):
@@ -182,5 +189,5 @@ def explain_unclear(relation: str, value: str, ordered: bool) -> str:
     if definite and value.count(" ", 0, definite.start()) <= 3:
         return "vague"
     if relation in ("likes", "dislikes") and _PRAISING.match(value):
-        return "vague"  # mostly about what is at hand: I love the colours
+        return "vague"  # mostly about something at hand: "I love the colours"
     return "common" if (relation in _STRICT or relation == "wants") and _COMMON.match(value) else ""

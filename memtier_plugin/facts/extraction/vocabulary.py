@@ -1,10 +1,15 @@
-"""The parts of the patterns in ``statements.py``: what people call things, in English.  Pure."""
+"""Vocabulary of the statement patterns: how people name things, in English.  Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from memtier_plugin.text.dates.annotate import RELATIVE
+from memtier_plugin.text.dates.annotate import ONE_TO_TEN, RELATIVE
+from memtier_plugin.text.lexicon import lexicon
+
+_ENGLISH: Final = lexicon("english")
+_MONTHS: Final = sorted(" ".join(_ENGLISH.months).split(), key=len, reverse=True)
+_WEEKDAY: Final = f"(?:{'|'.join(name.title() for name in _ENGLISH.weekday_names)})"
 
 ME: Final = r"(?P<i>[Ii]|[Ww]e)"
 AM: Final = rf"{ME}(?P<be>['’]?m|['’]re| am| are)"
@@ -24,7 +29,7 @@ KIN: Final = (
     r"(?:best |close |childhood |old )?friend|roommate|neighbou?r|coworker|colleague|mentor|coach|"
     r"teacher|company|team|kids|children|parents|family|grandparents|siblings)"
 )
-COUNT: Final = r"(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|no|\d+)"
+COUNT: Final = rf"(?:an?|{ONE_TO_TEN}|no|\d+)"
 FAMILY: Final = (
     r"(?:kids?|child(?:ren)?|sons?|daughters?|brothers?|sisters?|siblings?|twins|dogs?|cats?|"
     r"pup(?:s|py|pies)?|kittens?|pets?|horses?|degree|allergy|allergies)"
@@ -51,10 +56,7 @@ STATE: Final = (
 DIET: Final = (
     r"vegan|vegetarian|pescatarian|(?:gluten|lactose)[ -](?:free|intolerant)|celiac|diabetic"
 )
-MONTH: Final = (
-    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|"
-    r"Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b\.?"
-)
+MONTH: Final = rf"(?:{'|'.join(name.title() for name in _MONTHS)})\b\.?"
 DATE: Final = (
     rf"(?:\d{{4}}-\d\d-\d\d|{MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}})?|"
     rf"(?:the )?\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {MONTH}(?:,? \d{{4}})?|{MONTH},? \d{{4}}|"
@@ -62,18 +64,17 @@ DATE: Final = (
 )
 LASTING: Final = (
     r"(?:for (?:about |around |almost |nearly |over |more than |at least )?(?:the (?:past|last) )?"
-    r"(?:\d+|an?|one|two|three|four|five|six|seven|eight|nine|ten|twenty|a few|several|many|"
-    r"a couple of) (?:hour|day|week|month|year|decade)s?\b|for (?:years|months|decades|ages)\b|"
+    rf"(?:\d+|an?|{ONE_TO_TEN}|twenty|a few|several|many|a couple of) "
+    r"(?:hour|day|week|month|year|decade)s?\b|for (?:years|months|decades|ages)\b|"
     rf"since (?:{DATE}|(?:19|20)\d\d|high school|college|childhood|I was [\w ]+)|"
     r"my (?:whole|entire) life|all my life)"
 )
 OFTEN: Final = (
     r"(?:(?:every|each) (?:single |other )?(?:day|morning|afternoon|evening|night|week|weekend|"
-    r"month|"
-    r"year|summer|winter|spring|fall|Christmas|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day)\b|"
+    rf"month|year|summer|winter|spring|fall|Christmas|{_WEEKDAY})\b|"
     r"(?:once|twice|\w+ times|\d+ hours|an hour|\w+ minutes) (?:an?|each|every|per) "
     r"(?:day|week|month|year)\b|"
-    r"on (?:weekends|weekdays|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days)\b|daily\b|weekly\b|"
+    rf"on (?:weekends|weekdays|{_WEEKDAY}s)\b|daily\b|weekly\b|"
     r"monthly\b|most (?:days|nights|mornings|evenings|weekends)\b|in the (?:mornings|evenings)\b|"
     r"(?:before|after) (?:bed|work|school)\b)"
 )
@@ -90,7 +91,7 @@ ORDER: Final = (
     r"install|call|round|convert|list|confirm|check|test|assume|change|touch|edit|create|present|"
     r"tailor|cite|quote|translate|summari[sz]e|make|give|address|speak|stick|refer|label|name)"
 )
-# What is past and has a date may be nearly anything; without one, it must be something that stays.
+# A dated past event may be nearly anything; an undated one must have a lasting effect (FEAT).
 PAST: Final = (
     r"(?:(?!(?:need|feed|lov|lik|want|hop|wish|realiz|realis|wonder|ask|mention|promis|laugh|"
     r"worri|guess|figur|believ|appreciat|seem|agre|us|car|notic|need|miss|gain|fail|heard)e?d\b)"
@@ -110,7 +111,7 @@ FEAT: Final = (
     r"negotiated|accepted|spent|taught|made|took|went|ran|baked|cooked|knitted|learned|invested|"
     r"saved|drove|flew|hiked|camped|grew|gave|found|turned|came up with|switched)"
 )
-# What follows: something of one's own, something new, a number, a name.
+# The object of such an event: something of one's own, something new, a number, a name.
 SOMETHING: Final = (
     r"(?:(?:up|in|out|off|back|into|from|for|to|at|with|on|as|about|over|around|through|away) "
     r"){0,2}"
@@ -125,7 +126,7 @@ DONE: Final = (
     r"(?:diagnosed|promoted|hired|accepted|invited|elected|selected|nominated|offered|featured|"
     r"awarded|injured|laid off|fired|raised|married|engaged|admitted|asked to|chosen)"
 )
-ACT: Final = (  # an activity; not what one feels, nor what one is about to say
+ACT: Final = (  # an activity; no feeling, and no announcement of what is said next
     r"(?!(?:being|feeling|thinking|wondering|hoping|trying|looking forward|going|doing|having|"
     r"seeing|"
     r"saying|telling|asking|talking|getting(?! (?:married|into|better at|certified|ready for|my|"
@@ -154,7 +155,7 @@ HABIT: Final = (
     r"spend|stretch|study|surf|swim|take|teach|train|travel|try to|use|visit|volunteer|wake|walk|"
     r"watch|wear|work(?: out)?|write)"
 )
-TO_DO: Final = (  # what is meant to be done; not what is to be said or seen next
+TO_DO: Final = (  # an intended act; nothing that happens in the conversation itself
     r"(?!(?:join in|lend|help out|savor|know|see|hear|say|tell|ask|thank|share|show|make (?:sure|"
     r"it)|ensure|understand|chat|"
     r"talk|check|be(?! an?\b)|go over|help you|let|do|have (?:fun|a great|a good)|keep|give it|"
@@ -174,7 +175,7 @@ NO_POSSESSION: Final = (
     r"suggestions?|error|bug|concern|reason|way|similar|such|long|new|real|strong|couple|"
     r"sense|better|chat|talk|plenty to|lots to|much|so many|other|couple of|deadline to|better)"
 )
-MINE: Final = (  # what one owns that is asked for; not what one feels about it
+MINE: Final = (  # possessions and attributes that are asked about later
     r"(?:(?:next |main |biggest |current |first |new |old |ultimate |long-term |short-term |other |"
     r"dream |daily |monthly |weekly |total |biggest )*"
     r"(?:goal|dream|plan|hobby|hobbies|hometown|major|degree|budget|salary|income|deadline|address|"
