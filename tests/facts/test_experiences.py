@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.records import Entry, FactDraft
-from memtier_plugin.facts.extraction.experiences import MAX_PER_RUN, extract_experiences, pair_calls
+from memtier_plugin.facts.extraction.experiences import MAX_PER_RUN, extract_experiences
 from memtier_plugin.facts.extraction.rules import Extraction
+from memtier_plugin.facts.extraction.tool_runs import pair_calls
 from memtier_plugin.memory import MemTier
 
 Step = tuple[str, bool | None, str]  # command, how it went, what the tool wrote

@@ -1,7 +1,7 @@
-"""Claims from entries by a chat model: what it is asked, and what of its answer is kept.
+"""Extract claims from entries with a chat model.
 
-A claim is only that: `provenance` holds it against the entries before anything comes of it.  An
-answer is read for claims and for nothing else, whatever it says.  Source: seeds 1.6, 2.1; issue 4.
+A claim is no fact yet: `verification` checks it against the entries first. An answer is parsed for
+claims and for nothing else, whatever it says.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.endpoint import ChatReply
 from memtier_plugin.providers.prompt import fence_data, load_prompt
 from memtier_plugin.providers.structured_output import parse_items, strip_reasoning
+from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.passages import chunk_text
 
 PURPOSE: Final = "extraction"
-MIN_ANSWER_TOKENS: Final = 1000  # tokens that an answer may have, at least; more for more lines
+MIN_ANSWER_TOKENS: Final = 1000  # an answer to a short request; longer ones get more
 MAX_ANSWER_TOKENS: Final = 4000
-MIN_TEXT_TOKENS: Final = 100  # tokens of a text that is not cut any further
+MIN_TEXT_TOKENS: Final = 100  # a shorter text is not split any further
+_LINE_TOKENS: Final = 12  # of the number, the date and the name before each text
+_MAX_LINE_DIGITS: Final = 7
 
 BAD_ITEM: Final = "claim of another shape"
 TOO_LONG: Final = "more than the model reads"
@@ -34,7 +37,7 @@ CUT: Final = "more than the model answers"
 THOUGHT: Final = "thought up to the limit of an answer"
 REFUSED: Final = "refused by the endpoint"
 
-_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_WEEKDAYS: Final = tuple(name[:3].title() for name in lexicon("english").weekday_names)
 _LENGTHS: Final = {"subject": 120, "relation": 60, "value": 500, "text": 600, "quote": 1000}
 _ITEM: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -58,8 +61,8 @@ SCHEMA: Final[Mapping[str, Any]] = {
     "required": ["facts"],
     "properties": {"facts": {"type": "array", "items": _ITEM}},
 }
-# Small models leave out what they have nothing to say for, and may name a line in words.
-_NEEDED: Final = {
+# Accepted of small models, which omit fields and may write a line number in words.
+_LENIENT_ITEM: Final = {
     **_ITEM,
     "required": ["subject", "relation", "value", "text", "quote"],
     "properties": {
@@ -67,15 +70,18 @@ _NEEDED: Final = {
         "line": {"type": ["integer", "string", "null"]},
     },
 }
-_CHECKED: Final = {**SCHEMA, "properties": {"facts": {"type": "array", "items": _NEEDED}}}
+_LENIENT_SCHEMA: Final = {
+    **SCHEMA,
+    "properties": {"facts": {"type": "array", "items": _LENIENT_ITEM}},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimBatch:
-    """What a model claims of some entries, and what it took.
+    """The claims of a model about some entries, and their cost.
 
-    ``rejected`` counts, by reason, items of answers and answers; ``unread`` are the entries of
-    which some text was answered by nothing that can be used.
+    ``rejected`` counts answers and their items by reason; ``unread`` lists the entries for some
+    text of which there is no usable answer.
     """
 
     claims: tuple[Claim, ...] = ()
@@ -90,7 +96,7 @@ class ClaimBatch:
         return ClaimBatch(
             self.claims + other.claims,
             self.rejected + other.rejected,
-            self.unread + tuple(one for one in other.unread if one not in self.unread),
+            self.unread + tuple(entry for entry in other.unread if entry not in self.unread),
             self.calls + other.calls,
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
@@ -100,7 +106,7 @@ class ClaimBatch:
 
 @dataclass(frozen=True, slots=True)
 class _PromptText:
-    """An entry, or a part of a long one, as a line of a request."""
+    """An entry, or a part of a long one, as a line of a prompt."""
 
     entry: Entry
     content: str
@@ -108,14 +114,14 @@ class _PromptText:
 
     @property
     def tokens(self) -> int:
-        return count_tokens(self.content) + 12  # the number, the date, the name
+        return count_tokens(self.content) + _LINE_TOKENS
 
     def halves(self) -> tuple[_PromptText, ...]:
-        """Return this text in two or more parts; itself where it is small."""
+        """Split this text into two or more parts, unless it is small."""
         return self.parts(self.tokens // 2) if self.tokens > MIN_TEXT_TOKENS else (self,)
 
     def parts(self, tokens: int) -> tuple[_PromptText, ...]:
-        """Return this text in runs of whole sentences of about so many tokens."""
+        """Split this text into runs of whole sentences of about ``tokens`` tokens each."""
         size = max(1, tokens * len(self.content) // count_tokens(self.content or " "))
         texts = chunk_text(self.content, size, len(self.content))
         return tuple(
@@ -124,21 +130,21 @@ class _PromptText:
         )
 
     def line(self, number: int) -> str:
-        """Return the line that the model is shown."""
-        entry, at = self.entry, self.entry.observed_at
+        """Format the text as the model sees it."""
+        entry, said_at = self.entry, self.entry.observed_at
         role: str = entry.role
         who = entry.speaker or ("a tool" if role == "tool" else f"the {role}")
         if entry.tool:
-            went = {True: "ok", False: "failed", None: ""}[entry.tool.ok]
+            outcome = {True: "ok", False: "failed", None: ""}[entry.tool.ok]
             code = f"exit {entry.tool.exit_code}" if entry.tool.exit_code is not None else ""
-            who, role = entry.tool.name, ", ".join(filter(None, ("tool", went, code)))
+            who, role = entry.tool.name, ", ".join(filter(None, ("tool", outcome, code)))
         role += ", continued" if self.continued else ""
-        moment = f"{at:%Y-%m-%d} {_DAYS[at.weekday()]} {at:%H:%M}"
-        return f"[{number}] {moment} | {' '.join(who.split())} ({role}): {self.content.strip()}"
+        stamp = f"{said_at:%Y-%m-%d} {_WEEKDAYS[said_at.weekday()]} {said_at:%H:%M}"
+        return f"[{number}] {stamp} | {' '.join(who.split())} ({role}): {self.content.strip()}"
 
 
 class ChatExtractor:
-    """Reads entries with a chat model; one of these serves one pass."""
+    """Extracts claims with a chat model; use one instance per pass."""
 
     name: Final = "chat"
 
@@ -146,14 +152,14 @@ class ChatExtractor:
         self.model = model
         self.prompt = load_prompt("extract")
         self.batch_tokens = batch_tokens
-        self._fits = batch_tokens  # less once the model turned out to read less
+        self._request_tokens = batch_tokens  # reduced once the model rejects a longer request
         self._served = False
 
     def batches(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
-        """Yield the entries as they are asked for together: of one session, in their order.
+        """Yield the entries in batches of one session each, in their order.
 
-        Each batch goes into one request, unless the model cannot take it: whoever keeps what one
-        gave before asking for the next loses little when the next one fails.
+        Each batch goes into one request, unless the model cannot take it. A caller that stores the
+        claims of each batch before it asks for the next loses little when a request fails.
         """
         sessions: dict[tuple[str, str, str | None], list[Entry]] = {}
         for entry in entries:
@@ -171,26 +177,30 @@ class ChatExtractor:
             yield tuple(batch)
 
     def extract_claims(self, entries: Sequence[Entry]) -> ClaimBatch:
-        """Return what the model claims of these entries.
+        """Ask the model for claims from these entries.
 
         Raises:
-            CapReached: no more may be spent today.
-            EndpointError: the endpoint gives no answers; nothing is said of the entries.
+            CapReached: the day's budget is spent.
+            EndpointError: the endpoint does not answer; no entry is marked as read or unread.
         """
-        found = ClaimBatch()
+        claims = ClaimBatch()
         for batch in self.batches(entry for entry in entries if entry.retrievable):
             for texts in self._requests(batch):
-                found += self._read(texts)
-        return found
+                claims += self._read(texts)
+        return claims
 
     def _requests(self, batch: Sequence[Entry]) -> Iterator[list[_PromptText]]:
-        """Yield what each request holds: one batch, but for what is longer than the room."""
+        """Yield the texts of each request: one batch, split where it exceeds the context."""
         texts: list[_PromptText] = []
         for entry in batch:
-            whole = _PromptText(entry, entry.content)
-            parts = (whole,) if whole.tokens <= self._fits else whole.parts(self._fits - 12)
+            text = _PromptText(entry, entry.content)
+            fits = text.tokens <= self._request_tokens
+            parts = (text,) if fits else text.parts(self._request_tokens - _LINE_TOKENS)
             for part in parts:
-                if texts and sum(text.tokens for text in texts) + part.tokens > self._fits:
+                if (
+                    texts
+                    and sum(text.tokens for text in texts) + part.tokens > self._request_tokens
+                ):
                     yield texts
                     texts = []
                 texts.append(part)
@@ -198,16 +208,16 @@ class ChatExtractor:
             yield texts
 
     def _read(self, texts: Sequence[_PromptText], patience: int = 2) -> ClaimBatch:
-        """Ask for the claims of these texts; in parts where that is too much for the model.
+        """Ask for the claims of these texts, in parts where the model cannot take them at once.
 
         Args:
-            patience: how often less is tried where a model has thought up to its limit.
+            patience: how often to retry in parts when the model's reasoning used up its answer.
         """
         try:
             reply = self._ask(texts)
         except ContextTooLong:
-            self._fits = max(
-                MIN_TEXT_TOKENS, min(self._fits, sum(text.tokens for text in texts) // 2)
+            self._request_tokens = max(
+                MIN_TEXT_TOKENS, min(self._request_tokens, sum(text.tokens for text in texts) // 2)
             )
             return self._read_in_halves(texts, TOO_LONG, patience)
         except EndpointRefused:
@@ -231,10 +241,10 @@ class ChatExtractor:
     def _parse_claims(
         self, reply: ChatReply, texts: Sequence[_PromptText], patience: int
     ) -> ClaimBatch:
-        """Return what an answer claims; one that was cut off is asked for in parts.
+        """Parse the claims of an answer; one that was cut off is requested again in parts.
 
         Raises:
-            BadAnswer: it is whole, and claims nothing that can be read.
+            BadAnswer: the answer is complete, and has no claims that can be parsed.
         """
         if reply.truncated:
             if strip_reasoning(reply.text):
@@ -244,7 +254,7 @@ class ChatExtractor:
                 if patience
                 else _as_unread(texts, THOUGHT)
             )
-        answer = parse_items(reply.text, _CHECKED)
+        answer = parse_items(reply.text, _LENIENT_SCHEMA)
         claims = [_parse_claim(item, texts) for item in answer.items]
         good = tuple(claim for claim in claims if claim)
         bad = answer.rejected + len(claims) - len(good)
@@ -253,7 +263,7 @@ class ChatExtractor:
     def _read_in_halves(
         self, texts: Sequence[_PromptText], reason: str, patience: int
     ) -> ClaimBatch:
-        """Read these texts in two halves; a text that cannot be halved is left, and counted."""
+        """Read these texts in two halves; one that cannot be halved is counted as unread."""
         if len(texts) > 1:
             middle = len(texts) // 2
             return self._read(texts[:middle], patience) + self._read(texts[middle:], patience)
@@ -262,16 +272,16 @@ class ChatExtractor:
             if reason == TOO_LONG:
                 self._probe()
             return _as_unread(texts, reason)
-        found = ClaimBatch()
+        claims = ClaimBatch()
         for part in parts:
-            found += self._read([part], patience)
-        return found
+            claims += self._read([part], patience)
+        return claims
 
     def _probe(self) -> None:
-        """Find out, once, whether it is a text that is refused or everything.
+        """Find out, once, whether the endpoint refuses certain texts or every request.
 
         Raises:
-            EndpointRefused: it is everything.
+            EndpointRefused: it refuses every request.
         """
         if not self._served:
             self._request(fence_data(["[1] 2026-01-05 Mon 09:00 | Ann (user): Good morning!"]), 100)
@@ -280,8 +290,8 @@ class ChatExtractor:
     def _ask(self, texts: Sequence[_PromptText], reminder: str = "") -> ChatReply:
         lines = [text.line(number) for number, text in enumerate(texts, 1)]
         size = sum(text.tokens for text in texts)
-        asked = fence_data(lines) + (f"\n\n{reminder}" if reminder else "")
-        reply = self._request(asked, min(MAX_ANSWER_TOKENS, MIN_ANSWER_TOKENS + size))
+        prompt = fence_data(lines) + (f"\n\n{reminder}" if reminder else "")
+        reply = self._request(prompt, min(MAX_ANSWER_TOKENS, MIN_ANSWER_TOKENS + size))
         self._served = True
         return reply
 
@@ -307,17 +317,17 @@ def _as_unread(texts: Sequence[_PromptText], reason: str) -> ClaimBatch:
 
 
 def _parse_claim(item: Mapping[str, Any], texts: Sequence[_PromptText]) -> Claim | None:
-    """Return what an item claims; None where a part of it is missing, or far too long."""
-    said = {name: _clean(item[name]) for name in _LENGTHS}
-    if any(not 0 < len(said[name]) <= most for name, most in _LENGTHS.items()):
+    """Parse one item of an answer; None where a field is missing or far too long."""
+    fields = {name: _clean(item[name]) for name in _LENGTHS}
+    if any(not 0 < len(fields[name]) <= most for name, most in _LENGTHS.items()):
         return None
     number = _number(item.get("line"))
     return Claim(
-        subject=_one_line(said["subject"]),
-        relation="_".join(said["relation"].casefold().replace("-", " ").split()),
-        value=_one_line(said["value"]),
-        text=_one_line(said["text"]),
-        quote=said["quote"],
+        subject=_one_line(fields["subject"]),
+        relation="_".join(fields["relation"].casefold().replace("-", " ").split()),
+        value=_one_line(fields["value"]),
+        text=_one_line(fields["text"]),
+        quote=fields["quote"],
         entry=texts[number - 1].entry.id if 1 <= number <= len(texts) else None,
         tier="procedural" if item.get("kind") == "experience" else "semantic",
         valid_from=_day(item.get("since")),
@@ -325,9 +335,8 @@ def _parse_claim(item: Mapping[str, Any], texts: Sequence[_PromptText]) -> Claim
 
 
 def _clean(text: str) -> str:
-    """Return a text without control characters and the halves of characters that JSON allows."""
-    kept = "".join(c for c in text if c.isspace() or category(c) not in ("Cc", "Cs"))
-    return kept.strip()
+    """Return a text without control characters and lone surrogates, which JSON allows."""
+    return "".join(c for c in text if c.isspace() or category(c) not in ("Cc", "Cs")).strip()
 
 
 def _one_line(text: str) -> str:
@@ -335,15 +344,15 @@ def _one_line(text: str) -> str:
 
 
 def _number(line: Any) -> int:
-    """Return the number of a line, also of "[3]" and "line 3"; 0 for none."""
+    """Parse the number of a line, as 3, "[3]" or "line 3"; 0 for none."""
     if isinstance(line, str):
         digits = line.strip("[]. \t").casefold().removeprefix("line").removeprefix("l").strip()
-        return int(digits) if digits.isdecimal() and len(digits) < 8 else 0
+        return int(digits) if digits.isdecimal() and len(digits) <= _MAX_LINE_DIGITS else 0
     return line or 0
 
 
 def _day(text: Any) -> datetime | None:
-    """Return a date that a model wrote; what is less than a whole date is none."""
+    """Parse a date that a model wrote; None where it is not a whole date."""
     try:
         return datetime.combine(date.fromisoformat(text[:10]), time(), UTC) if text else None
     except ValueError:

@@ -46,17 +46,17 @@ _ALSO: Final = re.compile(
 def rephrase_in_third_person(
     relation: str, match: re.Match[str], quote: str, value: str, who: str
 ) -> str:
-    """Return the quote in the third person: a sentence that stands alone."""
+    """Rephrase a quote as a sentence about ``who``, from the match of a statement pattern."""
     groups = match.groupdict()
     if groups.get("i") is None:
         return _rephrase_other_subject(relation, groups, quote, value, who)
-    at, rest = match.start("value"), to_third_person(value)
-    head = quote[match.end("i") : at]
+    start, rest = match.start("value"), to_third_person(value)
+    head = quote[match.end("i") : start]
     if be := groups.get("be"):
-        head = f" is{head.removeprefix(be)}" if groups["i"] else f" is {quote[:at].lower()}"
+        head = f" is{head.removeprefix(be)}" if groups["i"] else f" is {quote[:start].lower()}"
     elif not groups["i"]:
-        head = " has been " if relation == "does" else f" {quote[:at].lower()}"
-        rest = rest[0].lower() + rest[1:] if at == 0 else rest
+        head = " has been " if relation == "does" else f" {quote[:start].lower()}"
+        rest = rest[0].lower() + rest[1:] if start == 0 else rest
     elif have := groups.get("have"):
         head = f" has{head.removeprefix(have)}"
     elif head.startswith(("'ll", "’ll")):
@@ -64,20 +64,21 @@ def rephrase_in_third_person(
     elif head.startswith(("'d", "’d")):
         head = f" would{head[2:]}"
     elif verb := groups.get("verb"):
-        told = inflect_verb(verb)
-        if match.start("verb") >= at:
+        inflected = inflect_verb(verb)
+        if match.start("verb") >= start:
             after = rest[len(verb) :]
-            rest = told + (inflect_following_verbs(after) if told != verb else after)
+            rest = inflected + (inflect_following_verbs(after) if inflected != verb else after)
         else:
             cut = match.start("verb") - match.end("i")
-            head = head[:cut].replace(" do ", " ") + told + head[cut + len(verb) :]
+            head = head[:cut].replace(" do ", " ") + inflected + head[cut + len(verb) :]
     return who + _FILLER.sub("", to_third_person(head)) + rest
 
 
 def _rephrase_other_subject(
     relation: str, groups: Mapping[str, str | None], quote: str, value: str, who: str
 ) -> str:
-    """Return what is told of other things than oneself."""
+    """Rephrase a statement whose subject is not the speaker, or an instruction."""
+    name = "the user" if who == "The user" else who
     if relation == "remember":
         return f"{who} asked to remember: {value}"
     if relation in ("always", "never"):
@@ -85,13 +86,11 @@ def _rephrase_other_subject(
     if relation == "decided":
         return f"{who} decided to {to_third_person(value)}"
     if groups.get("nothing"):
-        name = "the user" if who == "The user" else who
         return f"To {name}, nothing beats {to_third_person(value)}"
     if own := groups.get("own"):
         between = quote[quote.index(own) + len(own) : len(quote) - len(value)]
         if between.strip().startswith("and I"):
             return f"{who} and their {own} {to_third_person(value)}"
-    name = "the user" if who == "The user" else who
     possessive = re.sub(r"^[Mm]y\b|^[Oo]ur\b", lambda _: f"{who}'s", quote)
     if groups.get("mine"):
         possessive = re.sub(r"\b(?:my|our)\b", f"{name}'s", possessive, count=1)
@@ -102,14 +101,14 @@ def _rephrase_other_subject(
 
 
 def to_third_person(text: str) -> str:
-    """Return a text in the first person told of somebody."""
+    """Replace the first person in a text by the third, except in quotations."""
 
     def swap(word: re.Match[str]) -> str:
         if word[0] == "US" or (word[0] == "I" and _NUMERAL.search(word.string, 0, word.start())):
             return word[0]  # the country, and "World War I"
         return _PRONOUNS.get(word[0].replace("’", "'").lower(), word[0])
 
-    parts = _QUOTED.split(text)  # a title stays what it is
+    parts = _QUOTED.split(text)  # titles stay as they are
     parts[::2] = [
         _WORD.sub(swap, _BE.sub(lambda be: "they are" if be[1] == "am" else "they were", part))
         for part in parts[::2]
@@ -118,7 +117,7 @@ def to_third_person(text: str) -> str:
 
 
 def inflect_verb(verb: str) -> str:
-    """Return a verb of the first person in the third; a past form stays."""
+    """Inflect a verb from the first to the third person; a past form stays."""
     plain = verb.replace("’", "'")
     if plain in _INFLECTED:
         return _INFLECTED[plain]
@@ -130,5 +129,5 @@ def inflect_verb(verb: str) -> str:
 
 
 def inflect_following_verbs(rest: str) -> str:
-    """Return what follows an inflected verb, with the verbs that stand beside it inflected too."""
+    """Inflect the verbs that are coordinated with an inflected verb before the text."""
     return _ALSO.sub(lambda match: match["before"] + inflect_verb(match["verb"]), rest)

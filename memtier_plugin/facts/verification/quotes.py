@@ -1,7 +1,7 @@
-"""Where a quote stands in what was said: found by code, in the words as they were written.  Pure.
+"""Find where a quote stands in the recorded entries, whatever a model says about it.  Pure.
 
-Quote and text are compared in a normal form (NFKC, casefolded, one space, straight quotation marks
-and dashes, nothing of no width), and the place is given in the original.
+Quote and text are compared in a normal form (NFKC, casefolded, single spaces, straight quotation
+marks and dashes, no zero-width characters); the span is given in the original.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ import regex
 from memtier_plugin.core.records import Entry
 from memtier_plugin.trust.fence import FENCE
 
-MAX_SPANS_PER_ENTRY: Final = (
-    8  # of one quote that are looked at; who quotes "I love" means none of them
-)
-_MOST_TRIES: Final = 500  # of one quote in one entry, within words too: "aaaa" stands in itself
-_LONGEST: Final = 200_000  # characters of one entry that are searched
+MAX_SPANS_PER_ENTRY: Final = 8  # of one quote: a more frequent one is no evidence
+_MAX_TRIES: Final = 500  # of one quote in one entry, including matches within words
+_MAX_CHARS: Final = 200_000  # of one entry that are searched
 
 _EDGE: Final = (
     " \t\"'`*_.,;:!?()[]{}\u2026\u3002\u3001\uff0c\uff1b\uff1a\uff01\uff1f\u300c\u300d\u300e\u300f"
@@ -36,13 +34,13 @@ _NO_WIDTH: Final = regex.compile(r"[\p{Cf}\p{Cc}--\s]", regex.V1)
 _SPACES: Final = regex.compile(r"\s+")
 _UNSPACED: Final = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}]")
 _WORD: Final = regex.compile(r"[\p{L}\p{M}\p{N}_]")
-# Our own block in a recorded message: what was recalled is no evidence for itself.
+# A recalled block in a recorded message is no evidence for itself.
 _OWN: Final = regex.compile(rf"<{FENCE}\b.*?(?:</{FENCE}>|\Z)", regex.DOTALL | regex.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class QuoteSpan:
-    """Where a quote stands: an entry, and the span of its content."""
+    """The place of a quote: an entry, and the span of its content."""
 
     entry: Entry
     start: int
@@ -50,69 +48,69 @@ class QuoteSpan:
 
     @property
     def text(self) -> str:
-        """What stands there."""
+        """The quote as it was written."""
         return self.entry.content[self.start : self.end]
 
 
 def normalise_quote(text: str) -> str:
-    """Return the form in which quotes are compared, without the marks at its edges."""
+    """Return the form in which quotes are compared, without punctuation at its edges."""
     return _plain(text)[0].strip(_EDGE)
 
 
 def find_quotes(
     quote: str, entries: Sequence[Entry], hint: str | None = None
 ) -> Iterator[QuoteSpan]:
-    """Yield the places of a quote: of the hinted entry first, then of the others in their order.
+    """Yield the places of a quote: first in the hinted entry, then in the others in their order.
 
-    A quote begins and ends with whole words; the system's own entries are not looked at.
+    A quote begins and ends with whole words; entries of the system are not searched.
     """
-    wanted = normalise_quote(quote)
-    if not wanted:
+    normal = normalise_quote(quote)
+    if not normal:
         return
     for entry in sorted(entries, key=lambda entry: entry.id != hint):
         if entry.retrievable:
-            for start, end in _spans(wanted, entry.content[:_LONGEST]):
+            for start, end in _spans(normal, entry.content[:_MAX_CHARS]):
                 yield QuoteSpan(entry, start, end)
 
 
 def find_quote(quote: str, entries: Sequence[Entry], hint: str | None = None) -> QuoteSpan | None:
-    """Return the first place of a quote, or None where it stands nowhere."""
+    """Return the first place of a quote, or None."""
     return next(find_quotes(quote, entries, hint), None)
 
 
-def _spans(wanted: str, content: str) -> Iterator[tuple[int, int]]:
+def _spans(normal: str, content: str) -> Iterator[tuple[int, int]]:
     plain, begins, ends = _plain(content)
-    own: list[tuple[int, int]] | None = None
-    at, found, tries = plain.find(wanted), 0, 0
-    while at >= 0 and found < MAX_SPANS_PER_ENTRY and tries < _MOST_TRIES:
+    blocks: list[tuple[int, int]] | None = None
+    position, count, tries = plain.find(normal), 0, 0
+    while position >= 0 and count < MAX_SPANS_PER_ENTRY and tries < _MAX_TRIES:
         tries += 1
-        last = at + len(wanted) - 1
-        if _whole(plain, at, last + 1, begins, ends):
-            start, end = begins[at], ends[last]
-            if own is None:
-                own = [match.span() for match in _OWN.finditer(content)]
-            if not any(start < o_end and o_start < end for o_start, o_end in own):
-                found += 1
+        last = position + len(normal) - 1
+        if _is_whole(plain, position, last + 1, begins, ends):
+            start, end = begins[position], ends[last]
+            if blocks is None:
+                blocks = [match.span() for match in _OWN.finditer(content)]
+            if not any(start < block_end and begin < end for begin, block_end in blocks):
+                count += 1
                 yield start, end
-        at = plain.find(wanted, at + 1)
+        position = plain.find(normal, position + 1)
 
 
-def _whole(plain: str, start: int, end: int, begins: Sequence[int], ends: Sequence[int]) -> bool:
-    """Tell whether a span of a normal form begins and ends with whole words and characters."""
-    if start and (begins[start - 1] == begins[start] or _joined(plain, start)):
+def _is_whole(plain: str, start: int, end: int, begins: Sequence[int], ends: Sequence[int]) -> bool:
+    """Check whether a span of a normal form begins and ends with whole words and characters."""
+    if start and (begins[start - 1] == begins[start] or _continues(plain, start)):
         return False
-    return end == len(plain) or not (ends[end] == ends[end - 1] or _joined(plain, end))
+    return end == len(plain) or not (ends[end] == ends[end - 1] or _continues(plain, end))
 
 
-def _joined(plain: str, at: int) -> bool:
-    """Tell whether a word, a number or a compound goes on across a place."""
-    left, right = plain[at - 1], plain[at]
+def _continues(plain: str, position: int) -> bool:
+    """Check whether a word, a number or a compound continues across a position."""
+    left, right = plain[position - 1], plain[position]
     if _UNSPACED.match(left) or _UNSPACED.match(right):
         return False
     if _WORD.match(left) and _WORD.match(right):
         return True
     # 5 is not in 1.5, can not in can't, sugar not in sugar-free, and a sign belongs to its number.
-    before, after = plain[at - 2 : at - 1], plain[at + 1 : at + 2]
+    before, after = plain[position - 2 : position - 1], plain[position + 1 : position + 2]
     if right in "-'.,:/@%" and _WORD.match(left) and after and _WORD.match(after):
         return right not in ".,:" or (left.isdigit() and after.isdigit())
     if left in "-'.,:/@" and _WORD.match(right):
@@ -122,9 +120,9 @@ def _joined(plain: str, at: int) -> bool:
     return False
 
 
-@lru_cache(256)  # the entries of a batch are searched for every claim about them
+@lru_cache(256)  # every claim about a batch searches its entries
 def _plain(text: str) -> tuple[str, Sequence[int], Sequence[int]]:
-    """Return the normal form, and for each of its characters where the original begins and ends."""
+    """Return the normal form, and the span in the original of each of its characters."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.lower().replace("`", "'"), range(len(text)), range(1, len(text) + 1)
     pieces: list[str] = []

@@ -1,0 +1,202 @@
+"""Parse the tool calls of a run, pair them with their results, and tell which only read.  Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import regex
+
+from memtier_plugin.core.records import Entry
+from memtier_plugin.text.lexicon import word_set
+
+_MAX_SHOWN: Final = 160  # characters of a call or an error that are shown
+_MAX_ARGUMENTS: Final = 2_000  # characters of a call's arguments that are parsed
+
+_CALL: Final = regex.compile(r"(?m)^\[tool call: ")
+_COMMAND_KEYS: Final = ("command", "cmd", "script", "code", "query", "path", "file_path", "url")
+# A call that only reads repairs nothing, and its result is not worth keeping.
+_READING: Final = word_set(
+    """
+    ls cat head tail less more grep rg find pwd cd echo which whoami date tree wc stat file env
+    printenv ps df du top history type diff man true sleep read read_file list_files search
+    grep_search glob view open browse web_search fetch
+    """
+)
+_READING_PAIRS: Final = frozenset({"git status", "git log", "git diff", "git show", "git branch"})
+_SHELLS: Final = word_set("exec bash shell sh run terminal execute process run_command")
+# Words before the program of a command line.
+_PREFIXES: Final = regex.compile(r"(?:(?:sudo|env|time|nice|command|exec)\s+|\w+=\S*\s+)+")
+_ERROR_LINE: Final = regex.compile(
+    r"(?i)\b(?:error|exception|failed|failure|fatal|denied|not found|no such|cannot|can't|unable"
+    r"|refused|timed? ?out|missing|invalid|undefined|panic|traceback)\b|Error:"
+)
+
+
+class ToolUse(NamedTuple):
+    """A tool call of the assistant and its outcome.
+
+    Attributes:
+        quote, start: the call as it is written in the entry, and its position.
+        command: the command line, or the arguments where the tool is no shell.
+        ok: None where the outcome is unknown.
+    """
+
+    entry: Entry
+    name: str
+    quote: str
+    start: int
+    command: str
+    result: Entry | None
+    ok: bool | None
+
+    @property
+    def display(self) -> str:
+        """The call as a person would write it."""
+        short = truncate(" ".join(self.command.split()), _MAX_SHOWN)
+        return f"`{short}`" if short else f"`{self.name}`"
+
+    @property
+    def program(self) -> str:
+        """The program that a command line runs, or the tool's name."""
+        words = self._words()
+        plain = words and regex.fullmatch(r"[\w./+-]+", words[0])
+        return words[0].rsplit("/", 1)[-1] if plain and self._is_shell() else self.name
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the call only reads."""
+        pair = " ".join(self._words()[:2])
+        return self.program in _READING or (self._is_shell() and pair in _READING_PAIRS)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identifies equal calls."""
+        return self.name, " ".join(self.command.split())
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the call, where its host reports one."""
+        return self.result.tool.exit_code if self.result and self.result.tool else None
+
+    def _words(self) -> list[str]:
+        return str(_PREFIXES.sub("", self.command.strip(), count=1)).split()
+
+    def _is_shell(self) -> bool:
+        return self.name in _SHELLS or '"command"' in self.quote or '"cmd"' in self.quote
+
+    def error(self) -> tuple[str, int] | None:
+        """Return the last line of the result that names an error, and its position."""
+        if self.result is None:
+            return None
+        position, last = 0, None
+        for line in self.result.content.splitlines(keepends=True):
+            text = line.strip()
+            if text and _ERROR_LINE.search(text):
+                last = text[:_MAX_SHOWN], position + line.index(text)
+            position += len(line)
+        return last
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """The request of a run, and its tool calls in order."""
+
+    request: Entry | None
+    calls: tuple[ToolUse, ...]
+    tainted: bool
+
+
+def truncate(text: str, length: int) -> str:
+    """Return a text of at most ``length`` characters, an ellipsis included."""
+    return text if len(text) <= length else f"{text[: length - 3].rstrip()}..."
+
+
+def group_runs(entries: Iterable[Entry]) -> Iterator[ToolRun]:
+    """Yield the runs with tool calls that the entries belong to."""
+    runs: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        runs.setdefault((entry.agent_id, entry.run_id), []).append(entry)
+    for run in runs.values():
+        if not any(entry.tool for entry in run):
+            continue
+        request = next((e for e in run if e.role == "user" and e.origin == "user"), None)
+        tainted = any(entry.tainted or entry.origin == "external" for entry in run)
+        yield ToolRun(request, pair_calls(run), tainted)
+
+
+def pair_calls(entries: Sequence[Entry]) -> tuple[ToolUse, ...]:
+    """Return the calls of one run in order, each with its result.
+
+    A recorded result names only the tool that it came from, and an empty result is not recorded.
+    So the calls of a tool are paired in order with its results before the assistant's next calls;
+    where their numbers differ, or the outcomes do, the outcome of each call is unknown.
+    """
+    calls: list[ToolUse] = []
+    pending: dict[str, list[int]] = {}  # indexes of the assistant's last calls, by tool
+    results: dict[str, list[Entry]] = {}
+    for entry in entries:
+        written = [*_written_calls(entry.content)] if entry.role == "assistant" else []
+        if written:
+            _assign_results(calls, pending, results)
+            pending, results = {}, {}
+        for name, quote, start in written:
+            pending.setdefault(name, []).append(len(calls))
+            calls.append(ToolUse(entry, name, quote, start, _command(quote), None, None))
+        if entry.tool is not None:
+            results.setdefault(entry.tool.name, []).append(entry)
+    _assign_results(calls, pending, results)
+    return tuple(calls)
+
+
+def _assign_results(
+    calls: list[ToolUse],
+    pending: Mapping[str, Sequence[int]],
+    results: Mapping[str, Sequence[Entry]],
+) -> None:
+    for name, indexes in pending.items():
+        answers = results.get(name, ())
+        if len(answers) == len(indexes) and len({*map(_outcome, answers)}) == 1:
+            for index, result in zip(indexes, answers, strict=True):
+                calls[index] = calls[index]._replace(result=result, ok=_outcome(result))
+
+
+def _outcome(result: Entry) -> bool | None:
+    """Return whether a call succeeded; some hosts report an exit code and no error."""
+    assert result.tool
+    code, ok = result.tool.exit_code, result.tool.ok
+    if code:
+        return False
+    return ok if ok is not None or code is None else True
+
+
+def _written_calls(content: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the tool calls in an assistant's entry: name, arguments and their position."""
+    spans = [match.span() for match in _CALL.finditer(content)]
+    ends = [*(start - 1 for start, _ in spans[1:]), len(content)]
+    for (_, start), end in zip(spans, ends, strict=False):
+        inside = content[start:end].rstrip()
+        if not inside.endswith("]"):
+            continue  # prose, not a recorded call
+        name, _, arguments = inside[:-1].partition(" ")
+        quote = arguments.strip()
+        position = start + len(name) + 1 + len(arguments) - len(arguments.lstrip())
+        yield (name, quote, position) if quote else (name, name, start)
+
+
+def _command(quote: str) -> str:
+    """Return the command in the arguments of a call, or else the arguments themselves."""
+    if len(quote) > _MAX_ARGUMENTS:
+        return quote[:_MAX_ARGUMENTS]
+    try:
+        arguments: Any = json.loads(quote)
+    except ValueError:
+        return quote
+    if not isinstance(arguments, dict):
+        return quote
+    for key in _COMMAND_KEYS:
+        if isinstance(arguments.get(key), str) and arguments[key].strip():
+            return str(arguments[key])
+    return ", ".join(f"{name}={value}" for name, value in arguments.items())
