@@ -70,6 +70,7 @@ HOMES = {
     "parsedatetime": "text.*",
     "regex": "text.* trust.* facts.* retrieval.*",
     "rich": "cli.* bench.*",
+    "sqlite_vec": "storage.index.sqlite_vec",
     "Stemmer": "text.tokenizer bench.baselines",
     "tokenizers": "providers.embedding.*",
     "ulid": "core.ids core.records storage.index.items",

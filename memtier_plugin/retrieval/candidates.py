@@ -23,7 +23,7 @@ _WITH_NEIGHBOURS: Final = 40  # best rows whose neighbours become candidates too
 _NEIGHBOURS: Final = 2  # of these on either side
 _REACH: Final = 4  # turns on either side that a window looks at
 _FACTS: Final = 80  # facts that take part in a ranking
-_SIGNS: Final = 200  # pieces, the nearest by their signs, that are compared exactly
+_PIECES: Final = 200  # the nearest to the query, whose rows may become candidates
 _NEAREST: Final = 50  # of these the rows that become candidates
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
 
@@ -219,15 +219,15 @@ class PoolBuilder:
     # -- meaning -------------------------------------------------------------------------------
 
     def _nearest(self, scopes: Sequence[int]) -> Scores:
-        """Return the rows nearest to the query by their signs, with their cosines."""
+        """Return the rows nearest to the query, with their cosines."""
         if self.vector is None:
             return {}
-        rows, read = self.reader.vectors.nearest(
-            self.vector.model, scopes, self.vector.vector, self.settings.vectors_cap, _SIGNS
+        near, read = self.reader.vectors.nearest(
+            self.vector.model, scopes, self.vector.vector, self.settings.vectors_cap, _PIECES
         )
         self.vectors += read
-        near = self._similarities(self.vector, rows)
-        return {row: near[row] for row in rows if near.get(row, 0.0) >= MIN_COSINE}
+        self._similarity |= near
+        return {row: cosine for row, cosine in near.items() if cosine >= MIN_COSINE}
 
     def _similarities(self, vector: QueryVector, rows: Collection[int]) -> Mapping[int, float]:
         """Return the cosines known so far, after adding those of these rows."""

@@ -35,7 +35,7 @@ from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
 from memtier_plugin.retrieval.search import PluginSignals, Search, SearchResult
 from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.store import DeadlineExceeded
+from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.text.passages import select_passage
 from memtier_plugin.trust.fence import remove_blocks
 

@@ -7,7 +7,6 @@ somebody else's, what it would have told is read from the ledger itself.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -18,12 +17,11 @@ from typing import TYPE_CHECKING, Final
 from memtier_plugin.core import plugins
 from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.errors import IndexProblem, LedgerError
-from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.locks import hold_lock, release_lock, try_acquire_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
     decode_file_name,
     encode_file_name,
-    index_path,
     make_ledger_folder,
     owned_folder_exists,
     owner_folder_name,
@@ -31,10 +29,9 @@ from memtier_plugin.core.paths import (
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.providers.embedding.static import configured_embedder
-from memtier_plugin.storage.index.connection import Index, index_problem
+from memtier_plugin.storage.index.connection import index_problem
 from memtier_plugin.storage.index.files import BUILD_LOCK, NEW_INDEX, remove_index
-from memtier_plugin.storage.index.reader import IndexReader
-from memtier_plugin.storage.index.renewal import INCOMPLETE, is_incomplete, mark_incomplete
+from memtier_plugin.storage.index.renewal import INCOMPLETE, is_incomplete
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import (
     IndexWriter,
@@ -45,45 +42,30 @@ from memtier_plugin.storage.index.writer import (
     ledger_files,
     parse_entries,
     read_mark,
-    read_metadata,
     set_metadata,
 )
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.new_run import NewRun
+from memtier_plugin.storage.sessions import REFRESH_BYTES, IndexSessions
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    import apsw
-
     from memtier_plugin.core.hookspecs import Embedder
 
 LOCK_SECONDS: Final = 10.0  # how long a write waits for another writer of the same ledger
-REFRESH_BYTES: Final = 512 * 1024  # of ledger read before a recall; the rest is for later
-_STEPS: Final = 20_000  # SQLite steps between two looks at the clock
 
 _log = logging.getLogger("memtier")
 
 
-class DeadlineExceeded(Exception):
-    """The deadline of a read has passed; the caller answers with what it has."""
-
-
-class Store:
+class Store(IndexSessions):
     """The ledgers and the index of one project."""
 
     def __init__(self, home: Path, project: str, settings: Settings) -> None:
         self.home = home
         self.project = project
         self.settings = settings
-        self.folder = home / "projects" / encode_file_name(project)
-        self.index = Index(index_path(self.folder))
-        self.tokenizer = Tokenizer(settings.language)
-        self._fingerprint = self.tokenizer.fingerprint  # asked at every read of the index
+        super().__init__(home / "projects" / encode_file_name(project), settings.language)
         self._last_warning = ""
-        self.stale_tokenizer: str | None = (
-            None  # what the index was made with, if not the settings'
-        )
-        self.incomplete = False  # the index was begun anew, and may lack older files
 
     @cached_property
     def embedder(self) -> Embedder | None:
@@ -97,95 +79,9 @@ class Store:
 
     # -- the index -----------------------------------------------------------------------------
 
-    def reader(self) -> IndexReader:
-        """Return a reader on this thread's connection.
-
-        Raises:
-            IndexProblem: the index cannot be used; the message has the remedy.
-        """
-        connection = self.index.connection()
-        self._check_tokenizer(connection)
-        return IndexReader(connection)
-
-    def _handle_error(self, error: apsw.Error) -> IndexProblem:
-        """Return what to tell of an error; a damaged index is set aside, for the next to be new."""
-        problem = index_problem(self.index.path, error)
-        if self.index.replace_broken(error):
-            return IndexProblem(f"{problem}; it was set aside and is being rebuilt: try again")
-        return problem
-
     def writer(self) -> IndexWriter:
         """Return a writer on this thread's connection (raises as `reader`)."""
-        self.reader()
-        return IndexWriter(self.index.connection(), self.folder, self.tokenizer, self.embedder)
-
-    def _check_tokenizer(self, connection: apsw.Connection) -> None:
-        """Keep to the language that the index was made in; another one needs a reindex."""
-        known = read_metadata(connection)
-        made, self.incomplete = known.get("tokenizer"), INCOMPLETE in known
-        if made is None and not connection.readonly("main"):
-            set_metadata(connection, "tokenizer", self._fingerprint)
-            made = self._fingerprint
-            self.incomplete = mark_incomplete(connection, self.folder, REFRESH_BYTES)
-        self.stale_tokenizer = None if made in (None, self._fingerprint) else str(made)
-        if made and made != self.tokenizer.fingerprint:
-            self.tokenizer = Tokenizer(str(made).partition(":")[2])
-
-    @contextmanager
-    def deadline(self, until: float | None) -> Iterator[None]:
-        """Interrupt this thread's queries at a moment of ``time.monotonic()``.
-
-        Raises:
-            Late: the moment came while a query ran.
-            IndexProblem: the index cannot be used.
-        """
-        import apsw
-
-        connection = self.index.connection()
-        if until is not None:
-            left = max(0, int((until - time.monotonic()) * 1000))
-            connection.set_busy_timeout(left)
-            connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
-        try:
-            yield
-        except (apsw.InterruptError, apsw.BusyError) as error:
-            raise DeadlineExceeded(str(error)) from error
-        except apsw.Error as error:
-            raise self._handle_error(error) from error
-        finally:
-            if until is not None:
-                with suppress(apsw.Error):  # closed, with the index that was set aside
-                    connection.set_progress_handler(None)
-
-    @contextmanager
-    def snapshot(self) -> Iterator[IndexReader]:
-        """Yield a reader that sees one state of the index, whatever others write meanwhile.
-
-        Raises:
-            IndexProblem: the index cannot be used.
-        """
-        reader = self.reader()
-        connection = self.index.connection()
-        connection.execute("BEGIN")
-        try:
-            yield reader
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-
-    @contextmanager
-    def session(self) -> Iterator[IndexReader]:
-        """Yield a reader; whatever goes wrong with the index is told with its remedy.
-
-        Raises:
-            IndexProblem: the index cannot be used, or not now.
-        """
-        import apsw
-
-        try:
-            yield self.reader()
-        except apsw.Error as error:
-            raise self._handle_error(error) from error
+        return IndexWriter(self._connection(), self.folder, self.tokenizer, self.embedder)
 
     def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
         """Read what is new before a recall, within bounds; return why something is behind.
@@ -214,8 +110,7 @@ class Store:
         import apsw
 
         try:
-            writer = self.writer()
-            connection = self.index.connection()
+            connection, writer = self._connection(), self.writer()
             behind = files_behind(connection, files)
             if not behind:
                 return None
@@ -243,12 +138,14 @@ class Store:
         """
         import apsw
 
+        connection = self.index.connection()  # that of the file that is there now
+        self._check_tokenizer(connection)
         writer = self.writer()
-        self.index.connection().set_busy_timeout(int(LOCK_SECONDS * 1000))
+        connection.set_busy_timeout(int(LOCK_SECONDS * 1000))
         try:
             lines = writer.catch_up_all(progress=progress)
             if self.incomplete:
-                set_metadata(self.index.connection(), INCOMPLETE, None)
+                set_metadata(connection, INCOMPLETE, None)
         except apsw.ReadOnlyError as error:
             raise index_problem(self.index.path, error) from error
         except apsw.Error as error:
@@ -257,8 +154,7 @@ class Store:
 
     def files_behind(self) -> list[LedgerFile]:
         """Return the ledger files that hold something the index has not read."""
-        self.reader()
-        connection = self.index.connection()
+        connection = self._connection()
         return [file for file in ledger_files(self.folder) if is_behind(connection, file)]
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
@@ -342,15 +238,18 @@ class Store:
         turns = dict.fromkeys((new.run.session for new in runs), 0)
         known: set[str] = set()
         try:
-            self.catch_up(files, wait_ms=200)
-            # The ledgers first: what another process indexes meanwhile is then seen twice, not
-            # never.
-            unread = [e for file in files for e in parse_entries(file, self._unindexed_lines(file))]
-            reader = self.reader()
-            wanted = [key for new in runs for key, _, _ in new.messages]
-            wanted += [place for new in runs for place in new.position_keys]
-            known.update(reader.ids_of_keys(wanted))
-            turns = {session: reader.last_turn(agent, session) for session in turns}
+            with self._session():
+                self.catch_up(files, wait_ms=200)
+                # The ledgers first: what another process indexes meanwhile is then seen twice, not
+                # never.
+                unread = [
+                    e for file in files for e in parse_entries(file, self._unindexed_lines(file))
+                ]
+                reader = self.reader()
+                wanted = [key for new in runs for key, _, _ in new.messages]
+                wanted += [place for new in runs for place in new.position_keys]
+                known.update(reader.ids_of_keys(wanted))
+                turns = {session: reader.last_turn(agent, session) for session in turns}
         except (IndexProblem, apsw.Error):
             whole = [(file, jsonl.read_lines(file.path)[0]) for file in files]
             unread = [entry for file, lines in whole for entry in parse_entries(file, lines)]
@@ -381,7 +280,7 @@ class Store:
 
     def _unindexed_lines(self, file: LedgerFile) -> list[jsonl.LedgerLine]:
         """Return the lines that the index lacks; a large changed file's old ones it keeps."""
-        connection = self.index.connection()
+        connection = self._connection()
         mark = read_mark(connection, file.name)
         if not is_behind(connection, file):
             return []
@@ -427,6 +326,34 @@ class Store:
         jsonl.append_records(
             path, records, durability=self.settings.ledger.durability, timeout=timeout
         )
+
+    @contextmanager
+    def exclusive(self, name: str, timeout: float = LOCK_SECONDS) -> Iterator[None]:
+        """Hold one of the project's locks, which one thread of one process has at a time.
+
+        Raises:
+            LedgerError: it cannot be had within so many seconds.
+        """
+        with hold_lock(self.folder / f".{name}.lock", timeout):
+            yield
+
+    @contextmanager
+    def try_exclusive(self, name: str) -> Iterator[bool]:
+        """Hold a lock if nobody else does; yield whether it is held (raises as `exclusive`)."""
+        held = try_acquire_lock(self.folder / f".{name}.lock")
+        try:
+            yield held is not None
+        finally:
+            if held is not None:
+                release_lock(held)
+
+    def ledger_files(self, kind: str | None = None, owner: str | None = None) -> list[LedgerFile]:
+        """Return the project's ledger files, of one ledger and owner or all; LedgerError."""
+        return [
+            file
+            for file in ledger_files(self.folder)
+            if kind in (None, file.ledger) and owner in (None, file.owner)
+        ]
 
     def catch_up_file(self, path: Path, *, ours: bool = False) -> None:
         """Bring one ledger file into the index if nobody keeps it locked.

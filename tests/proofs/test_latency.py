@@ -10,7 +10,7 @@ import pytest
 from memtier_plugin.bench.scale import run_scale
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.store import REFRESH_BYTES
+from memtier_plugin.storage.sessions import REFRESH_BYTES
 from tests.proofs.checks import show
 
 SIZES, RECALLS = (1_000, 10_000), 1_000

@@ -1,4 +1,4 @@
-"""Vectors in the index: found by their signs, compared exactly, of one model and scope only."""
+"""Vectors in the index: compared exactly, above a size after a shortlist by their signs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def stored(
 def scan(
     store: Mapping[int, Pieces], scopes: tuple[int, ...], query: bytes, cap: int, limit: int
 ) -> tuple[list[int], int]:
-    """Compare a query with the newest pieces one by one, as `nearest` says that it does."""
+    """Compare a query with the newest pieces one by one, as `shortlist` says that it does."""
     found = [
         (row, np.frombuffer(piece, np.int8))
         for row in sorted(store, reverse=True)
@@ -105,14 +105,63 @@ def rows_with_signs(connection: Any) -> set[int]:
     store=stores, query=queries, scopes=some_scopes, cap=st.integers(1, 100),
     limit=st.integers(1, 40),
 )  # fmt: skip
-def test_nearest_is_an_exact_scan(
+def test_the_shortlist_is_an_exact_scan_of_signs(
     connection: Any, store: dict[int, Pieces], query: bytes, scopes: tuple[int, ...], cap: int,
     limit: int,
 ) -> None:  # fmt: skip
     """The rows that agree in most signs come first, the newest of equals, of the newest pieces."""
     with stored(connection, store) as index:
-        assert index.nearest("m", scopes, query, cap, limit) == scan(
+        assert index.shortlist("m", scopes, query, cap, limit) == scan(
             store, scopes, query, cap, limit
+        )
+
+
+def nearest_by_hand(
+    store: Mapping[int, Pieces], scopes: tuple[int, ...], query: bytes, limit: int
+) -> dict[int, float]:
+    """Compare a query exactly with every piece of some scopes, one by one."""
+    found = [
+        (cosine(piece, query), row)
+        for row, (scope, pieces) in store.items()
+        for piece in pieces
+        if scope in scopes and any(piece)
+    ]
+    best: dict[int, float] = {}
+    for value, row in sorted(found, reverse=True)[:limit]:
+        best.setdefault(row, max(0.0, value))
+    return best
+
+
+@given(store=stores, query=queries, scopes=some_scopes, limit=st.integers(1, 40))
+def test_nearest_compares_every_piece(
+    connection: Any, store: dict[int, Pieces], query: bytes, scopes: tuple[int, ...], limit: int
+) -> None:
+    """Up to a size the nearest are the exact ones, whichever scopes share the table."""
+    with stored(connection, store) as index:
+        near, compared = index.nearest("m", scopes, query, ALL, limit)
+        by_hand = nearest_by_hand(store, scopes, query, limit)
+        assert sorted(near.values(), reverse=True) == [*near.values()]
+        assert sorted(near.values()) == pytest.approx(sorted(by_hand.values()), abs=1e-6)
+        assert near == pytest.approx(index.similarity("m", query, near), abs=1e-6)
+        inside = [pieces for scope, pieces in store.values() if scope in scopes]
+        assert compared == sum(any(piece) for pieces in inside for piece in pieces)
+
+
+@given(
+    store=stores, query=queries, scopes=some_scopes, cap=st.integers(1, 100),
+    limit=st.integers(1, 40),
+)  # fmt: skip
+def test_above_a_size_the_shortlist_is_compared(
+    connection: Any, store: dict[int, Pieces], query: bytes, scopes: tuple[int, ...], cap: int,
+    limit: int,
+) -> None:  # fmt: skip
+    """Where more is stored than is compared one by one, the shortlist is put in exact order."""
+    with pytest.MonkeyPatch.context() as patch, stored(connection, store) as index:
+        patch.setattr(index_vectors, "EXACT_PIECES", 0)
+        rows, compared = index.shortlist("m", scopes, query, cap, limit)
+        assert index.nearest("m", scopes, query, cap, limit) == (
+            index.similarity("m", query, rows),
+            compared,
         )
 
 
@@ -139,7 +188,7 @@ def test_how_the_segments_came_about_does_not_matter(
             if again and again[-1] not in waiting:
                 index.drop(row := again.pop(), store[row][0])
                 waiting.insert(0, row)
-        found = index.nearest("m", scopes, query, cap, 20)
+        found = index.shortlist("m", scopes, query, cap, 20)
         assert found == scan(store, scopes, query, cap, 20)
         assert index.count_covered("m", (1, 2)) == (len(store), len(store))
 
@@ -203,14 +252,15 @@ def test_models_are_apart(
         rows = {row: pieces for row, (_, pieces) in zip(store, other.values(), strict=False)}
         assume(rows)
         index.put("other", rows)
-        assert index.nearest("m", (1, 2), query, ALL, ALL) == scan(store, (1, 2), query, ALL, ALL)
+        assert index.shortlist("m", (1, 2), query, ALL, ALL) == scan(store, (1, 2), query, ALL, ALL)
         theirs = {row: (store[row][0], pieces) for row, pieces in rows.items()}
-        assert index.nearest("other", (1, 2), query, ALL, ALL) == scan(
+        assert index.shortlist("other", (1, 2), query, ALL, ALL) == scan(
             theirs, (1, 2), query, ALL, ALL
         )
         assert set(index.similarity("other", query, store)) == set(rows)
-        assert index.nearest("third", (1, 2), query, ALL, ALL) == ([], 0)
+        assert index.shortlist("third", (1, 2), query, ALL, ALL) == ([], 0)
         assert index.similarity("third", query, store) == {}
+        assert index.nearest("third", (1, 2), query, ALL, ALL) == ({}, 0)
 
 
 @pytest.mark.parametrize("size", [1, 8, 128])
@@ -219,13 +269,16 @@ def test_another_length_is_never_compared(connection: Any, size: int) -> None:
     with stored(connection, {row: (1, [b"\1" * 64]) for row in range(1, 9)}) as index:
         assert index.similarity("m", b"\1" * size, [1, 2]) == {1: 0.0, 2: 0.0}
         if size > 64:
-            assert index.nearest("m", (1,), b"\1" * size, ALL, ALL) == ([], 0)
+            assert index.shortlist("m", (1,), b"\1" * size, ALL, ALL) == ([], 0)
+        assert index.nearest("m", (1,), b"\1" * size, ALL, ALL) == ({}, 8)
 
 
 def test_what_the_model_does_not_know(connection: Any) -> None:
     """A vector of zeros says that a row is done; it is like nothing and found by nothing."""
     with stored(connection, {1: (1, [bytes(SIZE)]), 2: (1, []), 3: (1, [b"\1" * SIZE])}) as index:
-        assert index.nearest("m", (1,), b"\1" * SIZE, ALL, ALL) == ([3], 1)
+        assert index.shortlist("m", (1,), b"\1" * SIZE, ALL, ALL) == ([3], 1)
+        assert index.nearest("m", (1,), b"\1" * SIZE, ALL, ALL) == ({3: pytest.approx(1.0)}, 1)
+        assert index.nearest("m", (1,), bytes(SIZE), ALL, ALL) == ({}, 0)
         found = index.similarity("m", b"\1" * SIZE, [1, 2, 3])
         assert found == {1: 0.0, 2: 0.0, 3: pytest.approx(1.0)}
         assert index.count_covered("m", (1,)) == (3, 3)
@@ -293,7 +346,7 @@ def test_agents_and_senders_are_apart_by_meaning(home: Path) -> None:
         for (agent, sender), own in ids.items():
             asking = one if agent == "a" else other
             found = asking.recall("newborn canine litter", sender=sender)
-            assert ([hit.id for hit in found.hits], found.vectors) == ([own], 2)
+            assert ([hit.id for hit in found.hits], found.vectors) == ([own], 1)
 
 
 def test_a_rebuild_finds_the_same_by_meaning(home: Path) -> None:

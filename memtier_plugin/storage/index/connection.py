@@ -187,6 +187,11 @@ class Index:
             self._held.append(held)
         return held.connection
 
+    def held(self) -> apsw.Connection | None:
+        """Return this thread's connection as it is, without a look at the file."""
+        held: _Held | None = getattr(self._local, "held", None)
+        return held.connection if held is not None and held.process == os.getpid() else None
+
     def replace_broken(self, problem: Exception) -> bool:
         """Set aside an index that cannot be used, for a new one; tell whether that was done.
 

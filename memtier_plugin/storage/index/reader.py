@@ -17,6 +17,8 @@ from memtier_plugin.storage.index.items import embedding_texts
 from memtier_plugin.storage.index.overviews import IndexOverviews
 from memtier_plugin.storage.index.pages import IndexPages
 from memtier_plugin.storage.index.records import Stored, to_utf8
+from memtier_plugin.storage.index.selection import IndexSelect
+from memtier_plugin.storage.index.vector_coverage import IndexCoverage
 from memtier_plugin.storage.index.vectors import IndexVectors
 
 MAX_TERMS: Final = 64  # distinct words of a query that are looked up, rarest first
@@ -104,6 +106,16 @@ class IndexReader(IndexFacts):
     def overviews(self) -> IndexOverviews:
         """The shelves of the same connection."""
         return IndexOverviews(self._db)
+
+    @property
+    def selection(self) -> IndexSelect:
+        """The items of the same connection by what is known of them, hidden ones too."""
+        return IndexSelect(self._db)
+
+    @property
+    def coverage(self) -> IndexCoverage:
+        """What has vectors, on the same connection."""
+        return IndexCoverage(self._db)
 
     # -- who may see what ----------------------------------------------------------------------
 
@@ -259,8 +271,9 @@ class IndexReader(IndexFacts):
         scores = self.match_words(scopes, dict.fromkeys(words, 1.0), _SIMILAR_POSTINGS).scores()
         orders = [sorted(scores, key=lambda row: (-scores[row], -row))[:_SIMILAR]]
         if vector and scopes:
-            orders.append(self.vectors.nearest(vector[0], scopes, vector[1], _SIMILAR_VECTORS,
-                                               _SIMILAR)[0])  # fmt: skip
+            model, query = vector
+            near, _ = self.vectors.nearest(model, scopes, query, _SIMILAR_VECTORS, _SIMILAR)
+            orders.append([*near])
         points: dict[int, float] = {}
         for order in orders:
             for place, row in enumerate(order):

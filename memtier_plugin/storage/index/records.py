@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Source
 from memtier_plugin.core.times import to_iso
+from memtier_plugin.storage.filters import EntryFilter, EventFilter, FactFilter, Standing
 from memtier_plugin.storage.state import State
 
 if TYPE_CHECKING:
     import apsw
+
+
+_STANDING: Final[Mapping[Standing, str]] = {
+    "current": "indexed",
+    "past": "NOT indexed",
+    "waiting": "NOT retrievable AND reviewed IS NULL AND NOT coalesce(reverted, 0)"
+    " AND NOT coalesce(forgotten, 0) AND superseded_by IS NULL",
+    "reverted": "reverted AND NOT forgotten",
+    "remembered": "NOT coalesce(forgotten, 0)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +46,105 @@ class IndexRecords:
         # Any: the types of a row are those of its query, which no checker can read.
         self._db: Any = connection
 
+    def items(self, ids: Iterable[str]) -> dict[str, Stored]:
+        """Return the items that the index has of these ids, oldest first."""
+        inside = "items.id IN (SELECT value FROM json_each(?))"
+        values = json.dumps([to_utf8(identity) for identity in ids])
+        return {item.item.id: item for item in self._items(inside, values).values()}
+
+    def facts(self, where: FactFilter | None = None) -> list[Stored]:
+        """Return the facts that meet every condition, oldest first."""
+        where = where or FactFilter()
+        agent, sender = where.audience or (None, None)
+        condition, values = _all_of(
+            {
+                "items.data ->> 'run' = ?": where.run,
+                "subject = ?": where.subject,
+                "relation = ?": where.relation,
+                "value = ?": where.value,
+                "agent = ?": agent,
+                "sender = ?": sender,
+                "agent IN ('', ?)": where.readable_by,
+                "items.data ->> 'timestamp' >= ?": where.written_since,
+                "items.data ->> 'timestamp' <= ?": where.written_until,
+                "observed >= ?": where.valid_since,
+                "observed <= ?": where.valid_until,
+            },
+            _STANDING[where.standing] if where.standing else "true",
+            "shelf = ''" if where.audience else "true",
+        )
+        rows = [
+            int(row)
+            for (row,) in self._db.execute(
+                f"""SELECT items.row FROM facts CROSS JOIN items ON items.row = facts.row
+                    JOIN scopes ON scopes.id = scope LEFT JOIN states ON item = items.id
+                    WHERE {condition} ORDER BY items.id""",  # noqa: S608
+                values,
+            )
+        ]
+        stored = self.items_by_row(rows)
+        return [stored[row] for row in rows]
+
+    def entries(self, where: EntryFilter) -> list[str]:
+        """Return the ids of the entries that meet every condition, oldest first."""
+        condition, values = _all_of(
+            {
+                "scopes.agent = ?": where.agent,
+                "sender = ?": where.sender,
+                "name = ?": where.session,
+                "items.data ->> 'run_id' = ?": where.run,
+                "observed >= ?": where.since,
+                "observed <= ?": where.until,
+            },
+            "tier = 'episodic'",
+        )
+        rows = self._db.execute(
+            f"""SELECT items.id FROM items JOIN scopes ON scopes.id = scope
+                LEFT JOIN sessions ON sessions.id = session
+                WHERE {condition} ORDER BY items.id""",  # noqa: S608
+            values,
+        )
+        return [str(row[0]) for row in rows]
+
+    def events(self, where: EventFilter) -> list[JournalEvent]:
+        """Return the journal events that meet every condition."""
+        kinds = [*where.kinds]
+        condition, values = _all_of(
+            {
+                "item = ?": where.item,
+                "kind = ?": kinds[0] if len(kinds) == 1 else None,
+                "kind IN (SELECT value FROM json_each(?))": (
+                    json.dumps(kinds) if len(kinds) > 1 else None
+                ),
+                "agent = ?": where.agent,
+                "run = ?": where.run,
+                "stamp >= ?": where.since,
+                "stamp <= ?": where.until,
+                "stamp < ?": where.before,
+            }
+        )
+        table = "events" if where.item is None else "touches JOIN events ON events.id = event"
+        order = "stamp, id"
+        if where.newest is not None:
+            order = f"stamp DESC, id DESC LIMIT {where.newest:d}"
+        rows = self._db.execute(
+            f"SELECT data FROM {table} WHERE {condition} ORDER BY {order}",  # noqa: S608
+            values,
+        )
+        return [parse_event(data) for (data,) in rows]
+
     def items_by_row(self, rows: Sequence[int]) -> dict[int, Stored]:
         """Return the records of these rows."""
+        return self._items("row IN (SELECT value FROM json_each(?))", json.dumps(list(rows)))
+
+    def _items(self, condition: str, values: str) -> dict[int, Stored]:
         found = {}
         for row, tier, data, owner, path, line, *state in self._db.execute(
-            """SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
-                      superseded_by, valid_to, reviewed, reverted
-               FROM items JOIN files ON files.id = file LEFT JOIN states ON item = items.id
-               WHERE row IN (SELECT value FROM json_each(?))""",
-            (json.dumps(list(rows)),),
+            f"""SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
+                       superseded_by, valid_to, reviewed, reverted
+                FROM items JOIN files ON files.id = file LEFT JOIN states ON item = items.id
+                WHERE {condition} ORDER BY row""",  # noqa: S608
+            (values,),
         ):
             item: Entry | Fact
             current = _state(state) if state[0] is not None else State()
@@ -344,6 +445,21 @@ class IndexRecords:
         for (number,) in self._db.execute(sql, values):
             return int(number)
         return 0
+
+
+def _all_of(
+    conditions: Mapping[str, datetime | str | float | None], *fixed: str
+) -> tuple[str, list[str | float]]:
+    """Return the conditions that have a value as SQL, and the values."""
+    used = {sql: value for sql, value in conditions.items() if value is not None}
+    return " AND ".join([*fixed, *used]) or "true", [*map(_bound, used.values())]
+
+
+def _bound(value: datetime | str | float) -> str | float:
+    """Return a value as the index has it."""
+    if isinstance(value, datetime):
+        return to_iso(value)
+    return to_utf8(value) if isinstance(value, str) else value
 
 
 def read_state(connection: Any, identity: str) -> State:

@@ -1,22 +1,27 @@
 """Vectors in the index: whole ones to compare exactly, and their signs to find them by.
 
-An item has one vector for each piece of its text and each model.  Beside them the signs of their
-components (one bit each) are kept in segments of a scope, so that a query is compared with every
-piece of an asker by a few reads of packed bits; the nearest are then compared exactly.  What is
-found does not depend on how the segments came about.
+An item has one vector for each piece of its text and each model.  Up to `EXACT_PIECES` a query is
+compared with every piece of an asker.  Beyond, the signs of the vectors' components (one bit each),
+which are kept in segments of a scope, make a shortlist by a few reads of packed bits, and only that
+is compared exactly.  What is found does not depend on how the segments came about.
 """
 
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
+
+from memtier_plugin.storage.index.sqlite_vec import execute_with_vec
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 COVERED_SHARE: Final = 0.95  # of the items must have vectors of a model before it is used at all
+EXACT_PIECES: Final = 10_000  # up to which every piece of the scopes asked for is compared
 SEGMENT: Final = 256  # pieces whose signs are kept, read and written together
 
 Vectors = Mapping[int, Sequence[bytes]]  # of each row, one int8 vector for each piece
@@ -190,6 +195,83 @@ class IndexVectors:
 
     def nearest(
         self, model: str, scopes: Sequence[int], query: bytes, cap: int, limit: int
+    ) -> tuple[dict[int, float], int]:
+        """Return the rows nearest to a query, each with its cosine, and the pieces compared.
+
+        Up to `EXACT_PIECES` every piece is compared; beyond, only those of the shortlist are.
+
+        Args:
+            query: the int8 vector.
+            cap: pieces that are compared at most, the newest.
+            limit: pieces that are taken; between equals the newest.
+        """
+        if not any(query):  # words that the model does not know are like nothing
+            return {}, 0
+        pieces = self._pieces(model, scopes)
+        if len(pieces) <= min(cap, EXACT_PIECES):
+            return self._scan(model, query, pieces, limit), len(pieces)
+        rows, compared = self.shortlist(model, scopes, query, cap, limit)
+        near = self.similarity(model, query, rows)
+        return {
+            row: near[row] for row in sorted(near, key=lambda row: (-near[row], -row))
+        }, compared
+
+    def similarity(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:
+        """Return the cosine of these rows' nearest piece to a query vector.
+
+        Never below 0, which is also what a row has of which the model knows nothing; one without
+        vectors is left out.
+        """
+        near: dict[int, float] = {}
+        # A vector of another length is of a model of the same name; one of zeros has no cosine.
+        for row, cosine in execute_with_vec(
+            self._db,
+            """SELECT item, iif(?4 AND length(vector) = length(?1),
+                                1 - vec_distance_cosine(vec_int8(vector), vec_int8(?1)), 0.0)
+               FROM vectors WHERE item IN (SELECT value FROM json_each(?2)) AND model = ?3""",
+            (query, json.dumps(list(rows)), model, any(query)),
+        ):
+            near[row] = max(near.get(row, 0.0), cosine)
+        return near
+
+    def _pieces(self, model: str, scopes: Sequence[int]) -> array[int]:
+        """Return the row of every piece of these scopes that can be compared."""
+        pieces = array("q")
+        for scope in scopes:
+            for (items,) in self._db.execute(
+                "SELECT items FROM vector_signs WHERE model = ? AND scope = ?", (model, scope)
+            ):
+                pieces.frombytes(items)
+        return pieces
+
+    def _scan(
+        self, model: str, query: bytes, pieces: Sequence[int], limit: int
+    ) -> dict[int, float]:
+        """Compare a query with every piece of these rows."""
+        rows = set(pieces)
+        [(total,)] = self._db.execute(
+            "SELECT coalesce(sum(length(items)) / 8, 0) FROM vector_signs WHERE model = ?", (model,)
+        )
+        others = int(total) - len(pieces)
+        source, bound = "json_each(?5) CROSS JOIN vectors ON item = value", [json.dumps([*rows])]
+        if 4 * others <= len(pieces):
+            # Reading the table in order takes half as long as looking up row by row; at worst so
+            # many of other scopes come first, which are left out below.
+            source, bound = "vectors", []
+        found = execute_with_vec(
+            self._db,
+            f"""SELECT item, vec_distance_cosine(vec_int8(vector), vec_int8(?1)) AS distance
+                FROM {source} WHERE model = ?2 AND length(vector) = ?3
+                ORDER BY distance, item DESC LIMIT ?4""",  # noqa: S608
+            (query, model, len(query), limit + (0 if bound else others), *bound),
+        )
+        near: dict[int, float] = {}
+        for row, distance in islice((hit for hit in found if hit[0] in rows), limit):
+            near.setdefault(row, max(0.0, 1 - distance))
+        return near
+
+    def shortlist(
+        self, model: str, scopes: Sequence[int], query: bytes, cap: int, limit: int
     ) -> tuple[list[int], int]:
         """Return the rows whose signs agree most with a query's, and how many were compared.
 
@@ -227,36 +309,6 @@ class IndexVectors:
         # One number to sort by: agreement first, then the newer row.
         order = np.lexsort((-items, differ)) if len(items) <= limit else _top(differ, items, limit)
         return list(dict.fromkeys(items[order].tolist())), len(items)
-
-    def similarity(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:
-        """Return the cosine of these rows' nearest piece to a query vector.
-
-        Never below 0, which is also what a row has of which the model knows nothing; one without
-        vectors is left out.
-        """
-        import numpy as np
-
-        items: list[int] = []
-        blobs: list[bytes] = []
-        near: dict[int, float] = {}
-        for row, blob in self._db.execute(
-            """SELECT item, vector FROM vectors
-               WHERE item IN (SELECT value FROM json_each(?)) AND model = ?""",
-            (json.dumps(list(rows)), model),
-        ):
-            near[row] = 0.0
-            if len(blob) == len(query):  # not that of a model of the same name and another length
-                items.append(row)
-                blobs.append(blob)
-        if items and any(query):  # words that the model does not know are like nothing
-            # In whole numbers, so that a cosine does not depend on what else is compared.
-            wanted = np.frombuffer(query, np.int8).astype(np.int32)
-            vectors = np.frombuffer(b"".join(blobs), np.int8).reshape(len(items), -1)
-            vectors = vectors.astype(np.int32)
-            lengths = np.sqrt((vectors * vectors).sum(axis=1) * float(wanted @ wanted))
-            for row, cosine in zip(items, ((vectors @ wanted) / lengths).tolist(), strict=True):
-                near[row] = max(near[row], cosine)
-        return near
 
 
 def pack_signs(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:

@@ -1,0 +1,152 @@
+"""Sessions on the index of a project: one connection, checked once, for all that is read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from memtier_plugin.core.errors import IndexProblem
+from memtier_plugin.core.paths import index_path
+from memtier_plugin.storage.index.connection import Index, index_problem
+from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.index.renewal import INCOMPLETE, mark_incomplete
+from memtier_plugin.storage.index.writer import read_metadata, set_metadata
+from memtier_plugin.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import apsw
+
+REFRESH_BYTES: Final = 512 * 1024  # of ledger read before a recall; the rest is for later
+_STEPS: Final = 20_000  # SQLite steps between two looks at the clock
+
+
+class DeadlineExceeded(Exception):
+    """The deadline of a read has passed; the caller answers with what it has."""
+
+
+class _OpenSessions(threading.local):
+    """How many sessions a thread has open."""
+
+    count = 0
+
+
+class IndexSessions:
+    """The index of one project, read by one thread at a time through each connection."""
+
+    def __init__(self, folder: Path, language: str) -> None:
+        self.folder = folder
+        self.index = Index(index_path(folder))
+        self.tokenizer = Tokenizer(language)
+        self._fingerprint = self.tokenizer.fingerprint  # asked at every read of the index
+        self._open = _OpenSessions()
+        self.stale_tokenizer: str | None = None  # the index's, if not the settings'
+        self.incomplete = False  # a new index, which may lack older ledger files
+
+    def reader(self) -> IndexReader:
+        """Return a reader on this thread's connection.
+
+        Raises:
+            IndexProblem: the index cannot be used; the message has the remedy.
+        """
+        return IndexReader(self._connection())
+
+    def _connection(self) -> apsw.Connection:
+        """Return this thread's connection; a session looks at the file and its language once."""
+        held = self.index.held() if self._open.count else None
+        if held is not None:
+            return held
+        connection = self.index.connection()
+        self._check_tokenizer(connection)
+        return connection
+
+    @contextmanager
+    def _session(self) -> Iterator[apsw.Connection]:
+        connection = self._connection()
+        self._open.count += 1
+        try:
+            yield connection
+        finally:
+            self._open.count -= 1
+
+    def _handle_error(self, error: apsw.Error) -> IndexProblem:
+        """Return what to tell of an error; a damaged index is set aside, for the next to be new."""
+        problem = index_problem(self.index.path, error)
+        if self.index.replace_broken(error):
+            return IndexProblem(f"{problem}; it was set aside and is being rebuilt: try again")
+        return problem
+
+    def _check_tokenizer(self, connection: apsw.Connection) -> None:
+        """Keep to the language that the index was made in; another one needs a reindex."""
+        known = read_metadata(connection)
+        made, self.incomplete = known.get("tokenizer"), INCOMPLETE in known
+        if made is None and not connection.readonly("main"):
+            set_metadata(connection, "tokenizer", self._fingerprint)
+            made = self._fingerprint
+            self.incomplete = mark_incomplete(connection, self.folder, REFRESH_BYTES)
+        self.stale_tokenizer = None if made in (None, self._fingerprint) else str(made)
+        if made and made != self.tokenizer.fingerprint:
+            self.tokenizer = Tokenizer(str(made).partition(":")[2])
+
+    @contextmanager
+    def deadline(self, until: float | None) -> Iterator[IndexReader]:
+        """Open a session whose queries are interrupted at a moment of ``time.monotonic()``.
+
+        Raises:
+            Late: the moment came while a query ran.
+            IndexProblem: the index cannot be used.
+        """
+        import apsw
+
+        try:
+            with self._session() as connection:
+                if until is not None:
+                    left = max(0, int((until - time.monotonic()) * 1000))
+                    connection.set_busy_timeout(left)
+                    connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+                try:
+                    yield IndexReader(connection)
+                finally:
+                    if until is not None:
+                        with suppress(apsw.Error):  # closed, with the index that was set aside
+                            connection.set_progress_handler(None)
+        except (apsw.InterruptError, apsw.BusyError) as error:
+            raise DeadlineExceeded(str(error)) from error
+        except apsw.Error as error:
+            raise self._handle_error(error) from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[IndexReader]:
+        """Yield a reader that sees one state of the index, whatever others write meanwhile.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+        """
+        with self._session() as connection:
+            self._check_tokenizer(connection)
+            connection.execute("BEGIN")
+            try:
+                yield IndexReader(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
+    def session(self) -> Iterator[IndexReader]:
+        """Open a session: one reader for everything this thread reads until its end.
+
+        Sessions opened within share it.
+
+        Raises:
+            IndexProblem: the index cannot be used, or not now; the message has the remedy.
+        """
+        import apsw
+
+        try:
+            with self._session() as connection:
+                yield IndexReader(connection)
+        except apsw.Error as error:
+            raise self._handle_error(error) from error
