@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, Unpack
 
 from memtier_plugin.answering.answerer import Answer, Answerer
-from memtier_plugin.core.codecs import check_arguments
+from memtier_plugin.core.codecs import check_arguments, check_fields
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import make_project_folder
@@ -313,9 +313,11 @@ class MemTier(Project):
             options: the fields of `RecallRequest` by name; they overrule the request's.
 
         Raises:
+            MessageError: an argument has the wrong type; the message names it.
             IndexProblem: the index cannot be used; the message has the remedy.
         """
         request = (request or RecallRequest()).with_options(**options)
+        check_fields(request)
         return self._recaller.recall(query, request)
 
     @check_arguments
