@@ -15,23 +15,21 @@ import regex
 
 from memtier_plugin.core.records import FactDraft, Origin
 from memtier_plugin.facts.extraction.rules import SINGLE_VALUED
-from memtier_plugin.text.lexicon import lexicon, word_set
+from memtier_plugin.text.lexicon import lexicon, small_talk, word_set
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.tokenizer import plain_words
 
 MAX_CHARS: Final = 600  # of one draft's text
 
+_PHRASES: Final = "|".join(map(regex.escape, small_talk()))
 _SMALL_TALK: Final = regex.compile(
-    r"""(?xi)(?:(?:\w+|the\ user|the\ assistant)\s+(?:says?|said|greets?|greeted|thanks?|thanked|
+    rf"""(?xi)(?:(?:\w+|the\ user|the\ assistant)\s+(?:says?|said|greets?|greeted|thanks?|thanked|
     replies|replied|agrees?|agreed|apologi[sz]e[sd]?|laughs?|laughed|congratulate[sd]?)\b[\s:,"']*)?
     (?:(?:hi|hello|hey|thanks|thank\ you|bye|goodbye|good\ morning),?\ \w+|
-    hi|hello|hey|howdy|good\ (?:morning|afternoon|evening|night)|bye|goodbye|see\ you(?:\ \w+)?|
-    take\ care|thanks?(?:\ you)?|thank\ you|thx|ty|no\ problem|you['’]?re\ welcome|welcome|sure|
-    ok(?:ay)?|yes|yeah|yep|no|nope|great|cool|nice|awesome|perfect|wow|lol|haha|sorry|please|
-    sounds\ good|got\ it|i\ see|makes\ sense|will\ do|of\ course|absolutely|exactly|indeed|done|
-    good\ (?:luck|job|idea|point)|well\ done|congrat\w*|hallo|danke|bitte|tschüss|guten\ (?:tag|
-    morgen)|hola|gracias|adiós|buenos\ días|bonjour|merci|salut|ciao|grazie|obrigad[oa]|olá|
-    привет|спасибо|пока|你好|谢谢|再见|こんにちは|ありがとう)
+    {_PHRASES}|howdy|see\ you\ \w+|thanks\ you|ty|you[’]?re\ welcome|welcome|yes|yeah|yep|no|nope|
+    lol|haha|sorry|please|i\ see|makes\ sense|will\ do|exactly|indeed|done|
+    good\ (?:luck|job|idea|point)|well\ done|congrat\w*|buenos\ días|ciao|grazie|obrigad[oa]|olá|
+    привет|спасибо|пока|こんにちは|ありがとう)
     (?:\s+(?:so|very|much|a\ lot|there|again|everyone|all|you|too|then|back|
     for\ (?:the|your|all)\ \w+))?[\s!.,;:)('"~]*"""
 )

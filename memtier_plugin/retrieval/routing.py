@@ -21,6 +21,7 @@ import regex
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Action, Depth, Hit, Route
 from memtier_plugin.retrieval.contradictions import StatedValue
+from memtier_plugin.text.lexicon import lexicon
 
 MAX_DOUBT: Final = 0.2  # doubt up to which the facts alone answer
 SCORE_RANGE: Final = 0.475  # part of the range of scores, from the best down, that is worth a line
@@ -57,9 +58,7 @@ _KINDS: Final[Mapping[str, regex.Pattern[str]]] = {
 # Kinds whose answer may lie in places that the question's own words do not lead to.
 SEVERAL_ANSWERS: Final = frozenset({"a number is asked for", "a list is asked for"})
 _WHEN: Final = regex.compile(r"\b(when|what (date|day|year|month|time)|how long|since)\b")
-_DATED: Final = regex.compile(
-    r"\d|\b(january|february|march|april|may|june|july|august|september|october|november|december)\b"
-)
+_DATED: Final = regex.compile(rf"\d|\b({'|'.join(lexicon('english').month_names)})\b")
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Lexicon:
         year_cues: before a number they make it a year.
 
     Talk:
-        greetings, thanks: phrases without content.
+        greetings, thanks, acknowledgements: phrases without content.
 
     Claims:
         conditionals, copulas, possession_verbs, kinship: as named.
@@ -142,6 +142,7 @@ class Lexicon:
     year_cues: Phrases
     greetings: Phrases
     thanks: Phrases
+    acknowledgements: Phrases
     conditionals: Words
     copulas: Words
     possession_verbs: Words
@@ -213,6 +214,16 @@ def lexicon(language: str) -> Lexicon:
 def lexicons() -> tuple[Lexicon, ...]:
     """Load all languages."""
     return tuple(map(lexicon, (*LANGUAGES, *_DATES_ONLY)))
+
+
+@cache
+def small_talk() -> Phrases:
+    """Return the greetings, thanks and acknowledgements of all languages."""
+    return tuple(
+        phrase
+        for words in lexicons()
+        for phrase in (*words.greetings, *words.thanks, *words.acknowledgements)
+    )
 
 
 @cache

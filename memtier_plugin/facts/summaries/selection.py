@@ -17,6 +17,7 @@ import regex
 
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.text.dates.annotate import RELATIVE
+from memtier_plugin.text.lexicon import small_talk
 from memtier_plugin.text.passages import OMISSION
 from memtier_plugin.text.traits import TOOL_CALL_MARK, is_quotable, is_standing_instruction
 
@@ -46,12 +47,9 @@ _CODE: Final = regex.compile(
 _BULLET: Final = regex.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
 # What people say to each other before and after they say something.
 _GREETING: Final = regex.compile(
-    r"(?i)(?:hi|hey|hello|good (?:morning|evening|afternoon|night)|bye|goodbye|see you|take care"
-    r"|thanks?|thank you|thx|cheers|you're welcome|no problem|sure|ok(?:ay)?|great|awesome|perfect"
-    r"|cool|nice|wow|sounds (?:good|great)|got it|of course|certainly|absolutely|glad to|happy to"
-    r"|let me know|how are you|how can i help|hallo|guten (?:tag|morgen|abend)|danke|bitte|tschüss"
-    r"|hola|buen[oa]s|gracias|adiós|de nada|bonjour|bonsoir|salut|merci|de rien|au revoir"
-    r"|你好|您好|谢谢|謝謝|不客气|再见)(?!\w)"
+    rf"(?i)(?:{'|'.join(map(regex.escape, small_talk()))}|cheers|sounds great|certainly|glad to"
+    r"|happy to|let me know|how are you|how can i help|guten abend|buen[oa]s|de nada|bonsoir"
+    r"|de rien|au revoir|您好|謝謝|不客气)(?!\w)"
 )
 _NUMBER: Final = regex.compile(r"\d")
 _NAME: Final = regex.compile(r"(?<=[\p{L},;] )\p{Lu}\p{L}|\w[._/-]\w+[._/-]\w|`[^`]+`")
