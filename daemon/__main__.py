@@ -18,8 +18,8 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.settings.load import resolve_home
 from memtier_plugin.facts.consolidation import ConsolidationReport
 
-from .jobs import JOBS, Run
-from .scheduler import STOP_TIMEOUT, do_jobs, run
+from .jobs import JOBS, JobRun
+from .scheduler import STOP_TIMEOUT, run_jobs, serve_projects
 
 NICENESS: Final = 10
 
@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_jobs(home: Path, options: argparse.Namespace, stop: threading.Event) -> bool:
     if options.held is not None:  # by the server that started us, which has the project's lock
         again = timedelta(seconds=options.again) if options.again else None
-        return do_jobs(home, options.project[0], options.job, Run(stop, _log_report), again)
-    return run(
+        return run_jobs(home, options.project[0], options.job, JobRun(stop, _log_report), again)
+    return serve_projects(
         home,
         options.project or None,
         once=options.once,
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--all", action="store_true", help="serve every project (the default)")
     parser.add_argument("--once", action="store_true", help="do every job once and end")
     parser.add_argument("--interval", type=float, help="seconds, instead of what is configured")
-    # What `child.run` says: the jobs of a project whose lock is held for us.
+    # What `child.run_child` says: the jobs of a project whose lock is held for us.
     parser.add_argument("--held", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--job", action="append", choices=[*JOBS], help=argparse.SUPPRESS)
     parser.add_argument("--again", type=float, help=argparse.SUPPRESS)

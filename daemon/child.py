@@ -43,7 +43,7 @@ def start_detached(home: Path, project: str) -> bool:
     Raises:
         MemTierError: it cannot be started.
     """
-    if lock.held(home, project):
+    if lock.is_held(home, project):
         return False
     job_state.note_start_request(make_project_folder(home, project), datetime.now(UTC))
     child = _start_process(home, ["--project", project], start_new_session=True)
@@ -52,7 +52,7 @@ def start_detached(home: Path, project: str) -> bool:
     return True
 
 
-def run(
+def run_child(
     home: Path,
     project: str,
     jobs: Sequence[str],
@@ -91,7 +91,7 @@ def run(
         raise MemTierError(f"the jobs {', '.join(jobs)} were ended by signal {-code}")
 
 
-def at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
+def is_at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
     """Tell whether nothing was written since these jobs last ended well, so that they may wait.
 
     Looks at the times of files alone: it is asked where recalls are served.

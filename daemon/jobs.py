@@ -37,7 +37,7 @@ _MAX_STALLED_BATCHES: Final = 3  # batches in a row after which nothing less is 
 _log = logging.getLogger("memtier")
 
 
-def projects(home: Path) -> list[str]:
+def list_projects(home: Path) -> list[str]:
     """Return the names of all projects of a home."""
     top = home / "projects"
     if not top.is_dir():
@@ -46,14 +46,14 @@ def projects(home: Path) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JobRun:
     """What a job is given beside the memory: when to stop, and whom to tell of its passes."""
 
     stop: threading.Event
     on_run: OnReport | None = None
 
 
-def consolidate(
+def consolidate_backlog(
     memory: MemTier, stop: threading.Event, extractor: str = RULES
 ) -> Iterator[ConsolidationReport]:
     """Turn what is new into facts and yield a report for each batch, until nothing is left.
@@ -80,7 +80,7 @@ def consolidate(
         before = report.left
 
 
-def embed(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
+def embed_missing(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
     """Make the vectors that the current model has not made yet, as far as the user allows it.
 
     Returns None where there was nothing to do.
@@ -96,7 +96,7 @@ def embed(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
     return memory.reembedding.run(stop=stop.is_set)
 
 
-def tidy(memory: MemTier) -> None:
+def sweep_project(memory: MemTier) -> None:
     """Complete what was cut off, look at every ledger, and let go of what is past its retention."""
     memory.purger.complete()
     recovery.remove_unfinished(memory.store)
@@ -114,7 +114,7 @@ def tidy(memory: MemTier) -> None:
         )
 
 
-def summarise(memory: MemTier, stop: threading.Event) -> int:
+def write_summaries(memory: MemTier, stop: threading.Event) -> int:
     """Sum up what is over: sessions, days, and facts that changed; return how many are new."""
     written = 0
     if memory.paused or not memory.settings.summaries.enabled:
@@ -128,19 +128,19 @@ def summarise(memory: MemTier, stop: threading.Event) -> int:
     return written
 
 
-def _run_consolidation(extractor: str, memory: MemTier, run: Run) -> None:
-    for report in consolidate(memory, run.stop, extractor):
+def _run_consolidation(extractor: str, memory: MemTier, run: JobRun) -> None:
+    for report in consolidate_backlog(memory, run.stop, extractor):
         if run.on_run is not None:
             run.on_run(memory.project, report)
 
 
-def _run_summaries(memory: MemTier, run: Run) -> None:
-    if written := summarise(memory, run.stop):
+def _run_summaries(memory: MemTier, run: JobRun) -> None:
+    if written := write_summaries(memory, run.stop):
         _log.info("project %r: %d summaries and timelines", memory.project, written)
 
 
-def _run_embedding(memory: MemTier, run: Run) -> None:
-    report = embed(memory, run.stop)
+def _run_embedding(memory: MemTier, run: JobRun) -> None:
+    report = embed_missing(memory, run.stop)
     if report is not None and (report.embedded or report.dropped):
         _log.info(
             "project %r: embedded %d items, dropped %d vectors of other models, %d items left",
@@ -151,11 +151,11 @@ def _run_embedding(memory: MemTier, run: Run) -> None:
         )
 
 
-def _run_sweep(memory: MemTier, _run: Run) -> None:
-    tidy(memory)
+def _run_sweep(memory: MemTier, _run: JobRun) -> None:
+    sweep_project(memory)
 
 
-JOBS: Final[Mapping[str, Callable[[MemTier, Run], None]]] = {
+JOBS: Final[Mapping[str, Callable[[MemTier, JobRun], None]]] = {
     "consolidation": partial(_run_consolidation, RULES),
     "summaries": _run_summaries,
     "model": partial(_run_consolidation, MODEL),
@@ -165,7 +165,7 @@ JOBS: Final[Mapping[str, Callable[[MemTier, Run], None]]] = {
 GROUPS: Final = ("local", "endpoint", "daily")
 
 
-def jobs_of(group: str, settings: Settings) -> list[str]:
+def jobs_in_group(group: str, settings: Settings) -> list[str]:
     """Return the jobs of a group, in their order: what waits for an endpoint waits apart."""
     remote = [] if settings.consolidation.model == NO_MODEL else ["model"]
     if settings.embedding.model.startswith(ENDPOINT):
@@ -176,7 +176,7 @@ def jobs_of(group: str, settings: Settings) -> list[str]:
     return remote if group == "endpoint" else ["sweep"]
 
 
-def do(name: str, memory: MemTier, run: Run, again: timedelta | None = None) -> bool:
+def run_job(name: str, memory: MemTier, run: JobRun, again: timedelta | None = None) -> bool:
     """Do a job and keep how it went; returns False if it failed, of which log and status tell.
 
     Args:
@@ -214,7 +214,7 @@ def _note_job(
         _log.warning("project %r: %s", memory.project, trouble)
 
 
-def begun(folder: Path) -> None:
+def note_started(folder: Path) -> None:
     """Keep that a daemon which a host may have started is there."""
     with suppress(MemTierError):
         job_state.note_start_request(folder, None)

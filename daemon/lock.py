@@ -11,13 +11,13 @@ from memtier_plugin.core import locks
 from memtier_plugin.core.paths import encode_file_name, make_private_folder
 from memtier_plugin.operations.job_state import LOCK_NAME as NAME
 
-__all__ = ["NAME", "held", "release", "still_ours", "take"]
+__all__ = ["NAME", "acquire", "is_held", "is_still_ours", "release"]
 
 _TRIES: Final = 5  # who looks whether a daemon is there holds the lock for a moment, too
 _PAUSE: Final = 0.02  # seconds
 
 
-def take(home: Path, project: str) -> int | None:
+def acquire(home: Path, project: str) -> int | None:
     """Become the project's daemon; return what `release` needs, or None if there is one.
 
     Raises:
@@ -32,15 +32,15 @@ def take(home: Path, project: str) -> int | None:
     return None
 
 
-def held(home: Path, project: str) -> bool:
+def is_held(home: Path, project: str) -> bool:
     """Tell whether some process is the project's daemon now."""
-    fd = take(home, project)
+    fd = acquire(home, project)
     if fd is not None:
         release(fd)
     return fd is None
 
 
-def still_ours(fd: int, home: Path, project: str) -> bool:
+def is_still_ours(fd: int, home: Path, project: str) -> bool:
     """Tell whether the lock is on the file that stands there now: folders may be replaced."""
     path = home / "projects" / encode_file_name(project) / NAME
     try:

@@ -25,7 +25,7 @@ from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
 
 from . import child, jobs, lock
-from .jobs import OnReport, Run
+from .jobs import JobRun, OnReport
 
 DAY: Final = 24 * 3600.0
 PROJECT_SCAN_SECONDS: Final = 60.0  # seconds
@@ -142,7 +142,7 @@ class Scheduler:
         return self._interval or minutes * 60
 
     def _add_all(self, home: Path) -> None:
-        for project in jobs.projects(home):
+        for project in jobs.list_projects(home):
             with self._report_errors(home, project, "is not served"):
                 self.add(home, project)
 
@@ -157,16 +157,18 @@ class Scheduler:
             seconds = self._interval or settings.consolidation.interval_minutes * 60
             self._served[home, project] = seconds
             again = timedelta(seconds=DAY if group == "daily" else seconds)
-            names = jobs.jobs_of(group, settings)
+            names = jobs.jobs_in_group(group, settings)
             if not names or self._stop.is_set():
                 return
             if self._in_child:
-                if not child.at_rest(home, project, names):
+                if not child.is_at_rest(home, project, names):
                     # A little less than `stop` waits, which then finds it ended.
                     patience = STOP_TIMEOUT - 0.5
-                    child.run(home, project, names, fd, self._stop, again=again, patience=patience)
+                    child.run_child(
+                        home, project, names, fd, self._stop, again=again, patience=patience
+                    )
                 return
-            do_jobs(home, project, names, Run(self._stop, self._on_run), again)
+            run_jobs(home, project, names, JobRun(self._stop, self._on_run), again)
 
     @contextmanager
     def _count_work(self) -> Iterator[None]:
@@ -210,17 +212,17 @@ class Scheduler:
         """Lock the project unless it is ours already; None while another process serves it."""
         with self._lock:
             fd = self._held.get((home, project))
-            if fd is not None and not lock.still_ours(fd, home, project):
+            if fd is not None and not lock.is_still_ours(fd, home, project):
                 lock.release(fd)
                 del self._held[home, project]
                 fd = None
             if fd is None:
-                fd = lock.take(home, project)
+                fd = lock.acquire(home, project)
                 if fd is None:
                     _log.info("project %r is served by another process", project)
                     return None
                 self._held[home, project] = fd
-        jobs.begun(home / "projects" / encode_file_name(project))
+        jobs.note_started(home / "projects" / encode_file_name(project))
         return fd
 
     def _watch_clock(self, every: float) -> None:
@@ -244,8 +246,8 @@ def _job_id(group: str, home: Path, project: str) -> str:
     return f"{group} {project} {home}"
 
 
-def do_jobs(
-    home: Path, project: str, names: Iterable[str], run: Run, again: timedelta | None = None
+def run_jobs(
+    home: Path, project: str, names: Iterable[str], run: JobRun, again: timedelta | None = None
 ) -> bool:
     """Do jobs of a project that is locked by us; returns False if one of them failed.
 
@@ -256,11 +258,11 @@ def do_jobs(
     with MemTier.open(home, project, create=False) as memory:
         for name in names:
             if not run.stop.is_set():
-                well = jobs.do(name, memory, run, again) and well
+                well = jobs.run_job(name, memory, run, again) and well
     return well
 
 
-def run(
+def serve_projects(
     home: Path,
     projects: Iterable[str] | None = None,
     *,
@@ -277,8 +279,8 @@ def run(
     """
     stop = stop or threading.Event()
     if once:
-        todo = Run(stop, on_run)
-        found = jobs.projects(home) if projects is None else [*projects]
+        todo = JobRun(stop, on_run)
+        found = jobs.list_projects(home) if projects is None else [*projects]
         well = [_run_once(home, project, todo) for project in found]
         return all(well)
     scheduler = Scheduler(interval=interval, on_run=on_run)
@@ -294,19 +296,19 @@ def run(
     return over
 
 
-def _run_once(home: Path, project: str, todo: Run) -> bool:
+def _run_once(home: Path, project: str, todo: JobRun) -> bool:
     try:
         settings = load_settings(home, project)
         if not (home / "projects" / encode_file_name(project)).is_dir():
             raise NotFound(f"there is no project {project!r} in {home}")
-        jobs.begun(home / "projects" / encode_file_name(project))
-        fd = lock.take(home, project)
+        jobs.note_started(home / "projects" / encode_file_name(project))
+        fd = lock.acquire(home, project)
         if fd is None:
             _log.info("project %r is served by another process", project)
             return True
         try:
-            names = [name for group in jobs.GROUPS for name in jobs.jobs_of(group, settings)]
-            return do_jobs(home, project, names, todo)
+            names = [name for group in jobs.GROUPS for name in jobs.jobs_in_group(group, settings)]
+            return run_jobs(home, project, names, todo)
         finally:
             lock.release(fd)
     except MemTierError as error:  # of one project: the others are served all the same

@@ -30,7 +30,7 @@ HookName = Literal[
 ]
 _QueuedJob = tuple[Future[Any], Callable[[], Any], Future[Any] | None]
 
-MOST_WORKERS: Final = 64
+MAX_WORKERS: Final = 64
 EXIT_TIMEOUT: Final = 5.0  # seconds an ending process gives to late writes
 
 
@@ -60,8 +60,8 @@ class WorkerPool:
             self._last_of_queue = {
                 key: last for key, last in self._last_of_queue.items() if not last.done()
             }
-            if len(self._pending) >= MOST_WORKERS:
-                raise DeadlinePassed(f"{MOST_WORKERS} hooks called earlier are still at work")
+            if len(self._pending) >= MAX_WORKERS:
+                raise DeadlinePassed(f"{MAX_WORKERS} hooks called earlier are still at work")
             before = self._last_of_queue.get(line)
             self._pending.add(future)
             if line is not None:

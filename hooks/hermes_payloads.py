@@ -23,6 +23,7 @@ from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.fence import remove_blocks
 
 from .hermes import HOST, agent_of
+from .payloads import drop_oldest, text_or_none
 
 MAX_SESSIONS: Final = 2000  # sessions in mind; the oldest go first
 UNPROMPTED_PLATFORMS: Final = frozenset(
@@ -58,14 +59,13 @@ class Compactions:
         """Keep that a session is being shortened."""
         self.times.pop(session, None)
         self.times[session] = to_iso(now)
-        while len(self.times) > MAX_SESSIONS:
-            self.times.pop(next(iter(self.times)))
+        drop_oldest(self.times, MAX_SESSIONS)
         with suppress(MemTierError, OSError):  # in memory it is known all the same
             make_private_folder(self.file.parents[1], "hosts")
             write_private_file(self.file, json.dumps(self.times))
 
 
-class Translator:
+class HermesTranslator:
     """Turns Hermes' calls into calls of MemTier's hooks."""
 
     def __init__(self, home: Path) -> None:
@@ -112,15 +112,15 @@ class Translator:
         return replace(
             base,
             agent_id=agent_of(context),
-            session_id=_text_or_none(context.get("session_id")),
-            run_id=_text_or_none(context.get("run_id")),
-            workspace=_text_or_none(context.get("workspace")) or base.workspace,
+            session_id=text_or_none(context.get("session_id")),
+            run_id=text_or_none(context.get("run_id")),
+            workspace=text_or_none(context.get("workspace")) or base.workspace,
             sender=f"{platform}:{sender}" if shared and sender else None,
         )
 
 
 def _child_context(run: RunContext, event: Mapping[str, Any]) -> RunContext:
-    child = _text_or_none(event.get("child_session_id")) or f"{run.session_id}:child"
+    child = text_or_none(event.get("child_session_id")) or f"{run.session_id}:child"
     return replace(
         run,
         agent_id=f"{run.agent_id}.subagent",
@@ -128,10 +128,6 @@ def _child_context(run: RunContext, event: Mapping[str, Any]) -> RunContext:
         run_id=child,
         parent=run.session_id,
     )
-
-
-def _text_or_none(value: Any) -> str | None:
-    return str(value) if value not in (None, "") else None
 
 
 def _end_call(

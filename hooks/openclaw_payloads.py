@@ -24,12 +24,14 @@ from memtier_plugin.core.records import Message
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 
+from .payloads import drop_oldest, text_or_none
+
 HOST: Final = "openclaw"
 SESSION_IDLE: Final = timedelta(hours=6)  # after which a conversation is another session
 UNPROMPTED_TRIGGERS: Final = frozenset(
     {"cron", "heartbeat"}
 )  # triggers of turns that nobody asked for
-MOST_KEPT: Final = 2000  # conversations and runs in mind; the oldest go first
+MAX_KEPT: Final = 2000  # conversations and runs in mind; the oldest go first
 
 _HOOKS: Final = (
     "before_prompt_build", "agent_end", "before_compaction", "session_start", "session_end",
@@ -111,7 +113,7 @@ class Conversations:
         """Keep who started a sub-agent."""
         with self._lock:
             self._parents[child] = parent
-            _forget_oldest(self._parents)
+            drop_oldest(self._parents, MAX_KEPT)
             self._save()
 
     def parent_of(self, child: str) -> str | None:
@@ -122,13 +124,13 @@ class Conversations:
         """Return what a run was asked first: a later attempt is given a canned prompt."""
         with self._lock:
             first = self._prompts.setdefault(run, prompt)
-            _forget_oldest(self._prompts)
+            drop_oldest(self._prompts, MAX_KEPT)
         return first
 
     def _begin_session(self, key: str, now: datetime) -> None:
         before = self._conversations.pop(key, None)
         self._conversations[key] = _Conversation(before.number + 1 if before else 1, now)
-        _forget_oldest(self._conversations)
+        drop_oldest(self._conversations, MAX_KEPT)
         self._save()
 
     def _session_id_of(self, key: str) -> str:
@@ -141,12 +143,7 @@ class Conversations:
             write_private_file(self.file, json.dumps({"sessions": kept, "parents": self._parents}))
 
 
-def _forget_oldest(known: dict[str, Any]) -> None:
-    while len(known) > MOST_KEPT:
-        known.pop(next(iter(known)))
-
-
-class Translator:
+class OpenClawTranslator:
     """Turns OpenClaw's payloads into calls of MemTier's hooks."""
 
     def __init__(self, home: Path) -> None:
@@ -202,8 +199,8 @@ class Translator:
             base,
             agent_id=_agent_name(context, key),
             session_id=self.known.session_id(key, now or datetime.now(UTC)) if key else None,
-            run_id=_text_or_none(context.get("runId")),
-            workspace=_text_or_none(context.get("workspaceDir")) or base.workspace,
+            run_id=text_or_none(context.get("runId")),
+            workspace=text_or_none(context.get("workspaceDir")) or base.workspace,
             sender=_sender_of(context, key),
             parent=self.known.parent_of(key) or _parent_from_key(key),
         )
@@ -227,15 +224,11 @@ def _agent_name(context: Mapping[str, Any], key: str) -> str:
 
 def _sender_of(context: Mapping[str, Any], key: str) -> str | None:
     """Return who speaks on a channel that several people share."""
-    sender = _text_or_none(context.get("senderId") or context.get("requesterSenderId"))
+    sender = text_or_none(context.get("senderId") or context.get("requesterSenderId"))
     if not sender or not _GROUP.search(key):
         return None
     where = context.get("channel") or context.get("messageProvider") or ""
     return f"{where}:{sender}" if where else sender
-
-
-def _text_or_none(value: Any) -> str | None:
-    return str(value) if value not in (None, "") else None
 
 
 def _between_sessions(context: Mapping[str, Any], run: str | None) -> bool:
@@ -285,7 +278,7 @@ def _run_event(event: Mapping[str, Any], context: Mapping[str, Any], run: RunCon
     return RunEvent(
         messages=spoken,
         success=bool(event.get("success", True)) and failure is None,
-        error=_text_or_none(event.get("error")) or failure,
+        error=text_or_none(event.get("error")) or failure,
     )
 
 

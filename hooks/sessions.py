@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from importlib import import_module
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError
 from memtier_plugin.core.hookspecs import hookimpl
@@ -60,8 +59,9 @@ def _warm_up(memory: MemTier) -> None:
     status = memory.status()
     consolidation = memory.settings.consolidation.enabled and status["consolidation"]["due"]
     if consolidation or status["embedding"]["due"]:
-        # By name: the daemon is another edge. It refuses when one serves the project already.
-        import_module("memtier_plugin.daemon.child").start_detached(memory.home, memory.project)
+        from memtier_plugin.daemon.child import start_detached
+
+        start_detached(memory.home, memory.project)  # unless a daemon serves the project
 
 
 def _record_unsaved(memory: MemTier, event: RunEvent, context: RunContext) -> None:

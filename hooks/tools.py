@@ -19,7 +19,7 @@ _BUDGET: Final = 2000  # tokens of what a search returns
 _RECENT_RECALLS: Final = 1000  # recalls whose lines a model may still mean by the end of an id
 
 
-def call(name: str, arguments: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+def call_tool(name: str, arguments: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
     """Call a memory tool for the agent of a context; what goes wrong is told in the text.
 
     Returns ``text`` for the model, ``ok``, and ``ids`` of what the text shows.

@@ -360,7 +360,7 @@ def _scheduler(home: Path) -> Iterator[None]:
 
     stop = threading.Event()
     thread = threading.Thread(
-        target=scheduler.run, kwargs={"home": home, "interval": 1.0, "stop": stop}
+        target=scheduler.serve_projects, kwargs={"home": home, "interval": 1.0, "stop": stop}
     )
     thread.start()
     try:

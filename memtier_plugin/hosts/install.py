@@ -60,7 +60,7 @@ class FileChange:
     why: str
 
 
-def command() -> list[str]:
+def launch_command() -> list[str]:
     """Return how this very `memtier` is run, wherever a host starts it from."""
     beside = Path(sys.executable).with_name("memtier")
     if beside.is_file() and os.access(beside, os.X_OK):
@@ -169,7 +169,7 @@ def _plan_openclaw(home: Path, project: str) -> list[FileChange]:
     _section(entry, "hooks", path)["allowConversationAccess"] = True
     entry["hooks"].pop("allowPromptInjection", None)
     told = _section(entry, "config", path)
-    told |= {"command": command(), "home": str(home), "project": project}
+    told |= {"command": launch_command(), "home": str(home), "project": project}
     why = "loads the plugin, selects the memory slot and permits the hooks"
     return [FileChange(path, json.dumps(config, indent=2) + "\n", why)]
 
@@ -214,7 +214,7 @@ def _plan_hermes(home: Path, project: str) -> list[FileChange]:
         f"name: memtier\nversion: {memtier_plugin.__version__}\n"
         "description: A memory for agents that learns from how their tools fared.\n"
     )
-    config = {"command": command(), "home": str(home), "project": project}
+    config = {"command": launch_command(), "home": str(home), "project": project}
     settings = top / "config.yaml"
     return [
         FileChange(

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -42,10 +41,6 @@ HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
 
 
 STORING_HOOKS: Final = ("agent_end", "before_compaction")
-HOST_TRANSLATORS: Final = {  # who knows their payloads
-    "openclaw": "memtier_plugin.hooks.openclaw_payloads",
-    "hermes": "memtier_plugin.hooks.hermes_payloads",
-}
 
 
 class BadParams(Exception):
@@ -136,15 +131,14 @@ class Methods:
 
     def _translator(self, host: str) -> Any:
         """Return what knows a host's payloads; of each host one, as it keeps where sessions end."""
-        if host not in HOST_TRANSLATORS:
-            known = ", ".join(HOST_TRANSLATORS)
+        from memtier_plugin.hooks.payloads import HOSTS, open_translator
+
+        if host not in HOSTS:
+            known = ", ".join(HOSTS)
             raise BadParams(f"the payloads of host {host!r} are not known; there is {known}")
         with self._lock:
             if host not in self._translators:
-                # By name: the hooks are another edge.
-                self._translators[host] = import_module(HOST_TRANSLATORS[host]).Translator(
-                    Path(self._home)
-                )
+                self._translators[host] = open_translator(host, Path(self._home))
         return self._translators[host]
 
     def tool(
@@ -165,7 +159,9 @@ class Methods:
         except TypeError as error:
             raise BadParams(f"the context of {name} is wrong: {error}") from None
         self._served(run)
-        return import_module("memtier_plugin.hooks.tools").call(name, arguments or {}, run)
+        from memtier_plugin.hooks.tools import call_tool
+
+        return call_tool(name, arguments or {}, run)
 
     def recall(
         self,

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, redirect_stdout
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final
@@ -210,8 +209,8 @@ class _Server:
         threading.Thread(target=self._schedule, args=(place,), daemon=True).start()
 
     def _schedule(self, place: RunContext) -> None:
-        # By name: the daemon is another edge, and loading its scheduler takes a while.
-        scheduler = import_module("memtier_plugin.daemon.scheduler")
+        from memtier_plugin.daemon import scheduler  # loading it takes a while
+
         try:
             home, project = memory_pool.locate(place)
             with self._lock:

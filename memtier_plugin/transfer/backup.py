@@ -102,7 +102,7 @@ def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress
         for left in range(_MAX_ATTEMPTS, 0, -1):
             try:
                 with _new_file(part) as file:
-                    _write_archive(file, frozen(folder), project, now, progress)
+                    _write_archive(file, freeze_parts(folder), project, now, progress)
                 break
             except _FileRewritten as error:
                 if left == 1:
@@ -137,7 +137,7 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
         fault_injection.run_step("fsync backup", None, os.fsync, fd)
 
 
-def frozen(folder: Path) -> list[_BackupFile]:
+def freeze_parts(folder: Path) -> list[_BackupFile]:
     """Return what belongs to a backup of this moment.
 
     Raises:

@@ -219,7 +219,7 @@ class World:
         arguments = {"text": case.text}
         asked = str(case.known.get("prompt", "Read the page."))
         self.prompt(case, asked, run_id=run)
-        told = tools.call("memory_store", arguments, self.context(case, run_id=run))
+        told = tools.call_tool("memory_store", arguments, self.context(case, run_id=run))
         page = {"role": "tool", "tool_call_id": "p", "content": case.known["page"], "ok": True}
         kept = {"role": "tool", "tool_call_id": "k", "content": told["text"], "ok": told["ok"]}
         ask = [
@@ -514,7 +514,7 @@ def by_tools(later: Later) -> str:
             home=str(later.world.home), project=later.world.project, agent_id=entry.agent_id,
             session_id=entry.session_id, sender=entry.sender,
         )  # fmt: skip
-        text = tools.call("memory_get", {"id": entry.id}, given)["text"]
+        text = tools.call_tool("memory_get", {"id": entry.id}, given)["text"]
         hidden = [c for c in text if c not in "\n\t" and (
             unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") or _blank(c))]  # fmt: skip
         if hidden or "</memtier-memory" in text:

@@ -171,7 +171,7 @@ def test_a_stop_while_an_endpoint_is_slow(home: Path, server: Loopback) -> None:
         until(lambda: server.count("/chat/completions"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(5) == 0
-    assert not lock.held(home, PROJECT)
+    assert not lock.is_held(home, PROJECT)
     assert status(home)["consolidation"]["backlog"]["model"] == 1
     server.always(None)
     with daemon("--once", "--project", PROJECT) as process:
@@ -205,7 +205,7 @@ def test_a_server_ends_while_an_endpoint_is_slow(home: Path, server: Loopback) -
         assert "result" in json.loads(process.stdout.readline())
         until(lambda: server.count("/chat/completions"))
         until(lambda: facts(home))  # by rules, meanwhile
-        assert lock.held(home, PROJECT)
+        assert lock.is_held(home, PROJECT)
         process.terminate()
         assert process.wait(5) == 0
     finally:
@@ -214,7 +214,7 @@ def test_a_server_ends_while_an_endpoint_is_slow(home: Path, server: Loopback) -
         for pipe in (process.stdin, process.stdout):
             if pipe:
                 pipe.close()
-    assert not lock.held(home, PROJECT)
+    assert not lock.is_held(home, PROJECT)
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_once_serves_the_project_named(home: Path) -> None:
     """--project leaves the other projects alone."""
     tell(home, "house", "I live in Lisbon.")
     tell(home, "boat", "I am allergic to walnuts.")
-    scheduler.run(home, ["house"], once=True)
+    scheduler.serve_projects(home, ["house"], once=True)
     assert facts(home, "house") and not facts(home, "boat")
 
 
@@ -112,7 +112,7 @@ def test_a_deleted_project_stays_deleted(home: Path) -> None:
     tell(home, "house", "I live in Lisbon.")
     stop = threading.Event()
     thread = threading.Thread(
-        target=scheduler.run, args=(home,), kwargs={"interval": 0.1, "stop": stop}
+        target=scheduler.serve_projects, args=(home,), kwargs={"interval": 0.1, "stop": stop}
     )
     thread.start()
     try:
@@ -124,7 +124,7 @@ def test_a_deleted_project_stays_deleted(home: Path) -> None:
         assert not (home / "projects" / "house").exists()
         tell(home, "house", "I am allergic to walnuts.")
         until(lambda: facts(home, "house") == 1)
-        assert lock.held(home, "house")
+        assert lock.is_held(home, "house")
     finally:
         stop.set()
         thread.join(PATIENCE)
@@ -137,8 +137,8 @@ def test_how_each_job_went(home: Path) -> None:
         before = memory.status()
         assert before["consolidation"]["due"] and before["consolidation"]["backlog"]["rules"] == 1
         with held_pass(memory.folder):
-            assert not scheduler.run(home, ["house"], once=True)
-            assert not scheduler.run(home, ["house"], once=True)
+            assert not scheduler.serve_projects(home, ["house"], once=True)
+            assert not scheduler.serve_projects(home, ["house"], once=True)
         told = memory.status()
         assert told["background"]["jobs"]["consolidation"]["failures"] == 2
         assert any("consolidation: " in one and "2 times" in one for one in told["degraded"])
@@ -165,7 +165,7 @@ def test_the_doctor_asks_for_a_daemon(home: Path) -> None:
 
     with MemTier.open(home, "house", "test.main", clock=later) as memory:
         assert any("no daemon is there" in finding.what for finding in memory.doctor())
-        scheduler.run(home, ["house"], once=True)
+        scheduler.serve_projects(home, ["house"], once=True)
         assert not any("no daemon is there" in finding.what for finding in memory.doctor())
 
 
@@ -190,7 +190,7 @@ def test_the_scheduler_promotes_without_a_call(home: Path) -> None:
     """Entries become facts by the clock alone, in projects that came later, too."""
     stop = threading.Event()
     thread = threading.Thread(
-        target=scheduler.run, args=(home,), kwargs={"interval": 0.1, "stop": stop}
+        target=scheduler.serve_projects, args=(home,), kwargs={"interval": 0.1, "stop": stop}
     )
     thread.start()
     try:
@@ -201,7 +201,7 @@ def test_the_scheduler_promotes_without_a_call(home: Path) -> None:
     finally:
         stop.set()
         thread.join(PATIENCE)
-    assert not lock.held(home, "house")
+    assert not lock.is_held(home, "house")
 
 
 def test_jobs_never_overlap(home: Path) -> None:
@@ -220,7 +220,7 @@ def test_jobs_never_overlap(home: Path) -> None:
         if len(most) >= 6:
             stop.set()
 
-    assert scheduler.run(home, interval=0.02, stop=stop, on_run=slow)
+    assert scheduler.serve_projects(home, interval=0.02, stop=stop, on_run=slow)
     assert set(most) == {1}
 
 
@@ -233,7 +233,7 @@ def test_what_is_switched_off_stays_so(home: Path, off: str) -> None:
             memory.pause()
     else:
         (home / "config.yaml").write_text("consolidation: {enabled: false}\n")
-    scheduler.run(home, once=True)
+    scheduler.serve_projects(home, once=True)
     assert not facts(home, "house")
 
 
@@ -245,7 +245,9 @@ def test_a_broken_project_does_not_stop_the_others(
     tell(home, "wreck", "I live in Faro.")
     (home / "projects" / "wreck" / "project.yaml").write_text("kk: 3\n")
     stop = threading.Event()
-    scheduler.run(home, interval=0.1, stop=stop, on_run=lambda _project, _report: stop.set())
+    scheduler.serve_projects(
+        home, interval=0.1, stop=stop, on_run=lambda _project, _report: stop.set()
+    )
     assert facts(home, "house")
     assert "wreck" in caplog.text and "kk" in caplog.text
 
@@ -256,7 +258,7 @@ def test_one_daemon_per_project(home: Path) -> None:
     first = daemon("--interval", "0.2")
     try:
         until(lambda: facts(home, "house"))
-        assert lock.held(home, "house")
+        assert lock.is_held(home, "house")
         assert not child.start_detached(home, "house")
         second = daemon("--interval", "0.2")
         try:
@@ -264,7 +266,7 @@ def test_one_daemon_per_project(home: Path) -> None:
             until(lambda: "served by another process" in second.stderr.readline())
             first.kill()
             first.wait()
-            until(lambda: lock.held(home, "house"))
+            until(lambda: lock.is_held(home, "house"))
             tell(home, "house", "I am allergic to walnuts.")
             until(lambda: facts(home, "house") > 1)
         finally:
@@ -273,7 +275,7 @@ def test_one_daemon_per_project(home: Path) -> None:
     finally:
         first.kill()
         first.communicate()
-    assert not lock.held(home, "house")
+    assert not lock.is_held(home, "house")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -289,7 +291,7 @@ def test_a_signal_ends_the_daemon(home: Path, number: signal.Signals) -> None:
         process.kill()
         process.communicate()
     assert process.returncode == 0
-    assert not lock.held(home, "house")
+    assert not lock.is_held(home, "house")
 
 
 def test_a_job_that_does_not_end(home: Path) -> None:
@@ -305,10 +307,10 @@ def test_a_job_that_does_not_end(home: Path) -> None:
     served.add(home, "house")
     assert begun.wait(PATIENCE)
     assert served.stop(patience=0.05) is False
-    assert lock.held(home, "house")
+    assert lock.is_held(home, "house")
     go_on.set()
     assert served.stop() is True
-    assert not lock.held(home, "house")
+    assert not lock.is_held(home, "house")
 
 
 def test_a_symlinked_lock_is_refused(home: Path, tmp_path: Path) -> None:
@@ -316,7 +318,7 @@ def test_a_symlinked_lock_is_refused(home: Path, tmp_path: Path) -> None:
     tell(home, "house", "I live in Lisbon.")
     (home / "projects" / "house" / lock.NAME).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(import_module("memtier_plugin.core.errors").UnsafePath, match="symlink"):
-        lock.held(home, "house")
+        lock.is_held(home, "house")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -360,7 +362,7 @@ def test_a_host_that_is_gone_at_once(home: Path) -> None:
     with (folder / ".facts.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # so that it is there long enough to be looked at
         assert host().wait(PATIENCE) == 0
-        until(lambda: lock.held(home, "house"))
+        until(lambda: lock.is_held(home, "house"))
         [pid] = children(home)
         assert os.getsid(pid) == pid
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.nice(0) + 10)
@@ -413,7 +415,7 @@ def test_a_daemon_that_did_nothing(home: Path) -> None:
     with MemTier.open(home, "house", "test.main") as memory:
         assert "daemon.log" in " ".join(memory.status()["degraded"])
         assert any("did nothing" in finding.what for finding in memory.doctor())
-        scheduler.run(home, ["house"], once=True)
+        scheduler.serve_projects(home, ["house"], once=True)
         assert "did nothing" not in " ".join(memory.status()["degraded"])
 
 

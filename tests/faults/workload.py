@@ -192,9 +192,9 @@ def forget(world: World) -> None:
 @step
 def background(world: World) -> None:
     """Do the jobs of the daemon."""
-    run = jobs.Run(threading.Event())
+    run = jobs.JobRun(threading.Event())
     names = ("consolidation", "summaries", "embedding", "sweep")
-    if not scheduler.do_jobs(world.home, PROJECT, names, run):
+    if not scheduler.run_jobs(world.home, PROJECT, names, run):
         raise JobFailed("a job failed, as the log tells")
 
 

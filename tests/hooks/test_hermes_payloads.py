@@ -21,7 +21,7 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.hooks import hermes
-from memtier_plugin.hooks.hermes_payloads import Translator, merge_turn
+from memtier_plugin.hooks.hermes_payloads import HermesTranslator, merge_turn
 
 ROOT = Path(__file__).parents[2]
 SAMPLES: dict[str, Any] = json.loads(
@@ -36,7 +36,7 @@ def told(name: str, event: Mapping[str, Any], **context: Any) -> HookCall | None
     """Translate one call of a session."""
     given = {"session_id": "s1", "run_id": "r1", "platform": "cli", "agent_identity": "default"}
     base = RunContext(agent_id="", project="p")
-    translator = Translator(Path(os.environ["MEMTIER_HOME"]))
+    translator = HermesTranslator(Path(os.environ["MEMTIER_HOME"]))
     return translator.translate(name, event, given | context, base)
 
 

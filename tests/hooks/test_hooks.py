@@ -224,7 +224,7 @@ def test_session_end_waits_for_late_writes(home: Path) -> None:
 def test_too_many_late_hooks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hooks that pile up behind a lock are bounded; a prompt is still answered beside them."""
     configure(home, "hooks: {end_deadline_ms: 10}\n")
-    monkeypatch.setattr(guard, "MOST_WORKERS", 6)
+    monkeypatch.setattr(guard, "MAX_WORKERS", 6)
     end("Number 0.", context("r0"))
     guard.workers.drain(PATIENCE)
     with held_ledger(home):
@@ -247,7 +247,7 @@ def test_session_start_consolidates_what_is_overdue(home: Path) -> None:
 
     until(consolidated)
     lock = import_module("memtier_plugin.daemon.lock")
-    until(lambda: not lock.held(home, "p"))
+    until(lambda: not lock.is_held(home, "p"))
     assert (home / "logs" / "daemon.log").stat().st_mode & 0o777 == 0o600
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.hooks import openclaw_payloads
-from memtier_plugin.hooks.openclaw_payloads import SESSION_IDLE, Conversations, Translator
+from memtier_plugin.hooks.openclaw_payloads import SESSION_IDLE, Conversations, OpenClawTranslator
 
 PAYLOADS = Path(__file__).parents[1] / "payloads" / "openclaw"
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -23,9 +23,9 @@ USER = {"role": "user", "content": "Where is my bag?"}
 
 
 @pytest.fixture
-def translator(home: Path) -> Translator:
+def translator(home: Path) -> OpenClawTranslator:
     """Return a translator of an empty home."""
-    return Translator(home)
+    return OpenClawTranslator(home)
 
 
 def captured(name: str) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ def captured(name: str) -> list[dict[str, Any]]:
 
 
 def told(
-    translator: Translator,
+    translator: OpenClawTranslator,
     name: str,
     event: dict[str, Any],
     context: dict[str, Any] | None = None,
@@ -48,7 +48,7 @@ def told(
     )
 
 
-def replayed(translator: Translator, name: str) -> list[HookCall | None]:
+def replayed(translator: OpenClawTranslator, name: str) -> list[HookCall | None]:
     """Translate a capture, payload by payload."""
     base = RunContext(agent_id="", project="p")
     return [
@@ -74,14 +74,14 @@ def prompt_of(call: HookCall | None) -> str | None:
     return call.event.prompt if call else None  # type: ignore[union-attr]
 
 
-def session(translator: Translator, now: datetime, key: str = KEY) -> str | None:
+def session(translator: OpenClawTranslator, now: datetime, key: str = KEY) -> str | None:
     """Return the session of ours that a prompt at this time belongs to."""
     call = told(translator, "before_prompt_build", {"prompt": "?"}, {"sessionKey": key}, now)
     assert call is not None
     return call.context.session_id
 
 
-def test_a_prompt(translator: Translator) -> None:
+def test_a_prompt(translator: OpenClawTranslator) -> None:
     """The prompt, the agent as host.agent, session, run and workspace are what the host says."""
     [call] = replayed(translator, "local-turn1-before_prompt_build")
     assert prompt_of(call) == "Hello, what is my name?"
@@ -95,7 +95,7 @@ def test_a_prompt(translator: Translator) -> None:
     )
 
 
-def test_only_this_turn(translator: Translator) -> None:
+def test_only_this_turn(translator: OpenClawTranslator) -> None:
     """Of the session's messages only those since the last user message are this run's."""
     [call] = replayed(translator, "local-turn2-tools-agent_end")
     spoken = run_of(call).messages
@@ -104,7 +104,7 @@ def test_only_this_turn(translator: Translator) -> None:
     assert all("what is my name" not in message.content for message in spoken)
 
 
-def test_exit_codes_decide(translator: Translator) -> None:
+def test_exit_codes_decide(translator: OpenClawTranslator) -> None:
     """A command that ends in exit code 3 failed though the host has no error; 0 is well."""
     [call] = replayed(translator, "local-turn2-tools-agent_end")
     tools = [m.tool for m in run_of(call).messages if m.tool]
@@ -118,14 +118,14 @@ def test_exit_codes_decide(translator: Translator) -> None:
     assert all(ok is False for name, ok, _ in fared if name == "probe_tool")
 
 
-def test_tool_calls_keep_their_arguments(translator: Translator) -> None:
+def test_tool_calls_keep_their_arguments(translator: OpenClawTranslator) -> None:
     """What the model gave to a tool is kept: attribution compares it with what was injected."""
     [call] = replayed(translator, "local-turn2-tools-agent_end")
     calls = [call for message in run_of(call).messages for call in message.tool_calls]
     assert "does-not-exist.txt" in " ".join(call.arguments for call in calls)
 
 
-def test_attempts_of_one_run(translator: Translator) -> None:
+def test_attempts_of_one_run(translator: OpenClawTranslator) -> None:
     """Each attempt recalls for what the user asked, and a run whose model failed is a failed one.
 
     The host says success, and gives later attempts a canned prompt.
@@ -139,7 +139,7 @@ def test_attempts_of_one_run(translator: Translator) -> None:
         assert (end.success, end.error) == (False, "500 mock server error")
 
 
-def test_the_attempt_that_succeeds(translator: Translator) -> None:
+def test_the_attempt_that_succeeds(translator: OpenClawTranslator) -> None:
     """What the host tells the model to go on with is nobody's message; places stay the same."""
     failed = {"role": "assistant", "content": [], "stopReason": "error", "errorMessage": "500"}
     retry = {"role": "user", "content": "Continue the current task from the existing transcript."}
@@ -152,13 +152,13 @@ def test_the_attempt_that_succeeds(translator: Translator) -> None:
     assert last.messages[: len(first.messages)] == first.messages
 
 
-def test_a_retry_whose_question_is_not_known(translator: Translator) -> None:
+def test_a_retry_whose_question_is_not_known(translator: OpenClawTranslator) -> None:
     """After a restart in the middle of a run the canned prompt recalls nothing."""
     text = "Continue the current task from the existing transcript, preserving completed work."
     assert told(translator, "before_prompt_build", {"prompt": text}) is None
 
 
-def test_subagents(translator: Translator) -> None:
+def test_subagents(translator: OpenClawTranslator) -> None:
     """A sub-agent writes a ledger of its own, linked to who started it; of its prompt the task."""
     replayed(translator, "subagent-events")
     [asked] = replayed(translator, "subagent-child-before_prompt_build")
@@ -170,7 +170,7 @@ def test_subagents(translator: Translator) -> None:
     assert ended.context.parent == "agent:main:subtest"
 
 
-def test_a_subagent_that_nobody_announced(translator: Translator) -> None:
+def test_a_subagent_that_nobody_announced(translator: OpenClawTranslator) -> None:
     """Without its spawning a sub-agent is one all the same: its key tells whose."""
     [ended] = replayed(translator, "subagent-child-agent_end")
     assert ended is not None
@@ -179,13 +179,13 @@ def test_a_subagent_that_nobody_announced(translator: Translator) -> None:
 
 def test_a_subagents_parent_outlives_the_resident(home: Path) -> None:
     """Who started a sub-agent is known to the resident that is started next."""
-    replayed(Translator(home), "subagent-events")
-    [ended] = replayed(Translator(home), "subagent-child-agent_end")
+    replayed(OpenClawTranslator(home), "subagent-events")
+    [ended] = replayed(OpenClawTranslator(home), "subagent-child-agent_end")
     assert ended is not None
     assert ended.context.parent == "agent:main:subtest"
 
 
-def test_announcements_are_nobodys_words(translator: Translator) -> None:
+def test_announcements_are_nobodys_words(translator: OpenClawTranslator) -> None:
     """The turn in which a child's end is announced recalls nothing and stores no user message."""
     assert replayed(translator, "subagent-announce-before_prompt_build") == [None]
     [ended] = replayed(translator, "subagent-announce-agent_end")
@@ -194,7 +194,7 @@ def test_announcements_are_nobodys_words(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize("kind", ["inter_session", "internal_system"])
-def test_between_sessions(translator: Translator, kind: str) -> None:
+def test_between_sessions(translator: OpenClawTranslator, kind: str) -> None:
     """What another session or the host itself says is no user's, whatever the run is called."""
     context = {"inputProvenance": {"kind": kind}}
     assert told(translator, "before_prompt_build", {"prompt": "Report."}, context) is None
@@ -206,13 +206,13 @@ def test_between_sessions(translator: Translator, kind: str) -> None:
 
 @pytest.mark.parametrize("trigger", ["cron", "heartbeat"])
 @pytest.mark.parametrize("name", ["before_prompt_build", "agent_end", "before_compaction"])
-def test_nobody_asked(translator: Translator, trigger: str, name: str) -> None:
+def test_nobody_asked(translator: OpenClawTranslator, trigger: str, name: str) -> None:
     """Turns of cron and heartbeat neither recall nor are stored."""
     event = {"prompt": "Check the mail.", "messages": [USER]}
     assert told(translator, name, event, {"trigger": trigger}) is None
 
 
-def test_a_compaction(translator: Translator) -> None:
+def test_a_compaction(translator: OpenClawTranslator) -> None:
     """A compaction without messages stores nothing; its summary is never a part of a run."""
     assert [call for call in replayed(translator, "compaction-hooks") if call] == []
     asked, ended = replayed(translator, "after-compaction-turn")
@@ -221,7 +221,7 @@ def test_a_compaction(translator: Translator) -> None:
     assert "Latest user request" not in str(run_of(ended).messages)
 
 
-def test_a_compaction_in_the_middle_of_a_run(translator: Translator) -> None:
+def test_a_compaction_in_the_middle_of_a_run(translator: OpenClawTranslator) -> None:
     """The messages of a run that a compaction is about to drop are stored under its id."""
     call = told(translator, "before_compaction", {"messages": [USER]})
     assert call is not None
@@ -229,7 +229,7 @@ def test_a_compaction_in_the_middle_of_a_run(translator: Translator) -> None:
     assert told(translator, "before_compaction", {"messages": [USER]}, {"runId": None}) is None
 
 
-def test_a_reset_begins_a_session(translator: Translator) -> None:
+def test_a_reset_begins_a_session(translator: OpenClawTranslator) -> None:
     """A reset ends the session though the host keeps its id; a shutdown does not."""
     when = at(captured("reset-and-shutdown")[0]["t"])
     before = session(translator, when, "agent:main:subtest")
@@ -240,7 +240,7 @@ def test_a_reset_begins_a_session(translator: Translator) -> None:
     assert (before, after) == ("agent:main:subtest", "agent:main:subtest#2")
 
 
-def test_six_idle_hours_begin_a_session(translator: Translator) -> None:
+def test_six_idle_hours_begin_a_session(translator: OpenClawTranslator) -> None:
     """A conversation goes on within six hours of silence, and is another one after them."""
     assert session(translator, NOON) == KEY
     assert session(translator, NOON + SESSION_IDLE) == KEY
@@ -250,20 +250,20 @@ def test_six_idle_hours_begin_a_session(translator: Translator) -> None:
 
 def test_sessions_outlive_the_resident(home: Path) -> None:
     """A resident that is started anew goes on with the same sessions."""
-    first = Translator(home)
+    first = OpenClawTranslator(home)
     session(first, NOON)
     told(first, "session_end", {"reason": "reset"}, now=NOON)
-    assert session(Translator(home), NOON) == f"{KEY}#2"
+    assert session(OpenClawTranslator(home), NOON) == f"{KEY}#2"
 
 
 def test_a_broken_memory_of_sessions(home: Path) -> None:
     """A file of sessions that cannot be read is begun anew; nothing fails."""
-    session(Translator(home), NOON)
+    session(OpenClawTranslator(home), NOON)
     (home / "hosts" / "openclaw.json").write_text("{")
-    assert session(Translator(home), NOON) == KEY
+    assert session(OpenClawTranslator(home), NOON) == KEY
 
 
-def test_a_run_that_waited_belongs_to_its_own_time(translator: Translator) -> None:
+def test_a_run_that_waited_belongs_to_its_own_time(translator: OpenClawTranslator) -> None:
     """A run delivered hours late is of the session in which it was said."""
     when = int(NOON.timestamp() * 1000)
     call = told(translator, "agent_end", {"messages": [USER | {"timestamp": when}]})
@@ -280,7 +280,7 @@ def test_a_run_that_waited_belongs_to_its_own_time(translator: Translator) -> No
         ("agent:main:discord:channel:7:thread:9", "telegram:42"),
     ],
 )
-def test_senders(translator: Translator, key: str, sender: str | None) -> None:
+def test_senders(translator: OpenClawTranslator, key: str, sender: str | None) -> None:
     """On a channel that several share each sender is kept apart; alone there is nobody to part."""
     context = {"sessionKey": key, "senderId": "42", "channel": "telegram"}
     call = told(translator, "agent_end", {"messages": [USER]}, context)
@@ -288,7 +288,7 @@ def test_senders(translator: Translator, key: str, sender: str | None) -> None:
     assert call.context.sender == sender
 
 
-def test_thinking_is_not_kept(translator: Translator) -> None:
+def test_thinking_is_not_kept(translator: OpenClawTranslator) -> None:
     """A model's thinking is no part of what it said."""
     parts = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Here."}]
     ended = run_of(
@@ -297,7 +297,7 @@ def test_thinking_is_not_kept(translator: Translator) -> None:
     assert [message.content for message in ended.messages] == ["Here."]
 
 
-def test_messages_that_are_none(translator: Translator) -> None:
+def test_messages_that_are_none(translator: OpenClawTranslator) -> None:
     """What cannot be a message is refused, so that it is not tried for ever."""
     with pytest.raises(MessageError, match="neither text nor parts"):
         told(translator, "agent_end", {"messages": [{"role": "user", "content": 3}]})
@@ -305,7 +305,7 @@ def test_messages_that_are_none(translator: Translator) -> None:
 
 def test_what_is_kept_in_mind_is_bounded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host with ever new session keys does not grow the resident without end."""
-    monkeypatch.setattr(openclaw_payloads, "MOST_KEPT", 50)
+    monkeypatch.setattr(openclaw_payloads, "MAX_KEPT", 50)
     known = Conversations(home / "none" / "openclaw.json")
     for number in range(60):
         known.first_prompt(f"run {number}", "?")
@@ -338,7 +338,7 @@ MESSAGES = st.lists(
 def test_any_messages(home: Path, messages: list[dict[str, Any]]) -> None:
     """Whatever the host sends is translated or refused by its place; a run has one user message."""
     try:
-        call = told(Translator(home), "agent_end", {"messages": messages}, now=NOON)
+        call = told(OpenClawTranslator(home), "agent_end", {"messages": messages}, now=NOON)
     except MessageError:
         return
     if call is not None:
@@ -351,6 +351,6 @@ def test_any_messages(home: Path, messages: list[dict[str, Any]]) -> None:
 def test_history_does_not_matter(home: Path, history: list[dict[str, Any]], answer: str) -> None:
     """A run is the same whatever was said before it."""
     mine = [USER, {"role": "assistant", "content": answer}]
-    alone = told(Translator(home), "agent_end", {"messages": mine}, now=NOON)
-    after = told(Translator(home), "agent_end", {"messages": [*history, *mine]}, now=NOON)
+    alone = told(OpenClawTranslator(home), "agent_end", {"messages": mine}, now=NOON)
+    after = told(OpenClawTranslator(home), "agent_end", {"messages": [*history, *mine]}, now=NOON)
     assert run_of(alone) == run_of(after)

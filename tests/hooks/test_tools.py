@@ -29,7 +29,7 @@ def settled() -> Iterator[None]:
 def call(name: str, sender: str | None = None, agent: str = AGENT, **given: Any) -> dict[str, Any]:
     """Call a tool as an agent's model does."""
     context = RunContext(agent_id=agent, session_id="now", project="p", sender=sender)
-    return tools.call(name, given, context)
+    return tools.call_tool(name, given, context)
 
 
 def say(home: Path, text: str, sender: str | None = None, agent: str = AGENT) -> str:
@@ -116,10 +116,10 @@ def test_a_line_is_data_there_too(home: Path) -> None:
 def test_a_subagent_stores_for_itself(home: Path) -> None:
     """What a sub-agent stores is a line of its own ledger, and no fact that others see."""
     child = RunContext(agent_id=f"{AGENT}.subagent", session_id="now", project="p", parent="main")
-    kept = tools.call("memory_store", {"text": "The deploy key is in vault seven."}, child)
+    kept = tools.call_tool("memory_store", {"text": "The deploy key is in vault seven."}, child)
     assert kept["ok"] and len(kept["ids"]) == 1
     asked = {"query": "Where is the deploy key?"}
-    assert "vault seven" in tools.call("memory_search", asked, child)["text"]
+    assert "vault seven" in tools.call_tool("memory_search", asked, child)["text"]
     assert "vault seven" not in call("memory_search", **asked)["text"]
     with MemTier.open(home, "p", AGENT) as memory:
         assert memory.facts() == []

@@ -35,7 +35,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPENCLAW_CONFIG_PATH", str(top / "openclaw" / "openclaw.json"))
     monkeypatch.delenv("OPENCLAW_STATE_DIR", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(Path(memtier_plugin.__file__).parents[1]))
-    monkeypatch.setattr(install, "command", lambda: ANSWERS)
+    monkeypatch.setattr(install, "launch_command", lambda: ANSWERS)
     return top
 
 
@@ -79,7 +79,7 @@ def test_another_memory_is_no_fault(hosts: Path, home: Path) -> None:
 @pytest.mark.parametrize("host", install.HOSTS)
 def test_what_was_installed_is_well(home: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an install doctor finds nothing wrong, and that the command starts."""
-    monkeypatch.setattr(install, "command", lambda: OURS)
+    monkeypatch.setattr(install, "launch_command", lambda: OURS)
     install.install_host(host, home, "p")
     found = levels(home)
     assert found["warn"] == found["error"] == []

@@ -81,7 +81,7 @@ def test_openclaw_is_set_up(hosts: Path, home: Path) -> None:
     assert entry["enabled"] is True
     assert entry["hooks"]["allowConversationAccess"] is True
     assert entry["config"] == {
-        "command": install.command(),
+        "command": install.launch_command(),
         "home": str(home),
         "project": "p",
     }
@@ -103,7 +103,7 @@ def test_hermes_is_set_up(hosts: Path, home: Path) -> None:
     assert provider(hosts) == "memtier"
     assert text == HERMES.replace("mem0", "memtier")
     config = json.loads((hosts / "hermes/memtier.json").read_text())
-    assert config == {"command": install.command(), "home": str(home), "project": "p"}
+    assert config == {"command": install.launch_command(), "home": str(home), "project": "p"}
     entry = (hosts / "hermes/plugins/memtier/__init__.py").read_text()
     assert "register_memory_provider" in entry[:8192]
     commands = (hosts / "hermes/plugins/memtier/cli.py").read_text()

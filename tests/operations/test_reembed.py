@@ -351,7 +351,7 @@ def test_nothing_is_spent_unasked(with_endpoint: Configured, server: Loopback) -
     assert before.cost == pytest.approx(before.tokens * PRICE / 1e6)
     with pytest.raises(CapReached, match=r"0\.0000 of the 0\.0000 allowed, and the 100 items left"):
         memory.reembedding.run()
-    scheduler.run(memory.home, ["p"], once=True)
+    scheduler.serve_projects(memory.home, ["p"], once=True)
     memory.recall("bread")
     assert not server.requests
     assert "would cost about" in " ".join(memory.status()["degraded"])
@@ -515,7 +515,7 @@ def test_the_daemon_embeds(filled: Path, tmp_path: Path) -> None:
     """`memtier daemon --once` makes the vectors of a changed model and lets go of the old ones."""
     folder = rotated_model(tmp_path / "turned")
     (filled / "config.yaml").write_text(json.dumps({"embedding": {"model": str(folder)}}))
-    scheduler.run(filled, ["p"], once=True)
+    scheduler.serve_projects(filled, ["p"], once=True)
     with MemTier.open(filled, "p") as memory:
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]
 
@@ -557,7 +557,7 @@ def test_a_session_starts_the_daemon(
             Event().wait(0.1)
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]
         for _ in range(100):
-            if not import_module("memtier_plugin.daemon.lock").held(filled, "p"):
+            if not import_module("memtier_plugin.daemon.lock").is_held(filled, "p"):
                 break
             Event().wait(0.1)
 
@@ -591,7 +591,7 @@ def test_a_failure_in_the_background_is_told(
     """A daemon whose endpoint fails says so in its log and in `status`, and does the rest."""
     memory = with_endpoint()
     server.always("500")
-    scheduler.run(memory.home, ["p"], once=True)
+    scheduler.serve_projects(memory.home, ["p"], once=True)
     assert "is in trouble" in caplog.text
     assert "is in trouble" in " ".join(memory.status()["degraded"])
     assert remote.PROBE_TEXT in json.dumps(server.requests[0]["body"])

@@ -11,8 +11,8 @@ import pytest
 from memtier_plugin.core import plugins
 from memtier_plugin.core.host import PromptEvent, RunContext, Shown
 from memtier_plugin.core.results import Recall
-from memtier_plugin.hooks.hermes_payloads import Translator as Hermes
-from memtier_plugin.hooks.openclaw_payloads import Translator as OpenClaw
+from memtier_plugin.hooks.hermes_payloads import HermesTranslator as Hermes
+from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator as OpenClaw
 from memtier_plugin.memory import MemTier
 
 Day = Callable[..., datetime]

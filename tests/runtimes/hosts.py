@@ -127,7 +127,7 @@ def environment(ground: Ground, more: Mapping[str, str]) -> Iterator[None]:
         for name, value in more.items():
             patch.setenv(name, value)
         patch.setenv("XDG_RUNTIME_DIR", str(ground.top))
-        patch.setattr(installing, "command", lambda: ground.command)
+        patch.setattr(installing, "launch_command", lambda: ground.command)
         yield
 
 

@@ -171,19 +171,19 @@ def test_sources_go_too_if_told_so(home: Path, day: Day) -> None:
 
 def test_the_background_keeps_to_it(home: Path, day: Day) -> None:
     """The daily job forgets what the project's settings keep no longer."""
-    from memtier_plugin.daemon.jobs import tidy
+    from memtier_plugin.daemon.jobs import sweep_project
 
     with world(home, day, days=1) as memory:
-        tidy(memory)
+        sweep_project(memory)
         assert left(memory) == {"line 9", "The fo"}
 
 
 def test_retention_may_purge(home: Path, day: Day) -> None:
     """With `retention.purge` what goes stands in no file any more."""
-    from memtier_plugin.daemon.jobs import tidy
+    from memtier_plugin.daemon.jobs import sweep_project
 
     with world(home, day, days=1, purge=True) as memory:
-        tidy(memory)
+        sweep_project(memory)
         assert left(memory) == {"line 9", "The fo"}
     folder = home / "projects" / "p"
     texts = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]

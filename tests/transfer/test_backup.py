@@ -160,17 +160,17 @@ def test_a_file_that_is_written_anew_meanwhile(
     """A backup during which a ledger is replaced begins again, and what it then has is whole."""
     with filled(home) as memory:
         path = next((memory.folder / "semantic").glob("*.jsonl"))
-        frozen, calls = archives.frozen, []
+        freeze, calls = archives.freeze_parts, []
 
         def replaced(folder: Path) -> Any:
-            parts = frozen(folder)
+            parts = freeze(folder)
             calls.append(1)
             if len(calls) == 1:
                 path.rename(tmp_path / "old")
                 path.write_bytes(b"")
             return parts
 
-        monkeypatch.setattr(archives, "frozen", replaced)
+        monkeypatch.setattr(archives, "freeze_parts", replaced)
         archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
         assert len(calls) == 2
         assert verify_backup(archive)

@@ -208,7 +208,7 @@ def test_large_files_are_read_item_by_item(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(files, "_CHUNK", size)
         assert [value for _, value in files.read_items(path, "")] == whole
     monkeypatch.setattr(files, "_CHUNK", 4)
-    monkeypatch.setattr(files, "MOST", 20)
+    monkeypatch.setattr(files, "MAX_ITEM_CHARS", 20)
     with pytest.raises(ImportFileError, match="item 0: more than 20 characters"):
         list(files.read_items(path, ""))
 

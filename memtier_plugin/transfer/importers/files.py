@@ -20,7 +20,8 @@ from memtier_plugin.core.errors import ImportFileError
 # Called with the place of something that is left out, and why.
 SkipCallback = Callable[[str, str], None]
 
-MOST: Final = 256 * 1024 * 1024  # characters of one item; nothing that a person wrote comes near
+# Characters of one item; nothing that a person wrote comes near.
+MAX_ITEM_CHARS: Final = 256 * 1024 * 1024
 _CHUNK: Final = 1024 * 1024
 _FILE_ERRORS: Final = (
     zipfile.BadZipFile,
@@ -133,9 +134,9 @@ def _parse_items(text: IO[str], place: str) -> Iterator[tuple[str, Any]]:
                 return
             at, number = end, number + 1
             continue
-        if len(buffer) - at > MOST:
+        if len(buffer) - at > MAX_ITEM_CHARS:
             raise ImportFileError(
-                f"{here}: more than {MOST} characters; nothing that large is read"
+                f"{here}: more than {MAX_ITEM_CHARS} characters; nothing that large is read"
             )
         line += buffer.count("\n", 0, at)
         with _import_errors(place):

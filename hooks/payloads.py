@@ -1,0 +1,66 @@
+"""What the adapters of all hosts share: their protocol, and how one is found by the host's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from memtier_plugin.core.host import HookCall, RunContext
+
+HOSTS: Final = ("openclaw", "hermes")
+
+
+class Translator(Protocol):
+    """Turns a host's payloads into calls of MemTier's hooks."""
+
+    def translate(
+        self,
+        name: str,
+        event: Mapping[str, Any],
+        context: Mapping[str, Any],
+        base: RunContext,
+        now: datetime | None = None,
+    ) -> HookCall | None:
+        """Return the hook to call for one of the host's, or None where there is nothing to do.
+
+        Args:
+            base: home and project, which the host's plugin knows from its configuration.
+            now: when it happened [the present].
+
+        Raises:
+            MessageError: the payload holds something that is not a message.
+        """
+
+    def context(self, context: Mapping[str, Any], base: RunContext) -> RunContext:
+        """Return the run context that a host's own context describes."""
+
+
+def open_translator(host: str, home: Path) -> Translator:
+    """Return the adapter of one of `HOSTS`; its state is kept in the home.
+
+    Raises:
+        KeyError: there is no such host.
+        UnsafePath, LedgerError: the home cannot be used.
+    """
+    if host == "openclaw":
+        from .openclaw_payloads import OpenClawTranslator
+
+        return OpenClawTranslator(home)
+    if host == "hermes":
+        from .hermes_payloads import HermesTranslator
+
+        return HermesTranslator(home)
+    raise KeyError(host)
+
+
+def text_or_none(value: object) -> str | None:
+    """Return a payload's value as text; None for nothing and for an empty text."""
+    return str(value) if value not in (None, "") else None
+
+
+def drop_oldest(entries: dict[str, Any], limit: int) -> None:
+    """Remove the entries added first until at most ``limit`` are left."""
+    while len(entries) > limit:
+        entries.pop(next(iter(entries)))
