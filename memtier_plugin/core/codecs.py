@@ -25,6 +25,7 @@ from typing import (
     ParamSpec,
     TypeVar,
     Union,
+    Unpack,
     get_args,
     get_origin,
     get_type_hints,
@@ -85,7 +86,11 @@ def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
 def _kinds(method: Callable[..., Any]) -> dict[str, Any]:
     """Return the parameters of a method, each with its type, or None where it is not checked."""
     hints = get_type_hints(method)
-    return {name: _checkable(hints.get(name)) for name in signature(method).parameters}
+    kinds = {name: _checkable(hints.get(name)) for name in signature(method).parameters}
+    options = [hint for hint in hints.values() if get_origin(hint) is Unpack]
+    for [keywords] in map(get_args, options):
+        kinds |= {name: _checkable(hint) for name, hint in get_type_hints(keywords).items()}
+    return kinds
 
 
 def _checkable(kind: Any) -> Any:

@@ -1,36 +1,33 @@
-"""What `memtier serve` can be asked: each method names home, project and agent, or takes defaults.
+"""The methods of `memtier serve`; home, project and agent are parameters of each, or take defaults.
 
-Parameters are given by name and checked against the annotations here.
+Parameters are given by name and checked by the annotations here (`parameters`).
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import threading
-import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Unpack
 
 from memtier_plugin import __version__
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.plugins import manager, watch_failures
-from memtier_plugin.core.records import Entry, Fact, Purpose
-from memtier_plugin.core.results import Depth, Hit
-from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.core.results import RecallOptions
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.operations.health import describe_silence
 from memtier_plugin.pool import memory_pool
+from memtier_plugin.server.parameters import BadParams, check_fields, parse_time, to_jsonable
 
 METHODS: Final = (
-    "hook", "tool", "recall", "explain", "record", "end_run", "remember", "forget", "facts",
-    "fact", "review", "status", "ping",
-)  # fmt: skip
+    *("hook", "tool", "recall", "explain", "record", "end_run", "remember", "forget"),
+    *("facts", "fact", "review", "status", "ping"),
+)
 HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "before_prompt_build": PromptEvent,
     "agent_end": RunEvent,
@@ -38,32 +35,26 @@ HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "session_start": None,
     "session_end": None,
 }
-
-
 STORING_HOOKS: Final = ("agent_end", "before_compaction")
 
 
-class BadParams(Exception):
-    """A request that cannot be carried out as it is; ``code`` is JSON-RPC's."""
-
-    def __init__(self, message: str, code: int = -32602) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class Methods:
-    """The methods by name; ``served`` is told of every context that is asked for."""
+    """The methods by name.
+
+    Args:
+        served: called with the context of every call that names a project.
+    """
 
     def __init__(self, home: Path, served: Callable[[RunContext], None]) -> None:
         self.socket: str | None = None
         self._home = str(home)
         self._translators: dict[str, Any] = {}
-        self._told: dict[str, bool] = {}
+        self._warned: dict[str, bool] = {}  # by agent: whether the host was warned
         self._lock = threading.Lock()
         self._served = served
 
     def ping(self) -> dict[str, Any]:
-        """Tell that the server is alive, and what it is."""
+        """Return the version, process and socket of the server."""
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -87,50 +78,51 @@ class Methods:
         """
         if host is not None:
             base = RunContext(agent_id="", home=home or self._home, project=project)
-            found = self._translator(host).translate(name, event or {}, context, base)
-            if found is None:
+            call = self._translator(host).translate(name, event or {}, context, base)
+            if call is None:
                 return None
-            with watch_failures() as seen:
-                answer = self._called(found.hook, found.context, found.event)
-            if seen and found.hook in STORING_HOOKS:
-                raise seen[0]  # the host's shim keeps it and gives it again
-            if found.hook == "before_prompt_build":
-                return {**(answer or {}), "warning": self._warning(found.context)}
+            with watch_failures() as errors:
+                answer = self._call_hook(call.hook, call.context, call.event)
+            if errors and call.hook in STORING_HOOKS:
+                raise errors[0]  # the host's shim keeps the event and sends it again
+            if call.hook == "before_prompt_build":
+                return {**(answer or {}), "warning": self._warning(call.context)}
             return answer
         if name not in HOOKS:
             raise BadParams(f"no hook {name!r}; there are {', '.join(HOOKS)}")
-        whose = {"home": home or self._home, "project": project, "agent_id": agent, **context}
+        defaults = {"home": home or self._home, "project": project, "agent_id": agent}
         kind = HOOKS[name]
-        told: PromptEvent | RunEvent | None = None
+        payload: PromptEvent | RunEvent | None = None
         try:
-            run = RunContext(**whose)
+            run = RunContext(**{**defaults, **context})
             if kind is not None:
-                messages = parse_messages((event or {}).get("messages", ()))
-                given = {**(event or {}), "messages": messages}
+                given = dict(event or {})
+                given["messages"] = parse_messages(given.get("messages", ()))
                 if "visible_since" in given:
-                    given["visible_since"] = _moment("visible_since", given["visible_since"])
-                told = kind(**given)
+                    given["visible_since"] = parse_time("visible_since", given["visible_since"])
+                payload = kind(**given)
         except TypeError as error:
             raise BadParams(f"the event or context of {name} is wrong: {error}") from None
-        _check_fields(run, *([told] if told else []))
-        return self._called(name, run, told)
+        check_fields(run, *([payload] if payload else []))
+        return self._call_hook(name, run, payload)
 
-    def _called(self, name: str, run: RunContext, event: PromptEvent | RunEvent | None) -> Any:
+    def _call_hook(self, name: str, run: RunContext, event: PromptEvent | RunEvent | None) -> Any:
         self._served(run)
-        told = {} if event is None else {"event": event}
-        answer = getattr(manager().hook, name)(context=run, **told)
+        given = {} if event is None else {"event": event}
+        answer = getattr(manager().hook, name)(context=run, **given)
         return to_jsonable(answer) if isinstance(answer, PromptAddition) else None
 
     def _warning(self, context: RunContext) -> str | None:
-        """Return what a host's own log has to say, once: that turns pass and nothing is stored."""
+        """Return a warning for the host's own log, once: turns pass and nothing is stored."""
         with suppress(MemTierError), memory_pool.use(context) as memory:
-            told = describe_silence(memory.store, context.agent_id)
-            before, self._told[context.agent_id] = self._told.get(context.agent_id), bool(told)
-            return None if before else told
+            message = describe_silence(memory.store, context.agent_id)
+            warned = self._warned.get(context.agent_id)
+            self._warned[context.agent_id] = bool(message)
+            return None if warned else message
         return None
 
     def _translator(self, host: str) -> Any:
-        """Return what knows a host's payloads; of each host one, as it keeps where sessions end."""
+        """Return the translator of a host's payloads: one each, as it keeps where sessions end."""
         from memtier_plugin.hooks.payloads import HOSTS, open_translator
 
         if host not in HOSTS:
@@ -169,30 +161,12 @@ class Methods:
         home: str | None = None,
         project: str | None = None,
         agent: str = "main",
-        session_id: str | None = None,
-        run_id: str | None = None,
-        purpose: Purpose = "search",
-        k: int | None = None,
-        token_budget: int | None = None,
-        at: str | None = None,
-        sender: str | None = None,
-        deadline_ms: int | None = None,
-        depth: Depth | None = None,
+        **options: Unpack[RecallOptions],
     ) -> Any:
         """Return what matters for a query: ranked hits, and the block to inject."""
-        with memory_pool.use(self._context(home, project, agent, session_id)) as memory:
-            recall = memory.recall(
-                query,
-                session_id=session_id,
-                run_id=run_id,
-                purpose=purpose,
-                k=k,
-                token_budget=token_budget,
-                at=_moment("at", at),
-                sender=sender,
-                deadline_ms=deadline_ms,
-                depth=depth,
-            )
+        context = self._context(home, project, agent, options.get("session_id"))
+        with memory_pool.use(context) as memory:
+            recall = memory.recall(query, **options)
         return to_jsonable(recall)
 
     def explain(
@@ -216,7 +190,7 @@ class Methods:
         agent: str = "main",
         run_id: str | None = None,
         sender: str | None = None,
-        observed_at: str | None = None,
+        observed_at: datetime | None = None,
         parent: str | None = None,
     ) -> Any:
         """Record messages and return the entries that are new."""
@@ -226,7 +200,7 @@ class Methods:
                 session_id=session_id,
                 run_id=run_id,
                 sender=sender,
-                observed_at=_moment("observed_at", observed_at),
+                observed_at=observed_at,
                 parent=parent,
             )
         return {"entries": to_jsonable(entries)}
@@ -241,7 +215,7 @@ class Methods:
         run_id: str | None = None,
         recall_ids: list[Any] | None = None,
         sender: str | None = None,
-        observed_at: str | None = None,
+        observed_at: datetime | None = None,
         parent: str | None = None,
         error: str | None = None,
     ) -> Any:
@@ -253,7 +227,7 @@ class Methods:
                 run_id=run_id,
                 recall_ids=recall_ids,
                 sender=sender,
-                observed_at=_moment("observed_at", observed_at),
+                observed_at=observed_at,
                 parent=parent,
                 error=error,
             )
@@ -355,67 +329,3 @@ class Methods:
         )
         self._served(context)
         return context
-
-
-def check_arguments(function: Callable[..., Any], params: Any) -> dict[str, Any]:
-    """Return the parameters of a call once they fit the function's names and annotations.
-
-    Raises:
-        BadParams: naming the parameter and what was expected.
-    """
-    if not isinstance(params, dict):
-        raise BadParams("parameters are given by name, in an object")
-    try:
-        inspect.signature(function).bind(**params)
-    except TypeError as error:
-        raise BadParams(str(error)) from None
-    hints = get_type_hints(function)
-    for name, value in params.items():
-        _check(name, value, hints[name])
-    return params
-
-
-def to_jsonable(value: Any) -> Any:
-    """Return records and what holds them in a form that JSON has."""
-    if isinstance(value, Hit):
-        known = {
-            name: to_jsonable(getattr(value, name)) for name in ("id", "tier", "text", "score")
-        }
-        return {**known, **{f.name: to_jsonable(getattr(value, f.name)) for f in fields(value)}}
-    if isinstance(value, Entry | Fact):
-        return value.to_json()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_jsonable(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_jsonable(item) for item in value]
-    if isinstance(value, datetime):
-        return to_iso(value)
-    return value
-
-
-def _check_fields(*records: PromptEvent | RunEvent | RunContext) -> None:
-    for record in records:
-        for name, kind in get_type_hints(type(record)).items():
-            _check(name, getattr(record, name), kind)
-
-
-def _check(name: str, value: Any, kind: Any) -> None:
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise BadParams(f"{name} is {value!r}, not {' or '.join(get_args(kind))}")
-        return
-    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    plain_kinds = tuple(get_origin(one) or one for one in kinds)
-    fits = Any in plain_kinds or isinstance(value, plain_kinds)
-    if not fits or (isinstance(value, bool) and bool not in plain_kinds):
-        expected = " or ".join("null" if one is type(None) else one.__name__ for one in plain_kinds)
-        raise BadParams(f"{name} is {type(value).__name__}, not {expected}")
-
-
-def _moment(name: str, text: str | None) -> datetime | None:
-    try:
-        return None if text is None else from_iso(text)
-    except ValueError as error:
-        raise BadParams(f"{name} is not a time: {error}") from None

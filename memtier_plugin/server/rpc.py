@@ -24,7 +24,8 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.settings.load import resolve_home
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.server.methods import METHODS, BadParams, Methods, check_arguments
+from memtier_plugin.server.methods import METHODS, Methods
+from memtier_plugin.server.parameters import BadParams, check_arguments
 from memtier_plugin.server.unix_socket import SocketListener
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024

@@ -26,7 +26,8 @@ from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.health import count_queued_runs
 from memtier_plugin.operations.hook_latency import HookWait
-from memtier_plugin.server.methods import BadParams, Methods
+from memtier_plugin.server.methods import Methods
+from memtier_plugin.server.parameters import BadParams
 from memtier_plugin.storage import export_register
 from memtier_plugin.transfer import backup
 

@@ -27,7 +27,8 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.records import Fact, Source
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.server.methods import Methods, to_jsonable
+from memtier_plugin.server.methods import Methods
+from memtier_plugin.server.parameters import to_jsonable
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 WORDS = """harbor pelican deploy port staging invoice Ada Bruno Cleo lantern kiln orchid 8443 9000

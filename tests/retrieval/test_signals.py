@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Recall
+from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.candidates import MIN_COSINE
+from memtier_plugin.retrieval.signals import SIGNALS as TABLE
 from tests.test_memory import SIGNALS, say, texts, turns
 
 Day = Callable[..., datetime]
@@ -247,3 +250,11 @@ def test_a_late_recall_goes_by_words_alone(home: Path) -> None:
         assert texts(found.hits) == ["the fox", "the owl and the fox and the bear"]
         assert {name for hit in found.hits for name in hit.signals} == {"words"}
         assert texts(memory.recall("fox").hits)[0] == "the owl and the fox and the bear"
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+def test_every_weight_has_its_signal() -> None:
+    """The table of signals and `retrieval.weights` have the same names."""
+    assert {field.name for field in fields(Weights)} == set(TABLE)
