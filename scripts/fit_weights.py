@@ -46,7 +46,7 @@ class Asked:
 
     @property
     def target(self) -> np.ndarray:
-        """The hits that bring gold, as shares of one."""
+        """The hits that bring gold, as shares of 1."""
         brings = np.array([float(any(t in self.gold for t in turns)) for turns in self.turns])
         return brings / max(1.0, brings.sum())
 
@@ -92,23 +92,23 @@ def fit(sets: Sequence[Sequence[Asked]], start: np.ndarray, free: np.ndarray) ->
 
 
 def _pack(asked: Sequence[Asked]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    longest = max(len(one.turns) for one in asked)
+    longest = max(len(question.turns) for question in asked)
     width = asked[0].signals.shape[1]
     signals = np.zeros((len(asked), longest, width), np.float32)
     target, there = np.zeros((len(asked), longest)), np.zeros((len(asked), longest), bool)
-    for row, one in enumerate(asked):
-        n = len(one.turns)
-        signals[row, :n], target[row, :n], there[row, :n] = one.signals, one.target, True
+    for row, question in enumerate(asked):
+        n = len(question.turns)
+        signals[row, :n], target[row, :n], there[row, :n] = question.signals, question.target, True
     return signals, target, there
 
 
 def recall(asked: Sequence[Asked], weights: np.ndarray, k: int) -> float:
     """Return the mean recall@k of a ranking by these weights."""
-    found = []
-    for one in asked:
-        order = np.argsort(-(one.signals @ weights), kind="stable")
-        found.append(recall_at(source_turns(one.turns[i] for i in order), one.gold, k))
-    return float(np.mean(found))
+    recalls = []
+    for question in asked:
+        order = np.argsort(-(question.signals @ weights), kind="stable")
+        recalls.append(recall_at(source_turns(question.turns[i] for i in order), question.gold, k))
+    return float(np.mean(recalls))
 
 
 def main() -> None:
@@ -134,10 +134,13 @@ def main() -> None:
     print("\nfitted without it".ljust(25), "configured".ljust(16), "refitted")
     changes = []
     for title, asked in sets.items():
-        for left_out in dict.fromkeys(one.conversation for one in asked):
-            rest = [[one for one in s if one.conversation != left_out] for s in sets.values()]
+        for left_out in dict.fromkeys(question.conversation for question in asked):
+            rest = [
+                [question for question in s if question.conversation != left_out]
+                for s in sets.values()
+            ]
             refitted = _scaled(fit(rest, now, free), now, names)
-            mine = [one for one in asked if one.conversation == left_out]
+            mine = [question for question in asked if question.conversation == left_out]
             shown = (_shown(mine, weights).ljust(16) for weights in (now, refitted))
             print(f"{title}, {left_out}".ljust(24), *shown, flush=True)
             changes.append(recall(mine, refitted, 10) - recall(mine, now, 10))

@@ -28,7 +28,7 @@ def folder() -> Path:
 
 
 def openclaw(top: Path) -> None:
-    """Install OpenClaw beside the node that it needs."""
+    """Install OpenClaw and the Node.js version that it needs."""
     manifest = top / "node_modules" / "openclaw" / "package.json"
     if manifest.is_file() and json.loads(manifest.read_text("utf-8"))["version"] == OPENCLAW:
         print(f"OpenClaw {OPENCLAW} is in {top}")

@@ -173,7 +173,7 @@ def trained(start: np.ndarray, bags: Sequence[Sequence[int]], pooled: np.ndarray
     """Return the table on the principal axes of the encoder's vectors, fitted to them."""
     centred = pooled - pooled.mean(axis=0)
     axes = np.linalg.eigh(np.cov(centred.T))[1][:, ::-1][:, :TRAINED]
-    wanted = torch.nn.functional.normalize(torch.tensor(centred @ axes, dtype=torch.float32))
+    target = torch.nn.functional.normalize(torch.tensor(centred @ axes, dtype=torch.float32))
     table = start @ axes
     table /= np.linalg.norm(table, axis=1).mean()
     rows = torch.nn.Parameter(torch.tensor(table, dtype=torch.float32))
@@ -189,9 +189,11 @@ def trained(start: np.ndarray, bags: Sequence[Sequence[int]], pooled: np.ndarray
                 continue
             batch = [flat[i] for i in chosen]
             offsets = torch.tensor([0, *(len(bag) for bag in batch[:-1])]).cumsum(0)
-            made = torch.nn.functional.embedding_bag(torch.cat(batch), rows, offsets, mode="sum")
-            made = torch.nn.functional.normalize(made)
-            loss = 1 - (made * wanted[chosen]).sum(1).mean() + apart(made, wanted[chosen], own)
+            student = torch.nn.functional.embedding_bag(torch.cat(batch), rows, offsets, mode="sum")
+            student = torch.nn.functional.normalize(student)
+            loss = (
+                1 - (student * target[chosen]).sum(1).mean() + apart(student, target[chosen], own)
+            )
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -200,11 +202,11 @@ def trained(start: np.ndarray, bags: Sequence[Sequence[int]], pooled: np.ndarray
     return rows.detach().numpy()
 
 
-def apart(made: torch.Tensor, wanted: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+def apart(student: torch.Tensor, target: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     """Return how differently two sets of vectors see who is near whom (Kullback-Leibler)."""
     ours, theirs = (
         (vectors @ vectors.T / TEMPERATURE).masked_fill(own, -1e9).log_softmax(1)
-        for vectors in (made, wanted)
+        for vectors in (student, target)
     )
     return torch.nn.functional.kl_div(ours, theirs, log_target=True, reduction="batchmean")
 
@@ -250,8 +252,8 @@ Made with torch {torch}, transformers {transformers}, numpy {numpy}:
 
 def write_papers(model: Path, wordnet: Path) -> None:
     """Write config.json, with the model's name, and PROVENANCE.md."""
-    made = ("model.safetensors", "tokenizer.json")
-    content = {name: (model / name).read_bytes() for name in made}
+    files = ("model.safetensors", "tokenizer.json")
+    content = {name: (model / name).read_bytes() for name in files}
     # As memtier_plugin.providers.embedding.static.fingerprint_model has it.
     digest = sha256(content["model.safetensors"] + content["tokenizer.json"]).hexdigest()[:8]
     name = f"memtier-minilm-{DIMENSIONS}-{digest}"
