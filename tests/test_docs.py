@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
@@ -333,6 +334,14 @@ def test_every_room_is_in_the_architecture() -> None:
     assert "\n".join(line.strip().replace(" ", " | ") for line in ORDER) in page
     for room in {room for line in ORDER for room in line.split()} - {"memory", "project", "pool"}:
         assert f"| `{room}/` |" in page, room
+
+
+def test_every_dependency_is_documented() -> None:
+    """Every run-time dependency has a row in the architecture page that says what it is for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for requirement in project["dependencies"]:
+        name = re.split(r"[<>=~ \[]", requirement)[0]
+        assert f"\n| {name} |" in PAGES["docs/architecture.md"], name
 
 
 def test_make_targets_exist() -> None:
