@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, Final, Self
 
+from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import JournalEvent
 
 
@@ -48,8 +50,8 @@ class EventPayload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ItemsEvent(EventPayload):
-    """An event that changes the state of several entries or facts."""
+class StateEvent(EventPayload):
+    """An event that changes the state of entries or facts."""
 
     items: tuple[str, ...]
 
@@ -142,7 +144,7 @@ class ConsolidateEvent(EventPayload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromoteEvent(ItemsEvent):
+class PromoteEvent(StateEvent):
     """Facts were made of entries."""
 
     KIND: ClassVar[str] = "promote"
@@ -153,16 +155,17 @@ class PromoteEvent(ItemsEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProposeEvent(ItemsEvent):
+class ProposeEvent(EventPayload):
     """Facts were written that wait for review."""
 
     KIND: ClassVar[str] = "propose"
 
+    items: tuple[str, ...]
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SupersedeEvent(ItemsEvent):
+class SupersedeEvent(StateEvent):
     """A newer fact took the place of others, which were true until ``valid_to``."""
 
     KIND: ClassVar[str] = "supersede"
@@ -172,14 +175,14 @@ class SupersedeEvent(ItemsEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptEvent(ItemsEvent):
+class AcceptEvent(StateEvent):
     """A reviewer accepted proposed facts."""
 
     KIND: ClassVar[str] = "accept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RejectEvent(ItemsEvent):
+class RejectEvent(StateEvent):
     """A reviewer rejected proposed facts."""
 
     KIND: ClassVar[str] = "reject"
@@ -204,7 +207,7 @@ class SummariseEvent(EventPayload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevertEvent(ItemsEvent):
+class RevertEvent(StateEvent):
     """A consolidation was rolled back.
 
     ``probes``, ``before`` and ``after`` are the figures of a recall regression check that failed.
@@ -220,7 +223,7 @@ class RevertEvent(ItemsEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreEvent(ItemsEvent):
+class RestoreEvent(StateEvent):
     """Items are again what they were before a consolidation, and before its facts came."""
 
     KIND: ClassVar[str] = "restore"
@@ -239,7 +242,7 @@ class RestoreByUndoEvent(RestoreEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunItemsEvent(ItemsEvent):
+class UndoEvent(StateEvent):
     """An event that undoes a recorded run of an agent, or brings it back."""
 
     run: str
@@ -247,21 +250,21 @@ class RunItemsEvent(ItemsEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WithdrawEvent(RunItemsEvent):
+class WithdrawEvent(UndoEvent):
     """The entries of a run, and the facts that rest on them alone, were hidden."""
 
     KIND: ClassVar[str] = "withdraw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UncreditEvent(RunItemsEvent):
+class UncreditEvent(UndoEvent):
     """The credits of a run were taken back."""
 
     KIND: ClassVar[str] = "uncredit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReinstateEvent(RunItemsEvent):
+class ReinstateEvent(UndoEvent):
     """A withdrawn run was brought back, with its credits."""
 
     KIND: ClassVar[str] = "reinstate"
@@ -271,7 +274,7 @@ class ReinstateEvent(RunItemsEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetEvent(ItemsEvent):
+class ForgetEvent(StateEvent):
     """Items were hidden; with ``session``, all of that session."""
 
     KIND: ClassVar[str] = "forget"
@@ -409,6 +412,30 @@ PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
         WithdrawEvent,
     )
 }
+
+
+def new_event(
+    payload: EventPayload,
+    *,
+    agent: str,
+    at: datetime,
+    run: str | None = None,
+    event_id: str | None = None,
+) -> JournalEvent:
+    """Build a journal event in an agent's name.
+
+    Args:
+        run: the run that it belongs to.
+        event_id: a new id, unless given.
+    """
+    return JournalEvent(
+        id=event_id or new_id(),
+        timestamp=at,
+        kind=payload.KIND,
+        agent_id=agent,
+        run_id=run,
+        data=payload.to_data(),
+    )
 
 
 def payload_of(event: JournalEvent) -> EventPayload | None:

@@ -13,7 +13,18 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.events import (
+    CreditEvent,
+    EventPayload,
+    ReinstateEvent,
+    RestoreByUndoEvent,
+    RestoreEvent,
+    SupersedeEvent,
+    UncreditEvent,
+    UndoEvent,
+    WithdrawEvent,
+    new_event,
+)
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
@@ -101,23 +112,25 @@ class _UndoPlanner:
         self._facts = {
             one.item.id: one for one in self._stored(self._reader.dependent_facts(self._entries))
         }
-        credits = self._reader.events_of_run(self._owner, run, "credit")
-        self._credited = sorted({str(event.data["item"]) for event in credits})
+        credits = self._reader.events_of_run(self._owner, run, CreditEvent.KIND)
+        self._credited = sorted({CreditEvent.of(event).item for event in credits})
         items = (*self._entries, *self._facts, *self._credited)
         seen = [event for item in items for event in self._reader.events_of_item(item)]
         self._now = max(now, *(event.timestamp + _AFTER for event in seen), now)
-        self._is_out = self._last() in UNDO_KINDS[:2]
+        self._is_out = self._last_undo() in (WithdrawEvent.KIND, UncreditEvent.KIND)
 
-    def _last(self) -> str:
-        """Return what was last done with the run as a whole."""
-        told = [
+    def _last_undo(self) -> str:
+        """Return the kind of the newest event that undid the whole run or brought it back."""
+        events = [
             event
             for item in (*self._entries, *self._credited)
             for event in self._reader.events_of_item(item)
-            if event.kind in UNDO_KINDS and event.data["run"] == self._run
-            and event.data["agent"] == self._owner
-        ]  # fmt: skip
-        return max(told, key=lambda event: (event.timestamp, event.id)).kind if told else ""
+            if event.kind in UNDO_KINDS and self._is_of_run(UNDO_KINDS[event.kind].of(event))
+        ]
+        return max(events, key=lambda event: (event.timestamp, event.id)).kind if events else ""
+
+    def _is_of_run(self, undo: UndoEvent) -> bool:
+        return (undo.run, undo.agent) == (self._run, self._owner)
 
     def plan_undo(self) -> tuple[UndoneRun, list[JournalEvent]]:
         """Return what goes, and the events: what is hidden last, so that it can be done again."""
@@ -126,11 +139,14 @@ class _UndoPlanner:
         beaten = self._superseded_facts()
         events = []
         if beaten:
-            events.append(self._event("restore", run=self._run, items=beaten, facts=[*self._facts]))
+            restore = RestoreByUndoEvent(
+                run=self._run, items=tuple(beaten), facts=tuple(self._facts)
+            )
+            events.append(self._event(restore, run=self._run))
         events += [self._supersede_event(old, new) for old, new in self._successors(beaten)]
         if self._credited:
-            events.append(self._run_event("uncredit", self._credited))
-        events.append(self._run_event("withdraw", [*self._entries, *self._facts]))
+            events.append(self._run_event(UncreditEvent, self._credited))
+        events.append(self._run_event(WithdrawEvent, [*self._entries, *self._facts]))
         return self._result(beaten), events
 
     def plan_redo(self) -> tuple[UndoneRun, list[JournalEvent]]:
@@ -140,7 +156,7 @@ class _UndoPlanner:
         again = self._previously_superseded()
         items = dict.fromkeys([*self._entries, *self._facts, *self._credited])
         events = [self._supersede_event(old, new) for old, new in again]
-        events.append(self._run_event("reinstate", [*items]))
+        events.append(self._run_event(ReinstateEvent, [*items]))
         return self._result([old for old, _ in again], undone=True), events
 
     def _result(self, restored: Sequence[str], *, undone: bool = False) -> UndoneRun:
@@ -167,16 +183,17 @@ class _UndoPlanner:
     def _previously_superseded(self) -> list[tuple[str, Fact]]:
         """Return what a fact that comes back had superseded, and that nothing else has since."""
         pairs = []
-        restores = self._reader.events_in_run(self._run, ["restore"])
-        for item in sorted({str(i) for event in restores for i in event.data["items"]}):
+        restores = self._reader.events_in_run(self._run, [RestoreEvent.KIND])
+        for item in sorted({item for event in restores for item in RestoreEvent.of(event).items}):
             if self._reader.state(item).superseded_by is not None:
                 continue
-            by = [
-                str(event.data["by"])
+            superseding = [
+                SupersedeEvent.of(event).by
                 for event in self._reader.events_of_item(item)
-                if event.kind == "supersede" and event.data["by"] in self._facts
+                if event.kind == SupersedeEvent.KIND
             ]
-            fact = self._facts[by[-1]].item if by else None
+            ours = [fact_id for fact_id in superseding if fact_id in self._facts]
+            fact = self._facts[ours[-1]].item if ours else None
             if isinstance(fact, Fact):
                 pairs.append((item, fact))
         return pairs
@@ -186,13 +203,10 @@ class _UndoPlanner:
 
     def _supersede_event(self, old: str, new: Fact) -> JournalEvent:
         until = to_iso(holds_since(new)[0])
-        return self._event("supersede", items=[old], by=new.id, valid_to=until)
+        return self._event(SupersedeEvent(items=(old,), by=new.id, valid_to=until))
 
-    def _run_event(self, kind: str, items: Sequence[str]) -> JournalEvent:
-        return self._event(kind, items=list(items), run=self._run, agent=self._owner)
+    def _run_event(self, kind: type[UndoEvent], items: Sequence[str]) -> JournalEvent:
+        return self._event(kind(items=tuple(items), run=self._run, agent=self._owner))
 
-    def _event(self, kind: str, **data: object) -> JournalEvent:
-        return JournalEvent(
-            id=new_id(), timestamp=self._now, kind=kind, agent_id=self._agent,
-            run_id=self._run if kind == "restore" else None, data=data,
-        )  # fmt: skip
+    def _event(self, payload: EventPayload, run: str | None = None) -> JournalEvent:
+        return new_event(payload, agent=self._agent, at=self._now, run=run)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from memtier_plugin.core.events import EventPayload
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.events import EventPayload, new_event
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.times import Clock
 from memtier_plugin.storage.store import Store
@@ -37,11 +36,5 @@ class Actor:
             at: when it happened; now, unless given.
             event_id: a new id, unless given.
         """
-        return JournalEvent(
-            id=event_id or new_id(),
-            timestamp=at or self.clock(),
-            kind=payload.KIND,
-            agent_id=self.agent,
-            run_id=run,
-            data=payload.to_data(),
-        )
+        when = at or self.clock()
+        return new_event(payload, agent=self.agent, at=when, run=run, event_id=event_id)

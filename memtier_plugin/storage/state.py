@@ -1,27 +1,41 @@
-"""Current values from the journal: an ordered fold, the same whoever wrote the events when.
+"""Fold journal events into the current state of an item.
 
-Ledger lines are never edited, so what changes about an item (its weight, whether it was
-promoted, superseded or forgotten) is a function of its journal events in the order of
-(timestamp, id).  Source: MemTier eq. 1, seeds A1; design 4.4.
+Ledger lines are never edited. The state of an item (its weight, whether it was promoted, superseded
+or forgotten) is a function of its journal events in the order of (timestamp, id), independent of
+the order in which they were written. The weight is the clipped sum of MemTier, eq. 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from memtier_plugin.core.events import (
+    AcceptEvent,
+    CreditEvent,
+    EventPayload,
+    ForgetEvent,
+    PromoteEvent,
+    ReinstateEvent,
+    RejectEvent,
+    RestoreEvent,
+    RevertEvent,
+    StateEvent,
+    SupersedeEvent,
+    UncreditEvent,
+    UndoEvent,
+    WithdrawEvent,
+    payload_of,
+)
 from memtier_plugin.core.records import JournalEvent
 
-UNDO_KINDS: Final = ("withdraw", "uncredit", "reinstate")  # of a recorded run (`plan_undo`)
-STATE_KINDS: Final = frozenset(
-    {"credit", "promote", "supersede", "forget", "accept", "reject", "revert", "restore"}
-) | {*UNDO_KINDS}
-CONSOLIDATION_KINDS: Final = (
-    "supersede",
-    "promote",
-)  # what a consolidation does to items that are there
+# The undo of a recorded run, in this order.
+UNDO_KINDS: Final[Mapping[str, type[UndoEvent]]] = {
+    kind.KIND: kind for kind in (WithdrawEvent, UncreditEvent, ReinstateEvent)
+}
+CONSOLIDATION_KINDS: Final = (SupersedeEvent.KIND, PromoteEvent.KIND)  # done to known items
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +83,14 @@ def touched_items(event: JournalEvent) -> list[str]:
     """Return the ids of the items whose state an event may change.
 
     Raises:
-        KeyError, TypeError, ValueError: it lacks what `fold` needs of it.
+        KeyError, ValueError: a field of the event is missing, or has the wrong type.
     """
-    if event.kind not in STATE_KINDS:
-        return []
-    if event.kind == "credit":
-        if not math.isfinite(event.data["delta"]) or not isinstance(event.data["attempt"], int):
-            raise ValueError("a credit needs a finite delta and a whole number of the attempt")
-        return [str(event.data["item"])]
-    if event.kind == "supersede" and not (
-        isinstance(event.data["by"], str) and isinstance(event.data.get("valid_to"), str | None)
-    ):
-        raise TypeError("an item is superseded by the id of another, until a time or for ever")
-    if event.kind in ("revert", "restore"):
-        if not isinstance(event.data["run"], str):
-            raise TypeError("a consolidation is undone by its id")
-        if not all(isinstance(fact, str) for fact in event.data.get("facts", ())):
-            raise TypeError("what no longer supersedes anything is named by its id")
-    if event.kind in UNDO_KINDS and not all(
-        isinstance(event.data[name], str) for name in ("run", "agent")
-    ):
-        raise TypeError("a recorded run is taken back by its agent and its id")
-    return [str(item) for item in event.data["items"]]
+    payload = payload_of(event)
+    if isinstance(payload, CreditEvent):
+        if not math.isfinite(payload.delta):
+            raise ValueError("a credit needs a finite delta")
+        return [payload.item]
+    return [*payload.items] if isinstance(payload, StateEvent) else []
 
 
 def update_weight(weight: float, delta: float) -> float:
@@ -100,80 +100,88 @@ def update_weight(weight: float, delta: float) -> float:
 
 def last_attempts(credits: Iterable[JournalEvent]) -> list[JournalEvent]:
     """Keep of each run's credits only the last attempt's, in the order of (timestamp, id)."""
-    last: dict[tuple[str, str | None], JournalEvent] = {}
+    last: dict[tuple[str, str | None], tuple[int, JournalEvent]] = {}
     for event in sorted(credits, key=_order):
-        run = (event.agent_id, event.run_id)
-        if run not in last or event.data["attempt"] >= last[run].data["attempt"]:
-            last[run] = event
-    return sorted(last.values(), key=_order)
+        run, attempt = (event.agent_id, event.run_id), CreditEvent.of(event).attempt
+        if run not in last or attempt >= last[run][0]:
+            last[run] = attempt, event
+    return sorted((event for _, event in last.values()), key=_order)
 
 
 def fold(events: Sequence[JournalEvent]) -> State:
     """Fold one item's events, given in any order, into its current state."""
     withdrawn, uncredited = _undone_runs(events)
     state = State(forgotten=withdrawn)
-    for event in last_attempts(e for e in events if e.kind == "credit"):
-        if (event.agent_id, event.run_id) in uncredited:
-            continue
-        state = replace(state, weight=update_weight(state.weight, float(event.data["delta"])))
-    for event in _unrestored(events):
-        if event.kind == "promote":
-            state = replace(state, promoted=True)
-        elif event.kind == "forget":
-            state = replace(state, forgotten=True)
-        elif event.kind == "supersede":
-            state = replace(
-                state, superseded_by=event.data["by"], valid_to=event.data.get("valid_to")
-            )
-        elif event.kind == "accept":
-            state = replace(state, reviewed="accepted", reverted=False)
-        elif event.kind == "reject":
-            state = replace(state, reviewed="rejected")
-        elif event.kind == "revert":
-            state = replace(state, reverted=True)
+    for event in last_attempts(e for e in events if e.kind == CreditEvent.KIND):
+        if (event.agent_id, event.run_id) not in uncredited:
+            weight = update_weight(state.weight, CreditEvent.of(event).delta)
+            state = replace(state, weight=weight)
+    for payload in _effective(events):
+        match payload:
+            case PromoteEvent():
+                state = replace(state, promoted=True)
+            case ForgetEvent():
+                state = replace(state, forgotten=True)
+            case SupersedeEvent(by=by, valid_to=until):
+                state = replace(state, superseded_by=by, valid_to=until)
+            case AcceptEvent():
+                state = replace(state, reviewed="accepted", reverted=False)
+            case RejectEvent():
+                state = replace(state, reviewed="rejected")
+            case RevertEvent():
+                state = replace(state, reverted=True)
     return state
 
 
 def _undone_runs(events: Iterable[JournalEvent]) -> tuple[bool, set[tuple[str, str | None]]]:
-    """Return whether the item's own run was taken back, and whose credits count no more.
+    """Tell whether the item's own run was undone, and name the runs whose credits are taken back.
 
-    Whenever they came: a run that is delivered again earns nothing either.
+    The time of a credit does not matter: an undone run that is delivered again earns nothing.
     """
     hidden, uncredited = set[tuple[str, str | None]](), set[tuple[str, str | None]]()
     for event in sorted((e for e in events if e.kind in UNDO_KINDS), key=_order):
-        run = event.data["agent"], event.data["run"]
-        if event.kind == "withdraw":
-            hidden.add(run)
-        elif event.kind == "uncredit":
-            uncredited.add(run)
-        else:
-            hidden.discard(run)
-            uncredited.discard(run)
+        undo = UNDO_KINDS[event.kind].of(event)
+        run = undo.agent, undo.run
+        match undo:
+            case WithdrawEvent():
+                hidden.add(run)
+            case UncreditEvent():
+                uncredited.add(run)
+            case ReinstateEvent():
+                hidden.discard(run)
+                uncredited.discard(run)
     return bool(hidden), uncredited
 
 
-def _unrestored(events: Iterable[JournalEvent]) -> list[JournalEvent]:
-    """Return, in order, the events that no later `restore` takes back.
+def _effective(events: Iterable[JournalEvent]) -> list[EventPayload | None]:
+    """Return, in order, what no later `restore` takes back.
 
-    It takes back all that its run did to the item, and that one of its facts superseded it, in
-    whatever run that was noticed.
+    A restore takes back what its run did to the item, and each superseding by one of its facts,
+    whichever run noticed it.
     """
-    ordered = sorted((e for e in events if e.kind != "credit"), key=_order)
-    runs: dict[str, int] = {}
-    facts: dict[str, int] = {}
-    for place, event in enumerate(ordered):
-        if event.kind == "restore":
-            runs[event.data["run"]] = place
-            facts.update(dict.fromkeys(event.data.get("facts", ()), place))
+    ordered = [
+        (event, payload_of(event))
+        for event in sorted((e for e in events if e.kind != CreditEvent.KIND), key=_order)
+    ]
+    runs: dict[str | None, int] = {}
+    facts: dict[str | None, int] = {}
+    for position, (_, payload) in enumerate(ordered):
+        if isinstance(payload, RestoreEvent):
+            runs[payload.run] = position
+            facts.update(dict.fromkeys(payload.facts, position))
     return [
-        event
-        for place, event in enumerate(ordered)
+        payload
+        for position, (event, payload) in enumerate(ordered)
         if event.kind not in CONSOLIDATION_KINDS
         or (
-            runs.get(event.run_id or "", -1) < place
-            and facts.get(event.data.get("by", ""), -1) < place
+            runs.get(event.run_id, -1) < position
+            and facts.get(_superseding(payload), -1) < position
         )
     ]
+
+
+def _superseding(payload: EventPayload | None) -> str | None:
+    return payload.by if isinstance(payload, SupersedeEvent) else None
 
 
 def _order(event: JournalEvent) -> tuple[str, str]:
