@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from memtier_plugin.core import plugins
 from memtier_plugin.core.codecs import decode_event
 from memtier_plugin.core.errors import IndexProblem, LedgerError
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.locks import hold_lock, release_lock, try_acquire_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
@@ -317,7 +318,7 @@ class Store(IndexSessions):
         folder = make_ledger_folder(self.home, self.project, "journal", owner)
         path = jsonl.day_file(folder, events[0].timestamp)
         self._append(path, [event.to_json() for event in events], timeout)
-        if events[0].kind != "recall":  # the next recall reads it; this one need not wait
+        if events[0].kind != RecallEvent.KIND:  # the next recall reads it; this one need not wait
             self.catch_up_file(path)
 
     def _append(

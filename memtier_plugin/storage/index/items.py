@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
+from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent, RestoreEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.providers.embedding.static import StaticEmbedder, quantise
@@ -226,25 +227,25 @@ class IndexItems:
             [(to_utf8(item), to_utf8(event.id)) for item in items],
         )
         batch.touched.update(map(to_utf8, items))
-        if event.kind == "promote":
+        if event.kind == PromoteEvent.KIND:
             batch.touched |= self.sources.add_promotion(event)
-        elif event.kind == "restore":
+        elif event.kind == RestoreEvent.KIND:
             batch.touched |= self.sources.undo_promotions(event)
-        elif event.kind == "consolidate":
+        elif event.kind == ConsolidateEvent.KIND:
             self._add_cursors(event)
 
     def _add_cursors(self, event: JournalEvent) -> None:
         # By the number of the pass, not by its time: a clock may be set back.
-        extractor = str(event.data.get("extractor", "rules"))
-        number = int(event.data.get("number", 0))
-        for path, offset in event.data.get("cursors", {}).items():
+        consolidated = ConsolidateEvent.of(event)
+        number, stamp = consolidated.number or 0, to_iso(event.timestamp)
+        for path, offset in (consolidated.cursors or {}).items():
             self._db.execute(
                 """INSERT INTO cursors VALUES(?, ?, ?, ?, ?) ON CONFLICT(extractor, path)
                    DO UPDATE SET offset = excluded.offset, pass = excluded.pass,
                      stamp = excluded.stamp
                    WHERE (excluded.pass, excluded.stamp, excluded.offset)
                        > (cursors.pass, cursors.stamp, cursors.offset)""",
-                (to_utf8(extractor), to_utf8(path), int(offset), number, to_iso(event.timestamp)),
+                (to_utf8(consolidated.extractor), to_utf8(path), offset, number, stamp),
             )
 
     def _remove_unused(self) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from memtier_plugin.core.events import PromoteEvent, RestoreEvent
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.records import parse_event, to_utf8
@@ -30,11 +31,11 @@ class IndexSources:
 
     def add_promotion(self, event: JournalEvent) -> set[str]:
         """Let the facts that a promotion names rest on its entries too, unless it was undone."""
-        facts = {to_utf8(str(fact)) for fact in event.data.get("facts", ())}
+        promoted = PromoteEvent.of(event)
+        facts = {to_utf8(fact) for fact in promoted.facts}
         for fact in facts:
-            for place, entry in enumerate(event.data["items"]):
-                agent, session = str(event.data["agent"]), str(event.data["session"])
-                self._add(fact, entry, agent, session, event.id, _LATER + place)
+            for place, entry in enumerate(promoted.items, _LATER):
+                self._add(fact, entry, promoted.agent, promoted.session, event.id, place)
         if event.run_id is not None:
             for (data,) in self._db.execute(
                 "SELECT data FROM events INDEXED BY events_kind WHERE kind = 'restore' AND run = ?",
@@ -45,6 +46,7 @@ class IndexSources:
 
     def undo_promotions(self, event: JournalEvent) -> set[str]:
         """Take out what the run that is undone had added for the entries that are restored."""
+        restored = RestoreEvent.of(event)
         return {
             str(fact)
             for (fact,) in self._db.execute(
@@ -52,11 +54,13 @@ class IndexSources:
                      (SELECT id FROM events WHERE run = ? AND kind = 'promote'
                         AND (stamp, id) < (?, ?)) RETURNING fact""",
                 (
-                    json.dumps([to_utf8(str(item)) for item in event.data["items"]]),
-                    to_utf8(event.data["run"]), to_iso(event.timestamp), to_utf8(event.id),
+                    json.dumps([to_utf8(item) for item in restored.items]),
+                    to_utf8(restored.run),
+                    to_iso(event.timestamp),
+                    to_utf8(event.id),
                 ),
             ).fetchall()
-        }  # fmt: skip
+        }
 
     def drop(self, via: str) -> set[str]:
         """Take out what a fact's line, or a promotion, said; either is gone from the ledger."""

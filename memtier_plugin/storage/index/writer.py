@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.events import ForgetEvent, PromoteEvent, RestoreEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
@@ -344,14 +345,14 @@ class IndexWriter(IndexItems):
             "SELECT id, kind, iif(kind = 'restore', data, NULL) FROM events WHERE file = ?",
             (number,),
         ).fetchall():
-            if kind == "restore":
-                undone.add(parse_event(data).data["run"])
+            if kind == RestoreEvent.KIND:
+                undone.add(RestoreEvent.of(parse_event(data)).run)
             for (item,) in self._db.execute(
                 "SELECT item FROM touches WHERE event = ?", (event,)
             ).fetchall():
                 batch.touched.add(str(item))
             self._db.execute("DELETE FROM touches WHERE event = ?", (event,))
-            if kind == "promote":
+            if kind == PromoteEvent.KIND:
                 batch.touched |= self.sources.drop(str(event))
         for table, column in (("events", "file"), ("bad_lines", "file"), ("files", "id")):
             self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))  # noqa: S608
@@ -371,7 +372,7 @@ class IndexWriter(IndexItems):
 
 def _is_of(record: Record, until: datetime) -> bool:
     """Tell whether a line was written by then; what is forgotten now was never there."""
-    forgets = isinstance(record, JournalEvent) and record.kind == "forget"
+    forgets = isinstance(record, JournalEvent) and record.kind == ForgetEvent.KIND
     return forgets or record.timestamp <= until
 
 

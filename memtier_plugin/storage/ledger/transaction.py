@@ -16,6 +16,13 @@ from typing import Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.events import (
+    AcceptEvent,
+    ConsolidateEvent,
+    PromoteEvent,
+    ProposeEvent,
+    SupersedeEvent,
+)
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.storage.ledger import jsonl
@@ -23,7 +30,10 @@ from memtier_plugin.storage.store import Store
 
 TRANSACTION_FILE: Final = ".settling.json"
 
-_KINDS: Final = ("accept", "supersede", "promote", "propose", "consolidate")  # in this order
+_KINDS: Final = tuple(
+    kind.KIND  # in this order
+    for kind in (AcceptEvent, SupersedeEvent, PromoteEvent, ProposeEvent, ConsolidateEvent)
+)
 
 _log = logging.getLogger("memtier")
 
