@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memtier_plugin.bench.metrics import percentile
-from memtier_plugin.providers.embedding.static import SHIPPED_MODEL, StaticEmbedder
+from memtier_plugin.providers.embedding.static import ShippedEmbedder, StaticEmbedder
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def time_encoding(texts: Sequence[str]) -> float:
 
 @cache
 def _shipped_embedder() -> StaticEmbedder:
-    embedder = StaticEmbedder(SHIPPED_MODEL)
+    embedder = ShippedEmbedder()
     embedder.encode(["this reads its files"])
     return embedder
 

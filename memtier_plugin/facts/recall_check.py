@@ -19,7 +19,8 @@ from itertools import islice
 from typing import Final
 
 from memtier_plugin.core.records import Entry
-from memtier_plugin.providers.embedding.static import StaticEmbedder, quantise
+from memtier_plugin.providers.embedding.quantise import quantise
+from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.query import QueryVector, Viewer
 from memtier_plugin.retrieval.search import Search
 from memtier_plugin.storage.index.reader import IndexReader

@@ -20,16 +20,13 @@ from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import JournalEvent, count_tokens
+from memtier_plugin.providers.embedding.load import UnavailableEmbedder
+from memtier_plugin.providers.embedding.quantise import cosine_similarity, quantise
 from memtier_plugin.providers.embedding.remote import (
     BATCH_TEXTS,
     MAX_TEXT_CHARS,
     PROBE_TEXT,
     EndpointEmbedder,
-)
-from memtier_plugin.providers.embedding.static import (
-    UnavailableEmbedder,
-    cosine_similarity,
-    quantise,
 )
 from memtier_plugin.providers.pricing import EMBED_EVENT, EmbeddingBudget, Meter, format_cost
 from memtier_plugin.storage.index.items import embed_texts

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable
+from memtier_plugin.providers.embedding.load import UnavailableEmbedder
+from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder, encode_query
-from memtier_plugin.providers.embedding.static import UnavailableEmbedder, quantise
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, QueryVector, Viewer
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts

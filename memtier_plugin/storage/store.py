@@ -29,7 +29,7 @@ from memtier_plugin.core.paths import (
 )
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.load import Settings
-from memtier_plugin.providers.embedding.static import configured_embedder
+from memtier_plugin.providers.embedding.load import configured_embedder
 from memtier_plugin.storage.index.connection import index_problem
 from memtier_plugin.storage.index.files import BUILD_LOCK, NEW_INDEX, remove_index
 from memtier_plugin.storage.index.renewal import INCOMPLETE, is_incomplete

@@ -27,7 +27,7 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.embedding.static import SHIPPED_MODEL, StaticEmbedder
+from memtier_plugin.providers.embedding.static import ShippedEmbedder
 
 # What issue 3 names for each size, in this order; more may follow.
 KEYS = [
@@ -195,7 +195,7 @@ def test_a_paraphrase_shares_meaning_and_hardly_a_word() -> None:
     assert sum(shared(line.paraphrase, line.line) for line in lines) / 200 < 0.05
     for line in lines:
         assert set(bare(line.line)) - set(bare(line.own_words)) - common
-    embedder = StaticEmbedder(SHIPPED_MODEL)
+    embedder = ShippedEmbedder()
     texts, questions = (
         np.asarray(embedder.encode([getattr(line, name) for line in lines]))
         for name in ("line", "paraphrase")

@@ -31,7 +31,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from memtier_plugin.providers.embedding.static import SHIPPED_MODEL, StaticEmbedder
+from memtier_plugin.providers.embedding.static import ShippedEmbedder, StaticEmbedder
 
 SLOW = 3.0  # seconds
 # What a chat model answers: a text, what is to be JSON, or a function of the request.
@@ -409,7 +409,7 @@ def vectors_of(model: str, texts: Sequence[str]) -> list[list[float]]:
 
 @lru_cache
 def _shipped() -> StaticEmbedder:
-    return StaticEmbedder(SHIPPED_MODEL)
+    return ShippedEmbedder()
 
 
 @lru_cache

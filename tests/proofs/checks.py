@@ -17,7 +17,7 @@ from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers.embedding.static import SHIPPED_MODEL, StaticEmbedder
+from memtier_plugin.providers.embedding.static import SHIPPED_MODEL, ShippedEmbedder
 from memtier_plugin.storage.index.items import embedding_texts
 from memtier_plugin.storage.ledger import jsonl
 
@@ -163,7 +163,7 @@ def rotated_model(folder: Path, seed: int = 1) -> Path:
     """Write the shipped model, its space turned: the same likenesses, but of no other space."""
     import numpy as np
 
-    shipped = StaticEmbedder(SHIPPED_MODEL)._table()
+    shipped = ShippedEmbedder().table()
     size = shipped.vectors.shape[1]
     turn, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((size, size)))
     turned = shipped.vectors.astype(np.float32) @ turn.astype(np.float32)

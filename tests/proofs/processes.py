@@ -25,8 +25,8 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import EndpointError, LedgerError
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.memory import MemTier
+from memtier_plugin.providers.embedding.load import load_embedder
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
-from memtier_plugin.providers.embedding.static import load_embedder
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.items import IndexItems
 from memtier_plugin.storage.index.postings import Postings

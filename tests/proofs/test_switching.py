@@ -19,8 +19,8 @@ from memtier_plugin.bench.synthetic import SyntheticChat
 from memtier_plugin.core.hookspecs import Embedder
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.reembed import read_embedding_state
+from memtier_plugin.providers.embedding.load import load_embedder
 from memtier_plugin.providers.embedding.remote import BATCH_TEXTS, PROBE_TEXT
-from memtier_plugin.providers.embedding.static import load_embedder
 from tests.loopback import Loopback
 from tests.proofs.checks import child, of_another_space, outputs, rotated_model, show
 from tests.proofs.processes import PROJECT

@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from math import sqrt
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import model2vec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,12 +24,14 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.hookspecs import Embedder
+from memtier_plugin.providers.embedding.load import load_embedder
+from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import (
     SHIPPED_MODEL,
+    Model2VecEmbedder,
+    ShippedEmbedder,
     StaticEmbedder,
     fingerprint_model,
-    load_embedder,
-    quantise,
 )
 from memtier_plugin.providers.embedding.token_cache import TokenCache
 
@@ -49,6 +54,9 @@ def model() -> Embedder:
     return found
 
 
+KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "int8": "I8", "int64": "I64"}
+
+
 def write_model(
     folder: Path, table: np.ndarray[Any, Any], file: str, key: str, config: str, **more: Any
 ) -> None:
@@ -58,7 +66,9 @@ def write_model(
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     head, data = {}, b""
     for name, array in {key: table, **more}.items():
-        kind = {"float32": "F32", "float16": "F16", "int8": "I8", "int64": "I64"}[array.dtype.name]
+        kind = {"float64": "F64", "float32": "F32", "float16": "F16", "int8": "I8", "int64": "I64"}[
+            array.dtype.name
+        ]
         offsets = [len(data), len(data) + array.nbytes]
         head[name] = {"dtype": kind, "shape": array.shape, "data_offsets": offsets}
         data += array.tobytes()
@@ -73,12 +83,16 @@ def write_model(
 COLOURS = np.array([[9, 9], [1, 0], [0, 1], [-1, 0]], np.float32)
 
 
-def test_same_whatever_the_batch(model: Embedder) -> None:
+LOADERS = [ShippedEmbedder, lambda: Model2VecEmbedder(SHIPPED_MODEL)]
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_same_whatever_the_batch(load: Callable[[], StaticEmbedder]) -> None:
     """A text's vector is the same bits alone, in any batch and order, and from another reader."""
+    model, other = load(), load()
     together = np.asarray(model.encode(TEXTS))
     assert together.dtype == np.float32
     assert together.shape == (len(TEXTS), model.dimensions)
-    other = StaticEmbedder(SHIPPED_MODEL)
     for text, row in zip(reversed(TEXTS), reversed(together), strict=True):
         assert np.array_equal(np.asarray(other.encode([text]))[0], row)
 
@@ -120,9 +134,49 @@ def test_length_one(model: Embedder) -> None:
 
 def test_equal_to_model2vec(model: Embedder) -> None:
     """The shipped folder is a model2vec model, and model2vec makes the same vectors of it."""
-    model2vec = pytest.importorskip("model2vec")
     theirs = model2vec.StaticModel.from_pretrained(SHIPPED_MODEL)
     assert np.allclose(theirs.encode(TEXTS), model.encode(TEXTS), atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text() | st.sampled_from([*TEXTS, *ODD]), max_size=8))
+def test_both_loaders_agree(model: Embedder, texts: list[str]) -> None:
+    """The lean loader and model2vec make the same vectors of the shipped files, of any text."""
+    loaded = np.asarray(_model2vec().encode(texts))
+    assert loaded.shape == (len(texts), model.dimensions)
+    assert np.allclose(loaded, np.asarray(model.encode(texts)), atol=1e-6)
+
+
+@cache
+def _model2vec() -> Model2VecEmbedder:
+    return Model2VecEmbedder(SHIPPED_MODEL)
+
+
+def test_a_folder_model_starts_no_threads() -> None:
+    """A host forks after recalls: embedding by model2vec leaves no thread behind."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from memtier_plugin.providers.embedding.static import Model2VecEmbedder\n"
+        "import model2vec\n"
+        "count = lambda: len(list(Path('/proc/self/task').iterdir()))\n"
+        "before = count()\n"
+        "Model2VecEmbedder(Path(sys.argv[1])).encode(['red house', 'blue'] * 50)\n"
+        "assert count() == before, (before, count())"
+    )
+    subprocess.run([sys.executable, "-c", code, str(SHIPPED_MODEL)], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_means_are_of_single_precision(tmp_path: Path, dtype: type[Any]) -> None:
+    """A table of other floats loses no digits: vectors are those of the table as float32."""
+    table = np.array([[9, 9], [1, 1 / 3], [1e-3, 2], [-1, 0]], dtype)
+    for folder, values in (("given", table), ("single", table.astype(np.float32))):
+        file = ("model.safetensors", "embeddings", "config.json")
+        write_model(tmp_path / folder, values, *file)
+    given_model, single = (load_embedder(str(tmp_path / name)) for name in ("given", "single"))
+    assert given_model is not None and single is not None
+    texts = ["red green blue", "red red green"]
+    assert np.array_equal(given_model.encode(texts), single.encode(texts))
 
 
 @pytest.mark.parametrize(
@@ -141,9 +195,10 @@ def test_meaning(model: Embedder, one: str, near: str, far: str) -> None:
     assert a @ b > a @ c + 0.1
 
 
-def test_threads() -> None:
+@pytest.mark.parametrize("load", LOADERS)
+def test_threads(load: Callable[[], StaticEmbedder]) -> None:
     """Threads that share an embedder from its first text on get the vectors that one gets."""
-    shared, alone = StaticEmbedder(SHIPPED_MODEL), StaticEmbedder(SHIPPED_MODEL)
+    shared, alone = load(), load()
     expected = np.asarray(alone.encode(TEXTS))
     found: list[bool] = []
 
@@ -166,7 +221,7 @@ def test_read_once() -> None:
 def test_cold() -> None:
     """Naming an embedder and its dimensions loads no third party: that waits for a text."""
     code = (
-        "import sys, memtier_plugin.providers.embedding.static as e; m = e.load_embedder();"
+        "import sys, memtier_plugin.providers.embedding.load as e; m = e.load_embedder();"
         "assert m.name and m.dimensions; print(*sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
@@ -253,7 +308,7 @@ def test_hub(tmp_path: Path) -> None:
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text("0" * 40)
     code = (
-        "from memtier_plugin.providers.embedding.static import load_embedder as load\n"
+        "from memtier_plugin.providers.embedding.load import load_embedder as load\n"
         "print(load('someone/colours').name)\n"
         "try: load('someone/else')\n"
         "except Exception as error: print(type(error).__name__, error)"
@@ -290,10 +345,10 @@ def test_mismatched_files(tmp_path: Path) -> None:
     write_model(tmp_path, COLOURS[:2], *layout)
     model = load_embedder(str(tmp_path))
     assert model is not None
-    with pytest.raises(SettingsError, match="2 entries for 4 tokens"):
+    with pytest.raises(SettingsError, match=r"tokens \(4\) does not match .* vectors \(2\)"):
         model.encode(["red"])
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(SettingsError, match="not a tokenizer"):
+    with pytest.raises(SettingsError, match="not a model2vec model: Model missing"):
         model.encode(["red"])
 
 

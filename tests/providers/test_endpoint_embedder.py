@@ -21,17 +21,17 @@ from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.settings.schema import Embedding
 from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.embedding import remote
+from memtier_plugin.providers.embedding.load import (
+    UnavailableEmbedder,
+    configured_embedder,
+    load_embedder,
+)
 from memtier_plugin.providers.embedding.remote import (
     BATCH_TEXTS,
     MAX_TEXT_CHARS,
     PROBE_TEXT,
     EndpointEmbedder,
     encode_query,
-)
-from memtier_plugin.providers.embedding.static import (
-    UnavailableEmbedder,
-    configured_embedder,
-    load_embedder,
 )
 from memtier_plugin.providers.endpoint import Endpoint
 from tests.loopback import Loopback, vectors_of

@@ -1,12 +1,13 @@
-"""The tokens of many texts: each word is given to the tokenizer but once.
+"""Tokenize many texts, giving each distinct word to the tokenizer once.
 
-BERT's tokenizer (a normaliser, a cut at white space and punctuation, WordPiece) goes word by word,
-so that the tokens of a text are those of its words; and most words of a text were in another one.
-This takes a sixth of the time, which for a static model is most of what it needs.
+BERT's tokenizer (normalise, split at white space and punctuation, WordPiece) works word by word, so
+the tokens of a text are those of its words, and most words of a text occurred in another one. The
+cache takes a sixth of the tokenizer's time, which is most of the time of a static model.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -16,52 +17,53 @@ if TYPE_CHECKING:
 
 _WORD: Final = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # the normaliser leaves them out
-_KEPT: Final = 1 << 15
-_LONGEST_KEPT: Final = 40  # characters
+_MAX_WORDS: Final = 1 << 15  # then the older half may go
+_MAX_WORD_CHARS: Final = 40  # of a word that is cached
 
 
 class TokenCache(dict[str, tuple[int, ...]]):
-    """The ids of the tokens of each word, without the unknown, asked for when it is first seen."""
+    """Map each word to the ids of its known tokens, looked up when it first occurs."""
 
     def __init__(self, tokenizer: Tokenizer, unknown: int | None) -> None:
         super().__init__()
-        self._before: dict[str, tuple[int, ...]] = {}  # what was kept before the last clearing
+        self._previous: dict[str, tuple[int, ...]] = {}  # the words before the last clearing
         self._tokenizer = tokenizer
         self._unknown = unknown
-        # Texts that stand for a token of their own wherever they are.
+        # Texts that are one token wherever they occur, even inside a word.
         added = tokenizer.get_added_tokens_decoder().values()
         self._added = tuple(token.content.lower() for token in added)
-        self._wordwise = _goes_by_words(tokenizer)
+        self._by_word = _splits_by_word(tokenizer)
 
     def token_ids(self, text: str) -> list[int]:
-        """Return the ids of a text's tokens, the same as the tokenizer's."""
-        if self._wordwise and text.isascii() and not _CONTROL.search(text):
+        """Return the ids of the known tokens of a text, by word from the cache where possible."""
+        if self._by_word and text.isascii() and not _CONTROL.search(text):
             lower = text.lower()
             if not any(token in lower for token in self._added):
                 return [*chain.from_iterable(map(self.__getitem__, _WORD.findall(lower)))]
         return self.tokenize(text)
 
     def tokenize(self, text: str) -> list[int]:
-        """Return what the tokenizer gives for a text."""
-        clean = text.encode("utf-8", "ignore").decode()  # lone surrogates are no text
+        """Return the ids of the known tokens of a text, asking the tokenizer."""
+        clean = text.encode("utf-8", "ignore").decode()  # the tokenizer refuses lone surrogates
         ids = self._tokenizer.encode(clean, add_special_tokens=False).ids
         return [token for token in ids if token != self._unknown]
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        found = self._before.get(word)
-        if found is None:
-            # A word that is a token of its own is not cut.
-            whole = self._tokenizer.token_to_id(word) if len(word) <= _LONGEST_KEPT else None
-            found = tuple(self.tokenize(word)) if whole in (None, self._unknown) else (whole,)
-        if len(word) <= _LONGEST_KEPT:
-            if len(self) >= _KEPT:
-                self._before = dict(self)
+        ids = self._previous.get(word)
+        if ids is None:
+            # A word that is a token itself is not split.
+            token = self._tokenizer.token_to_id(word) if len(word) <= _MAX_WORD_CHARS else None
+            ids = tuple(self.tokenize(word)) if token in (None, self._unknown) else (token,)
+        if len(word) <= _MAX_WORD_CHARS:
+            if len(self) >= _MAX_WORDS:
+                self._previous = dict(self)
                 self.clear()
-            self[word] = found
-        return found
+            self[word] = ids
+        return ids
 
 
-def _goes_by_words(tokenizer: Tokenizer) -> bool:
+def _splits_by_word(tokenizer: Tokenizer) -> bool:
+    """Tell whether a tokenizer treats each lower-case word on its own, as BERT's does."""
     from tokenizers import models, normalizers, pre_tokenizers
 
     normalizer = tokenizer.normalizer
@@ -70,5 +72,14 @@ def _goes_by_words(tokenizer: Tokenizer) -> bool:
         and normalizer.lowercase
         and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         and isinstance(tokenizer.model, models.WordPiece)
-        and tokenizer.model.max_input_chars_per_word >= _LONGEST_KEPT
+        and tokenizer.model.max_input_chars_per_word >= _MAX_WORD_CHARS
     )
+
+
+def unknown_token(tokenizer: Tokenizer) -> int | None:
+    """Return the id of the token for unknown words, which says nothing about a text."""
+    model = tokenizer.model
+    if hasattr(model, "unk_token"):
+        return tokenizer.token_to_id(model.unk_token) if model.unk_token is not None else None
+    unknown: int | None = json.loads(tokenizer.to_str())["model"].get("unk_id")
+    return unknown

@@ -17,7 +17,8 @@ from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent, RestoreEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.providers.embedding.static import StaticEmbedder, quantise
+from memtier_plugin.providers.embedding.quantise import quantise
+from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.storage.index.postings import IndexedText, Postings
 from memtier_plugin.storage.index.records import read_state, to_utf8
 from memtier_plugin.storage.index.sources import IndexSources

@@ -1,0 +1,101 @@
+"""Find the embedding model that the settings name: shipped, in a folder, on the hub, or remote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
+from memtier_plugin.core.settings.schema import Endpoint, Settings
+from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.providers.embedding.static import (
+    MODEL_FILES,
+    Model2VecEmbedder,
+    ShippedEmbedder,
+)
+from memtier_plugin.providers.endpoint import ENDPOINT_PREFIX, resolve_model
+
+if TYPE_CHECKING:
+    from memtier_plugin.core.hookspecs import Embedder
+
+_HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class UnavailableEmbedder:
+    """Stand in for a configured model that cannot be loaded: recalls go on by words."""
+
+    name: str
+    reason: str
+    dimensions: int = 0
+
+    def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """Raise EmbeddingUnavailable."""
+        raise EmbeddingUnavailable(self.reason)
+
+
+def configured_embedder(settings: Settings) -> Embedder | None:
+    """Return the embedder that the settings name; an unavailable one raises when it is used."""
+    name = settings.embedding.model
+    try:
+        return load_embedder(name, settings.endpoints)
+    except SettingsError as error:
+        return UnavailableEmbedder(name, str(error))
+
+
+def load_embedder(
+    name: str | None = None, endpoints: Mapping[str, Endpoint] | None = None
+) -> Embedder | None:
+    """Return an embedder by name; its table is read, or its endpoint asked, at the first text.
+
+    Args:
+        name: None or "default" for the shipped model, "none" for no vectors at all,
+            "endpoint:NAME/MODEL" for a model of a configured endpoint, else a folder with a
+            model2vec model or the name of one on the Hugging Face hub. A model of the hub is
+            downloaded once, here; a cached one is used without the network.
+        endpoints: the configured endpoints by name.
+
+    Raises:
+        SettingsError: there is no such model, or its files are not a static model's.
+    """
+    if name == "none":
+        return None
+    if name in (None, "default"):
+        return _shipped()
+    if name.startswith(ENDPOINT_PREFIX):
+        return EndpointEmbedder(*resolve_model(name, endpoints or {}, "embedding.model"))
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return Model2VecEmbedder(folder)
+    if _HUB_NAME.fullmatch(name):
+        return Model2VecEmbedder(_fetch_from_hub(name), name.partition("/")[2])
+    raise SettingsError(
+        f"no embedding model {name!r}: expected 'default', 'none', a folder with a model2vec"
+        " model, a hub name such as 'minishlab/potion-base-8M', or 'endpoint:NAME/MODEL'"
+    )
+
+
+@cache
+def _shipped() -> ShippedEmbedder:
+    """Return the shipped model of this process: reading it takes as long as several recalls."""
+    return ShippedEmbedder()
+
+
+def _fetch_from_hub(name: str) -> Path:
+    """Return the folder of a model in the hub's cache, downloading it if it is not cached."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        try:
+            return Path(
+                snapshot_download(name, allow_patterns=[*MODEL_FILES], local_files_only=True)
+            )
+        except LocalEntryNotFoundError:
+            return Path(snapshot_download(name, allow_patterns=[*MODEL_FILES]))
+    except Exception as error:  # the hub's client raises errors of several libraries
+        raise SettingsError(f"cannot fetch the embedding model {name!r}: {error}") from error
