@@ -1,1 +1,1 @@
-"""The background: what runs when."""
+"""Background processing: the scheduler, its jobs and their processes."""

@@ -1,4 +1,4 @@
-"""`python -m memtier_plugin.daemon`: do the jobs now (--once) or from now on, out of the way."""
+"""`python -m memtier_plugin.daemon`: run the jobs once or continuously, at low priority."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns 0, or 1 after an error."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    # Each request to an endpoint would be a line.
+    # They log a line per request.
     for name in ("httpx", "httpx2", "openai"):
         logging.getLogger(name).setLevel(logging.WARNING)
     os.nice(NICENESS)
     stop = threading.Event()
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        # What is at work may be cut off at any point without loss, so its time is limited.
+        # A job can be killed at any point without loss, so it gets limited time to end.
         last = threading.Timer(STOP_TIMEOUT + 0.5, os._exit, [0])
         last.daemon = True
         last.start()
@@ -54,12 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not well and not options.once:
         _log.warning("stopped in the middle of a job; it is done again at the next start")
         logging.shutdown()
-        os._exit(0)  # a plain return would wait for the job's thread
+        os._exit(0)  # returning would wait for the job's thread
     return 0 if well or stop.is_set() else 1
 
 
 def _run_jobs(home: Path, options: argparse.Namespace, stop: threading.Event) -> bool:
-    if options.held is not None:  # by the server that started us, which has the project's lock
+    if options.held is not None:  # started by a server that holds the project's lock
         again = timedelta(seconds=options.again) if options.again else None
         return run_jobs(home, options.project[0], options.job, JobRun(stop, _log_report), again)
     return serve_projects(
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--all", action="store_true", help="serve every project (the default)")
     parser.add_argument("--once", action="store_true", help="do every job once and end")
     parser.add_argument("--interval", type=float, help="seconds, instead of what is configured")
-    # What `child.run_child` says: the jobs of a project whose lock is held for us.
+    # Passed by `child.run_child`: the jobs of a project whose lock the parent holds.
     parser.add_argument("--held", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--job", action="append", choices=[*JOBS], help=argparse.SUPPRESS)
     parser.add_argument("--again", type=float, help=argparse.SUPPRESS)

@@ -1,6 +1,6 @@
-"""Jobs in a process of their own: one that outlives a short-lived host, or a server's.
+"""Run jobs in processes of their own: detached from a short-lived host, or for a server.
 
-A process that serves recalls does no job itself: what holds the interpreter would hold them up.
+A process that serves recalls runs no jobs itself: they would hold the interpreter lock.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from memtier_plugin.storage.ledger import jsonl
 from . import lock
 
 LOG_BYTES: Final = 1_000_000
-MAX_REST: Final = timedelta(hours=1)  # a project at rest is looked at this often all the same
-_POLL_SECONDS: Final = 0.05  # seconds between two looks whether a child is to stop
+MAX_REST: Final = timedelta(hours=1)  # jobs run this often even if nothing was written
+_POLL_SECONDS: Final = 0.05  # seconds between checks of the stop event
 
 
 def start_detached(home: Path, project: str) -> bool:
-    """Start every job once in a process of its own that outlives this one.
+    """Run every job once in a new process that outlives this one.
 
-    Returns False, and starts nothing, where a daemon serves the project already.
+    Returns False, and starts nothing, if a daemon already serves the project.
 
     Raises:
         MemTierError: it cannot be started.
@@ -47,7 +47,7 @@ def start_detached(home: Path, project: str) -> bool:
         return False
     job_state.note_start_request(make_project_folder(home, project), datetime.now(UTC))
     child = _start_process(home, ["--project", project], start_new_session=True)
-    # Somebody has to wait for it, or a host that stays keeps a zombie.
+    # Reap the child, or a long-lived host keeps a zombie.
     threading.Thread(target=child.wait, name="memtier-daemon", daemon=True).start()
     return True
 
@@ -62,12 +62,12 @@ def run_child(
     again: timedelta,
     patience: float,
 ) -> None:
-    """Do jobs of a project that is locked by us, and wait for them.
+    """Run jobs of a project that this process has locked, in a child, and wait for it.
 
-    Once ``stop`` is set the child is asked to end, and is ended after ``patience`` seconds.
+    Once ``stop`` is set the child is terminated, and killed after ``patience`` seconds.
 
     Raises:
-        MemTierError: it cannot be started, or ended otherwise than it should.
+        MemTierError: the child cannot be started, or a signal ended it.
     """
     arguments = ["--project", project, "--held", str(fd)]
     arguments += ["--again", str(again.total_seconds())]
@@ -82,7 +82,7 @@ def run_child(
             child.terminate()
             child.wait(patience)
     except subprocess.TimeoutExpired:
-        child.kill()  # what it was at is done again
+        child.kill()  # its unfinished job runs again
     finally:
         if child.poll() is None:
             child.kill()
@@ -92,13 +92,13 @@ def run_child(
 
 
 def is_at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
-    """Tell whether nothing was written since these jobs last ended well, so that they may wait.
+    """Tell whether nothing was written since these jobs last succeeded, so that they can wait.
 
-    Looks at the times of files alone: it is asked where recalls are served.
+    Compares file times only, as it runs in processes that serve recalls.
     """
     folder = home / "projects" / encode_file_name(project)
-    known = job_state.read_background(folder).jobs
-    states = [known.get(name, job_state.JobState()) for name in jobs]
+    states_by_job = job_state.read_background(folder).jobs
+    states = [states_by_job.get(name, job_state.JobState()) for name in jobs]
     if any(state.trouble or not state.ok for state in states):
         return False
     done = min(from_iso(str(state.started)) for state in states)
@@ -119,7 +119,7 @@ def _start_process(home: Path, arguments: Sequence[str], **how: Any) -> subproce
     path = make_private_folder(home, "logs") / "daemon.log"
     if path.exists() and path.stat().st_size > LOG_BYTES:
         path.replace(path.with_suffix(".log.1"))
-    # The child must find this package also where it is not installed.
+    # The child must find this package even if it is not installed.
     package = str(Path(memtier_plugin.__file__).parent.parent)
     paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), package)))
     try:

@@ -1,6 +1,6 @@
-"""What the background does to a project: each job is a short call on its memory.
+"""Define the background jobs of a project.
 
-How each of them went stands in the project's `background.json`, for `memtier status`.
+Their outcomes are kept in the project's `background.json`, for `memtier status`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from memtier_plugin.storage import recovery
 
 OnReport = Callable[[str, ConsolidationReport], None]
 
-ENDPOINT: Final = "endpoint:"  # what the name of a model begins with that an endpoint serves
-_MAX_STALLED_BATCHES: Final = 3  # batches in a row after which nothing less is left
+ENDPOINT: Final = "endpoint:"  # prefix of the names of models served by an endpoint
+_MAX_STALLED_BATCHES: Final = 3  # batches in a row without progress
 
 _log = logging.getLogger("memtier")
 
@@ -47,7 +47,7 @@ def list_projects(home: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """What a job is given beside the memory: when to stop, and whom to tell of its passes."""
+    """A job's stop event, and the callback for its consolidation reports."""
 
     stop: threading.Event
     on_run: OnReport | None = None
@@ -56,13 +56,13 @@ class JobRun:
 def consolidate_backlog(
     memory: MemTier, stop: threading.Event, extractor: str = RULES
 ) -> Iterator[ConsolidationReport]:
-    """Turn what is new into facts and yield a report for each batch, until nothing is left.
+    """Consolidate new entries into facts, batch by batch, yielding a report for each.
 
-    Ends after the batch at work once ``stop`` is set; yields nothing for a project that is
-    switched off or wants no consolidation.
+    Ends after the current batch once ``stop`` is set; yields nothing for a project that is paused
+    or has consolidation switched off.
 
     Raises:
-        MemTierError: the rest is for the next time.
+        MemTierError: a batch failed; the remaining entries are left for the next run.
     """
     if memory.paused or not memory.settings.consolidation.enabled:
         return
@@ -81,12 +81,12 @@ def consolidate_backlog(
 
 
 def embed_missing(memory: MemTier, stop: threading.Event) -> EmbeddingReport | None:
-    """Make the vectors that the current model has not made yet, as far as the user allows it.
+    """Embed items that have no vector of the current model, within the approved cost.
 
     Returns None where there was nothing to do.
 
     Raises:
-        MemTierError: it ended early; it is tried again the next time.
+        MemTierError: it ended early; the next run continues.
     """
     if memory.paused:
         return None
@@ -97,25 +97,25 @@ def embed_missing(memory: MemTier, stop: threading.Event) -> EmbeddingReport | N
 
 
 def sweep_project(memory: MemTier) -> None:
-    """Complete what was cut off, look at every ledger, and let go of what is past its retention."""
+    """Complete interrupted work, index every ledger, and forget what is past its retention."""
     memory.purger.complete()
     recovery.remove_unfinished(memory.store)
     memory.catch_up(full=True)
     memory.expire_recalls()
-    gone = memory.retain()
-    if gone.entries and memory.settings.retention.purge:
-        memory.purge(Selection(ids=(*gone.entries, *gone.facts)))
-    if gone.entries:
+    expired = memory.retain()
+    if expired.entries and memory.settings.retention.purge:
+        memory.purge(Selection(ids=(*expired.entries, *expired.facts)))
+    if expired.entries:
         _log.info(
             "project %r: retention: %d entries and %d facts were forgotten",
             memory.project,
-            len(gone.entries),
-            len(gone.facts),
+            len(expired.entries),
+            len(expired.facts),
         )
 
 
 def write_summaries(memory: MemTier, stop: threading.Event) -> int:
-    """Sum up what is over: sessions, days, and facts that changed; return how many are new."""
+    """Summarise finished sessions and days, and facts that changed; return how many are new."""
     written = 0
     if memory.paused or not memory.settings.summaries.enabled:
         return written
@@ -166,7 +166,7 @@ GROUPS: Final = ("local", "endpoint", "daily")
 
 
 def jobs_in_group(group: str, settings: Settings) -> list[str]:
-    """Return the jobs of a group, in their order: what waits for an endpoint waits apart."""
+    """Return the jobs of a group, in order; those that call an endpoint have their own group."""
     remote = [] if settings.consolidation.model == NO_MODEL else ["model"]
     if settings.embedding.model.startswith(ENDPOINT):
         remote.append("embedding")
@@ -177,10 +177,10 @@ def jobs_in_group(group: str, settings: Settings) -> list[str]:
 
 
 def run_job(name: str, memory: MemTier, run: JobRun, again: timedelta | None = None) -> bool:
-    """Do a job and keep how it went; returns False if it failed, of which log and status tell.
+    """Run a job and record its outcome; return False if it failed.
 
     Args:
-        again: after how long it is due the next time, if that is known.
+        again: time until it is next due, if known.
     """
     _note_job(memory, name, started=True)
     error = None
@@ -210,11 +210,11 @@ def _note_job(
             memory.folder, name, now, started=started, error=error,
             again=now + again if again else None,
         )  # fmt: skip
-    except MemTierError as trouble:  # a full disk: `status` sees that for itself
+    except MemTierError as trouble:  # a full disk, which `status` reports anyway
         _log.warning("project %r: %s", memory.project, trouble)
 
 
 def note_started(folder: Path) -> None:
-    """Keep that a daemon which a host may have started is there."""
+    """Record that the daemon that a host asked for is running."""
     with suppress(MemTierError):
         job_state.note_start_request(folder, None)

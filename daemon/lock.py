@@ -1,4 +1,4 @@
-"""One daemon per project, of whatever process: `memtier daemon`, `memtier serve` or a host's."""
+"""Lock a project for its daemon: `memtier daemon`, `memtier serve` or one started by a host."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from memtier_plugin.operations.job_state import LOCK_NAME as NAME
 
 __all__ = ["NAME", "acquire", "is_held", "is_still_ours", "release"]
 
-_TRIES: Final = 5  # who looks whether a daemon is there holds the lock for a moment, too
+_TRIES: Final = 5  # a process that only checks for a daemon holds the lock briefly, too
 _PAUSE: Final = 0.02  # seconds
 
 
 def acquire(home: Path, project: str) -> int | None:
-    """Become the project's daemon; return what `release` needs, or None if there is one.
+    """Become the project's daemon; return the descriptor for `release`, or None if there is one.
 
     Raises:
         LedgerError: the project's folder cannot be used.
@@ -33,7 +33,7 @@ def acquire(home: Path, project: str) -> int | None:
 
 
 def is_held(home: Path, project: str) -> bool:
-    """Tell whether some process is the project's daemon now."""
+    """Tell whether any process is the project's daemon now."""
     fd = acquire(home, project)
     if fd is not None:
         release(fd)
@@ -41,7 +41,7 @@ def is_held(home: Path, project: str) -> bool:
 
 
 def is_still_ours(fd: int, home: Path, project: str) -> bool:
-    """Tell whether the lock is on the file that stands there now: folders may be replaced."""
+    """Tell whether the lock is on the current file: the folder may have been replaced."""
     path = home / "projects" / encode_file_name(project) / NAME
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())

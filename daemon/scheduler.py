@@ -1,7 +1,7 @@
-"""When what runs: what a project's interval asks for, and once a day what is thorough.
+"""Schedule a project's jobs: local and endpoint jobs at its interval, a sweep once a day.
 
-Local work and what waits for an endpoint have a thread each, so that a slow endpoint delays only
-itself; in each thread no two jobs ever overlap.
+Local jobs and jobs that call an endpoint have a thread each, so that a slow endpoint delays nothing
+else; within a thread jobs never overlap.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from .jobs import JobRun, OnReport
 DAY: Final = 24 * 3600.0
 PROJECT_SCAN_SECONDS: Final = 60.0  # seconds
 CLOCK_CHECK_SECONDS: Final = 5.0  # seconds
-CLOCK_TOLERANCE: Final = 30.0  # seconds; less is the clock's ordinary drift
-STOP_TIMEOUT: Final = 4.0  # seconds; a stop is to be over within five
+CLOCK_TOLERANCE: Final = 30.0  # seconds; smaller steps are ordinary drift
+STOP_TIMEOUT: Final = 4.0  # seconds; a stop must complete within five
 
 _log = logging.getLogger("memtier")
 
 
 class RecurringTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
-    """Fires so long after it fired last, however far the clock was set forward meanwhile."""
+    """A trigger relative to the last run, so that a clock set forward causes one run, not many."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
-        """Return when it fires next."""
+        """Return the next time to fire."""
         return now + timedelta(seconds=self._seconds())
 
 
 class Scheduler:
     """Serves projects from threads of its own.
 
-    A project that another process serves is left to it, and taken over once that one is gone.
-    With ``aside`` every job is done by a child, as this process has recalls to serve.
+    A project that another process serves is taken over once that process is gone. With ``aside``
+    every job runs in a child process, because this process serves recalls.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class Scheduler:
         self._in_child = aside
         self._lock = threading.Lock()
         self._held: dict[tuple[Path, str], int] = {}
-        self._served: dict[tuple[Path, str], float] = {}  # with the seconds between two runs
+        self._served: dict[tuple[Path, str], float] = {}  # seconds between two runs
         self._reported: dict[tuple[Path, str], str] = {}
         self._stop = threading.Event()
         self._at_work = 0
         self._idle = threading.Condition(self._lock)
-        # A thread each: no two jobs of a group ever overlap. A late job runs late, but once.
+        # One thread per group, so that its jobs never overlap. A late job runs once.
         self._scheduler = BackgroundScheduler(
             executors={group: ThreadPoolExecutor(1) for group in ("local", "endpoint", "default")},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=UTC,
         )
-        # Its warnings say that a job still runs when it is due again, which is no trouble here.
+        # It warns if a job is still running when it is due again, which is harmless here.
         logging.getLogger("apscheduler").setLevel(logging.ERROR)
         self._scheduler.start()
         threading.Thread(
@@ -86,41 +86,41 @@ class Scheduler:
         ).start()
 
     def add(self, home: Path, project: str) -> None:
-        """Serve a project from now on; adding it again changes nothing.
+        """Start serving a project; adding it again changes nothing.
 
         Raises:
-            SettingsError: the project's settings are wrong.
+            SettingsError: the project's settings are invalid; it is not served.
         """
-        place = (home, project)
-        if place in self._served:
+        key = (home, project)
+        if key in self._served:
             return
         seconds = self._interval_seconds(home, project)
         with self._lock:
-            if place in self._served:
+            if key in self._served:
                 return
-            self._served[place] = seconds
+            self._served[key] = seconds
         for number, group in enumerate(jobs.GROUPS):
-            every = (lambda: DAY) if group == "daily" else (lambda: self._served[place])
+            every = (lambda: DAY) if group == "daily" else (lambda: self._served[key])
             self._scheduler.add_job(
                 self._run,
                 RecurringTrigger(every),
                 [group, home, project],
                 id=_job_id(group, home, project),
                 executor="endpoint" if group == "endpoint" else "local",
-                # In this order, where all of them wait for one thread.
+                # Groups that share a thread start in this order.
                 next_run_time=datetime.now(UTC) + timedelta(milliseconds=number),
             )
 
     def watch(self, home: Path) -> None:
-        """Serve all projects of a home, those yet to come included."""
+        """Serve all projects of a home, including new ones."""
         self._add_all(home)
         seconds = min(self._interval or PROJECT_SCAN_SECONDS, PROJECT_SCAN_SECONDS)
         self._scheduler.add_job(self._add_all, RecurringTrigger(lambda: seconds), [home])
 
     def stop(self, patience: float = STOP_TIMEOUT) -> bool:
-        """Stop after the batch at work; returns False if that took more than ``patience``.
+        """Stop after the current batch; return False if that takes longer than ``patience``.
 
-        The projects are let go of in either case only when nothing works on them any more.
+        The projects' locks are released only if no job is running.
         """
         self.ask_to_stop()
         with self._idle:
@@ -132,7 +132,7 @@ class Scheduler:
         return over
 
     def ask_to_stop(self) -> None:
-        """Begin nothing any more, and tell what is at work to end; waits for nothing."""
+        """Start no more jobs and signal running ones to end, without waiting."""
         self._stop.set()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
@@ -162,7 +162,7 @@ class Scheduler:
                 return
             if self._in_child:
                 if not child.is_at_rest(home, project, names):
-                    # A little less than `stop` waits, which then finds it ended.
+                    # Slightly less than `stop` waits for.
                     patience = STOP_TIMEOUT - 0.5
                     child.run_child(
                         home, project, names, fd, self._stop, again=again, patience=patience
@@ -183,7 +183,7 @@ class Scheduler:
 
     @contextmanager
     def _report_errors(self, home: Path, project: str, what: str) -> Iterator[None]:
-        """Tell of what goes wrong with a project, once, and go on."""
+        """Log an error of a project, unless it is the same as the last one, and continue."""
         try:
             yield
         except MemTierError as error:
@@ -194,7 +194,7 @@ class Scheduler:
             self._reported.pop((home, project), None)
 
     def _drop_if_deleted(self, home: Path, project: str) -> bool:
-        """Let go of a project whose folder was deleted, instead of making it anew."""
+        """Stop serving a project whose folder was deleted, rather than recreate it."""
         if (home / "projects" / encode_file_name(project)).is_dir():
             return False
         _log.info("project %r is gone", project)
@@ -209,7 +209,7 @@ class Scheduler:
         return True
 
     def _acquire(self, home: Path, project: str) -> int | None:
-        """Lock the project unless it is ours already; None while another process serves it."""
+        """Lock the project unless already locked; return None while another process serves it."""
         with self._lock:
             fd = self._held.get((home, project))
             if fd is not None and not lock.is_still_ours(fd, home, project):
@@ -226,9 +226,9 @@ class Scheduler:
         return fd
 
     def _watch_clock(self, every: float) -> None:
-        """Move what is due along when the clock is set back, or all would wait for it to catch up.
+        """Reschedule jobs when the clock is set back, or they would wait for it to catch up.
 
-        Set forward (or after the machine slept) what is due runs at once, and once.
+        After the clock was set forward (or the machine slept) due jobs run at once, one time each.
         """
         before = time.time() - time.monotonic()
         while not self._stop.wait(every):
@@ -249,7 +249,7 @@ def _job_id(group: str, home: Path, project: str) -> str:
 def run_jobs(
     home: Path, project: str, names: Iterable[str], run: JobRun, again: timedelta | None = None
 ) -> bool:
-    """Do jobs of a project that is locked by us; returns False if one of them failed.
+    """Run jobs of a project that this process has locked; return False if one failed.
 
     Raises:
         MemTierError: the project cannot be opened.
@@ -271,17 +271,16 @@ def serve_projects(
     stop: threading.Event | None = None,
     on_run: OnReport | None = None,
 ) -> bool:
-    """Serve projects of a home (None: all, those yet to come included) until ``stop`` is set.
+    """Serve projects of a home (None: all, including new ones) until ``stop`` is set.
 
-    With ``once``, do every job of each project now and return. ``interval`` is in seconds and
-    overrides the settings. Returns False if a job was still at work when the patience ended, or,
-    with ``once``, if one failed.
+    With ``once``, run every job of each project now and return. ``interval`` is in seconds and
+    overrides the settings. Returns False if a job did not stop in time or, with ``once``, failed.
     """
     stop = stop or threading.Event()
     if once:
         todo = JobRun(stop, on_run)
-        found = jobs.list_projects(home) if projects is None else [*projects]
-        well = [_run_once(home, project, todo) for project in found]
+        names = jobs.list_projects(home) if projects is None else [*projects]
+        well = [_run_once(home, project, todo) for project in names]
         return all(well)
     scheduler = Scheduler(interval=interval, on_run=on_run)
     try:
@@ -311,6 +310,6 @@ def _run_once(home: Path, project: str, todo: JobRun) -> bool:
             return run_jobs(home, project, names, todo)
         finally:
             lock.release(fd)
-    except MemTierError as error:  # of one project: the others are served all the same
+    except MemTierError as error:  # the other projects are still served
         _log.error("project %r: %s", project, error)
         return False

@@ -1,1 +1,1 @@
-"""The shipped hooks, and what translates a host's payloads into them and back."""
+"""The shipped hooks, and the adapters between hosts' payloads and MemTier's records."""

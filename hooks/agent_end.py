@@ -1,4 +1,4 @@
-"""After a run: record it, see how its tools fared, and credit what was injected into it."""
+"""Hook `agent_end`: record the run, derive its outcome and credit the lines injected into it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .guard import run_guarded
 
 @hookimpl
 def agent_end(event: RunEvent, context: RunContext) -> None:
-    """Record the run and settle its credit."""
+    """Record the run and assign its credit."""
     run_guarded(
         "agent_end",
         lambda hooks: hooks.end_deadline_ms,

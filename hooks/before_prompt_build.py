@@ -1,4 +1,4 @@
-"""Before a prompt: recall what matters for the user's newest message and hand it to the host."""
+"""Hook `before_prompt_build`: recall for the user's newest message and return the block."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from memtier_plugin.trust.fence import remove_blocks
 
 from .guard import run_guarded
 
-# The recall gets most of the time left; the rest is for packing and handing back.
+# Share of the time left that the recall gets; the rest is for packing and returning.
 _RECALL_SHARE = 0.9
 
 
 @hookimpl
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
-    """Return the block of recalled memory, or None when there is nothing to say."""
+    """Return the block of recalled memory, or None if nothing is injected."""
     return run_guarded(
         "before_prompt_build",
         lambda hooks: hooks.prompt_deadline_ms,
@@ -48,6 +48,6 @@ def _recall_block(
 
 
 def _query_text(event: PromptEvent) -> str:
-    """Return the prompt, or the last thing the user said where a host leaves the prompt empty."""
-    said = (message.content for message in reversed(event.messages) if message.role == "user")
-    return event.prompt or next(said, "")
+    """Return the prompt, or the user's last message where a host leaves the prompt empty."""
+    contents = (message.content for message in reversed(event.messages) if message.role == "user")
+    return event.prompt or next(contents, "")

@@ -1,7 +1,7 @@
-"""The edge between a host and MemTier: no exception leaves it, and every deadline is kept.
+"""Run hooks for a host: no exception reaches it, and every deadline is kept.
 
-A hook's work runs in a worker thread. When its deadline passes, the host goes on without an answer,
-status and log say so, and the worker finishes what it began, so that a late write is still made.
+A hook's work runs in a worker thread. When its deadline passes, the host continues without an
+answer, status and log report it, and the worker finishes, so that a late write still happens.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ EXIT_TIMEOUT: Final = 5.0  # seconds an ending process gives to late writes
 
 
 class DeadlinePassed(MemTierError):
-    """A hook did not finish in its time; its work goes on in the background."""
+    """A hook missed its deadline; its work continues in the background."""
 
 
 class WorkerPool:
-    """Daemon threads, made as needed and reused: a store keeps one connection for each."""
+    """A pool of daemon threads, reused because a store keeps one connection per thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,10 +49,10 @@ class WorkerPool:
         self._last_of_queue: dict[Hashable, Future[Any]] = {}
 
     def submit(self, job: Callable[[], T], line: Hashable = None) -> Future[T]:
-        """Start a job; jobs of one line run one after another, in the order they came.
+        """Start a job; jobs of the same line run one after another, in order of submission.
 
         Raises:
-            DeadlinePassed: too many earlier jobs are still running.
+            DeadlinePassed: too many earlier jobs are still running; the job is not started.
         """
         future: Future[T] = Future()
         with self._lock:
@@ -75,7 +75,7 @@ class WorkerPool:
         return future
 
     def drain(self, seconds: float) -> None:
-        """Wait for what is still running, but no longer than this."""
+        """Wait for running jobs, for at most ``seconds``."""
         with self._lock:
             pending = set(self._pending)
         wait(pending, seconds)
@@ -87,9 +87,9 @@ class WorkerPool:
                 wait([before])
             try:
                 settle = partial(future.set_result, job())
-            except BaseException as error:  # handed to whoever waits for the future
+            except BaseException as error:  # re-raised where the future is awaited
                 settle = partial(future.set_exception, error)
-            # Idle first: who is woken by the result shall find this thread, not start another.
+            # Mark the worker idle before publishing the result, so that the waiter reuses it.
             with self._lock:
                 self._idle += 1
             settle()
@@ -100,7 +100,7 @@ workers = WorkerPool()
 
 def _reset_after_fork() -> None:
     global workers
-    workers = WorkerPool()  # a forked child has none of its parent's threads
+    workers = WorkerPool()  # a forked child does not inherit its parent's threads
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
@@ -112,10 +112,10 @@ def run_guarded(
     context: RunContext,
     work: Callable[[MemTier, float], T | None],
 ) -> T | None:
-    """Do a hook's work on the context's memory and return its answer, or None if it failed.
+    """Run a hook's work on the context's memory; return its answer, or None if it failed.
 
-    ``work`` gets the memory and the moment, of ``time.monotonic()``, at which nobody waits any
-    more. The prompt's hook stands in no line: it must not wait for an earlier run's late write.
+    ``work`` gets the memory and its deadline, in ``time.monotonic()`` seconds. The prompt's hook is
+    not queued: it must not wait for an earlier run's late write.
     """
     started = time.monotonic()
     line = None
@@ -133,12 +133,12 @@ def run_guarded(
         if wait([future], started + seconds - time.monotonic()).done:
             future.result()
         if answers:
-            return answers[0]  # in time, though the note of it may still wait for a lock
+            return answers[0]  # in time, even if noting it still waits for a lock
         late.set()
         error = DeadlinePassed(f"not done after {seconds:g} s; it goes on in the background")
         workers.submit(lambda: _note_late(hook, context, error, round(1000 * seconds)))
         raise error
-    except Exception as error:  # the edge: nothing may break the host
+    except Exception as error:  # foreign code and hosts: nothing may break the host
         record_failure("memtier", hook, error)
         return None
 
@@ -153,7 +153,7 @@ def _run_work(
 ) -> None:
     started, until = span
 
-    def ms() -> int:  # that the host was held, which waits no longer than that
+    def ms() -> int:  # how long the host waited; it never waits past the deadline
         return round(1000 * (min(time.monotonic(), until) - started))
 
     with memory_pool.use(context) as memory:
@@ -165,7 +165,9 @@ def _run_work(
             _note_outcome(memory, hook, context, ms(), error)
             raise
         answers.append(answer)
-        if not memory.paused and (answer is None or not late.is_set()):  # late: reached nobody
+        if not memory.paused and (
+            answer is None or not late.is_set()
+        ):  # a late answer reached nobody
             _note_outcome(memory, hook, context, ms())
 
 
@@ -177,7 +179,7 @@ def _note_late(hook: HookName, context: RunContext, error: Exception, ms: int) -
 def _note_outcome(
     memory: MemTier, hook: HookName, context: RunContext, ms: int, error: Exception | None = None
 ) -> None:
-    """Keep for `status` how a hook went; a home that cannot be written costs no answer."""
+    """Record a hook's outcome for `status`; an unwritable home does not cost the answer."""
     text = f"{type(error).__name__}: {error}" if error else None
     try:
         memory.note_hook(context.agent_id, hook, ok=error is None, error=text, ms=ms)

@@ -1,8 +1,8 @@
-"""MemTier as a memory provider of Hermes Agent: a pipe to the resident, of the standard library.
+"""The memory provider that Hermes Agent loads: a pipe to the resident, standard library only.
 
 Hermes loads this folder in its own environment, which has none of our dependencies.  So nothing is
-translated here: each call is sent on as it came (`hermes_payloads` knows what it means), within a
-deadline below the one that Hermes keeps.
+translated here: each call is forwarded unchanged (`hermes_payloads` translates it in the resident),
+with a deadline below Hermes' own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ END_SECONDS: Final = 20.0  # on Hermes' own worker thread
 TOOL_SECONDS: Final = 10.0
 MAX_RESULT_CHARS: Final = 64_000  # characters of one tool result that are kept of a live call
 _MAX_TURNS: Final = 8  # that may wait for their sync_turn
-# the hook of ours that a call of Hermes stands for, where it has another name
+# The MemTier hook of each Hermes call, where the names differ.
 _HOOK_OF_CALL: Final = {
     "prefetch": "before_prompt_build",
     "sync_turn": "agent_end",
@@ -74,30 +74,30 @@ TOOLS: Final[Mapping[str, tuple[str, dict[str, Any], list[str]]]] = {
 
 
 def config_path(hermes_home: str | Path | None = None) -> Path:
-    """Return where the provider's configuration stands, beside Hermes' own."""
+    """Return the path of the provider's configuration, next to Hermes' own."""
     home = hermes_home or os.environ.get("HERMES_HOME") or Path.home() / ".hermes"
     return Path(home) / f"{NAME}.json"
 
 
 def read_config(hermes_home: str | Path | None = None) -> dict[str, Any]:
     """Return the configuration: command, home, project, environment; all have defaults."""
-    found: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        found = dict(json.loads(config_path(hermes_home).read_text("utf-8")))
-    found.setdefault("command", _command())
-    found.setdefault("home", os.environ.get("MEMTIER_HOME") or str(Path.home() / ".memtier"))
-    found.setdefault("project", "default")
-    return found
+        config = dict(json.loads(config_path(hermes_home).read_text("utf-8")))
+    config.setdefault("command", _command())
+    config.setdefault("home", os.environ.get("MEMTIER_HOME") or str(Path.home() / ".memtier"))
+    config.setdefault("project", "default")
+    return config
 
 
 def _command() -> list[str]:
-    """Return how `memtier` is run: this checkout's own environment, or what is on the path."""
+    """Return the command that runs `memtier`: this checkout's environment, else the one on PATH."""
     own = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "memtier"
     return [str(own) if own.is_file() else shutil.which("memtier") or "memtier"]
 
 
 class Provider:
-    """What Hermes calls; `register` gives it the base class that Hermes asks for."""
+    """The provider that Hermes calls; `register` adds the base class that Hermes requires."""
 
     name = NAME
 
@@ -108,7 +108,7 @@ class Provider:
         self._start = uuid.uuid4().hex[:12]  # turns are counted from one in each process
         self._lock = threading.Lock()
         self._turn = 0
-        self._runs: dict[str, str] = {}  # what the user said, and its run
+        self._runs: dict[str, str] = {}  # run id by the user's message
         self._tool_calls: list[dict[str, Any]] = []  # tool calls of the run, as they happened
         self._unsaved_run: str | None = None  # the run that has no sync_turn yet
         self._before_compaction: list[
@@ -119,39 +119,39 @@ class Provider:
     # -- what Hermes asks first ------------------------------------------------------------------
 
     def is_available(self) -> bool:
-        """Tell whether MemTier is set up; nothing is started.
+        """Tell whether MemTier is set up, without starting anything.
 
-        A command that is not there for now is no reason to say no: runs wait for it on the disk,
-        and Hermes would go on without a word.
+        A command that is missing for now does not make the provider unavailable: runs wait on disk
+        for it, and Hermes would silently go without memory.
         """
         return config_path().is_file() or bool(shutil.which(str(read_config()["command"][0])))
 
-    def initialize(self, session_id: str, **told: Any) -> None:
-        """Take note of the session, and start the resident aside."""
-        self._config = read_config(told.get("hermes_home"))
+    def initialize(self, session_id: str, **details: Any) -> None:
+        """Remember the session, and start the resident in the background."""
+        self._config = read_config(details.get("hermes_home"))
         self._resident = ResidentClient(
             self._config["command"],
             Path(self._config["home"]),
             self._config.get("environment", ()),
         )
-        plain = {k: v for k, v in told.items() if isinstance(v, str | int | float | bool)}
+        plain = {k: v for k, v in details.items() if isinstance(v, str | int | float | bool)}
         self._context = {**plain, "session_id": session_id}
         threading.Thread(target=self._warm_up, name="memtier-warm-up", daemon=True).start()
-        with suppress(Exception):  # Hermes' insides may change; the messages tell most of it too
+        with suppress(Exception):  # Hermes' internals may change; the messages hold most of it too
             _attach_to_host(self)
 
     def _warm_up(self) -> None:
-        if self._resident is not None:  # nobody waits for it
+        if self._resident is not None:  # in the background
             self._resident.deliver(self._payload("session_start", {}, self._context), END_SECONDS)
 
     def system_prompt_block(self) -> str:
-        """Return what the model is told of its memory; the same in every turn."""
+        """Return the system prompt about memory; it is the same in every turn."""
         return _SYSTEM_PROMPT
 
     # -- a turn ----------------------------------------------------------------------------------
 
     def on_turn_start(self, turn_number: int, message: Any = "", **_: Any) -> None:
-        """Give the turn a run of its own."""
+        """Begin a run for the turn."""
         with self._lock:
             self._turn += 1
             run = f"{self._context.get('session_id')}:{self._start}:{self._turn}"
@@ -161,13 +161,13 @@ class Provider:
                 self._runs.pop(next(iter(self._runs)))
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
-        """Return what matters for the user's message, or nothing."""
+        """Return the recalled block for the user's message, or an empty text."""
         if self._resident is None or not query:
             return ""
         context = {**self._context, "run_id": self._runs.get(query)}
         started, answered = time.monotonic(), False
         try:
-            found = self._resident.call(
+            answer = self._resident.call(
                 "hook", self._payload("prefetch", {"query": query}, context), PROMPT_SECONDS
             )
             answered = True
@@ -177,9 +177,9 @@ class Provider:
         finally:
             self._note_wait("prefetch", context, started, answered)
         self._troubled = False
-        if found and found.get("warning"):
-            self._warn(found["warning"])
-        return str(found.get("prepend_context") or "") if found else ""
+        if answer and answer.get("warning"):
+            self._warn(answer["warning"])
+        return str(answer.get("prepend_context") or "") if answer else ""
 
     def sync_turn(
         self,
@@ -189,9 +189,9 @@ class Provider:
         session_id: str = "",
         messages: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Have the turn stored; called on Hermes' own worker thread."""
+        """Deliver the turn for storing; called on Hermes' own worker thread."""
         with self._lock:
-            # Without a run of its own it could not be told from a second delivery.
+            # Without a run id of its own it would look like a second delivery.
             run = self._runs.pop(str(user_content), None) or uuid.uuid4().hex
             tools: list[dict[str, Any]] = []
             before: list[dict[str, Any]] = []
@@ -210,30 +210,30 @@ class Provider:
         self._deliver("sync_turn", event, {**self._context, "session_id": session, "run_id": run})
 
     def on_pre_compress(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Have what is about to be shortened stored; the summariser needs nothing of us."""
+        """Deliver messages before a compaction drops them; return no hints for the summary."""
         context = {**self._context, "run_id": self._unsaved_run}
-        told = _copy_messages(messages)
+        copied = _copy_messages(messages)
         with self._lock:
             event = {
-                "messages": told,
+                "messages": copied,
                 "before": [*self._before_compaction],
                 "user": self._user_message(),
             }
             self._before_compaction += [
-                message for message in told if message not in self._before_compaction
+                message for message in copied if message not in self._before_compaction
             ]
         self._deliver("on_pre_compress", event, context)
         return ""
 
     def on_session_switch(self, new_session_id: str, **_: Any) -> None:
-        """Go on in another session."""
+        """Switch to another session."""
         if new_session_id != self._context.get("session_id"):
             self._deliver("session_end", {})
             self._context = {**self._context, "session_id": new_session_id}
             self._deliver("session_start", {})
 
     def on_session_end(self, messages: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Have a turn stored that failed before it was told of."""
+        """Deliver a turn that failed before `sync_turn`, and end the session."""
         with self._lock:
             run, self._unsaved_run = self._unsaved_run, None
         if run is not None and messages:
@@ -245,20 +245,20 @@ class Provider:
     def on_delegation(
         self, task: str, result: str, *, child_session_id: str = "", **_: Any
     ) -> None:
-        """Have a sub-agent's task and result stored in a ledger of its own."""
+        """Deliver a sub-agent's task and result, which get a ledger of their own."""
         child = child_session_id or f"{self._context.get('session_id')}:{uuid.uuid4().hex[:12]}"
         event = {"task": task, "result": result, "child_session_id": child}
         self._deliver("on_delegation", event)
 
     def shutdown(self) -> None:
-        """Let the resident finish, if it is a child of ours."""
+        """Close the connection; a resident that we started finishes and ends."""
         if self._resident is not None:
             self._resident.close()
 
     # -- tools -----------------------------------------------------------------------------------
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the memory tools in the form that Hermes wants."""
+        """Return the memory tools in Hermes' schema format."""
         return [
             {
                 "name": f"{NAME}_{tool}",
@@ -269,14 +269,14 @@ class Provider:
         ]
 
     def handle_tool_call(self, tool_name: str, args: Mapping[str, Any], **_: Any) -> str:
-        """Call a memory tool; the answer is JSON, as of Hermes' own."""
-        found = self._call_tool(f"memory_{tool_name.removeprefix(f'{NAME}_')}", args or {})
-        if not found["ok"]:
-            return json.dumps({"error": found["text"]})
-        return json.dumps({"result": found["text"], "ids": found["ids"]})
+        """Call a memory tool; the answer is JSON, like that of Hermes' own tools."""
+        answer = self._call_tool(f"memory_{tool_name.removeprefix(f'{NAME}_')}", args or {})
+        if not answer["ok"]:
+            return json.dumps({"error": answer["text"]})
+        return json.dumps({"result": answer["text"], "ids": answer["ids"]})
 
     def status_line(self) -> str:
-        """Return a line for the chat on how the memory does."""
+        """Return one line on the state of the memory, for the chat."""
         return str(self._call_tool("memory_status", {})["text"])
 
     def _call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,37 +317,38 @@ class Provider:
         ]
 
     def save_config(self, values: Mapping[str, Any], hermes_home: str) -> None:
-        """Keep what was chosen (0600)."""
-        kept = {**read_config(hermes_home), **values}
-        if isinstance(kept["command"], str):
-            kept["command"] = shlex.split(kept["command"])
-        write_private_file(config_path(hermes_home), json.dumps(kept, indent=1))
+        """Write the chosen configuration (mode 0600)."""
+        config = {**read_config(hermes_home), **values}
+        if isinstance(config["command"], str):
+            config["command"] = shlex.split(config["command"])
+        write_private_file(config_path(hermes_home), json.dumps(config, indent=1))
 
     def get_status_config(self, _config: Any = None) -> dict[str, Any]:
         """Return what `hermes memory status` shows."""
         return {key: read_config()[key] for key in ("project", "home", "command")}
 
     def backup_paths(self) -> list[str]:
-        """Return what stands outside of Hermes' own folder."""
+        """Return the paths to back up outside of Hermes' own folder."""
         return [str(read_config()["home"])]
 
     # -- small parts -----------------------------------------------------------------------------
 
-    def note_tool(self, told: Mapping[str, Any]) -> None:
-        """Take note of a tool call of this session as it happened."""
-        if told.get("session_id") != self._context.get("session_id"):
+    def note_tool(self, details: Mapping[str, Any]) -> None:
+        """Keep a tool call of this session as it happens."""
+        if details.get("session_id") != self._context.get("session_id"):
             return  # a sub-agent's
         call = {
-            name: told.get(name) for name in ("tool_name", "tool_call_id", "status", "error_type")
+            name: details.get(name)
+            for name in ("tool_name", "tool_call_id", "status", "error_type")
         }
-        call["result"] = str(told.get("result") or "")[:MAX_RESULT_CHARS]
-        call["args"] = json.dumps(told.get("args") or {}, default=str)[:MAX_RESULT_CHARS]
+        call["result"] = str(details.get("result") or "")[:MAX_RESULT_CHARS]
+        call["args"] = json.dumps(details.get("args") or {}, default=str)[:MAX_RESULT_CHARS]
         with self._lock:
             self._tool_calls.append(call)
 
     def _user_message(self) -> str:
-        """Return what the user said in the turn at hand."""
-        return next((said for said, run in self._runs.items() if run == self._unsaved_run), "")
+        """Return the user's message of the current turn."""
+        return next((text for text, run in self._runs.items() if run == self._unsaved_run), "")
 
     def _payload(
         self, name: str, event: Mapping[str, Any], context: Mapping[str, Any]
@@ -373,7 +374,7 @@ class Provider:
     def _note_wait(
         self, name: str, context: Mapping[str, Any], started: float, answered: bool
     ) -> None:
-        """Keep for `memtier status` how long Hermes waited for a call."""
+        """Record for `memtier status` how long Hermes waited for a call."""
         if self._resident is None:
             return
         ms = round(1000 * (time.monotonic() - started))
@@ -384,7 +385,7 @@ class Provider:
 
     def _warn(self, text: str) -> None:
         if self._troubled:
-            return  # once, not in every turn
+            return  # warn once, not in every turn
         self._troubled = True
         _log.warning(text)  # in Hermes' own log
         callback = self._context.get("warning_callback")
@@ -395,7 +396,7 @@ class Provider:
 
 
 def _copy_messages(messages: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return a copy of messages without what Hermes keeps beside them, our own block above all."""
+    """Copy messages without Hermes' extra fields, which include our own injected block."""
     return [
         {
             name: value
@@ -414,9 +415,9 @@ def agent_of(context: Mapping[str, Any]) -> str:
 _attached: list[Provider] = []
 
 
-def _on_tool_call(**told: Any) -> None:
+def _on_tool_call(**details: Any) -> None:
     for provider in _attached:
-        provider.note_tool(told)
+        provider.note_tool(details)
 
 
 def _status_line(_arguments: str = "") -> str:
@@ -424,11 +425,11 @@ def _status_line(_arguments: str = "") -> str:
 
 
 def _attach_to_host(provider: Provider) -> None:
-    """Hear of each tool call as it happens, and answer `/memtier` in a chat.
+    """Subscribe to tool calls as they happen, and answer `/memtier` in a chat.
 
-    Messages of a call may be gone after a compaction, and they lack how it fared.
+    A compaction may drop a call's messages, and they do not tell whether it succeeded.
     """
-    host = import_module("hermes_cli.plugins")  # by name: it is there in Hermes only
+    host = import_module("hermes_cli.plugins")  # exists inside Hermes only
     first = not _attached
     _attached[:] = [provider]
     if first:
@@ -439,8 +440,8 @@ def _attach_to_host(provider: Provider) -> None:
 
 
 def register(ctx: Any) -> None:
-    """Give Hermes its memory provider."""
+    """Register the memory provider with Hermes."""
     bases: tuple[type, ...] = (Provider,)
-    with suppress(ImportError):  # a Hermes that no longer asks for it
+    with suppress(ImportError):  # a Hermes version without the base class
         bases = (Provider, import_module("agent.memory_provider").MemoryProvider)
     ctx.register_memory_provider(type("MemTierProvider", bases, {})())

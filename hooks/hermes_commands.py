@@ -13,13 +13,13 @@ COMMANDS: Final = {"status": "status", "search": "recall", "log": "log", "doctor
 
 
 def register_cli(parser: argparse.ArgumentParser) -> None:
-    """Tell Hermes what `hermes memtier` takes."""
+    """Declare the arguments of `hermes memtier`."""
     parser.add_argument("command", choices=[*COMMANDS], nargs="?", default="status")
     parser.add_argument("words", nargs=argparse.REMAINDER, help="what to search for, or options")
 
 
 def memtier_command(args: Any) -> None:
-    """Run the command in MemTier's own environment, and end as it does."""
+    """Run the command in MemTier's own environment and exit with its code."""
     config = read_config()
     words = list(args.words)
     if args.command == "search":

@@ -1,8 +1,8 @@
-"""Hermes Agent's calls, as our provider passes them on, in MemTier's own records.
+"""Translate Hermes Agent's calls, as our provider forwards them, into MemTier's records.
 
-What they look like was measured on Hermes 0.19.  `messages` is the whole conversation; a run is
-what begins with the turn's own user message.  A tool result is a JSON text: a command that ends in
-an exit code says nothing else of having failed.
+Their format was observed with Hermes 0.19.  `messages` is the whole conversation; a run begins with
+the turn's own user message.  A tool result is a JSON text: for a command, the exit code is the only
+sign of failure.
 """
 
 from __future__ import annotations
@@ -25,48 +25,51 @@ from memtier_plugin.trust.fence import remove_blocks
 from .hermes import HOST, agent_of
 from .payloads import drop_oldest, text_or_none
 
-MAX_SESSIONS: Final = 2000  # sessions in mind; the oldest go first
+MAX_SESSIONS: Final = 2000  # sessions remembered; the oldest are dropped first
 UNPROMPTED_PLATFORMS: Final = frozenset(
     {"cron", "curator"}
-)  # platforms of turns that nobody asked for
+)  # platforms whose turns no user asked for
 
 _SHARED_CHATS: Final = frozenset({"group", "channel", "supergroup", "thread", "forum", "guild"})
-_SUMMARIES: Final = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")  # how a compaction's begin
+_SUMMARIES: Final = (
+    "[CONTEXT COMPACTION",
+    "[CONTEXT SUMMARY]",
+)  # how a compaction's summary begins
 _FAILED_STATUSES: Final = frozenset({"error", "blocked", "cancelled", "timeout"})
 
 
 @dataclass(slots=True)
 class Compactions:
-    """When each session was last shortened, kept for the resident that is started next."""
+    """The time of each session's last compaction, kept across restarts of the resident."""
 
     file: Path
     times: dict[str, str]
 
     @classmethod
     def load(cls, home: Path) -> Compactions:
-        """Read what a home knows; a file that cannot be read is begun anew."""
-        found = cls(home / "hosts" / f"{HOST}.json", {})
+        """Read the times from a home; an unreadable file is replaced."""
+        compactions = cls(home / "hosts" / f"{HOST}.json", {})
         with suppress(OSError, ValueError, TypeError, AttributeError):
-            kept = json.loads(found.file.read_text("utf-8"))
-            found.times = {str(k): to_iso(from_iso(v)) for k, v in kept.items()}
-        return found
+            saved = json.loads(compactions.file.read_text("utf-8"))
+            compactions.times = {str(k): to_iso(from_iso(v)) for k, v in saved.items()}
+        return compactions
 
     def last_compaction(self, session: str) -> datetime:
-        """Return since when a session's conversation is whole: from its beginning, at first."""
+        """Return the time since which a session's conversation is complete."""
         return from_iso(self.times.get(session, "0001-01-02T00:00:00Z"))
 
     def note(self, session: str, now: datetime) -> None:
-        """Keep that a session is being shortened."""
+        """Record that a session is being compacted."""
         self.times.pop(session, None)
         self.times[session] = to_iso(now)
         drop_oldest(self.times, MAX_SESSIONS)
-        with suppress(MemTierError, OSError):  # in memory it is known all the same
+        with suppress(MemTierError, OSError):  # it stays known in memory
             make_private_folder(self.file.parents[1], "hosts")
             write_private_file(self.file, json.dumps(self.times))
 
 
 class HermesTranslator:
-    """Turns Hermes' calls into calls of MemTier's hooks."""
+    """Translates Hermes' calls into calls of MemTier's hooks."""
 
     def __init__(self, home: Path) -> None:
         self._compactions = Compactions.load(home)
@@ -82,14 +85,14 @@ class HermesTranslator:
         """Return the hook to call for one of Hermes', or None where there is nothing to do.
 
         Raises:
-            MessageError: the messages are none.
+            MessageError: the payload holds something that is not a message.
         """
         if context.get("platform") in UNPROMPTED_PLATFORMS:
             return None
         run = self.context(context, base)
         if name == "prefetch":
             query = str(event.get("query") or "")
-            # All of a session stands in its prompts, and what was injected into them too.
+            # A Hermes prompt holds the whole session, injected blocks included.
             since = self._compactions.last_compaction(run.session_id or "")
             asked = PromptEvent(prompt=query, visible_since=since, keeps_injected=True)
             return HookCall("before_prompt_build", run, asked) if query else None
@@ -105,7 +108,7 @@ class HermesTranslator:
         return HookCall(name, run) if name in ("session_start", "session_end") else None
 
     def context(self, context: Mapping[str, Any], base: RunContext) -> RunContext:
-        """Return whose run it is."""
+        """Return the run context: agent, session, run and sender."""
         shared = context.get("chat_type") in _SHARED_CHATS
         sender = context.get("user_id") or context.get("user_name")
         platform = context.get("platform") or ""
@@ -144,9 +147,9 @@ def _delegation_messages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
 
 
 def _turn_messages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the turn's messages; what a compaction took away comes from the live tool calls."""
+    """Yield the turn's messages; tool calls lost to a compaction come from the live ones."""
     live = {str(call.get("tool_call_id")): call for call in event.get("tools") or ()}
-    told: set[str] = set()
+    seen: set[str] = set()
     user = str(event.get("user") or "")
     now = _messages_of_turn(event.get("messages") or (), user)
     for message in merge_turn(_messages_of_turn(event.get("before") or (), user), now):
@@ -154,10 +157,10 @@ def _turn_messages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield message
             continue
         key = str(message.get("tool_call_id"))
-        told.add(key)
+        seen.add(key)
         yield {**message, **_tool_outcome(flatten_content(message.get("content")), live.get(key))}
     for key, call in live.items():
-        if key not in told:
+        if key not in seen:
             yield from _live_call_messages(key, call)
     if not event.get("messages"):
         yield {"role": "user", "content": str(event.get("user") or "")}
@@ -167,12 +170,12 @@ def _turn_messages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def merge_turn(
     before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Return a turn's messages as told before a compaction, and then those that are new since.
+    """Return a turn's messages from before a compaction, then those that are new since.
 
-    So each keeps its place in the turn, by which it is known when it is given again.
+    Each thereby keeps its position in the turn, which identifies it when it is delivered again.
     """
-    known = [_message_key(message) for message in before]
-    fresh = [message for message in now if _message_key(message) not in known]
+    keys = [_message_key(message) for message in before]
+    fresh = [message for message in now if _message_key(message) not in keys]
     return [*before, *fresh] if before else [*now]
 
 
@@ -187,11 +190,11 @@ def _message_key(message: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _messages_of_turn(messages: Sequence[Mapping[str, Any]], user: str) -> list[Mapping[str, Any]]:
-    """Return what comes from the turn's user message on, or from the last one there is."""
+    """Return the messages from the turn's user message on, else from the last user message."""
     spoken = [m for m in messages if m.get("role") in ("user", "assistant", "tool")]
     spoken = [m for m in spoken if not flatten_content(m.get("content")).startswith(_SUMMARIES)]
-    starts = [place for place, message in enumerate(spoken) if message["role"] == "user"]
-    mine = [place for place in starts if user and _is_same_text(spoken[place], user)]
+    starts = [index for index, message in enumerate(spoken) if message["role"] == "user"]
+    mine = [index for index in starts if user and _is_same_text(spoken[index], user)]
     chosen = mine or starts
     return spoken[chosen[-1] :] if chosen else spoken
 
@@ -208,22 +211,22 @@ def _live_call_messages(key: str, call: Mapping[str, Any]) -> Iterator[Mapping[s
     asked = {"id": key, "name": name, "arguments": str(call.get("args") or "")}
     yield {"role": "assistant", "content": "", "tool_calls": [asked]}
     result = str(call.get("result") or "")
-    told = {"role": "tool", "name": name, "tool_call_id": key, "content": result}
-    yield {**told, **_tool_outcome(result, call)}
+    answer = {"role": "tool", "name": name, "tool_call_id": key, "content": result}
+    yield {**answer, **_tool_outcome(result, call)}
 
 
 def _tool_outcome(result: str, live: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return how a tool fared: by its exit code, then by what Hermes or the result itself says."""
+    """Return a tool's outcome: its exit code, else what Hermes or the result itself reports."""
     try:
-        told = json.loads(result)
+        fields = json.loads(result)
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        told = {"error": result} if result.startswith(("Error", "Tool '")) else {}
-    code = told.get("exit_code")
+        fields = None
+    if not isinstance(fields, dict):
+        fields = {"error": result} if result.startswith(("Error", "Tool '")) else {}
+    code = fields.get("exit_code")
     if isinstance(code, int) and not isinstance(code, bool):
         return {"exit_code": code}
-    failed = bool(told.get("error")) or told.get("success") is False
+    failed = bool(fields.get("error")) or fields.get("success") is False
     if live is not None:
         failed = failed or live.get("status") in _FAILED_STATUSES
     return {"ok": not failed}

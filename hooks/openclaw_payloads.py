@@ -1,8 +1,8 @@
-"""OpenClaw's hook payloads, as its JavaScript shim passes them on, in MemTier's own records.
+"""Translate OpenClaw's hook payloads, as its JavaScript shim forwards them, into our records.
 
-What they look like was measured on OpenClaw 2026.9.  `messages` is the whole session: a run is what
-begins with its last user message.  A run that failed may be told of many times under one id.  A
-session of ours ends with a reset or after six idle hours, which OpenClaw's own id does not show.
+Their format was observed with OpenClaw 2026.9.  `messages` is the whole session; a run begins with
+its last user message.  A failed run may be reported many times under one id.  A MemTier session
+ends with a reset or after six idle hours, which OpenClaw's own id does not show.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from .payloads import drop_oldest, text_or_none
 
 HOST: Final = "openclaw"
-SESSION_IDLE: Final = timedelta(hours=6)  # after which a conversation is another session
+SESSION_IDLE: Final = timedelta(hours=6)  # after which a new session begins
 UNPROMPTED_TRIGGERS: Final = frozenset(
     {"cron", "heartbeat"}
-)  # triggers of turns that nobody asked for
-MAX_KEPT: Final = 2000  # conversations and runs in mind; the oldest go first
+)  # triggers of turns that no user asked for
+MAX_KEPT: Final = 2000  # conversations and runs remembered; the oldest are dropped first
 
 _HOOKS: Final = (
     "before_prompt_build", "agent_end", "before_compaction", "session_start", "session_end",
@@ -46,13 +46,13 @@ _TASK: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _RETRY: Final = "Continue the current task from the existing transcript"
-_FAILED_STOP_REASONS: Final = ("error", "aborted")  # reasons for which a model stopped
+_FAILED_STOP_REASONS: Final = ("error", "aborted")  # the model's stop reasons that mean failure
 _RUN_ROLES: Final = ("user", "assistant", "toolResult")  # the roles that a run consists of
 
 
 @dataclass(slots=True)
 class _Conversation:
-    """What is known of one session key: our session's number, and when it was last heard of."""
+    """A session key's state: the number of our session, and the time of its last call."""
 
     number: int
     last: datetime
@@ -60,9 +60,9 @@ class _Conversation:
 
 @dataclass(slots=True)
 class Conversations:
-    """Tells where one session ends and the next begins, and who started a sub-agent.
+    """Tracks where sessions end, and which session started a sub-agent.
 
-    Kept in a small file, so that a resident that is started anew goes on with the same sessions.
+    Kept in a small file, so that a restarted resident continues the same sessions.
     """
 
     file: Path
@@ -73,35 +73,35 @@ class Conversations:
 
     @classmethod
     def load(cls, home: Path) -> Conversations:
-        """Read what a home knows; a file that cannot be read is begun anew.
+        """Read the state from a home; an unreadable file is replaced.
 
         Raises:
             UnsafePath, LedgerError: the home cannot be used.
         """
-        found = cls(make_private_folder(home, "hosts") / f"{HOST}.json")
+        loaded = cls(make_private_folder(home, "hosts") / f"{HOST}.json")
         with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads(found.file.read_text("utf-8"))
-            for key, (number, last) in kept["sessions"].items():
-                found._conversations[str(key)] = _Conversation(int(number), from_iso(last))
-            found._parents.update({str(k): str(v) for k, v in kept["parents"].items()})
-        return found
+            saved = json.loads(loaded.file.read_text("utf-8"))
+            for key, (number, last) in saved["sessions"].items():
+                loaded._conversations[str(key)] = _Conversation(int(number), from_iso(last))
+            loaded._parents.update({str(k): str(v) for k, v in saved["parents"].items()})
+        return loaded
 
     def session_id(self, key: str, now: datetime) -> str:
-        """Return our session of a session key, which a long silence ends."""
+        """Return the current MemTier session of a session key; six idle hours end a session."""
         with self._lock:
-            known = self._conversations.get(key)
-            if known is None or now - known.last > SESSION_IDLE:
+            conversation = self._conversations.get(key)
+            if conversation is None or now - conversation.last > SESSION_IDLE:
                 self._begin_session(key, now)
             else:
-                known.last = max(known.last, now)
-                if now - known.last > SESSION_IDLE / 12:
+                conversation.last = max(conversation.last, now)
+                if now - conversation.last > SESSION_IDLE / 12:
                     self._save()
             return self._session_id_of(key)
 
     def last_heard(self, key: str) -> datetime | None:
-        """Return when a session key was last heard of."""
-        known = self._conversations.get(key)
-        return known.last if known else None
+        """Return the time of a session key's last call."""
+        conversation = self._conversations.get(key)
+        return conversation.last if conversation else None
 
     def end_session(self, key: str, now: datetime) -> None:
         """Let the next run of a session key begin a new session."""
@@ -110,18 +110,18 @@ class Conversations:
                 self._begin_session(key, now)
 
     def note_spawned(self, child: str, parent: str) -> None:
-        """Keep who started a sub-agent."""
+        """Record which session started a sub-agent."""
         with self._lock:
             self._parents[child] = parent
             drop_oldest(self._parents, MAX_KEPT)
             self._save()
 
     def parent_of(self, child: str) -> str | None:
-        """Return the session key that started a sub-agent, as far as it is known."""
+        """Return the session key that started a sub-agent, if known."""
         return self._parents.get(child)
 
     def first_prompt(self, run: str, prompt: str) -> str:
-        """Return what a run was asked first: a later attempt is given a canned prompt."""
+        """Return a run's original prompt; later attempts get a canned one."""
         with self._lock:
             first = self._prompts.setdefault(run, prompt)
             drop_oldest(self._prompts, MAX_KEPT)
@@ -138,13 +138,18 @@ class Conversations:
         return key if number == 1 else f"{key}#{number}"
 
     def _save(self) -> None:
-        kept = {key: [one.number, to_iso(one.last)] for key, one in self._conversations.items()}
-        with suppress(MemTierError, OSError):  # in memory it is known all the same
-            write_private_file(self.file, json.dumps({"sessions": kept, "parents": self._parents}))
+        sessions = {
+            key: [conversation.number, to_iso(conversation.last)]
+            for key, conversation in self._conversations.items()
+        }
+        with suppress(MemTierError, OSError):  # it stays known in memory
+            write_private_file(
+                self.file, json.dumps({"sessions": sessions, "parents": self._parents})
+            )
 
 
 class OpenClawTranslator:
-    """Turns OpenClaw's payloads into calls of MemTier's hooks."""
+    """Translates OpenClaw's payloads into calls of MemTier's hooks."""
 
     def __init__(self, home: Path) -> None:
         self.known = Conversations.load(home)
@@ -160,12 +165,11 @@ class OpenClawTranslator:
         """Return the hook to call for one of OpenClaw's, or None where there is nothing to do.
 
         Args:
-            base: home and project, which the shim knows from its configuration.
-            now: when it happened, for where sessions end; by default the time of a run's last
-                message, else the present.
+            base: home and project from the shim's configuration.
+            now: when it happened [the time of a run's last message, else the present].
 
         Raises:
-            MessageError: the messages are none.
+            MessageError: the payload holds something that is not a message.
         """
         now = (
             now or (_last_message_time(event) if name == "agent_end" else None) or datetime.now(UTC)
@@ -177,7 +181,7 @@ class OpenClawTranslator:
             return None
         if name not in _HOOKS or context.get("trigger") in UNPROMPTED_TRIGGERS:
             return None
-        # A session ends as the one that it was, however long it was silent.
+        # A late session_end belongs to the session it ends, not to a new one.
         last = self.known.last_heard(_session_key(context)) if name == "session_end" else None
         run = self.context({**event, **context}, base, last or now)
         if name == "before_prompt_build":
@@ -193,7 +197,7 @@ class OpenClawTranslator:
     def context(
         self, context: Mapping[str, Any], base: RunContext, now: datetime | None = None
     ) -> RunContext:
-        """Return whose run it is, in which session of ours."""
+        """Return the run context: agent, our session, run, sender and parent."""
         key = _session_key(context)
         return replace(
             base,
@@ -211,19 +215,19 @@ def _session_key(context: Mapping[str, Any]) -> str:
 
 
 def _parent_from_key(key: str) -> str | None:
-    """Return who made a sub-agent whose spawning was not seen, as far as its key tells."""
+    """Derive a sub-agent's parent from its session key, if its spawning was not reported."""
     spawner, child, _ = key.partition(":subagent:")
     return spawner if child else None
 
 
 def _agent_name(context: Mapping[str, Any], key: str) -> str:
-    """Return whose ledger it is; the sub-agents of an agent write one of their own."""
+    """Return the agent that owns the ledger; an agent's sub-agents share one of their own."""
     agent = f"{HOST}.{context.get('agentId') or 'main'}"
     return f"{agent}.subagent" if ":subagent:" in key else agent
 
 
 def _sender_of(context: Mapping[str, Any], key: str) -> str | None:
-    """Return who speaks on a channel that several people share."""
+    """Return the sender on a channel shared by several people, else None."""
     sender = text_or_none(context.get("senderId") or context.get("requesterSenderId"))
     if not sender or not _GROUP.search(key):
         return None
@@ -232,7 +236,7 @@ def _sender_of(context: Mapping[str, Any], key: str) -> str | None:
 
 
 def _between_sessions(context: Mapping[str, Any], run: str | None) -> bool:
-    """Tell whether a turn was not asked by a person but by another session."""
+    """Tell whether a turn was requested by another session rather than by a person."""
     origin = context.get("inputProvenance")
     kind = origin.get("kind") if isinstance(origin, Mapping) else None
     return kind in ("inter_session", "internal_system") or (run or "").startswith("announce:")
@@ -242,7 +246,10 @@ def _between_sessions(context: Mapping[str, Any], run: str | None) -> bool:
 
 
 def _prompt_event(
-    event: Mapping[str, Any], context: Mapping[str, Any], run: RunContext, known: Conversations
+    event: Mapping[str, Any],
+    context: Mapping[str, Any],
+    run: RunContext,
+    conversations: Conversations,
 ) -> PromptEvent | None:
     if _between_sessions(context, run.run_id):
         return None
@@ -250,20 +257,20 @@ def _prompt_event(
         str(event.get("currentUserMessage") or event.get("prompt") or "")
     )
     if run.run_id:
-        prompt = known.first_prompt(run.run_id, prompt)
+        prompt = conversations.first_prompt(run.run_id, prompt)
     if not prompt.strip() or prompt.startswith(_RETRY):
         return None
     return PromptEvent(prompt=prompt, visible_since=_visible_since(event.get("messages") or ()))
 
 
 def _visible_since(messages: Sequence[Any]) -> datetime | None:
-    """Return from when on the history is there as it was said; a summary stands for the rest."""
+    """Return the time of the oldest message that is still visible verbatim."""
     spoken = [m for m in messages if isinstance(m, Mapping) and m.get("role") in _RUN_ROLES]
     return _message_time(spoken, min)
 
 
 def _strip_subagent_preamble(text: str) -> str:
-    """Return what a sub-agent was told to do without what it is told of being one."""
+    """Return a sub-agent's task without the preamble that OpenClaw puts before it."""
     task = _TASK.match(text)
     return task["task"] if task else text
 
@@ -283,7 +290,7 @@ def _run_event(event: Mapping[str, Any], context: Mapping[str, Any], run: RunCon
 
 
 def _last_message_time(event: Mapping[str, Any]) -> datetime | None:
-    """Return when the last message was said: a run may wait long for a resident to take it."""
+    """Return the time of the last message: delivery may come much later."""
     messages = event.get("messages") or ()
     return _message_time([m for m in messages if isinstance(m, Mapping)], max)
 
@@ -291,24 +298,24 @@ def _last_message_time(event: Mapping[str, Any]) -> datetime | None:
 def _message_time(
     messages: Sequence[Mapping[str, Any]], which: Callable[[Any], float]
 ) -> datetime | None:
-    """Return the first or last time of messages, as far as they have one."""
+    """Return the first or last timestamp of messages, or None if none has one."""
     times = [message.get("timestamp") for message in messages]
-    known = [time for time in times if isinstance(time, int | float)]
+    numbers = [time for time in times if isinstance(time, int | float)]
     with suppress(ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(which(known) / 1000, UTC)
+        return datetime.fromtimestamp(which(numbers) / 1000, UTC)
     return None
 
 
 def _messages_of_run(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """Return what comes from the last user message on; the rest was told of before.
+    """Return the messages from the last user message on; earlier ones were delivered before.
 
-    What the host says to the model when it tries again is nobody's message, and neither is an
-    answer that never came: without them the messages of every attempt have the same places.
+    Retry prompts of the host and empty failed answers are left out, so that a message has the same
+    position in every attempt of a run.
     """
-    known = [m for m in messages if isinstance(m, Mapping) and m.get("role") in _RUN_ROLES]
-    known = [m for m in known if not _is_retry(m)]
-    starts = [place for place, message in enumerate(known) if message["role"] == "user"]
-    return known[starts[-1] :] if starts else known
+    spoken = [m for m in messages if isinstance(m, Mapping) and m.get("role") in _RUN_ROLES]
+    spoken = [m for m in spoken if not _is_retry(m)]
+    starts = [index for index, message in enumerate(spoken) if message["role"] == "user"]
+    return spoken[starts[-1] :] if starts else spoken
 
 
 def _is_retry(message: Mapping[str, Any]) -> bool:
@@ -316,7 +323,7 @@ def _is_retry(message: Mapping[str, Any]) -> bool:
 
 
 def _model_failure(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return why the model itself failed: the host calls such a run a success all the same."""
+    """Return the model's own error, which the host reports as a success."""
     last = next((m for m in reversed(messages) if m["role"] == "assistant"), None)
     if last is None or last.get("stopReason") not in _FAILED_STOP_REASONS:
         return None
@@ -326,13 +333,13 @@ def _model_failure(messages: Sequence[Mapping[str, Any]]) -> str | None:
 def _to_openai(
     messages: Sequence[Mapping[str, Any]], *, between: bool
 ) -> Iterator[Message | dict[str, Any]]:
-    """Yield messages in the shape of OpenAI's, which `messages` reads."""
+    """Yield messages in OpenAI's format, which `parse_messages` reads."""
     for message in messages:
         content, when = message.get("content"), message.get("timestamp")
         if message["role"] == "user":
             text = _strip_subagent_preamble(flatten_content(content))
-            told = {"role": "tool", "name": "session_message"} if between else {"role": "user"}
-            yield {**told, "content": text, "timestamp": when}
+            sender = {"role": "tool", "name": "session_message"} if between else {"role": "user"}
+            yield {**sender, "content": text, "timestamp": when}
         elif message["role"] == "assistant":
             if message.get("stopReason") in _FAILED_STOP_REASONS and not content:
                 continue
@@ -360,10 +367,10 @@ def _is_spoken(part: Any) -> bool:
 
 
 def _tool_outcome(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a tool fared: a command that ends in an exit code has no ``isError``."""
+    """Return a tool's outcome: a command has an exit code and no ``isError``."""
     details = result.get("details")
     code = details.get("exitCode") if isinstance(details, Mapping) else None
-    found: dict[str, Any] = {"exit_code": code} if isinstance(code, int) else {}
+    outcome: dict[str, Any] = {"exit_code": code} if isinstance(code, int) else {}
     if isinstance(result.get("isError"), bool):
-        found["is_error"] = result["isError"]
-    return found
+        outcome["is_error"] = result["isError"]
+    return outcome

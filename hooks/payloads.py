@@ -1,4 +1,4 @@
-"""What the adapters of all hosts share: their protocol, and how one is found by the host's name."""
+"""Define the adapters' protocol and helpers, and find an adapter by the host's name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOSTS: Final = ("openclaw", "hermes")
 
 
 class Translator(Protocol):
-    """Turns a host's payloads into calls of MemTier's hooks."""
+    """Translates a host's payloads into calls of MemTier's hooks."""
 
     def translate(
         self,

@@ -1,8 +1,8 @@
-"""The pipe to MemTier's resident for a host in Python that has none of our dependencies.
+"""Connect a Python host to MemTier's resident, with the standard library alone.
 
-The twin of `openclaw/bridge.js`, of the standard library alone: the socket of the resident where
-one runs, else a child on stdio.  A call keeps its own deadline, a resident that hangs is ended and
-started anew with pauses, and a run that could not be delivered waits on the disk.
+The counterpart of `openclaw/bridge.js`: uses the resident's socket if one runs, else starts a child
+on stdio.  Every call has a deadline, a resident that hangs is killed and restarted with back-off,
+and a run that could not be delivered waits on disk.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ CONNECT_SECONDS: Final = 1.0
 PING_SECONDS: Final = 2.0
 FIRST_PAUSE: Final = 0.5  # seconds before a resident that failed is started again
 LONGEST_PAUSE: Final = 60.0
-MAX_QUEUED: Final = 1000  # of what waits on the disk, that are tried at once
-MAX_IN_MEMORY: Final = 100  # that wait in memory where the disk takes nothing
-MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024  # of a request; the resident takes a little more
+MAX_QUEUED: Final = 1000  # queued files tried in one go
+MAX_IN_MEMORY: Final = 100  # payloads kept in memory while the disk is full
+MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024  # of a request; the resident's limit is slightly higher
 _TEXT_LIMITS: Final = (
     1_000_000,
     100_000,
     10_000,
     1_000,
     100,
-)  # characters left of each text, if it must
-_MAX_REPLAY_FAILURES: Final = 3  # of what waits, after which the rest is not tried now
-_CLOSE_TIMEOUT: Final = 10.0  # that a child gets to finish what it is at
-# What a child needs to run; a key of an endpoint only where it is named.
+)  # successive limits for each text of a request that is too large
+_MAX_REPLAY_FAILURES: Final = 3  # failed queue files after which replay stops for now
+_CLOSE_TIMEOUT: Final = 10.0  # a child gets to finish its work
+# Variables passed to a child; an endpoint's key only if it is configured.
 _PASSED_VARIABLES: Final = re.compile(
     r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)\Z"
 )
@@ -55,7 +55,7 @@ _log = logging.getLogger("memtier")
 
 
 class ResidentUnreachable(MemTierError):
-    """There is no resident that answers, for now."""
+    """No resident answers for now."""
 
 
 class ResidentBroken(ResidentUnreachable):
@@ -63,15 +63,15 @@ class ResidentBroken(ResidentUnreachable):
 
 
 class ResidentFailed(ResidentUnreachable):
-    """The resident answers that it cannot do this now."""
+    """The resident reports that it cannot do this now."""
 
 
 class ResidentRefused(MemTierError):
-    """The resident does not take this request, however often it is asked."""
+    """The resident will never accept this request."""
 
 
 class _Connection:
-    """One connection: a thread writes what is asked, another one hands on the answers."""
+    """One connection: one thread writes requests, another dispatches the answers."""
 
     def __init__(
         self,
@@ -95,7 +95,10 @@ class _Connection:
         """Send a request and return its answer.
 
         Raises:
-            Refused, Failed, Broken, TimeoutError.
+        ResidentRefused: the resident will never accept this.
+        ResidentFailed: it cannot do this now.
+        ResidentBroken: it ended before it answered.
+        TimeoutError: no answer in time.
         """
         key, answer = uuid.uuid4().hex, _PendingAnswer()
         head = json.dumps({"jsonrpc": "2.0", "id": key, "method": method})
@@ -110,11 +113,11 @@ class _Connection:
             self._waiting.pop(key, None)
 
     def end(self) -> None:
-        """Let go of the resident when all that was asked is sent."""
+        """Close the connection after all pending requests are sent."""
         self._lines.put(None)
 
     def kill(self) -> None:
-        """End the resident, whoever started it."""
+        """Kill the resident, even if another process started it."""
         self._kill()
         self._fail_pending()
 
@@ -131,8 +134,8 @@ class _Connection:
         with suppress(OSError, ValueError), reader:
             for line in reader:
                 with suppress(ValueError, KeyError, TypeError):
-                    told = json.loads(line)
-                    self._waiting[str(told["id"])].give(told)
+                    answer = json.loads(line)
+                    self._waiting[str(answer["id"])].give(answer)
         self._fail_pending()
 
     def _fail_pending(self) -> None:
@@ -147,8 +150,8 @@ class _PendingAnswer:
         self._event = threading.Event()
         self._told: Mapping[str, Any] | None = None
 
-    def give(self, told: Mapping[str, Any] | None) -> None:
-        self._told = told
+    def give(self, answer: Mapping[str, Any] | None) -> None:
+        self._told = answer
         self._event.set()
 
     def wait(self, seconds: float) -> Any:
@@ -166,7 +169,7 @@ class _PendingAnswer:
 
 
 class ResidentClient:
-    """Talks to the resident of one home, whoever started it; safe to share between threads."""
+    """Talks to the resident of one home, started by any process; thread-safe."""
 
     def __init__(
         self, command: Sequence[str], home: str | Path, environment: Sequence[str] = ()
@@ -186,11 +189,11 @@ class ResidentClient:
         self._waits_lock = threading.Lock()
 
     def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
-        """Ask the resident, which is started if there is none; once more if it went away.
+        """Ask the resident, starting it if needed; ask once more if it went away.
 
         Raises:
-            Refused: it will never take this.
-            Unreachable: no answer in time, or no resident; the message says why.
+        ResidentRefused: it will never accept this.
+        ResidentUnreachable: no answer in time, or no resident; the message says why.
         """
         until = time.monotonic() + seconds
         try:
@@ -201,17 +204,17 @@ class ResidentClient:
     def _ask(self, method: str, params: Mapping[str, Any], until: float) -> Any:
         link = self._connect(until)
         try:
-            found = link.ask(method, params, until - time.monotonic())
+            answer = link.ask(method, params, until - time.monotonic())
         except TimeoutError as error:
             if not link.suspected:
                 link.suspected = True
                 threading.Thread(target=self._check_alive, args=(link,), daemon=True).start()
             raise ResidentUnreachable(f"{method}: {error}") from error
         self._failures = 0
-        return found
+        return answer
 
     def deliver(self, params: Mapping[str, Any], seconds: float) -> bool:
-        """Hand a hook's payload over; what cannot be now is kept on the disk for later.
+        """Deliver a hook's payload; if that fails now, keep it on disk for later.
 
         Returns whether it was delivered.
         """
@@ -228,7 +231,7 @@ class ResidentClient:
         return True
 
     def replay(self, seconds: float) -> int:
-        """Deliver what waits, oldest first; return how many were taken."""
+        """Deliver queued payloads, oldest first; return how many were accepted."""
         if not self._replay_lock.acquire(blocking=False):
             return 0
         taken = failed = 0
@@ -250,23 +253,23 @@ class ResidentClient:
                     if failed == _MAX_REPLAY_FAILURES:
                         break
         except ResidentUnreachable:
-            pass  # they wait on
+            pass  # they stay queued
         finally:
             self._replay_lock.release()
         return taken
 
     def note_wait(self, host: str, wait: HookWait, *, aside: bool = False) -> None:
-        """Keep how long a hook held the host; where the disk takes nothing, with the next one.
+        """Record how long a hook held the host; if the disk is full, write it with the next one.
 
         Args:
-            aside: the host does not wait for that.
+        aside: write in the background, so that the host does not wait.
         """
         self._waits.append(wait)
         if aside:
             worker = threading.Thread(
                 target=self._write_waits, args=(host,), name="memtier-note", daemon=True
             )
-            with suppress(RuntimeError):  # a process that ends takes no thread any more
+            with suppress(RuntimeError):  # an exiting process cannot start threads
                 worker.start()
         else:
             self._write_waits(host)
@@ -279,7 +282,7 @@ class ResidentClient:
                 self._waits.popleft()
 
     def close(self) -> None:
-        """Let go of the resident; a child of ours finishes what it is at and ends."""
+        """Close the connection; a resident that we started finishes its work and ends."""
         with self._lock:
             link, self._link = self._link, None
             child, self._child = self._child, None
@@ -299,7 +302,7 @@ class ResidentClient:
             folder = make_private_folder(self.home, "queue")
             name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.json"
             write_private_file(folder / name, _fit_request(params), durable=True)
-        except (OSError, MemTierError) as error:  # a full disk, above all
+        except (OSError, MemTierError) as error:  # mostly a full disk
             self._in_memory.append(params)
             _log.warning("memtier: it waits in memory only: %s", error)
 
@@ -360,7 +363,7 @@ class ResidentClient:
                 connection.shutdown(socket.SHUT_RDWR)
 
         reader, writer = connection.makefile("rb"), connection.makefile("wb")
-        connection.close()  # when both of them are closed
+        connection.close()  # closes once both files are closed
         return _Connection(reader, writer, close, kill)
 
     def _start_child(self, until: float) -> _Connection:
@@ -401,7 +404,7 @@ class ResidentClient:
         return _Connection(child.stdout, child.stdin, close, child.kill)
 
     def _check_alive(self, link: _Connection) -> None:
-        """End a resident that does not even answer a ping; a slow one may go on."""
+        """Kill a resident that does not answer a ping; a slow one may continue."""
         try:
             link.ask("ping", {}, PING_SECONDS)
             link.suspected = False
@@ -419,17 +422,17 @@ class ResidentClient:
 
 
 def _is_resident(pid: int) -> bool:
-    """Tell whether a process is a `memtier serve`: a number may be of another one by now."""
+    """Tell whether a process is a `memtier serve`: its id may have been reused."""
     with suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(
+        arguments = subprocess.run(
             ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, check=True, timeout=2
         ).stdout
-        return b"memtier" in told and b"serve" in told
+        return b"memtier" in arguments and b"serve" in arguments
     return False
 
 
 def _fit_request(params: Mapping[str, Any]) -> str:
-    """Return parameters as JSON that the resident takes: long texts are cut if it must be."""
+    """Encode parameters as JSON within the resident's limit; long texts are truncated if needed."""
     text = json.dumps(params, default=str)
     for most in _TEXT_LIMITS:
         if len(text) <= MAX_REQUEST_BYTES:

@@ -1,4 +1,4 @@
-"""Around a session: warm up before it, finish after it, and save what a compaction would drop."""
+"""Session hooks: warm up at the start, finish at the end, save before a compaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .guard import run_guarded
 
 @hookimpl
 def session_start(context: RunContext) -> None:
-    """Open the store, read what other processes wrote, and start what is overdue."""
+    """Open the store, index what other processes wrote, and start overdue background jobs."""
     run_guarded(
         "session_start",
         lambda hooks: hooks.session_deadline_ms,
@@ -51,11 +51,13 @@ def _warm_up(memory: MemTier) -> None:
     memory.catch_up(full=False)
     embedder = memory.store.embedder
     if isinstance(embedder, EndpointEmbedder):
-        with suppress(EndpointError):  # the first recall's label says why it goes by words
+        with suppress(EndpointError):  # the first recall's label says why it uses words only
             embedder.warm_up()
     elif embedder is not None:
         with suppress(EmbeddingUnavailable):
-            embedder.encode(["warm up"])  # or the first recall waits for numpy and the table
+            embedder.encode(
+                ["warm up"]
+            )  # load numpy and the model before the first recall needs them
     status = memory.status()
     consolidation = memory.settings.consolidation.enabled and status["consolidation"]["due"]
     if consolidation or status["embedding"]["due"]:

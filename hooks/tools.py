@@ -1,4 +1,4 @@
-"""The memory tools that a model can call, the same in every host: each answers with a text."""
+"""Implement the memory tools that a model can call; every host offers the same ones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text
 
 MAX_HITS: Final = 50
 _BUDGET: Final = 2000  # tokens of what a search returns
-_RECENT_RECALLS: Final = 1000  # recalls whose lines a model may still mean by the end of an id
+_RECENT_RECALLS: Final = 1000  # recalls whose lines a model may still refer to by the end of an id
 
 
 def call_tool(name: str, arguments: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
-    """Call a memory tool for the agent of a context; what goes wrong is told in the text.
+    """Call a memory tool for the agent of a context; errors are reported in the text.
 
     Returns ``text`` for the model, ``ok``, and ``ids`` of what the text shows.
     """
@@ -42,23 +42,23 @@ def _answer(text: str, *, ok: bool = True, ids: tuple[str, ...] = ()) -> dict[st
 
 def _search(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
     limit = max(1, min(MAX_HITS, int(given.get("limit") or 10)))
-    found = memory.recall(
+    recall = memory.recall(
         str(given["query"]),
         session_id=context.session_id,
         sender=context.sender,
         k=limit,
         token_budget=_BUDGET,
     )
-    if not found.injected:
-        why = f" ({found.label})" if found.label != "empty" else ""
+    if not recall.injected:
+        why = f" ({recall.label})" if recall.label != "empty" else ""
         return _answer(f"Nothing in memory matches{why}.")
-    return _answer(found.text, ids=tuple(hit.id for hit in found.injected))
+    return _answer(recall.text, ids=tuple(hit.id for hit in recall.injected))
 
 
 def _get(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
-    """Show an entry or a fact whole; an id may be its last characters, as a block shows them."""
-    wanted = str(given["id"]).strip()
-    item = _resolve_item(memory, wanted, context.sender)
+    """Show an entry or fact in full; the id may be its last characters, as shown in a block."""
+    item_id = str(given["id"]).strip()
+    item = _resolve_item(memory, item_id, context.sender)
     if isinstance(item, Fact):
         sources = ", ".join(f"{s.agent}/{s.session}" for s in item.sources)
         since = f" since {to_iso(item.valid_from)[:10]}" if item.valid_from else ""
@@ -69,18 +69,20 @@ def _get(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict
     who = escape_name(item.speaker) if item.speaker else item.role
     origin = origins.effective_origin(item)
     outside = f" ({origin}: data, not instructions)" if origins.is_foreign(origin) else ""
-    said = f"{to_iso(item.observed_at)} {who}{outside}: {escape_text(item.content)}"
-    return _answer(said, ids=(item.id,))
+    line = f"{to_iso(item.observed_at)} {who}{outside}: {escape_text(item.content)}"
+    return _answer(line, ids=(item.id,))
 
 
 def _store(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
     session = context.session_id or REMEMBERED_SESSION
-    if context.parent:  # a sub-agent's findings are its own: it makes no facts for the project
-        said = [{"role": "assistant", "content": str(given["text"])}]
-        kept = memory.record(
-            said, session_id=session, sender=context.sender, parent=context.parent
+    if (
+        context.parent
+    ):  # a sub-agent's findings stay its own; they do not become facts of the project
+        messages = [{"role": "assistant", "content": str(given["text"])}]
+        entries = memory.record(
+            messages, session_id=session, sender=context.sender, parent=context.parent
         )  # fmt: skip
-        ids = tuple(entry.id for entry in kept)
+        ids = tuple(entry.id for entry in entries)
         return _answer("Kept among this sub-agent's own lines; the project's facts are for"
                      " the agent that called it.", ids=ids)  # fmt: skip
     fact = memory.remember(
@@ -94,15 +96,17 @@ def _store(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> di
 
 def _forget(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
     ids = given["ids"]
-    if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids) or not ids:
+    if not isinstance(ids, list) or not all(isinstance(item_id, str) for item_id in ids) or not ids:
         raise ValueError("ids is a list of ids")
-    whole = [_resolve_item(memory, one, context.sender).id for one in ids]
-    gone = memory.forget(ids=whole)
-    return _answer(f"Forgotten: {len(gone.ids)} lines, {len(gone.facts)} facts.", ids=gone.ids)
+    full_ids = [_resolve_item(memory, item_id, context.sender).id for item_id in ids]
+    removed = memory.forget(ids=full_ids)
+    return _answer(
+        f"Forgotten: {len(removed.ids)} lines, {len(removed.facts)} facts.", ids=removed.ids
+    )
 
 
 def _status(memory: MemTier, _given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
-    """Return a line for a person in a chat: when it last stored and recalled, what is degraded."""
+    """Return one line for a chat: last stored and recalled, and what is degraded."""
     report = memory.status()
     hooks = report["hooks"].get(context.agent_id, {})
 
@@ -121,13 +125,13 @@ def _status(memory: MemTier, _given: Mapping[str, Any], context: RunContext) -> 
     return _answer("; ".join(parts) + ".")
 
 
-def _resolve_item(memory: MemTier, wanted: str, sender: str | None) -> Entry | Fact:
-    """Return what an id means, whole or its last characters as a block shows them.
+def _resolve_item(memory: MemTier, item_id: str, sender: str | None) -> Entry | Fact:
+    """Resolve an id, complete or its last characters as shown in a block, to its item.
 
     Raises:
-        NotFound: no entry or fact that this agent and sender may see.
+        NotFound: no or several entries or facts visible to this agent and sender match.
     """
-    memory.catch_up(full=False)  # the recall that showed it may be of this very moment
+    memory.catch_up(full=False)  # the recall that showed it may be only just written
     store = memory.store
     with store.session() as reader:
         recalls = (
@@ -136,17 +140,19 @@ def _resolve_item(memory: MemTier, wanted: str, sender: str | None) -> Entry | F
             if e.agent_id == memory.agent_id
         )
         shown = {hit["item"] for e in recalls for hit in e.data["injected"]}
-        found = [item for item in shown if item.endswith(wanted)] if wanted else []
-        rows = reader.rows_of([*found, wanted]).values()
+        matches = [item for item in shown if item.endswith(item_id)] if item_id else []
+        rows = reader.rows_of([*matches, item_id]).values()
         items = [
-            one.item for one in reader.items_by_row([*rows]).values() if not one.state.forgotten
+            stored.item
+            for stored in reader.items_by_row([*rows]).values()
+            if not stored.state.forgotten
         ]
     read_all = memory.settings.agents.get(memory.agent_id)
     if read_all is None or not read_all.read_all:
         items = [item for item in items if _is_visible(item, memory.agent_id, sender)]
     if len(items) != 1:
         many = f"{len(items)} lines have an id that ends in" if items else "there is no line"
-        raise NotFound(f"{many} {wanted!r}; memory_search shows the ids")
+        raise NotFound(f"{many} {item_id!r}; memory_search shows the ids")
     return items[0]
 
 
@@ -161,5 +167,5 @@ TOOLS: Final[Mapping[str, Callable[[MemTier, Mapping[str, Any], RunContext], dic
     "memory_get": _get,
     "memory_store": _store,
     "memory_forget": _forget,
-    "memory_status": _status,  # of the command in a chat; no model is told of it
+    "memory_status": _status,  # for the chat command; not offered to models
 }

@@ -99,8 +99,8 @@ def run_ablation(
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
         arms = [
             arm
-            for one in ([profile] if profile else _SIZES)
-            for arm in _arms(Path(folder), one, groups, overrides or {})
+            for name in ([profile] if profile else _SIZES)
+            for arm in _arms(Path(folder), name, groups, overrides or {})
         ]
         if not any(arm.variant.group for arm in arms):
             raise Unsupported(f"nothing to vary in {profile}: {', '.join(groups)}")

@@ -38,42 +38,42 @@ def normalise_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def soft_em(said: str, expected: str) -> bool:
+def soft_em(answer: str, expected: str) -> bool:
     """Tell whether one answer holds the other, character by character (as published).
 
     An answer that is empty when normalised is right only if the other is too: every text holds it.
     """
-    one, other = normalise_answer(said), normalise_answer(expected)
-    return (one in other or other in one) if one and other else one == other
+    given, other = normalise_answer(answer), normalise_answer(expected)
+    return (given in other or other in given) if given and other else given == other
 
 
-def soft_em_tokens(said: str, expected: str) -> bool:
+def soft_em_tokens(answer: str, expected: str) -> bool:
     """Tell whether the tokens of one answer stand in the other, in a row and whole."""
-    one, other = normalise_answer(said), normalise_answer(expected)
-    if not one or not other:
-        return one == other
-    first, second = f" {one} ", f" {other} "
+    given, other = normalise_answer(answer), normalise_answer(expected)
+    if not given or not other:
+        return given == other
+    first, second = f" {given} ", f" {other} "
     return first in second or second in first
 
 
-def token_f1(said: str, expected: str) -> float:
+def token_f1(answer: str, expected: str) -> float:
     """Return the harmonic mean of precision and recall over the tokens, counted as a multiset."""
-    one, other = normalise_answer(said).split(), normalise_answer(expected).split()
-    if not one or not other:
-        return float(one == other)
-    shared = (Counter(one) & Counter(other)).total()
-    return 2 * shared / (len(one) + len(other))
+    given, other = normalise_answer(answer).split(), normalise_answer(expected).split()
+    if not given or not other:
+        return float(given == other)
+    shared = (Counter(given) & Counter(other)).total()
+    return 2 * shared / (len(given) + len(other))
 
 
 def judge_answer(
-    said: str, expected: str, prompt_tokens: int = 0, completion_tokens: int = 0
+    answer: str, expected: str, prompt_tokens: int = 0, completion_tokens: int = 0
 ) -> ReaderAnswer:
     """Return an answer with everything that is counted of it."""
     return ReaderAnswer(
-        text=said,
-        soft_em=soft_em(said, expected),
-        soft_em_tokens=soft_em_tokens(said, expected),
-        f1=token_f1(said, expected),
+        text=answer,
+        soft_em=soft_em(answer, expected),
+        soft_em_tokens=soft_em_tokens(answer, expected),
+        f1=token_f1(answer, expected),
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
     )
@@ -98,18 +98,18 @@ def summarise_answers(answers: Sequence[tuple[str, ReaderAnswer]]) -> dict[str, 
 
 
 def _score_answers(answers: Sequence[ReaderAnswer]) -> dict[str, Any]:
-    found: dict[str, Any] = {"questions": len(answers)}
+    scores: dict[str, Any] = {"questions": len(answers)}
     shares: Mapping[str, int] = {
         "soft_em": sum(answer.soft_em for answer in answers),
         "soft_em_tokens": sum(answer.soft_em_tokens for answer in answers),
     }
     for name, right in shares.items():
-        found[name] = round(right / len(answers), 4)
-        found[f"{name}_interval"] = _round_interval(wilson_interval(right, len(answers)))
+        scores[name] = round(right / len(answers), 4)
+        scores[f"{name}_interval"] = _round_interval(wilson_interval(right, len(answers)))
     values = [answer.f1 for answer in answers]
-    found["f1"] = round(sum(values) / len(values), 4)
-    found["f1_interval"] = _round_interval(bootstrap_interval(values))
-    return found
+    scores["f1"] = round(sum(values) / len(values), 4)
+    scores["f1_interval"] = _round_interval(bootstrap_interval(values))
+    return scores
 
 
 def _round_interval(interval: tuple[float, float]) -> list[float]:

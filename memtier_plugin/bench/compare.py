@@ -46,14 +46,14 @@ def run_compare(ours: Path, theirs: Path, progress: object = None) -> dict[str, 
     Raises:
         ImportFileError: not such reports, or not on the same questions; names file and remedy.
     """
-    one, other = _read_report(ours), _read_report(theirs)
-    if one["dataset"] != other["dataset"]:
+    report, other = _read_report(ours), _read_report(theirs)
+    if report["dataset"] != other["dataset"]:
         raise ImportFileError(
-            f"{theirs}: measures {other['dataset']}, but {ours} measures {one['dataset']}: "
-            f"run `memtier bench {one['dataset']} --json {theirs}` to have both on one data set"
+            f"{theirs}: measures {other['dataset']}, but {ours} measures {report['dataset']}: "
+            f"run `memtier bench {report['dataset']} --json {theirs}` to have both on one data set"
         )
-    first, second = (_by_id(report["per_question"]) for report in (one, other))
-    if one["fingerprint"] != other["fingerprint"] or first.keys() != second.keys():
+    first, second = _by_id(report["per_question"]), _by_id(other["per_question"])
+    if report["fingerprint"] != other["fingerprint"] or first.keys() != second.keys():
         missing = len(first.keys() ^ second.keys())
         why = f"{missing} are in one of the two only" if missing else "their texts differ"
         raise ImportFileError(
@@ -64,8 +64,8 @@ def run_compare(ours: Path, theirs: Path, progress: object = None) -> dict[str, 
     categories = sorted({first[name]["category"] for name in ids})
     return {
         "kind": "compare",
-        "dataset": one["dataset"],
-        "ours": _describe_report(ours, one),
+        "dataset": report["dataset"],
+        "ours": _describe_report(ours, report),
         "theirs": _describe_report(theirs, other),
         "questions": len(ids),
         "metrics": compare_metrics([first[i] for i in ids], [second[i] for i in ids]),
@@ -74,7 +74,7 @@ def run_compare(ours: Path, theirs: Path, progress: object = None) -> dict[str, 
             for category in categories
             for chosen in [[i for i in ids if first[i]["category"] == category]]
         },
-        "settings": _changed_settings(one["settings"], other["settings"]),
+        "settings": _changed_settings(report["settings"], other["settings"]),
         "samples": SAMPLES,
         "seed": SEED,
         "version": memtier_plugin.__version__,
@@ -90,18 +90,18 @@ def compare_metrics(
         ours: the questions of one run, as `metrics.question_figures` gives them.
         theirs: the same questions of the other, in the same order.
     """
-    found: dict[str, dict[str, float | int | bool]] = {}
+    results: dict[str, dict[str, float | int | bool]] = {}
     for name, metric in METRICS.items():
         pairs = [
-            (one, other)
-            for one, other in zip(map(metric, ours), map(metric, theirs), strict=True)
-            if one is not None and other is not None
+            (mine_value, other)
+            for mine_value, other in zip(map(metric, ours), map(metric, theirs), strict=True)
+            if mine_value is not None and other is not None
         ]
         if not pairs:
             continue
         mine, others = zip(*pairs, strict=True)
         result = paired_difference(mine, others)
-        found[name] = {
+        results[name] = {
             "questions": len(pairs),
             "ours": round(sum(mine) / len(mine), 4),
             "theirs": round(sum(others) / len(others), 4),
@@ -111,7 +111,7 @@ def compare_metrics(
             "p": result.p,
             "real": result.significant,
         }
-    return found
+    return results
 
 
 def _read_report(path: Path) -> dict[str, Any]:
@@ -128,19 +128,19 @@ def _read_report(path: Path) -> dict[str, Any]:
 
 def _by_id(questions: Sequence[QuestionFigures]) -> dict[str, QuestionFigures]:
     """Return the questions by id; one that comes again gets a number."""
-    found: dict[str, QuestionFigures] = {}
+    by_id: dict[str, QuestionFigures] = {}
     for question in questions:
         name, again = question["id"], 1
-        while name in found:
+        while name in by_id:
             again += 1
             name = f"{question['id']} ({again})"
-        found[name] = question
-    return found
+        by_id[name] = question
+    return by_id
 
 
 def _describe_report(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("profile", "facts", "reader", "version")
-    return {"file": path.name, **{key: report.get(key) for key in kept}}
+    names = ("profile", "facts", "reader", "version")
+    return {"file": path.name, **{key: report.get(key) for key in names}}
 
 
 def _changed_settings(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -160,10 +160,10 @@ def _sessions(entries: int, seed: int, agent: int) -> Iterator[Session]:
             number, min(_SESSION_MESSAGES, entries - number * _SESSION_MESSAGES)
         )
         turns = list(session.turns)
-        for place in range(0, len(turns), 2):
+        for index in range(0, len(turns), 2):
             if chance.randrange(_STATEMENT_EVERY) == 0:
-                said = f"{_statement(chance, words)} {turns[place].message.content}"
-                turns[place] = replace(turns[place], message=Message(role="user", content=said))
+                text = f"{_statement(chance, words)} {turns[index].message.content}"
+                turns[index] = replace(turns[index], message=Message(role="user", content=text))
         if number % _AGENTS == agent:
             yield replace(session, turns=tuple(turns))
 
@@ -339,5 +339,5 @@ class _ServeProcess:
 
     def end(self) -> float:
         """End it and return its peak memory in megabytes."""
-        _, said = self._process.communicate(timeout=30)
-        return float(said.split()[-1])
+        _, output = self._process.communicate(timeout=30)
+        return float(output.split()[-1])

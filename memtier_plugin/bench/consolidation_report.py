@@ -17,7 +17,7 @@ _TITLES: Final = {
 def consolidation_view(report: Mapping[str, Any]) -> list[Section]:
     """Return a paragraph on the consolidation and a table of the recalls during it."""
     alone = report["alone"]
-    told = (
+    head = (
         f"consolidation of {alone['read']:,} entries by rules: {alone['seconds']:.2f} s "
         f"({alone['entries_per_s']:.0f}/s), {alone['facts']} facts; peak memory "
         f"{alone['peak_rss_mb']:.0f} MB ({alone['rss_before_mb']:.0f} MB before)"
@@ -33,4 +33,4 @@ def consolidation_view(report: Mapping[str, Any]) -> list[Section]:
         cells = (f"{value:.1f}" for value in times)
         table.add_row(_TITLES[where], *cells, *ratios, str(row["during"]["recalls"]))
     within = f"the goal is a ratio of at most {report['goal']:g}; {report['cores']} cores"
-    return [told, table, f"{within}, load {report['load']:.1f} at the beginning"]
+    return [head, table, f"{within}, load {report['load']:.1f} at the beginning"]

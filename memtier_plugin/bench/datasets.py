@@ -81,11 +81,11 @@ class _Tally:
     skipped: int = 0
     unresolved: int = 0
 
-    def resolve_gold(self, evidence: Iterable[str], known: Mapping[str, object]) -> frozenset[str]:
+    def resolve_gold(self, evidence: Iterable[str], turns: Mapping[str, object]) -> frozenset[str]:
         """Return the evidence that names a turn; count the rest, and a question left with none."""
         named = list(evidence)
-        gold = frozenset(name for name in named if name in known)
-        self.unresolved += sum(name not in known for name in named)
+        gold = frozenset(name for name in named if name in turns)
+        self.unresolved += sum(name not in turns for name in named)
         self.skipped += not gold
         return gold
 
@@ -135,14 +135,14 @@ _LOCOMO_CATEGORIES: Final[Mapping[int, str]] = {
 
 def _load_locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
     for index, sample in enumerate(_load_list(path)):
-        place = f"{path}: sample {index}"
-        name = require_field(sample, "sample_id", str, place)
-        sessions = tuple(parse_locomo_sample(sample, place))
-        known = {turn.id: turn for session in sessions for turn in session.turns}
+        location = f"{path}: sample {index}"
+        name = require_field(sample, "sample_id", str, location)
+        sessions = tuple(parse_locomo_sample(sample, location))
+        turns = {turn.id: turn for session in sessions for turn in session.turns}
         at = _newest_date(sessions) + _DAY
         questions = []
-        for number, asked in enumerate(require_field(sample, "qa", list, place)):
-            spot = f"{place}, qa[{number}]"
+        for number, asked in enumerate(require_field(sample, "qa", list, location)):
+            spot = f"{location}, qa[{number}]"
             category = _LOCOMO_CATEGORIES.get(require_field(asked, "category", int, spot))
             if category is None:
                 continue
@@ -152,7 +152,7 @@ def _load_locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
                     text=require_field(asked, "question", str, spot),
                     category=category,
                     gold=tally.resolve_gold(
-                        _dialogue_ids(require_field(asked, "evidence", list, spot)), known
+                        _dialogue_ids(require_field(asked, "evidence", list, spot)), turns
                     ),
                     at=at,
                     answer=_short_answer(asked),
@@ -161,7 +161,7 @@ def _load_locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
         yield Conversation(
             id=name,
             sessions=sessions,
-            facts=tuple(_observations(sample, known, place)),
+            facts=tuple(_observations(sample, turns, location)),
             questions=tuple(questions),
         )
 
@@ -174,13 +174,13 @@ def _dialogue_ids(evidence: Iterable[Any]) -> Iterator[str]:
             yield f"D{match[1]}:{match[2]}" if match else part
 
 
-def _observations(sample: Any, known: Mapping[str, Turn], place: str) -> Iterator[DatasetFact]:
+def _observations(sample: Any, turns: Mapping[str, Turn], location: str) -> Iterator[DatasetFact]:
     observed = sample.get("observation") or {}
     for session, by_speaker in observed.items():
-        for speaker in require_field(observed, session, dict, place):
-            for text, given in require_field(by_speaker, speaker, list, f"{place}, {session}"):
+        for speaker in require_field(observed, session, dict, location):
+            for text, given in require_field(by_speaker, speaker, list, f"{location}, {session}"):
                 ids = _dialogue_ids(given if isinstance(given, list) else [given])
-                gold = tuple(dict.fromkeys(name for name in ids if name in known))
+                gold = tuple(dict.fromkeys(name for name in ids if name in turns))
                 if gold:
                     yield DatasetFact(text=text, speaker=speaker, gold_ids=gold)
 
@@ -194,7 +194,7 @@ def _load_beam(path: Path, tally: _Tally) -> Iterator[Conversation]:
     for chat in chats:
         name = chat.parent.name
         sessions = tuple(_beam_sessions(chat))
-        known = {turn.id: turn for session in sessions for turn in session.turns}
+        turns = {turn.id: turn for session in sessions for turn in session.turns}
         at = _newest_date(sessions) + _DAY
         probes = chat.parent / "probing_questions" / "probing_questions.json"
         asked = load_json(probes)
@@ -203,7 +203,7 @@ def _load_beam(path: Path, tally: _Tally) -> Iterator[Conversation]:
             for number, probe in enumerate(require_field(asked, category, list, str(probes))):
                 spot = f"{probes}: {category}[{number}]"
                 text = require_field(probe, "question", str, spot)
-                gold = tally.resolve_gold(_flatten_ids(probe.get("source_chat_ids")), known)
+                gold = tally.resolve_gold(_flatten_ids(probe.get("source_chat_ids")), turns)
                 key = f"{name}/{category}/{number}"
                 questions.append(
                     DatasetQuestion(id=key, text=text, category=category, gold=gold, at=at)
@@ -214,12 +214,12 @@ def _load_beam(path: Path, tally: _Tally) -> Iterator[Conversation]:
 def _beam_sessions(chat: Path) -> Iterator[Session]:
     when: datetime | None = None
     for index, batch in enumerate(_load_list(chat)):
-        place = f"{chat}: batch {index}"
-        number = require_field(batch, "batch_number", int, place)
+        location = f"{chat}: batch {index}"
+        number = require_field(batch, "batch_number", int, location)
         turns: list[Turn] = []
-        for exchange in require_field(batch, "turns", list, place):
+        for exchange in require_field(batch, "turns", list, location):
             for record in exchange:
-                spot = f"{place}, message {len(turns)}"
+                spot = f"{location}, message {len(turns)}"
                 # Only a batch's first message carries the date; it holds until the next one.
                 anchor = record.get("time_anchor") or (None if turns else batch.get("time_anchor"))
                 when = parse_date(anchor, "%B-%d-%Y", spot) if anchor else when
@@ -249,25 +249,27 @@ def _flatten_ids(evidence: Any) -> Iterator[str]:
 
 def _load_longmemeval(path: Path, tally: _Tally) -> Iterator[Conversation]:
     for index, item in enumerate(_load_list(path)):
-        place = f"{path}: item {index}"
-        name = require_field(item, "question_id", str, place)
-        sessions = tuple(parse_longmemeval_item(item, place))
-        known = {turn.id: turn for session in sessions for turn in session.turns}
-        gold = tally.resolve_gold(_answer_turns(item, place), known)
+        location = f"{path}: item {index}"
+        name = require_field(item, "question_id", str, location)
+        sessions = tuple(parse_longmemeval_item(item, location))
+        turns = {turn.id: turn for session in sessions for turn in session.turns}
+        gold = tally.resolve_gold(_answer_turns(item, location), turns)
         question = DatasetQuestion(
             id=name,
-            text=require_field(item, "question", str, place),
-            category=require_field(item, "question_type", str, place),
+            text=require_field(item, "question", str, location),
+            category=require_field(item, "question_type", str, location),
             gold=gold,
-            at=parse_longmemeval_date(require_field(item, "question_date", str, place), place),
+            at=parse_longmemeval_date(
+                require_field(item, "question_date", str, location), location
+            ),
             answer=_short_answer(item),
         )
         yield Conversation(id=name, sessions=sessions, questions=(question,))
 
 
-def _answer_turns(item: Any, place: str) -> Iterator[str]:
+def _answer_turns(item: Any, location: str) -> Iterator[str]:
     """Yield the turns marked `has_answer` in the sessions that hold the answer."""
-    holding = set(require_field(item, "answer_session_ids", list, place))
+    holding = set(require_field(item, "answer_session_ids", list, location))
     for name, turns in zip(item["haystack_session_ids"], item["haystack_sessions"], strict=True):
         if name in holding:
             yield from (f"{name}:{i}" for i, turn in enumerate(turns) if turn.get("has_answer"))

@@ -84,39 +84,39 @@ def run_facts(
     """
     given = load_judgements(judgements) if judgements else None
     loaded = prepare_dataset(dataset, data, limit=limit)
-    made = _ConsolidationTally(each=sample, seed=seed)
-    told = progress or no_progress
-    outcomes = {"none": _ask_dataset(loaded, "none", None, overrides, told)}
-    outcomes["extracted"] = _ask_dataset(loaded, "none", made, overrides, told)
+    tally = _ConsolidationTally(each=sample, seed=seed)
+    tell = progress or no_progress
+    outcomes = {"none": _ask_dataset(loaded, "none", None, overrides, tell)}
+    outcomes["extracted"] = _ask_dataset(loaded, "none", tally, overrides, tell)
     if any(conversation.facts for conversation in loaded.conversations):
-        outcomes["dataset"] = _ask_dataset(loaded, "dataset", None, overrides, told)
-    questions = {name: [*map(question_figures, found)] for name, found in outcomes.items()}
+        outcomes["dataset"] = _ask_dataset(loaded, "dataset", None, overrides, tell)
+    questions = {name: [*map(question_figures, results)] for name, results in outcomes.items()}
     if sample_file:
-        rows = (json.dumps(row, ensure_ascii=False) + "\n" for row in made.sample)
+        rows = (json.dumps(row, ensure_ascii=False) + "\n" for row in tally.sample)
         sample_file.write_text("".join(rows), encoding="utf-8")
-    facts = made.relations.total()
+    facts = tally.relations.total()
     return {
         "kind": "facts",
         "dataset": dataset,
-        "conversations": made.by_conversation,
-        "turns": made.turns,
+        "conversations": tally.by_conversation,
+        "turns": tally.turns,
         "facts": facts,
-        "per_100_turns": round(100 * facts / max(1, made.turns), 2),
-        "relations": dict(made.relations.most_common()),
-        "rejected": dict(made.rejected.most_common()),
-        "consolidation": {"entries": made.read, "seconds": round(made.seconds, 3)},
+        "per_100_turns": round(100 * facts / max(1, tally.turns), 2),
+        "relations": dict(tally.relations.most_common()),
+        "rejected": dict(tally.rejected.most_common()),
+        "consolidation": {"entries": tally.read, "seconds": round(tally.seconds, 3)},
         "questions": len(questions["none"]),
         "recall": {
             name: {
-                **summarise_outcomes(found),
+                **summarise_outcomes(results),
                 "than_none": compare_metrics(questions[name], questions["none"]),
             }
-            for name, found in outcomes.items()
+            for name, results in outcomes.items()
         },
-        "sample": {"each": sample, "seed": seed, "facts": len(made.sample)},
-        "judged": None if given is None else judged_shares(made.sample, given),
+        "sample": {"each": sample, "seed": seed, "facts": len(tally.sample)},
+        "judged": None if given is None else judged_shares(tally.sample, given),
         "version": memtier_plugin.__version__,
-        "settings": made.settings,
+        "settings": tally.settings,
         "fingerprint": dataset_fingerprint(loaded),
     }
 
@@ -124,7 +124,7 @@ def run_facts(
 def _ask_dataset(
     loaded: Dataset,
     facts: str,
-    made: _ConsolidationTally | None,
+    tally: _ConsolidationTally | None,
     overrides: Mapping[str, Any] | None,
     progress: Progress,
 ) -> list[QuestionOutcome]:
@@ -136,29 +136,32 @@ def _ask_dataset(
         for conversation in loaded.conversations:
             with MemTier.open(home, conversation.id, settings=overrides) as memory:
                 recorded = run.record(memory, conversation)
-                if made:
-                    _consolidate(memory, conversation, recorded.names, made)
-                    made.settings = flatten_settings(memory.settings)
+                if tally:
+                    _consolidate(memory, conversation, recorded.names, tally)
+                    tally.settings = flatten_settings(memory.settings)
                 outcomes += run.ask(memory, conversation, recorded)
-    if made:
-        made.turns = run.turns
+    if tally:
+        tally.turns = run.turns
     return outcomes
 
 
 def _consolidate(
-    memory: MemTier, conversation: Conversation, names: Mapping[str, str], made: _ConsolidationTally
+    memory: MemTier,
+    conversation: Conversation,
+    names: Mapping[str, str],
+    tally: _ConsolidationTally,
 ) -> None:
     """Consolidate a conversation to the end and draw the sample of its facts."""
     started = time.perf_counter()
     while (report := memory.consolidate()).read:
-        made.read += report.read
-        made.rejected.update(report.rejected)
-    made.seconds += time.perf_counter() - started
+        tally.read += report.read
+        tally.rejected.update(report.rejected)
+    tally.seconds += time.perf_counter() - started
     facts = memory.facts(include_superseded=True)
-    made.relations.update(fact.relation for fact in facts)
+    tally.relations.update(fact.relation for fact in facts)
     turns = len(conversation.turns)
-    made.by_conversation[conversation.id] = {"turns": turns, "facts": len(facts)}
-    made.sample += draw_sample(facts, conversation, names, made.each, made.seed)
+    tally.by_conversation[conversation.id] = {"turns": turns, "facts": len(facts)}
+    tally.sample += draw_sample(facts, conversation, names, tally.each, tally.seed)
 
 
 def draw_sample(
@@ -177,7 +180,7 @@ def draw_sample(
         each: how many at most.
         seed: another seed draws others.
     """
-    places = {turn.id: place for place, turn in enumerate(conversation.turns)}
+    places = {turn.id: index for index, turn in enumerate(conversation.turns)}
     rows = []
     for fact in facts:
         turns = [names[source.entry] for source in fact.sources if source.entry in names]
@@ -190,13 +193,15 @@ def draw_sample(
 
 
 def _sample_row(
-    place: int, text: str, fact: Fact, turns: Sequence[str], conversation: Conversation
+    index: int, text: str, fact: Fact, turns: Sequence[str], conversation: Conversation
 ) -> dict[str, Any]:
-    said = [*conversation.turns]
-    when = said[place].message.observed_at or next(
-        (s.observed_at for s in conversation.sessions if said[place] in s.turns), None
+    all_turns = [*conversation.turns]
+    when = all_turns[index].message.observed_at or next(
+        (s.observed_at for s in conversation.sessions if all_turns[index] in s.turns), None
     )
-    told = [f"{turn.message.speaker or turn.message.role}: {turn.message.content}" for turn in said]
+    lines = [
+        f"{turn.message.speaker or turn.message.role}: {turn.message.content}" for turn in all_turns
+    ]
     return {
         "fact": judgement_key(conversation.id, turns[0], text, fact.quote),
         "conversation": conversation.id,
@@ -206,9 +211,9 @@ def _sample_row(
         "text": text,
         "quote": fact.quote,
         "said_on": when.date().isoformat() if when else None,
-        "before": told[place - 1] if place else "",
-        "source": told[place],
-        "after": told[place + 1] if place + 1 < len(told) else "",
+        "before": lines[index - 1] if index else "",
+        "source": lines[index],
+        "after": lines[index + 1] if index + 1 < len(lines) else "",
     }
 
 
@@ -223,13 +228,13 @@ def load_judgements(path: Path) -> dict[str, dict[str, bool]]:
     Raises:
         ImportFileError: a line is no judgement; names file and line.
     """
-    found = {}
+    judgements = {}
     for number, line in read_text_lines(path):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            found[str(row["fact"])] = {name: row[name] for name in CRITERIA}
+            judgements[str(row["fact"])] = {name: row[name] for name in CRITERIA}
         except (ValueError, KeyError, TypeError):
             row = None
         if row is None or not all(isinstance(row[name], bool) for name in CRITERIA):
@@ -237,7 +242,7 @@ def load_judgements(path: Path) -> dict[str, dict[str, bool]]:
                 f'{path}:{number}: expected {{"fact": "...", "true": true, "self_contained": true, '
                 f'"useful": false}}, found {line.strip():.60}'
             )
-    return found
+    return judgements
 
 
 def judged_shares(
@@ -248,15 +253,15 @@ def judged_shares(
     A fact of the sample without a judgement is ``missing``; a judgement of a fact that is not in
     the sample as it reads now is ``stale``.  Neither counts.
     """
-    known = {row["fact"]: row for row in sample}
-    judged = {name: given for name, given in judgements.items() if name in known}
+    rows = {row["fact"]: row for row in sample}
+    judged = {name: given for name, given in judgements.items() if name in rows}
     groups: dict[str, dict[str, list[Mapping[str, bool]]]] = {"conversation": {}, "relation": {}}
     for name, given in judged.items():
         for kind, members in groups.items():
-            members.setdefault(known[name][kind], []).append(given)
+            members.setdefault(rows[name][kind], []).append(given)
     return {
         "facts": len(judged),
-        "missing": len(known) - len(judged),
+        "missing": len(rows) - len(judged),
         "stale": len(judgements) - len(judged),
         **dict(_criterion_shares([*judged.values()])),
         "by_conversation": _shares_by_group(groups["conversation"]),
@@ -276,8 +281,8 @@ def _shares_by_group(
 def _criterion_shares(given: Sequence[Mapping[str, bool]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield, for each criterion and for all of them together, how many meet it."""
     for name in (*CRITERIA, "all"):
-        wanted = CRITERIA if name == "all" else (name,)
-        met = sum(all(one[criterion] for criterion in wanted) for one in given)
+        criteria = CRITERIA if name == "all" else (name,)
+        met = sum(all(judgement[criterion] for criterion in criteria) for judgement in given)
         low, high = wilson_interval(met, len(given))
         yield (
             name,

@@ -78,7 +78,7 @@ def paired_difference(
     Raises:
         ValueError: not one value each for the same questions, or no questions.
     """
-    differences = [one - other for one, other in zip(ours, theirs, strict=True)]
+    differences = [mine - other for mine, other in zip(ours, theirs, strict=True)]
     means = _resample_means(differences, samples, seed)
     low, high = _interval_bounds(means)
     # A resample at 0 itself speaks for neither side.

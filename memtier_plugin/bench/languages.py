@@ -148,17 +148,17 @@ class _LanguageRun:
         def lines(hit: Hit) -> list[str]:
             return [names[source.entry] for source in hit.sources if source.entry in names]
 
-        found = ranks = 0.0
+        recalls = ranks = 0.0
         at = _session_time(len(asked.lines))
         for question in asked.questions:
             recall = memory.recall(question.ask, purpose="search", at=at)
             ranked = source_turns(map(lines, recall.hits))
-            found += recall_at(ranked, {question.gold}, 5)
+            recalls += recall_at(ranked, {question.gold}, 5)
             ranks += reciprocal_rank(ranked, {question.gold})
             self.asked += 1
             self.progress(asked.language, self.asked, self._total())
         count = max(len(asked.questions), 1)
-        return round(found / count, 4), round(ranks / count, 4)
+        return round(recalls / count, 4), round(ranks / count, 4)
 
     def _total(self) -> int:
         return sum(len(s.questions) * (3 if s.language in STEMMED else 2) for s in self.sets)

@@ -80,10 +80,10 @@ def run_learning(
     start = {name: getattr(PaperWeights(), name) for name in LEARNED_SIGNALS}
     chance = random.Random(_SEED)
     episodes = []
-    for one in asked:
+    for question in asked:
         action = tuple(chance.gauss(weight, SIGMA) for weight in start.values())
         drawn = normalise_weights(dict(zip(LEARNED_SIGNALS, action, strict=True)))
-        episodes.append(Episode(action, 1.0 if one.is_right(drawn, reader) else -1.0))
+        episodes.append(Episode(action, 1.0 if question.is_right(drawn, reader) else -1.0))
     try:
         mean = learn_weights([*start.values()], episodes, chance)
     except ValueError as error:
@@ -106,9 +106,9 @@ def run_learning(
             for name in LEARNED_SIGNALS
         ],
         "rewarded": sum(episode.reward > 0 for episode in episodes),
-        "right_before": sum(one.is_right(start, reader) for one in asked),
-        "right_after": sum(one.is_right(after, reader) for one in asked),
-        "blocks_changed": sum(one.block(start) != one.block(after) for one in asked),
+        "right_before": sum(question.is_right(start, reader) for question in asked),
+        "right_after": sum(question.is_right(after, reader) for question in asked),
+        "blocks_changed": sum(question.block(start) != question.block(after) for question in asked),
         "version": memtier_plugin.__version__,
         "fingerprint": dataset_fingerprint(loaded),
     }
@@ -128,5 +128,5 @@ def _recall_questions(run: BenchRun) -> Iterator[_AskedQuestion]:
 
 def _mean_spread(asked: Sequence[_AskedQuestion], name: str, weight: float) -> float:
     """Return how far apart a signal sets the candidates of a question, on average."""
-    signals = [[weight * hit.signals[name] for hit in one.recall.hits] for one in asked]
+    signals = [[weight * hit.signals[name] for hit in question.recall.hits] for question in asked]
     return sum(max(values) - min(values) for values in signals if values) / len(signals)

@@ -45,7 +45,7 @@ def recall_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
 
 def reciprocal_rank(ranked: Sequence[str], gold: Collection[str]) -> float:
     """Return 1 / the place of the first gold turn, 0 when there is none."""
-    return next((1 / place for place, turn in enumerate(ranked, 1) if turn in gold), 0.0)
+    return next((1 / rank for rank, turn in enumerate(ranked, 1) if turn in gold), 0.0)
 
 
 def ndcg_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
@@ -53,8 +53,8 @@ def ndcg_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
 
     A turn is gold or not (Järvelin and Kekäläinen 2002, with binary relevance).
     """
-    gain = sum(1 / math.log2(place + 1) for place, t in enumerate(ranked[:k], 1) if t in gold)
-    best = sum(1 / math.log2(place + 1) for place in range(1, min(k, len(gold)) + 1))
+    gain = sum(1 / math.log2(rank + 1) for rank, t in enumerate(ranked[:k], 1) if t in gold)
+    best = sum(1 / math.log2(rank + 1) for rank in range(1, min(k, len(gold)) + 1))
     return gain / best
 
 
@@ -74,7 +74,7 @@ def latency_percentiles(seconds: Sequence[float]) -> dict[str, float]:
 def question_figures(outcome: QuestionOutcome) -> dict[str, Any]:
     """Return the figures of one question; those of the ranking are None where nothing is gold."""
     gold, ranked, injected = outcome.gold, outcome.ranked, outcome.injected
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "id": outcome.id,
         "category": outcome.category,
         "recall": {str(k): round(recall_at(ranked, gold, k), 6) for k in CUTOFFS} if gold else None,
@@ -84,9 +84,9 @@ def question_figures(outcome: QuestionOutcome) -> dict[str, Any]:
     }
     if gold and injected is not None:
         share = recall_at(tuple(injected), gold, len(injected))
-        found["injected_recall"] = round(share, 6)
+        figures["injected_recall"] = round(share, 6)
     if outcome.answers:
-        found["answers"] = {
+        figures["answers"] = {
             condition: {
                 "text": answer.text,
                 "soft_em": float(answer.soft_em),
@@ -95,7 +95,7 @@ def question_figures(outcome: QuestionOutcome) -> dict[str, Any]:
             }
             for condition, answer in outcome.answers.items()
         }
-    return found
+    return figures
 
 
 def summarise_outcomes(outcomes: Sequence[QuestionOutcome]) -> dict[str, Any]:
@@ -105,8 +105,8 @@ def summarise_outcomes(outcomes: Sequence[QuestionOutcome]) -> dict[str, Any]:
     """
     by_category: dict[str, list[dict[str, Any]]] = {}
     every = [question_figures(outcome) for outcome in outcomes if outcome.gold]
-    for one in every:
-        by_category.setdefault(one["category"], []).append(one)
+    for figures in every:
+        by_category.setdefault(figures["category"], []).append(figures)
     tokens = [outcome.tokens for outcome in outcomes if outcome.tokens is not None]
     summary = {
         **_means(every),
@@ -126,14 +126,16 @@ def summarise_outcomes(outcomes: Sequence[QuestionOutcome]) -> dict[str, Any]:
 
 
 def _means(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    injected = [one["injected_recall"] for one in every if one["injected_recall"] is not None]
-    shares = {str(k): [one["recall"][str(k)] for one in every] for k in CUTOFFS}
+    injected = [
+        figures["injected_recall"] for figures in every if figures["injected_recall"] is not None
+    ]
+    shares = {str(k): [figures["recall"][str(k)] for figures in every] for k in CUTOFFS}
     return {
         "recall": {k: _mean(values) for k, values in shares.items()},
         "hit": {k: _mean([value > 0 for value in values]) for k, values in shares.items()},
         "all": {k: _mean([value == 1 for value in values]) for k, values in shares.items()},
-        "ndcg": {str(k): _mean([one["ndcg"][str(k)] for one in every]) for k in CUTOFFS},
-        "mrr": _mean([one["mrr"] for one in every]),
+        "ndcg": {str(k): _mean([figures["ndcg"][str(k)] for figures in every]) for k in CUTOFFS},
+        "mrr": _mean([figures["mrr"] for figures in every]),
         "injected_recall": _mean(injected) if injected else None,
     }
 

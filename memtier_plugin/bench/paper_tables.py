@@ -98,25 +98,23 @@ def run_table(
     """
     if table not in TABLES:
         raise Unsupported(f"no table {table!r} in the paper; one of: {', '.join(TABLES)}")
-    wanted = TABLES[table]
+    plan = TABLES[table]
     source = dataset or ("locomo" if table == "3" else "longmemeval")
     common: dict[str, Any] = {
         "facts": facts,
-        "sample": sample or wanted.questions,
+        "sample": sample or plan.questions,
         "reader": reader,
         "progress": progress,
     }
-    overrides = dict(wanted.overrides or {})
+    overrides = dict(plan.overrides or {})
     parts: list[tuple[str, dict[str, Any]]] = []
     if table == "4":
         parts.append(("", run_learning(source, data, **common)))
-    elif wanted.only:
-        report = run_ablation(
-            source, data, "paper", only=wanted.only, overrides=overrides, **common
-        )
+    elif plan.only:
+        report = run_ablation(source, data, "paper", only=plan.only, overrides=overrides, **common)
         parts.append(("", report))
     else:
-        for name, more in wanted.parts or [("", {"conditions": wanted.conditions})]:
+        for name, more in plan.parts or [("", {"conditions": plan.conditions})]:
             chosen = {**overrides, **more.get("overrides", {})}
             if chosen.get("paper.stage_one", "bm25") != "bm25":
                 chosen["embedding.model"] = "default"
@@ -130,7 +128,7 @@ def run_table(
         "kind": "table",
         "dataset": source,
         "table": table,
-        "title": wanted.title,
+        "title": plan.title,
         "parts": [{"name": name, "report": report} for name, report in parts],
         "version": memtier_plugin.__version__,
     }

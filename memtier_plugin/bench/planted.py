@@ -49,11 +49,11 @@ class _PlantedKind:
             *context, value = row.split(" = ")
             a, b = (*context, *context)[:2] if context else ("", "")
             person = next(people)
-            said = {"who": person, "a": a, "b": b, "value": value}
+            words = {"who": person, "a": a, "b": b, "value": value}
             yield PlantedLine(
-                line=self.line.format(**said),
-                own_words=self.own_words.format(**said),
-                paraphrase=self.paraphrase.format(**said),
+                line=self.line.format(**words),
+                own_words=self.own_words.format(**words),
+                paraphrase=self.paraphrase.format(**words),
                 person=person,
             )
 

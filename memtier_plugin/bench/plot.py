@@ -87,7 +87,7 @@ def _draw_bars(
     """Draw bars side by side: one of each group at each place, with intervals where there are."""
     width = 0.8 / len(groups)
     for number, (name, values) in enumerate(groups.items()):
-        places = [place + (number - (len(groups) - 1) / 2) * width for place in range(len(values))]
+        places = [index + (number - (len(groups) - 1) / 2) * width for index in range(len(values))]
         axes.bar(places, values, width, label=name)
         if intervals:
             low, high = zip(*intervals[number], strict=True)
@@ -111,29 +111,29 @@ def _draw_compare(report: Mapping[str, Any], figure: Figure) -> None:
 
 
 def _draw_ablation(report: Mapping[str, Any], figure: Figure) -> None:
-    profiles = [one for one in report["profiles"] if one["rows"]]
+    profiles = [profile for profile in report["profiles"] if profile["rows"]]
     metrics = ["recall@10", "injected_recall", *(["soft_em"] if report["reader"] else [])]
-    heights = [1.2 + _ROW * len(one["rows"]) for one in profiles]
+    heights = [1.2 + _ROW * len(profile["rows"]) for profile in profiles]
     figure.set_size_inches(4 + 3 * len(metrics), sum(heights))
     grid = figure.subplots(
         len(profiles), len(metrics), squeeze=False, sharey="row", height_ratios=heights
     )
-    for axes, one in zip(grid, profiles, strict=True):
-        for place, metric in zip(axes, metrics, strict=True):
+    for axes, profile in zip(grid, profiles, strict=True):
+        for cell, metric in zip(axes, metrics, strict=True):
             _draw_differences(
-                place, [(row["name"], row["difference"].get(metric)) for row in one["rows"]]
+                cell, [(row["name"], row["difference"].get(metric)) for row in profile["rows"]]
             )
-            place.set_title(f"{one['profile']}: change of {metric}", fontsize="medium")
+            cell.set_title(f"{profile['profile']}: change of {metric}", fontsize="medium")
 
 
 def _draw_differences(axes: Axes, rows: DifferenceRows) -> None:
     """Draw differences with their intervals, from top to bottom; real ones in colour."""
-    for place, (_, row) in enumerate(rows):
+    for index, (_, row) in enumerate(rows):
         if row is not None:
             reach = _error_bars([row["difference"]], [row["low"]], [row["high"]])
             color = _REAL if row["real"] else _PLAIN
             axes.errorbar(
-                [row["difference"]], [place], xerr=reach, fmt="o", ms=4, capsize=2, color=color
+                [row["difference"]], [index], xerr=reach, fmt="o", ms=4, capsize=2, color=color
             )
     axes.axvline(0, color="black", lw=0.8)
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
@@ -167,9 +167,9 @@ def _draw_scale(report: Mapping[str, Any], figure: Figure) -> None:
     lines = {f"recall {name}": [s["latency_ms"][name] for s in sizes] for name in _PERCENTILES}
     lines |= {label: [s[key] for s in sizes] for label, key in _SCANS.items()}
     for label, values in lines.items():
-        known = [(s["entries"], v) for s, v in zip(sizes, values, strict=True) if v is not None]
-        if known:  # a full scan is not made at every size
-            axes.plot(*zip(*known, strict=True), marker="o", label=label)
+        points = [(s["entries"], v) for s, v in zip(sizes, values, strict=True) if v is not None]
+        if points:  # a full scan is not made at every size
+            axes.plot(*zip(*points, strict=True), marker="o", label=label)
     axes.set(xscale="log", yscale="log", xlabel="entries", ylabel="ms, warm")
     axes.grid(lw=0.3)
     axes.legend(fontsize="small")

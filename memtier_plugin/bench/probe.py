@@ -108,15 +108,15 @@ def ask(task: Mapping[str, Any]) -> dict[str, Any]:
 
 def find(task: Mapping[str, Any]) -> dict[str, Any]:
     """Ask for the planted lines, each as its agent; return the shares found among ten hits."""
-    found: dict[str, list[bool]] = {}
+    found_by_kind: dict[str, list[bool]] = {}
     for agent, questions in task["asked"].items():
         with _open_memory(task, agent) as memory:
             for kind, question, entry in questions:
                 recall = memory.recall(question, purpose="search", at=from_iso(task["at"]))
                 hits = recall.hits[:HITS_CONSIDERED]
                 sources = {source.entry for hit in hits for source in hit.sources}
-                found.setdefault(kind, []).append(entry in sources)
-    by = {kind: round(fmean(results), 4) for kind, results in found.items()}
+                found_by_kind.setdefault(kind, []).append(entry in sources)
+    by = {kind: round(fmean(results), 4) for kind, results in found_by_kind.items()}
     return {"by": by, "recall10": round(fmean(by.values()), 4)}
 
 

@@ -246,7 +246,7 @@ def _compare_sections(report: Mapping[str, Any]) -> list[Section]:
     ]
     lines = [f"{report['dataset']} · {report['questions']} questions", *names]
     lines += [
-        f"{key}: {one!r} in A, {other!r} in B" for key, (one, other) in report["settings"].items()
+        f"{key}: {ours!r} in A, {other!r} in B" for key, (ours, other) in report["settings"].items()
     ]
     columns = ("A", "B", "A - B", "95 %", "p", "real?", "n")
     table = ReportTable(("", *columns))
@@ -284,7 +284,7 @@ def _ablation_sections(report: Mapping[str, Any]) -> list[Section]:
             f"{report['questions']} questions",
         )
     )
-    count = sum(len(one["rows"]) for one in report["profiles"])
+    count = sum(len(profile["rows"]) for profile in report["profiles"])
     note = (
         "Beside each figure: the difference to the profile as it is; * where 0 lies outside its "
         f"95 % interval, which chance does to {count / 20:.1f} of {count} variants without effect."
@@ -298,12 +298,12 @@ def _ablation_sections(report: Mapping[str, Any]) -> list[Section]:
     return [*shown, note]
 
 
-def _ablation_table(one: Mapping[str, Any], reader: str | None) -> ReportTable:
+def _ablation_table(profile: Mapping[str, Any], reader: str | None) -> ReportTable:
     metrics = {"recall@1": "recall@1", "recall@10": "recall@10", "injected_recall": "injected"}
     metrics |= {"soft_em": "soft-EM", "f1": "F1"} if reader else {}
-    table = ReportTable((one["profile"], *metrics.values(), "ms"))
+    table = ReportTable((profile["profile"], *metrics.values(), "ms"))
     group = ""
-    for row in ({"group": "", "name": "as it is", **one["base"]}, *one["rows"]):
+    for row in ({"group": "", "name": "as it is", **profile["base"]}, *profile["rows"]):
         if row["group"] != group:
             table.add_row()
             group = row["group"]
@@ -372,18 +372,18 @@ def _facts_sections(report: Mapping[str, Any]) -> list[Section]:
         counts.add_row()
         for name, count in report[part].items():
             counts.add_row(name, str(count))
-    found = ReportTable(("facts given", "recall@1", "recall@10", "injected", "tokens"))
+    recalls = ReportTable(("facts given", "recall@1", "recall@10", "injected", "tokens"))
     for name, row in report["recall"].items():
         cells = [_format_share(row["recall"]["1"]), _format_share(row["recall"]["10"])]
-        for place, metric in enumerate(("recall@1", "recall@10")):
+        for column, metric in enumerate(("recall@1", "recall@10")):
             if change := row["than_none"].get(metric):
                 star = "*" if change["real"] and name != "none" else " "
-                cells[place] += f" {_format_signed(change['difference'])}{star}"
+                cells[column] += f" {_format_signed(change['difference'])}{star}"
         tokens = f"{row['injected_tokens']:.0f}"
-        found.add_row(name, *cells, _format_share(row["injected_recall"]), tokens)
+        recalls.add_row(name, *cells, _format_share(row["injected_recall"]), tokens)
     questions = f"{report['questions']} questions; * differs from none beyond chance (95 %, paired)"
     drawn = f"{sample['facts']} facts drawn to be judged, {sample['each']} of each conversation"
-    return [head, counts, found, questions, drawn, *_judged_sections(report["judged"])]
+    return [head, counts, recalls, questions, drawn, *_judged_sections(report["judged"])]
 
 
 def _judged_sections(judged: Mapping[str, Any] | None) -> Iterable[Section]:

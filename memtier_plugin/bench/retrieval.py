@@ -125,11 +125,11 @@ def prepare_dataset(
     asked = [question for c in loaded.conversations for question in c.questions]
     if sample is not None:
         asked = _draw_questions(asked, sample)
-    kept = set(map(id, asked[:limit]))
-    if not kept:
+    chosen = set(map(id, asked[:limit]))
+    if not chosen:
         raise ImportFileError(f"{data}: no question of {dataset} names a turn that answers it")
     conversations = (
-        replace(c, questions=tuple(q for q in c.questions if id(q) in kept))
+        replace(c, questions=tuple(q for q in c.questions if id(q) in chosen))
         for c in loaded.conversations
     )
     return replace(loaded, conversations=tuple(c for c in conversations if c.questions))
@@ -211,7 +211,7 @@ class BenchRun:
                 self.turns += len(entries)
                 self.progress("ingest", self.turns, total)
         if self.facts == "dataset":
-            made = memory.add_facts(
+            facts = memory.add_facts(
                 FactDraft(
                     subject=fact.speaker,
                     relation="observed",
@@ -223,7 +223,7 @@ class BenchRun:
                 )
                 for fact in conversation.facts
             )
-            self.facts_stored += len(made)
+            self.facts_stored += len(facts)
         elif self.facts == "extracted":
             while (report := memory.consolidate()).read:
                 self.facts_stored += report.facts
@@ -297,18 +297,18 @@ def _ask_reader(
     conditions: Sequence[str],
 ) -> dict[str, ReaderAnswer]:
     """Return the reader's answer under each condition."""
-    found = {}
+    answers = {}
     for condition in conditions:
         if condition == "memory":
-            found[condition] = reader.answer(question, recall.text, recall.id)
+            answers[condition] = reader.answer(question, recall.text, recall.id)
         else:
-            wanted = [
+            hits = [
                 recorded.hits[turn.id]
                 for turn in conversation.turns
                 if condition == "full" or (condition == "oracle" and turn.id in question.gold)
             ]
-            found[condition] = reader.answer(question, build_full_block(wanted))
-    return found
+            answers[condition] = reader.answer(question, build_full_block(hits))
+    return answers
 
 
 def _draw_questions(questions: Sequence[DatasetQuestion], size: int) -> list[DatasetQuestion]:
@@ -317,16 +317,16 @@ def _draw_questions(questions: Sequence[DatasetQuestion], size: int) -> list[Dat
     What the shares leave over goes to the categories that lost most by rounding down.
     """
     groups: dict[str, list[int]] = {}
-    for place, question in enumerate(questions):
-        groups.setdefault(question.category, []).append(place)
+    for index, question in enumerate(questions):
+        groups.setdefault(question.category, []).append(index)
     size = min(size, len(questions))
     shares = {name: size * len(group) / len(questions) for name, group in groups.items()}
     left = size - sum(map(int, shares.values()))
     most = sorted(shares, key=lambda name: (int(shares[name]) - shares[name], name))[:left]
     chance = random.Random(_SEED)
     drawn = [
-        place
+        index
         for name in sorted(groups)
-        for place in chance.sample(groups[name], int(shares[name]) + (name in most))
+        for index in chance.sample(groups[name], int(shares[name]) + (name in most))
     ]
-    return [questions[place] for place in sorted(drawn)]
+    return [questions[index] for index in sorted(drawn)]

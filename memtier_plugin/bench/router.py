@@ -196,8 +196,8 @@ def _arm_result(
     tokens: int,
     seconds: float,
 ) -> ArmResult:
-    found = _gold_candidates(recorded, hits) & question.gold
-    return ArmResult(recall=len(found) / len(question.gold), tokens=tokens, seconds=seconds)
+    shown_gold = _gold_candidates(recorded, hits) & question.gold
+    return ArmResult(recall=len(shown_gold) / len(question.gold), tokens=tokens, seconds=seconds)
 
 
 def _raw_cut_arm(
@@ -208,8 +208,8 @@ def _raw_cut_arm(
     recaller = Recaller(Actor(memory.store, memory.agent_id, utc_now, Redactor()))
     asker = Viewer(memory.agent_id, None, False, question.at or datetime.now(UTC))
     offer = recaller.plan(question.text, asker, RecallRequest(depth="raw")).block
-    found = RoutingInput(question.text, offer.hits, {}, lambda text: (), {})
-    hits, block = replace(offer, hits=select_from_log(found).hits).fill("0" * 26)
+    routing = RoutingInput(question.text, offer.hits, {}, lambda text: (), {})
+    hits, block = replace(offer, hits=select_from_log(routing).hits).fill("0" * 26)
     seconds = time.perf_counter() - started
     return _arm_result(question, recorded, hits, count_tokens(block), seconds)
 
@@ -231,9 +231,9 @@ def _pages_arm(
         pages = list({on[row].id: on[row] for row in order if row in on}.values())[:PAGES]
         stored = reader.items_by_row([row for page in pages for row in page.rows])
     shown = [
-        recorded.hits[recorded.names[one.item.id]]
-        for one in stored.values()
-        if one.item.id in recorded.names
+        recorded.hits[recorded.names[item.item.id]]
+        for item in stored.values()
+        if item.item.id in recorded.names
     ]
     tokens = sum(count_tokens(f"{format_line(hit, hit.text)}\n") for hit in shown)
     seconds += time.perf_counter() - started
@@ -273,10 +273,10 @@ def summarise_cases(cases: Sequence[RouterCase]) -> dict[str, Any]:
 def _summarise_arm(cases: Sequence[RouterCase], arm: str) -> dict[str, Any]:
     served = [case.arms[arm] for case in cases]
     return {
-        "injected_recall": _mean([one.recall for one in served]),
-        "tokens": _mean([one.tokens for one in served]),
+        "injected_recall": _mean([result.recall for result in served]),
+        "tokens": _mean([result.tokens for result in served]),
         "router_tokens": 0.0,  # the router by features reads nothing that is charged
-        "latency_ms": latency_percentiles([one.seconds for one in served]),
+        "latency_ms": latency_percentiles([result.seconds for result in served]),
     }
 
 
@@ -317,8 +317,8 @@ def _case_row(case: RouterCase) -> dict[str, Any]:
         "doubt": case.doubt,
         "why": list(case.why),
         "omitted": case.omitted,
-        "injected_recall": {arm: round(one.recall, 6) for arm, one in case.arms.items()},
-        "tokens": {arm: one.tokens for arm, one in case.arms.items()},
+        "injected_recall": {arm: round(result.recall, 6) for arm, result in case.arms.items()},
+        "tokens": {arm: result.tokens for arm, result in case.arms.items()},
     }
 
 
@@ -326,5 +326,5 @@ def _mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 4) if values else 0.0
 
 
-def _ratio(part: float, whole: float) -> float:
-    return round(part / whole, 4) if whole else 0.0
+def _ratio(part: float, total: float) -> float:
+    return round(part / total, 4) if total else 0.0

@@ -153,15 +153,15 @@ def _measure_recalls(
     starts = [run_in_fresh_process("ask", {**task, "queries": [query]}) for query in cold]
     warm = run_in_fresh_process("ask", {**task, "queries": [cold[0], *queries]})
     tell(f"planted lines among {store.entries:,}", 1, 3)
-    found = run_in_fresh_process("find", {**task, "asked": store.planted_questions()})
+    planted = run_in_fresh_process("find", {**task, "asked": store.planted_questions()})
     same = ("latency_ms", "peak_rss_mb", "labels", "postings_read", "vectors_read")
     return {
         **{name: warm[name] for name in (*same, "postings_read_max", "vectors_read_max")},
         "cold_ms": round(median(start["cold_ms"] for start in starts), 3),
         "cold_worst_ms": max(start["cold_ms"] for start in starts),
         "import_ms": round(median(start["import_ms"] for start in starts), 3),
-        "planted_recall10": found["recall10"],
-        "planted_recall10_by": found["by"],
+        "planted_recall10": planted["recall10"],
+        "planted_recall10_by": planted["by"],
     }
 
 
@@ -222,13 +222,13 @@ class _GrowingStore:
                     encoding += scans.time_encoding([message.content for message in messages])
                     encoded += len(messages)
                 places = [
-                    place
+                    position
                     for start, session in load
-                    for place in range(start, start + len(session.turns))
+                    for position in range(start, start + len(session.turns))
                 ]
-                for place, entry in zip(places, stored, strict=True):
-                    if place in self.lines:
-                        self._ids[place] = entry.id
+                for position, entry in zip(places, stored, strict=True):
+                    if position in self.lines:
+                        self._ids[position] = entry.id
                 self.entries += len(stored)
                 tell(self.entries, size)
             started = time.perf_counter()
@@ -245,16 +245,16 @@ class _GrowingStore:
 
     def planted_questions(self) -> dict[str, list[tuple[str, str, str]]]:
         """Return what each agent is asked about its lines: kind, question, id of the entry."""
-        found: dict[str, list[tuple[str, str, str]]] = {}
-        for place, line in self.lines.items():
-            agent = agent_name(place // self._length % self._agents)
-            found.setdefault(agent, []).extend(
+        by_agent: dict[str, list[tuple[str, str, str]]] = {}
+        for position, line in self.lines.items():
+            agent = agent_name(position // self._length % self._agents)
+            by_agent.setdefault(agent, []).extend(
                 [
-                    ("own_words", line.own_words, self._ids[place]),
-                    ("paraphrase", line.paraphrase, self._ids[place]),
+                    ("own_words", line.own_words, self._ids[position]),
+                    ("paraphrase", line.paraphrase, self._ids[position]),
                 ]
             )
-        return found
+        return by_agent
 
     def texts(self, agent: int | None = None) -> Iterator[str]:
         """Yield the texts that are in the store, all or those of one agent."""
@@ -271,9 +271,9 @@ class _GrowingStore:
             session = self.source.session(number, self._length, self._step)
             start = number * self._length
             turns = tuple(
-                self._plant_line(start + place, turn)
-                for place, turn in enumerate(session.turns)
-                if first <= start + place < last
+                self._plant_line(start + offset, turn)
+                for offset, turn in enumerate(session.turns)
+                if first <= start + offset < last
             )
             yield number, replace(session, turns=turns)
 
@@ -292,10 +292,10 @@ class _GrowingStore:
                 if load:
                     yield agent, load
 
-    def _plant_line(self, place: int, turn: Turn) -> Turn:
-        if place not in self.lines:
+    def _plant_line(self, position: int, turn: Turn) -> Turn:
+        if position not in self.lines:
             return turn
-        return replace(turn, message=Message(role="user", content=self.lines[place].line))
+        return replace(turn, message=Message(role="user", content=self.lines[position].line))
 
 
 def _time_scans(store: _GrowingStore, queries: Sequence[str], seed: int) -> dict[str, float | None]:

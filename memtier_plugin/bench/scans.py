@@ -26,10 +26,10 @@ def time_rank_bm25(texts: Iterable[str], queries: Sequence[str]) -> float:
     """
     from rank_bm25 import BM25Okapi
 
-    kept: dict[str, str] = {}  # one string for a word, however often it is said
+    interned: dict[str, str] = {}  # one string for a word, however often it is said
 
     def words(text: str) -> list[str]:
-        return [kept.setdefault(word, word) for word in re.findall(r"\w+", text.lower())]
+        return [interned.setdefault(word, word) for word in re.findall(r"\w+", text.lower())]
 
     bm25 = BM25Okapi([words(text) for text in texts])
     return _median_ms(lambda query: bm25.get_scores(words(query)).argsort()[-_TOP:], queries)

@@ -91,16 +91,16 @@ class Sentences:
             ImportFileError: it is neither, or holds no sentence.
         """
         data = load_dataset("beam" if path.is_dir() else "locomo", path)
-        found: dict[str, int] = {}
+        lengths: dict[str, int] = {}
         for conversation in data.conversations:
             for turn in conversation.turns:
                 for sentence in _SENTENCE_END.split(turn.message.content):
                     length = len(sentence.split())
                     if 3 <= length <= _MAX_SENTENCE_WORDS:
-                        found[sentence.strip()] = length
-        if not found:
+                        lengths[sentence.strip()] = length
+        if not lengths:
             raise ImportFileError(f"{path}: expected sentences, found none")
-        self._sentences, self._lengths = list(found), list(found.values())
+        self._sentences, self._lengths = list(lengths), list(lengths.values())
         asked = (question.text for c in data.conversations for question in c.questions)
         self._questions = list(dict.fromkeys(asked))
 
@@ -108,9 +108,9 @@ class Sentences:
         """Return sentences until there are so many words."""
         chosen = []
         while words > 0:
-            place = chance.randrange(len(self._sentences))
-            chosen.append(self._sentences[place])
-            words -= self._lengths[place]
+            index = chance.randrange(len(self._sentences))
+            chosen.append(self._sentences[index])
+            words -= self._lengths[index]
         return " ".join(chosen)
 
     def question(self, chance: random.Random) -> str:
@@ -140,11 +140,11 @@ class SyntheticChat:
         """
         chance = random.Random(f"{self._seed}/{number}")
         turns = []
-        for place in range(messages):
-            words = max(3, round(chance.lognormvariate(0, 0.6) * _MEDIAN_WORDS[place % 2]))
+        for index in range(messages):
+            words = max(3, round(chance.lognormvariate(0, 0.6) * _MEDIAN_WORDS[index % 2]))
             text = self._source.text(chance, words)
-            message = Message(role="assistant" if place % 2 else "user", content=text)
-            turns.append(Turn(id=f"{number}:{place}", message=message))
+            message = Message(role="assistant" if index % 2 else "user", content=text)
+            turns.append(Turn(id=f"{number}:{index}", message=message))
         hours = step * (number + chance.uniform(0.0, 0.8))
         return Session(
             session_id=f"session-{number}",

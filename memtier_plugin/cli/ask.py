@@ -79,8 +79,8 @@ def answer_view(document: views.Document) -> RenderableType:
         head = f"  {cited['short']}  {cited['said'][:10]} {speaker}  {where}"
         parts += [Text(head, style="dim"), Text(f"    {views.escape_controls(cited['text'])}")]
     for fact in document["written"]:
-        kept = "kept" if fact["status"] == "active" else "kept for review"
-        parts.append(Text(f"\n{kept}: {views.escape_controls(fact['text'])}  {fact['id']}"))
+        verb = "kept" if fact["status"] == "active" else "kept for review"
+        parts.append(Text(f"\n{verb}: {views.escape_controls(fact['text'])}  {fact['id']}"))
     parts.append(Text(f"\n{_describe_answer(document)}", style="dim"))
     if document.get("show_steps"):
         parts += [

@@ -22,8 +22,8 @@ def config() -> None:
 @click.pass_obj
 def config_show(scope: Scope) -> None:
     """List every value, and the file and line that set it."""
-    known = setting_sources(scope.path, scope.project_name, Path.cwd())
-    rows = [{"key": key, "value": v.value, "from": v.source} for key, v in known.items()]
+    sources = setting_sources(scope.path, scope.project_name, Path.cwd())
+    rows = [{"key": key, "value": v.value, "from": v.source} for key, v in sources.items()]
     scope.show({"project": scope.project_name, "settings": rows}, settings_view)
 
 

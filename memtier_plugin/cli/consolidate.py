@@ -57,7 +57,7 @@ def consolidate(
 
 def _consolidate_all(memory: MemTier, extractor: str | None) -> ConsolidationReport:
     """Consolidate batch by batch until nothing is left, showing how far it is."""
-    whole = ConsolidationReport()
+    overall = ConsolidationReport()
     with progress_bar() as show:
         for name in [extractor] if extractor else list_extractors(memory.store):
             done, left = 0, 1
@@ -68,37 +68,41 @@ def _consolidate_all(memory: MemTier, extractor: str | None) -> ConsolidationRep
 
                 step = memory.consolidate(extractor=name, progress=tell)
                 done, left = done + step.read, step.left if step.read else 0
-                # What each one made is in the journal: a report of all would grow without end.
-                whole = replace(whole + step, left=step.left, runs=(), drafts=(), replaced=())
-    return whole
+                # The journal has what each batch made; a report of them all would grow without end.
+                overall = replace(overall + step, left=step.left, runs=(), drafts=(), replaced=())
+    return overall
 
 
 def report_document(report: ConsolidationReport, dry_run: bool) -> dict[str, Any]:
     """Return a report as JSON shows it."""
     left_out = ("drafts", "replaced")
-    told = {f.name: getattr(report, f.name) for f in fields(report) if f.name not in left_out}
-    told |= {"rejected": dict(report.rejected), "dry_run": dry_run}
+    document = {f.name: getattr(report, f.name) for f in fields(report) if f.name not in left_out}
+    document |= {"rejected": dict(report.rejected), "dry_run": dry_run}
     if dry_run:
-        told["drafts"] = [fact.to_json() for fact in report.drafts]
-        told["replaced"] = [{"id": old, "by": new.id} for old, new in report.replaced]
-    return told
+        document["drafts"] = [fact.to_json() for fact in report.drafts]
+        document["replaced"] = [{"id": old, "by": new.id} for old, new in report.replaced]
+    return document
 
 
-def report_view(told: views.Document) -> RenderableType:
+def report_view(document: views.Document) -> RenderableType:
     """Show a report the way a person reads it."""
-    rows = [(name, str(told[name])) for name in _SHOWN_FIELDS]
-    if told["tokens"]:
-        rows += [("tokens", str(told["tokens"])), ("cost", format_cost(told["cost"]))]
+    rows = [(name, str(document[name])) for name in _SHOWN_FIELDS]
+    if document["tokens"]:
+        rows += [("tokens", str(document["tokens"])), ("cost", format_cost(document["cost"]))]
     rows += [
-        (name, views.format_value(told[name])) for name in ("problem", "held_back") if told[name]
+        (name, views.format_value(document[name]))
+        for name in ("problem", "held_back")
+        if document[name]
     ]
-    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(told["rejected"].items()))
+    reasons = ", ".join(
+        f"{count} {reason}" for reason, count in sorted(document["rejected"].items())
+    )
     rows += [("rejected", reasons)] if reasons else []
     shown: list[RenderableType] = [views.name_value_table(rows)]
-    if told["dry_run"] and told["drafts"]:
-        replaced = {one["by"]: one["id"] for one in told["replaced"]}
+    if document["dry_run"] and document["drafts"]:
+        replaced = {pair["by"]: pair["id"] for pair in document["replaced"]}
         table = Table("would be written", "status", "instead of", title_justify="left")
-        for fact in told["drafts"]:
+        for fact in document["drafts"]:
             table.add_row(
                 views.format_value(fact["text"]), fact["status"], replaced.get(fact["id"], "")
             )

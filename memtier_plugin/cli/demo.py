@@ -253,16 +253,16 @@ def _show_learning(stage: Stage) -> tuple[str, str]:
     with stage.open("builder") as memory:
         after = memory.recall(RESTART, at=ASKED_AT)
         new = _rank_advice(after.hits)
-        told = memory.explain(after.id)
+        explanation = memory.explain(after.id)
     _check(new[first][1].weight < 0 < new[second][1].weight, "one is blamed, one is credited")
     _check(new[second][0] < new[first][0], "the advice that helped is ranked first after the runs")
     for when, pair in (("before", old), ("after", new)):
         drain, flush = (pair[advice][1].signals for advice in TRIALS)
         apart = {name for name in drain if abs(drain[name] - flush[name]) > 1e-9}
         _check(apart <= _MAY_DIFFER, f"{when} the runs only {_MAY_DIFFER} may differ: {apart}")
-    known = {row["id"]: row["weight_now"] for row in told["injected"]}
+    weights_now = {row["id"]: row["weight_now"] for row in explanation["injected"]}
     for advice in TRIALS:
-        told_weight = known.get(new[advice][1].id, math.nan)
+        told_weight = weights_now.get(new[advice][1].id, math.nan)
         _check(abs(told_weight - new[advice][1].weight) < 1e-9, f"explain tells of {advice!r}")
     stage.say(f"  Asked for {RESTART!r} before and after: likeness stays, the weight decides:")
     table = column_table("", "rank", "score", "weight", "likeness", "advice", right=["rank"])
@@ -282,9 +282,9 @@ def _show_learning(stage: Stage) -> tuple[str, str]:
 
 def _rank_advice(hits: tuple[Hit, ...]) -> dict[str, tuple[int, Hit]]:
     """Return rank and hit of the two pieces of advice."""
-    found = {hit.text: (rank, hit) for rank, hit in enumerate(hits, 1)}
-    _check(DRAIN in found and FLUSH in found, "both pieces of advice are recalled")
-    return {advice: found[advice] for advice in (DRAIN, FLUSH)}
+    ranked = {hit.text: (rank, hit) for rank, hit in enumerate(hits, 1)}
+    _check(DRAIN in ranked and FLUSH in ranked, "both pieces of advice are recalled")
+    return {advice: ranked[advice] for advice in (DRAIN, FLUSH)}
 
 
 def _play_run(stage: Stage, run_id: str, advice: str, *, ok: bool) -> None:
@@ -342,10 +342,10 @@ def _fact_about(memory: MemTier, word: str) -> Any:
     return next((fact for fact in memory.facts() if word in fact.text), None)
 
 
-def _wait_for(found: Callable[[], Any], what: str) -> Any:
+def _wait_for(find: Callable[[], Any], what: str) -> Any:
     deadline = time.monotonic() + PROMOTION_TIMEOUT
     while time.monotonic() < deadline:
-        if result := found():
+        if result := find():
             return result
         time.sleep(0.1)
     raise ClaimFailed(

@@ -31,7 +31,7 @@ from memtier_plugin.operations.health import HealthFinding
 def doctor(ctx: click.Context, fix: bool) -> None:
     """Check files, index, settings and hosts; exit 1 on an error."""
     scope = scope_of(ctx)
-    found, fixed = doctor_hosts.check_hosts(scope.path), []
+    results, fixed = doctor_hosts.check_hosts(scope.path), []
     try:
         with scope.open() as memory:
             if fix:
@@ -41,14 +41,14 @@ def doctor(ctx: click.Context, fix: bool) -> None:
                         click.echo(
                             f"fixed: {repair.what}: {escape_controls(repair.where)}", err=True
                         )
-            found = [*memory.doctor(), *found]
+            results = [*memory.doctor(), *results]
     except NotFound as error:
-        if not found:
+        if not results:
             raise
-        found.append(
+        results.append(
             HealthFinding("warn", str(error), str(scope.path), "a host's first turn makes it")
         )
-    findings = [asdict(finding) for finding in found]
+    findings = [asdict(finding) for finding in results]
     scope.show({"findings": findings, **({"fixed": fixed} if fix else {})}, doctor_view)
     if any(finding["level"] == "error" for finding in findings):
         ctx.exit(1)

@@ -61,18 +61,18 @@ def facts_list(scope: Scope, everything: bool, proposed: bool, subject: str | No
     """List the facts, newest first."""
     with scope.open() as memory:
         person = memory.knowledge.person
-        known = (
+        views = (
             person.proposals()
             if proposed
             else person.facts(include_superseded=everything, subject=subject, shelves=everything)
         )
-    shown = [one for one in known if subject is None or _is_about(one, subject)]
-    ordered = sorted(shown, key=lambda one: one.fact.id, reverse=True)
-    scope.show({"facts": [one.to_json() for one in ordered]}, fact_list_view)
+    shown = [view for view in views if subject is None or _is_about(view, subject)]
+    ordered = sorted(shown, key=lambda view: view.fact.id, reverse=True)
+    scope.show({"facts": [view.to_json() for view in ordered]}, fact_list_view)
 
 
-def _is_about(one: FactView, subject: str) -> bool:
-    return one.fact.subject.casefold() == subject.strip().casefold()
+def _is_about(view: FactView, subject: str) -> bool:
+    return view.fact.subject.casefold() == subject.strip().casefold()
 
 
 @facts.command("search")
@@ -82,9 +82,9 @@ def _is_about(one: FactView, subject: str) -> bool:
 def facts_search(scope: Scope, query: str, limit: int) -> None:
     """Find the facts that QUERY asks for, best first."""
     with scope.open() as memory:
-        found = memory.knowledge.person.search(query, limit)
-    hits = [{**_fact_json(hit.item), "score": round(hit.score, 4)} for hit in found.hits]
-    scope.show({"query": query, "label": found.label, "facts": hits}, fact_list_view)
+        recall = memory.knowledge.person.search(query, limit)
+    hits = [{**_fact_json(hit.item), "score": round(hit.score, 4)} for hit in recall.hits]
+    scope.show({"query": query, "label": recall.label, "facts": hits}, fact_list_view)
 
 
 def _fact_json(item: object) -> dict[str, Any]:
@@ -99,8 +99,8 @@ def facts_show(scope: Scope, fact_id: str) -> None:
     """Show one fact and the lines it rests on."""
     with scope.open() as memory:
         person = memory.knowledge.person
-        found = person.fact(person.full_id(fact_id))
-    scope.show(found.to_document(), fact_view)
+        view = person.fact(person.full_id(fact_id))
+    scope.show(view.to_document(), fact_view)
 
 
 # -- review ----------------------------------------------------------------------------------
@@ -122,19 +122,19 @@ def facts_review(
         waiting = [] if yes or no else [person.fact(k.fact.id) for k in person.proposals()]
         if waiting and not scope.as_json and sys.stdin.isatty():
             yes, no = _ask_each(waiting)
-            waiting = [one for one in waiting if one.fact.id not in {*yes, *no}]
+            waiting = [view for view in waiting if view.fact.id not in {*yes, *no}]
         decided = [*person.accept(yes), *person.reject(no, why)]
         held = {run.run: run.why for run in person.runs() if run.why and run.reverted}
     document = {
-        "decided": [asdict(one) for one in decided],
-        "waiting": [one.to_document() for one in waiting],
+        "decided": [asdict(view) for view in decided],
+        "waiting": [view.to_document() for view in waiting],
         "held_back": {run: why for run, why in held.items() if run and _is_held_back(waiting, run)},
     }
     scope.show(document, review_view)
 
 
 def _is_held_back(waiting: Iterable[FactView], run: str) -> bool:
-    return any(one.fact.run == run and one.state == "held back" for one in waiting)
+    return any(view.fact.run == run and view.state == "held back" for view in waiting)
 
 
 def _ask_each(waiting: Sequence[FactView]) -> tuple[list[str], list[str]]:
@@ -142,9 +142,9 @@ def _ask_each(waiting: Sequence[FactView]) -> tuple[list[str], list[str]]:
     yes: list[str] = []
     no: list[str] = []
     out = views.make_console(stderr=True)
-    for number, one in enumerate(waiting, 1):
+    for number, view in enumerate(waiting, 1):
         out.print(safe_text(f"\n{number} of {len(waiting)}", "bold"))
-        out.print(proposal_view(one.to_document()))
+        out.print(proposal_view(view.to_document()))
         answer = click.prompt(
             "Let it hold? yes, no, skip or quit",
             type=click.Choice(["y", "n", "s", "q"], case_sensitive=False),
@@ -154,7 +154,7 @@ def _ask_each(waiting: Sequence[FactView]) -> tuple[list[str], list[str]]:
         if answer.lower() == "q":
             break
         if answer.lower() != "s":
-            (yes if answer.lower() == "y" else no).append(one.fact.id)
+            (yes if answer.lower() == "y" else no).append(view.fact.id)
     return yes, no
 
 
@@ -185,8 +185,8 @@ def facts_diff(scope: Scope, since: str, until: str | None) -> None:
 def facts_runs(scope: Scope, limit: int) -> None:
     """List the consolidations, with their figures."""
     with scope.open() as memory:
-        found = memory.knowledge.person.runs(limit)
-    scope.show({"runs": [run.to_json() for run in reversed(found)]}, consolidations_view)
+        runs = memory.knowledge.person.runs(limit)
+    scope.show({"runs": [run.to_json() for run in reversed(runs)]}, consolidations_view)
 
 
 @facts.command("timeline")
@@ -195,8 +195,8 @@ def facts_runs(scope: Scope, limit: int) -> None:
 def facts_timeline(scope: Scope, subject: str) -> None:
     """Show how what is known of SUBJECT changed over time."""
     with scope.open() as memory:
-        found = memory.knowledge.person.timeline(subject)
-    scope.show({"subject": subject, "facts": [one.to_json() for one in found]}, timeline_view)
+        views = memory.knowledge.person.timeline(subject)
+    scope.show({"subject": subject, "facts": [view.to_json() for view in views]}, timeline_view)
 
 
 # -- views -----------------------------------------------------------------------------------
@@ -242,15 +242,15 @@ def _source_lines(sources: Iterable[Document]) -> Iterator[Text]:
     """Yield each line that a fact rests on: when, whose, where it stands, and its words."""
     for source in sources:
         entry = source["line_of"]
-        place = f"{source['agent']}/{source['session']}"
+        owner = f"{source['agent']}/{source['session']}"
         if entry is None:
             yield safe_text(
-                f"  {place}  {source['entry']}\n    (forgotten, or another agent's)", "dim"
+                f"  {owner}  {source['entry']}\n    (forgotten, or another agent's)", "dim"
             )
             continue
         where = f"{source['file']}:{source['line']}"
         head = safe_text(
-            f"  {format_time(entry['observed_at'])}  {place}  {where}  {source['entry']}\n    "
+            f"  {format_time(entry['observed_at'])}  {owner}  {where}  {source['entry']}\n    "
         )
         who = entry["speaker"] or entry["role"]
         yield Text.assemble(
@@ -294,15 +294,17 @@ def proposal_view(document: Document) -> RenderableType:
 def review_view(document: Document) -> RenderableType:
     """Show what was decided, and what waits."""
     parts: list[RenderableType] = []
-    for one in document["decided"]:
-        gone = f", in the place of {', '.join(map(short_id, one['superseded']))}"
+    for item in document["decided"]:
+        replaced = f", in the place of {', '.join(map(short_id, item['superseded']))}"
         parts.append(
-            safe_text(f"{short_id(one['id'])} {one['now']}{gone if one['superseded'] else ''}")
+            safe_text(
+                f"{short_id(item['id'])} {item['now']}{replaced if item['superseded'] else ''}"
+            )
         )
     for run, why in document["held_back"].items():
         parts += [safe_text(f"{run} was held back: {why}", "yellow")]
-    for one in document["waiting"]:
-        parts += ["", proposal_view(one)]
+    for item in document["waiting"]:
+        parts += ["", proposal_view(item)]
     if document["waiting"]:
         count = len(document["waiting"])
         parts += ["", safe_text(f"{count} wait; --accept ID and --reject ID decide on them", "dim")]
@@ -322,9 +324,9 @@ def fact_diff_view(document: Document) -> RenderableType:
             fact.append_text(safe_text(f"  → {one_line(change['by']['text'], 200)}", "dim"))
         if change["why"]:
             fact.append_text(safe_text(f"  ({one_line(change['why'], 200)})", "dim"))
-        told = safe_text(f"{sign} {what}", style)
+        label = safe_text(f"{sign} {what}", style)
         run = safe_text(change["run"] or change["agent"] or "", "dim")
-        table.add_row(format_time(change["at"]), told, short_id(change["id"]), fact, run)
+        table.add_row(format_time(change["at"]), label, short_id(change["id"]), fact, run)
     if not counts:
         return safe_text("Nothing happened to the facts.", "dim")
     return Lines(table, safe_text(format_value(counts), "dim"))

@@ -60,7 +60,7 @@ def _build_selection(scope: Scope, memory: MemTier, given: dict[str, Any]) -> Se
     rest |= {
         name: parse_time(given[name], now) if given[name] else None for name in ("since", "until")
     }
-    narrowed = given["all_of_agent"] or any(one is not None for one in rest.values())
+    narrowed = given["all_of_agent"] or any(value is not None for value in rest.values())
     if given["all_of_agent"] and not scope.agent:
         raise click.UsageError("--all-of-agent needs --agent NAME")
     return Selection(
@@ -78,24 +78,24 @@ def _build_selection(scope: Scope, memory: MemTier, given: dict[str, Any]) -> Se
 def forget(scope: Scope, /, dry_run: bool, yes: bool, **given: Any) -> None:
     """Hide lines for good: by id, words, session, sender, time."""
     with scope.open() as memory:
-        wanted = _build_selection(scope, memory, given)
-        if not wanted:
+        selection = _build_selection(scope, memory, given)
+        if not selection:
             raise click.UsageError("name the ids to forget, or --session ID")
         person = memory.knowledge.person
         memory.store.catch_up_all()
-        entries, facts = select_items(memory.store, wanted)
+        entries, facts = select_items(memory.store, selection)
         chosen = [*entries, *facts]
         plan = person.forget(ids=chosen, dry_run=True)
-        gone = {*plan.ids, *plan.facts}
+        removed = {*plan.ids, *plan.facts}
         document = {
             "forgotten": not dry_run,
-            "entries": [e.to_json() for e in memory.entries() if e.id in gone],
-            "facts": [one.fact.to_json() for one in person.facts_by_id(plan.facts)],
+            "entries": [e.to_json() for e in memory.entries() if e.id in removed],
+            "facts": [view.fact.to_json() for view in person.facts_by_id(plan.facts)],
         }
         if not dry_run:
             if not yes and not scope.as_json and sys.stdin.isatty():
                 views.make_console(stderr=True).print(forget_view(document))
-                click.confirm(f"Forget these {len(gone)}?", abort=True, err=True)
+                click.confirm(f"Forget these {len(removed)}?", abort=True, err=True)
             person.forget(ids=chosen)
     scope.show(document, forget_view)
 
@@ -124,15 +124,15 @@ def purge(
     scope = scope_of(ctx)
     words = sys.stdin.read().strip("\r\n") if text_stdin else words
     with scope.open() as memory, progress_bar() as report:
-        wanted = words if words is not None else _build_selection(scope, memory, given)
+        target = words if words is not None else _build_selection(scope, memory, given)
         if resume:
             memory.purger.complete(report)
             scope.show({"whole": not is_in_progress(memory.folder)})
             return
-        if not wanted:
+        if not target:
             raise click.UsageError("name what is to be purged: ids, --text-stdin, --session ID ...")
         if not dry_run and not yes:
-            plan = memory.purge(wanted, dry_run=True, delete_exports=delete_exports)
+            plan = memory.purge(target, dry_run=True, delete_exports=delete_exports)
             if text_stdin or scope.as_json or not sys.stdin.isatty():
                 raise click.UsageError(
                     "a purge cannot be undone: --dry-run lists it, --yes does it"
@@ -140,7 +140,7 @@ def purge(
             views.make_console(stderr=True).print(receipt_view(plan.to_json()))
             click.confirm(f"Purge these {plan.copies.found} for good?", abort=True, err=True)
         receipt = memory.purge(
-            wanted, dry_run=dry_run, delete_exports=delete_exports, progress=report
+            target, dry_run=dry_run, delete_exports=delete_exports, progress=report
         )
     scope.show(receipt.to_json(), receipt_view)
     if not dry_run and not receipt.gone:
@@ -167,17 +167,17 @@ def receipt_view(document: Document) -> RenderableType:
     rows = [(name, format_value(copies[name])) for name in _COUNTS if copies[name]]
     rows += [("agents", format_value(copies["agents"]))] if copies["agents"] else []
     rows += [("file", path) for path in copies["files"]]
-    rows += [("export", f"{one['path']}: {one['what']}") for one in copies["exports"]]
-    rows += [("left", f"{one['path']}: {one['why']}") for one in copies["left"]]
+    rows += [("export", f"{item['path']}: {item['what']}") for item in copies["exports"]]
+    rows += [("left", f"{item['path']}: {item['why']}") for item in copies["left"]]
     title = "Purged:" if document["done"] else "Would be purged:"
     parts: list[RenderableType] = [safe_text(title, "bold")]
     parts.append(name_value_table(rows) if rows else safe_text("  nothing is there", "dim"))
     if document["done"]:
         after = document["found_after"]
-        told = ", ".join(f"{name} {count}" for name, count in after.items())
+        counts = ", ".join(f"{name} {count}" for name, count in after.items())
         parts += [
             "",
-            safe_text(f"Found afterwards: {told}", "green" if document["gone"] else "red"),
+            safe_text(f"Found afterwards: {counts}", "green" if document["gone"] else "red"),
         ]
         parts += [safe_text(f"  {path}", "red") for path in document["where_after"]]
         if not document["clean"]:
@@ -188,5 +188,5 @@ def receipt_view(document: Document) -> RenderableType:
             )
         parts.append(safe_text(f"receipt {document['purge']}", "dim"))
     parts += ["", safe_text("Out of reach:", "bold")]
-    parts += [safe_text(f"  {one}", "dim") for one in document["cannot_reach"]]
+    parts += [safe_text(f"  {item}", "dim") for item in document["cannot_reach"]]
     return Lines(*parts)

@@ -165,9 +165,9 @@ def _describe_event(event: JournalEvent) -> str:
     data = event.data
     if event.kind == "recall":
         what = "recall" if data.get("purpose") == "inject" else "search"
-        made = f"{data.get('label')}, {data.get('ms', 0):.0f} ms"
+        outcome = f"{data.get('label')}, {data.get('ms', 0):.0f} ms"
         query, lines = one_line(data.get("query", ""), 60), len(data.get("injected", ()))
-        return f"{what} {event.id} for “{query}”: {lines} lines ({made})"
+        return f"{what} {event.id} for “{query}”: {lines} lines ({outcome})"
     if event.kind == "credit":
         delta = data.get("delta", 0.0)
         verb = "credited" if delta > 0 else "blamed"

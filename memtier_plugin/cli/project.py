@@ -20,14 +20,14 @@ def init(scope: Scope) -> None:
     project = scope.project_name
     bound = resolve_project(scope.path, folder) == project and scope.project is None
     done = {"home": str(make_private_folder(scope.path)), "project": project}
-    made = _new_file(scope.path / "config.yaml", "# Your settings; see `memtier config show`.\n")
+    created = _new_file(scope.path / "config.yaml", "# Your settings; see `memtier config show`.\n")
     with scope.open(create=True) as memory:
         text = f"# Settings of the project {project!r}.\n"
-        made += _new_file(memory.folder / "project.yaml", text)
+        created += _new_file(memory.folder / "project.yaml", text)
         done["folder"] = str(memory.folder)
     if not bound:
         bind_workspace(scope.path, folder, project)
-    scope.show({**done, "workspace": str(folder), "bound": not bound, "created": made})
+    scope.show({**done, "workspace": str(folder), "bound": not bound, "created": created})
 
 
 def _new_file(path: Path, text: str) -> list[str]:

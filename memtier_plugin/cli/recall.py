@@ -68,11 +68,11 @@ def recall(
         if then := parse_optional_time(as_of):
             with progress_bar() as report:
                 step = partial(report, "reading the ledgers")
-                found = memory.history.recall(query, then, progress=step, **sized)
+                result = memory.history.recall(query, then, progress=step, **sized)
         else:
-            found = memory.recall(query, at=parse_optional_time(at), **sized)
-    document = recall_document(found, limit)
-    document |= {"signals": signals, "text": found.text if inject_preview else ""}
+            result = memory.recall(query, at=parse_optional_time(at), **sized)
+    document = recall_document(result, limit)
+    document |= {"signals": signals, "text": result.text if inject_preview else ""}
     scope.show(document, recall_view)
 
 
@@ -86,23 +86,23 @@ def explain(scope: Scope, recall_id: str, why: str | None) -> None:
         scope.show(memory.explain(recall_id, why), explain_view)
 
 
-def recall_document(found: Recall, limit: int) -> dict[str, Any]:
+def recall_document(recall: Recall, limit: int) -> dict[str, Any]:
     """Return a recall with its first hits as a document."""
-    injected = [hit.id for hit in found.injected]
-    notes = {hit.id: hit.note for hit in found.injected}  # made when the lines were chosen
+    injected = [hit.id for hit in recall.injected]
+    notes = {hit.id: hit.note for hit in recall.injected}  # made when the lines were chosen
     return {
-        "id": found.id,
-        "query": found.query,
-        "label": found.label,
-        "found": len(found.hits),
+        "id": recall.id,
+        "query": recall.query,
+        "label": recall.label,
+        "found": len(recall.hits),
         "injected": injected,
-        "tokens": found.tokens,
-        "ms": round(found.ms, 3),
-        "postings": found.postings,
-        "vectors": found.vectors,
-        "depth": found.depth,
-        "route": found.route.to_json() if found.route else None,
-        "steps": [step.to_json() for step in found.steps],
+        "tokens": recall.tokens,
+        "ms": round(recall.ms, 3),
+        "postings": recall.postings,
+        "vectors": recall.vectors,
+        "depth": recall.depth,
+        "route": recall.route.to_json() if recall.route else None,
+        "steps": [step.to_json() for step in recall.steps],
         "hits": [
             {
                 **_hit_document(hit),
@@ -110,7 +110,7 @@ def recall_document(found: Recall, limit: int) -> dict[str, Any]:
                 "injected": hit.id in injected,
                 "note": notes.get(hit.id, hit.note),
             }
-            for rank, hit in enumerate(found.hits[:limit], 1)
+            for rank, hit in enumerate(recall.hits[:limit], 1)
         ],
     }
 
@@ -142,9 +142,9 @@ def recall_view(document: Document) -> RenderableType:
     for hit in hits:
         mark = Text("▸" if hit["injected"] else " ", "green")
         head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
-        place = " · ".join(str(hit[name]) for name in ("tier", "date", "who", "id", "place"))
+        source = " · ".join(str(hit[name]) for name in ("tier", "date", "who", "id", "place"))
         parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
-        parts.append(Padding(safe_text(place, "cyan"), INDENT, expand=False))
+        parts.append(Padding(safe_text(source, "cyan"), INDENT, expand=False))
         if hit["note"]:
             parts.append(Padding(safe_text(hit["note"], "yellow"), INDENT, expand=False))
         if document["signals"]:
@@ -160,7 +160,7 @@ def recall_view(document: Document) -> RenderableType:
     )
     if document["route"]:
         parts.append(
-            safe_text("; ".join(": ".join(one) for one in describe_depth(document)[:2]), "dim")
+            safe_text("; ".join(": ".join(row) for row in describe_depth(document)[:2]), "dim")
         )
     if document["text"]:
         parts += ["", safe_text(document["text"])]
@@ -169,15 +169,15 @@ def recall_view(document: Document) -> RenderableType:
 
 def describe_depth(document: Document) -> list[tuple[str, str]]:
     """Return how deep a recall went, what the router decided, and what each step took."""
-    told = []
+    rows = []
     if document.get("depth", "mixed") != "mixed":
-        told.append(("depth", document["depth"]))
+        rows.append(("depth", document["depth"]))
     if route := document.get("route"):
         went = {"S": "answered from the facts", "R": "went to the log"}[route["action"]]
-        told.append(("route", f"{went}, doubt {route['doubt']:.2f}: {'; '.join(route['why'])}"))
+        rows.append(("route", f"{went}, doubt {route['doubt']:.2f}: {'; '.join(route['why'])}"))
     if steps := document.get("steps"):
-        told.append(("steps", ", ".join(f"{step['name']} {step['ms']:.1f} ms" for step in steps)))
-    return told
+        rows.append(("steps", ", ".join(f"{step['name']} {step['ms']:.1f} ms" for step in steps)))
+    return rows
 
 
 def explain_view(document: Document) -> RenderableType:
@@ -219,14 +219,14 @@ def _ranked_row_view(row: Document, counted: Document) -> Sequence[RenderableTyp
     """Say what a line was and why it stood where it stood: each signal × what it counted."""
     said_then = one_line(row["text"] or HIDDEN, 300)
     head = Text.assemble((f"{row['rank']:>4} {row['score']:.4f}  ", "bold"), safe_text(said_then))
-    place = f"{row['file']}:{row['line']}" if row["file"] else row["tier"]
+    source = f"{row['file']}:{row['line']}" if row["file"] else row["tier"]
     now = row.get("weight_now", row["weight"])
     weight = f"learned weight {row['weight']:+.3f}, now {now:+.3f}"
     note = f" · {row['note']}" if row.get("note") else ""
-    whole = f"{short_id(row['id'])} · {place} · {weight}{note}"
+    details = f"{short_id(row['id'])} · {source} · {weight}{note}"
     return (
         head,
-        Padding(safe_text(whole, "cyan"), INDENT, expand=False),
+        Padding(safe_text(details, "cyan"), INDENT, expand=False),
         Padding(safe_text(_format_contributions(row, counted), "dim"), INDENT, expand=False),
     )
 

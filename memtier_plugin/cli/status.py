@@ -78,10 +78,10 @@ def status_view(document: Document) -> RenderableType:
         )
     parts += ["", waits] if waits.row_count else []
     for agent, seen in document.get("agents", {}).items():
-        if told := seen.get("injected"):
+        if injected := seen.get("injected"):
             line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"
             parts.append(
-                safe_text(f"{agent}: {line.format(**told)} in {told['turns']} turns", "dim")
+                safe_text(f"{agent}: {line.format(**injected)} in {injected['turns']} turns", "dim")
             )
     for name, style in (("degraded", "yellow"), ("warnings", "yellow")):
         parts += [
@@ -101,15 +101,15 @@ def _hook_waits(document: Document) -> Iterator[tuple[str, str, Document]]:
 
 def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
     """Say in a few lines how far the facts are, and what they wait for."""
-    known = document.get("consolidation", {})
+    state = document.get("consolidation", {})
     served = document.get("background", {}).get("served")
-    left = known.get("backlog", {})
+    left = state.get("backlog", {})
     waits = ", ".join(f"{number} for the {name}" for name, number in left.items() if number)
     by = "a daemon serves the project" if served else "no daemon: the next session starts one"
-    due = "due now" if known.get("due") else f"next {format_time(known.get('next'))}"
+    due = "due now" if state.get("due") else f"next {format_time(state.get('next'))}"
     yield "backlog", f"{waits} (entries)" if waits else "nothing"
-    yield "consolidation", f"last {format_time(known.get('last'))}, {due}; {by}"
-    if report := known.get("report"):
+    yield "consolidation", f"last {format_time(state.get('last'))}, {due}; {by}"
+    if report := state.get("report"):
         yield "last report", format_value(report)
     spending = document.get("spending", {})
     if spending.get("model", "none") != "none" or spending.get("asked"):

@@ -41,8 +41,8 @@ def diff(scope: Scope, since: str, until: str | None) -> None:
     if start > end:
         raise MessageError(f"{since} is later than {until or 'now'}: name the earlier one first")
     with scope.open() as memory:
-        found = memory.history.diff(start, end)
-    scope.show(found.to_json(), difference_view)
+        difference = memory.history.diff(start, end)
+    scope.show(difference.to_json(), difference_view)
 
 
 @click.command(cls=CliCommand)
@@ -76,11 +76,11 @@ def _consolidation_document(
     person: FactService, plan: Rollback, *, done: bool, undo: bool
 ) -> dict[str, Any]:
     pairs_ = (*plan.superseded, *plan.lives_on)
-    ids = {*plan.facts, *plan.kept, *plan.restored, *(one for pair in pairs_ for one in pair)}
-    told = {one.fact.id: one.fact.text for one in person.facts_by_id(ids)}
+    ids = {*plan.facts, *plan.kept, *plan.restored, *(item for pair in pairs_ for item in pair)}
+    text_of = {item.fact.id: item.fact.text for item in person.facts_by_id(ids)}
 
-    def texts(wanted: Iterable[str]) -> list[dict[str, Any]]:
-        return [{"id": one, "text": told[one]} for one in wanted if one in told]
+    def texts(ids_of: Iterable[str]) -> list[dict[str, Any]]:
+        return [{"id": item, "text": text_of[item]} for item in ids_of if item in text_of]
 
     return {
         "what": "consolidation",
@@ -90,12 +90,14 @@ def _consolidation_document(
         "facts": texts(plan.facts),
         "kept": texts(plan.kept),
         "restored": texts(plan.restored),
-        "entries": sum(one not in told for one in plan.restored),
+        "entries": sum(item not in text_of for item in plan.restored),
         "superseded": [
-            {"id": old, "text": told.get(old), "by": new, "by_text": told.get(new)}
+            {"id": old, "text": text_of.get(old), "by": new, "by_text": text_of.get(new)}
             for old, new in plan.superseded
         ],
-        "lives_on": [{"id": old, "as": new, "text": told.get(old)} for old, new in plan.lives_on],
+        "lives_on": [
+            {"id": old, "as": new, "text": text_of.get(old)} for old, new in plan.lives_on
+        ],
     }
 
 
@@ -106,19 +108,19 @@ def difference_view(document: Document) -> RenderableType:
     """Show what was said, what became of the facts, and whose weight is another now."""
     parts: list[RenderableType] = []
     if document["said"]:
-        told = ", ".join(f"{agent} {count}" for agent, count in document["said"].items())
-        parts.append(safe_text(f"new entries: {told}"))
+        counts = ", ".join(f"{agent} {count}" for agent, count in document["said"].items())
+        parts.append(safe_text(f"new entries: {counts}"))
     if document["facts"]:
         parts.append(fact_diff_view({"changes": document["facts"]}))
     if document["forgotten"]:
         parts.append(safe_text(f"x {len(document['forgotten'])} entries forgotten", "red"))
-    for one in document["weights"]:
-        style = "green" if one["after"] > one["before"] else "red"
-        weight = safe_text(f"{one['before']:+.4f} → {one['after']:+.4f}  ", style)
-        parts.append(weight + safe_text(f"{one_line(one['text'], 200)}  {short_id(one['id'])}"))
+    for row in document["weights"]:
+        style = "green" if row["after"] > row["before"] else "red"
+        weight = safe_text(f"{row['before']:+.4f} → {row['after']:+.4f}  ", style)
+        parts.append(weight + safe_text(f"{one_line(row['text'], 200)}  {short_id(row['id'])}"))
     parts += [
-        safe_text(f"{format_time(one['at'])}  {one['what']} {one['run'] or ''}", "dim")
-        for one in document["runs"]
+        safe_text(f"{format_time(row['at'])}  {row['what']} {row['run'] or ''}", "dim")
+        for row in document["runs"]
     ]
     return Lines(*(parts or [safe_text("Nothing happened.", "dim")]))
 
@@ -135,8 +137,8 @@ def revert_view(document: Document) -> RenderableType:
         ("superseded", "+ gives way to a later one:", "dim"),
         ("lives_on", "= found by a later one too, lives on:", "green"),
     ):
-        for one in document[name]:
-            line = f"{sign} {one_line(one['text'] or '-', 200)}  {short_id(one['id'])}"
+        for item in document[name]:
+            line = f"{sign} {one_line(item['text'] or '-', 200)}  {short_id(item['id'])}"
             parts.append(safe_text(line, style))
     count = len(document["facts"])
     verb = "undone" if document["reverted"] else "would be undone"
@@ -149,9 +151,9 @@ def revert_view(document: Document) -> RenderableType:
 def _recording_view(document: Document) -> RenderableType:
     done = document["reverted"] or document["undone"]
     names = ("entries", "facts", "credited", "restored")
-    told = {name: len(document[name]) for name in names if document[name]}
+    counts = {name: len(document[name]) for name in names if document[name]}
     verb = "taken back" if not document["undone"] else "brought back"
     head = f"{document['run']} of {document['agent']} {'is' if done else 'would be'} {verb}"
     return safe_text(
-        f"{head}: {format_value(told)}" if told else f"{document['run']}: nothing is left to do"
+        f"{head}: {format_value(counts)}" if counts else f"{document['run']}: nothing is left to do"
     )

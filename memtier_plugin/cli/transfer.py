@@ -55,7 +55,7 @@ def import_(scope: Scope, file: Path, form: str | None, dry_run: bool) -> None:
     with _open_memory(scope, dry_run) as memory:
         bring = _import_memtier_export if form == MEMTIER_FORMAT else _import_transcript
         document = bring(scope, memory, file, form, dry_run, left)
-    shown = [one._asdict() for one in left[:_MAX_LEFT_OUT]]
+    shown = [item._asdict() for item in left[:_MAX_LEFT_OUT]]
     document = {"format": form, "dry_run": dry_run, **document}
     scope.show({**document, "left_out": len(left), "why": shown}, import_view)
 
@@ -145,8 +145,8 @@ def import_view(document: views.Document) -> RenderableType:
         views.safe_text(f"  {views.one_line(example, 90)}", "dim")
         for example in document.get("examples", ())
     ]
-    parts += [views.safe_text(f"left out: {one['place']}: {one['why']}", "yellow")
-              for one in document["why"]]  # fmt: skip
+    parts += [views.safe_text(f"left out: {item['place']}: {item['why']}", "yellow")
+              for item in document["why"]]  # fmt: skip
     if document["left_out"] > len(document["why"]):
         parts.append(views.safe_text(f"... and {document['left_out'] - len(document['why'])} more"))
     return Group(*parts)
@@ -205,12 +205,14 @@ def backup(scope: Scope, dest: Path) -> None:
     """Write the project into one archive, DEST, while others go on."""
     with scope.open() as memory, progress_bar() as report:
         now = datetime.now(UTC)
-        made = archives.write_backup(
+        archive = archives.write_backup(
             memory.folder, memory.project, dest, now, partial(report, "backing up")
         )
-        manifest = archives.verify_backup(made, partial(report, "verifying"))
-        export_register.register_export(memory.folder, made.resolve(), "backup")
-    scope.show({"archive": str(made), **_manifest_figures(manifest), "bytes": made.stat().st_size})
+        manifest = archives.verify_backup(archive, partial(report, "verifying"))
+        export_register.register_export(memory.folder, archive.resolve(), "backup")
+    scope.show(
+        {"archive": str(archive), **_manifest_figures(manifest), "bytes": archive.stat().st_size}
+    )
 
 
 @click.command(cls=CliCommand)

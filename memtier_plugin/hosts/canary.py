@@ -1,8 +1,8 @@
-"""Proof that a host's hooks work: one turn of the real host, with a model on this machine.
+"""Smoke-test a host's hooks with one turn of the real host and a model on this machine.
 
-The host gets a throw-away state and a configuration that has the user's plugins and none of the
-user's models, channels or keys; MemTier gets a throw-away project in the user's own home.  What is
-planted there must stand in the request that the model receives, and the turn in the ledger.
+The host gets temporary state and a configuration with the user's plugins but none of the user's
+models, channels or keys; MemTier gets a temporary project in the user's own home.  The line planted
+there must appear in the request that the model receives, and the turn in the ledger.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from memtier_plugin.hosts.canary_model import MODEL, CanaryModel, CanaryReply
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.fence import FENCE
 
-TURN_TIMEOUT: Final = 240.0  # that a host gets for its one turn; a cold one took 74 here
-STORED_TIMEOUT: Final = 20.0  # that a run may take to be in the ledger after that
+TURN_TIMEOUT: Final = 240.0  # for the host's one turn; a cold start took 74
+STORED_TIMEOUT: Final = 20.0  # for the run to appear in the ledger after that
 QUESTION: Final = "What is the canary's word?"
 AGENTS: Final = {"openclaw": "openclaw.main", "hermes": "hermes.default"}
-_MAX_OUTPUT_CHARS: Final = 1500  # characters of what a host said that are shown
+_MAX_OUTPUT_CHARS: Final = 1500  # characters of the host's output that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryResult:
-    """What came of it; ``remedy`` says what to do where it failed.
+    """The outcome of a canary; ``remedy`` says what to do after a failure.
 
-    ``ran`` is false where the host is not there to be run.
+    ``ran`` is false if the host is not installed.
     """
 
     host: str
@@ -51,7 +51,7 @@ class CanaryResult:
 
 @dataclass(slots=True)
 class _CanaryRun:
-    """One canary: its folder, its project and its words."""
+    """One canary run: its folder, its project and its random words."""
 
     host: str
     home: Path
@@ -63,12 +63,12 @@ class _CanaryRun:
 
 
 def find_program(host: str) -> str | None:
-    """Return where a host's command is, or None."""
+    """Return the path of a host's command, or None."""
     return shutil.which(host)
 
 
 def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryResult:
-    """Run one turn of a host and tell whether memory went both ways."""
+    """Run one turn of a host and check that recall and recording both work."""
     binary = find_program(host)
     if binary is None:
         return CanaryResult(
@@ -82,15 +82,15 @@ def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryRe
     ):
         scene = _CanaryRun(host, home, Path(top), model.base_url)
         try:
-            code, said = _run_turn(binary, scene, seconds)
-            proof = _judge(scene, model, code, said)
+            code, output = _run_turn(binary, scene, seconds)
+            proof = _judge(scene, model, code, output)
         finally:
             shutil.rmtree(home / "projects" / encode_file_name(scene.project), ignore_errors=True)
     return replace(proof, seconds=round(time.monotonic() - started, 1))
 
 
 def _run_turn(binary: str, scene: _CanaryRun, seconds: float) -> tuple[int | None, str]:
-    """Plant the line and run the host's turn; return its exit code (None: too late) and words."""
+    """Plant the line and run the host's turn; return its exit code (None: timed out) and output."""
     with MemTier.open(scene.home, scene.project, AGENTS[scene.host]) as memory:
         memory.record(
             [{"role": "user", "content": f"The canary's word is {scene.word}."}],
@@ -118,13 +118,18 @@ def _run_turn(binary: str, scene: _CanaryRun, seconds: float) -> tuple[int | Non
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
-def _judge(scene: _CanaryRun, model: CanaryModel, code: int | None, said: str) -> CanaryResult:
-    """Tell how far the turn came, and what to do about it."""
+def _judge(scene: _CanaryRun, model: CanaryModel, code: int | None, output: str) -> CanaryResult:
+    """Judge how far the turn got, and what to do about it."""
     host = scene.host
 
     def failed(what: str, remedy: str) -> CanaryResult:
         return CanaryResult(
-            host=host, ran=True, ok=False, what=what, remedy=remedy, said=said[-_MAX_OUTPUT_CHARS:]
+            host=host,
+            ran=True,
+            ok=False,
+            what=what,
+            remedy=remedy,
+            said=output[-_MAX_OUTPUT_CHARS:],
         )
 
     check = "`memtier doctor` names what keeps the hooks from running"
@@ -165,9 +170,11 @@ def _is_stored(scene: _CanaryRun) -> bool:
 def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str]]:
     theirs = json.loads(install.openclaw_config_path().read_text("utf-8"))
     plugins = theirs["plugins"]
-    plugins["entries"] = {"memtier": plugins["entries"]["memtier"]}  # others have keys, and state
+    plugins["entries"] = {
+        "memtier": plugins["entries"]["memtier"]
+    }  # other plugins have keys and state
     plugins["entries"]["memtier"]["config"]["project"] = scene.project
-    one = {
+    model = {
         "id": MODEL,
         "name": MODEL,
         "reasoning": False,
@@ -177,7 +184,7 @@ def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str
         "maxTokens": 4096,
     }
     provider = {
-        "baseUrl": scene.url, "apiKey": "none", "api": "openai-completions", "models": [one],
+        "baseUrl": scene.url, "apiKey": "none", "api": "openai-completions", "models": [model],
     }  # fmt: skip
     config = {
         "gateway": {"mode": "local", "bind": "loopback"},
@@ -203,8 +210,10 @@ def _hermes_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str]]
 
     theirs, ours = install.hermes_home(), scene.top / "hermes"
     shutil.copytree(theirs / "plugins" / "memtier", ours / "plugins" / "memtier")
-    told = json.loads((theirs / "memtier.json").read_text("utf-8"))
-    (ours / "memtier.json").write_text(json.dumps({**told, "project": scene.project}), "utf-8")
+    plugin_config = json.loads((theirs / "memtier.json").read_text("utf-8"))
+    (ours / "memtier.json").write_text(
+        json.dumps({**plugin_config, "project": scene.project}), "utf-8"
+    )
     with suppress(OSError):
         memory = (yaml.safe_load((theirs / "config.yaml").read_text("utf-8")) or {}).get("memory")
     config = {

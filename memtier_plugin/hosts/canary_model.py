@@ -1,7 +1,7 @@
-"""A model that answers on this machine, for a run that only has to show that a host's hooks work.
+"""A fake model server on this machine, for checking that a host's hooks work.
 
-It speaks as much of OpenAI's protocol as OpenClaw and Hermes use: models, and chat completions with
-and without streaming.  What it answers is decided by a function of the request.
+It implements the part of OpenAI's protocol that OpenClaw and Hermes use: models, and chat
+completions with and without streaming.  A function of the request decides the answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MODEL: Final = "canary"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryReply:
-    """What the model says, or the tool that it calls with its arguments, or an HTTP error."""
+    """The model's answer: a text, a tool call with its arguments, or an HTTP error."""
 
     text: str = ""
     tool: tuple[str, Mapping[str, Any]] | None = None
@@ -26,7 +26,7 @@ class CanaryReply:
 
 
 class CanaryModel:
-    """The server, and the chat requests that it has seen."""
+    """The server, and the chat requests that it has received."""
 
     def __init__(self, answer: Callable[[Mapping[str, Any]], CanaryReply], port: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ class CanaryModel:
 
     @property
     def base_url(self) -> str:
-        """Where it listens."""
+        """The address of the API."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
 
@@ -57,7 +57,7 @@ class _CanaryServer(ThreadingHTTPServer):
         self.model = model
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a host that is ended leaves broken connections."""
+        """Print nothing: a killed host leaves broken connections."""
 
 
 class _CanaryHandler(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ class _CanaryHandler(BaseHTTPRequestHandler):
     timeout = 30
 
     def log_message(self, format: str, *_: object) -> None:
-        """Write nothing to the terminal."""
+        """Print nothing."""
 
     def do_GET(self) -> None:
         self._json(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
@@ -93,12 +93,12 @@ class _CanaryHandler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        said: dict[str, Any] = {"content": reply.text}
+        content: dict[str, Any] = {"content": reply.text}
         if reply.tool:
-            said = {"tool_calls": [{"index": 0, **_tool_call(*reply.tool)}]}
+            content = {"tool_calls": [{"index": 0, **_tool_call(*reply.tool)}]}
         for delta, reason in (
             ({"role": "assistant", "content": ""}, None),
-            (said, None),
+            (content, None),
             ({}, "tool_calls" if reply.tool else "stop"),
         ):
             self._event({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})

@@ -1,6 +1,6 @@
-"""What keeps a host from using MemTier without a word of it: each such thing, with its remedy.
+"""Check hosts for misconfigurations that silently keep them from using MemTier.
 
-Only configurations are read here, and one command is started; `memtier install` proves the rest.
+This reads configurations and starts one command; `memtier install` tests the rest.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.hosts import hermes_config, install
 from memtier_plugin.operations.health import HealthFinding, count_queued_runs
 
-COMMAND_SECONDS: Final = 20.0  # that `memtier --version` may take as a host starts it
+COMMAND_SECONDS: Final = 20.0  # limit for `memtier --version` as a host runs it
 
 
 def check_hosts(home: Path) -> list[HealthFinding]:
-    """Look at each host that has something of MemTier in it; others are none of our business."""
+    """Check each host that has MemTier configured or installed."""
     return [*_check_openclaw(home), *_check_hermes(home), *_check_queue(home)]
 
 
@@ -48,12 +48,12 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
     entry = _section(plugins, "entries", "memtier")
     if not entry and _section(plugins, "slots").get("memory") != "memtier":
         return
-    found = [
+    findings = [
         *_check_openclaw_plugin(plugins, entry, where, again),
         *_check_openclaw_paths(plugins, path.parent, again),
         *_check_command(_section(entry, "config"), home, where, again),
     ]
-    yield from found or [
+    yield from findings or [
         HealthFinding("ok", "OpenClaw loads MemTier and lets its hooks run", where)
     ]
 
@@ -61,7 +61,7 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
 def _check_openclaw_plugin(
     plugins: Mapping[str, Any], entry: Mapping[str, Any], where: str, again: str
 ) -> Iterator[HealthFinding]:
-    """Yield what makes OpenClaw not load the plugin, or drop its hooks."""
+    """Yield the settings that keep OpenClaw from loading the plugin or calling its hooks."""
     hooks, slot = _section(entry, "hooks"), _section(plugins, "slots").get("memory")
     if plugins.get("enabled") is False:
         yield _error("OpenClaw loads no plugin: plugins.enabled is false", where,
@@ -94,8 +94,8 @@ def _check_openclaw_plugin(
                 "raise or remove plugins.entries.memtier.hooks.timeoutMs and timeouts",
             )  # fmt: skip
     config = _section(entry, "config")
-    known = {"command", "home", "project", "environment", "promptDeadlineMs", "endDeadlineMs"}
-    if unknown := set(config) - known:
+    accepted = {"command", "home", "project", "environment", "promptDeadlineMs", "endDeadlineMs"}
+    if unknown := set(config) - accepted:
         yield _error(f"OpenClaw refuses MemTier's configuration: {', '.join(sorted(unknown))}",
             where, "take these keys out of plugins.entries.memtier.config",
         )  # fmt: skip
@@ -104,7 +104,7 @@ def _check_openclaw_plugin(
 def _check_openclaw_paths(
     plugins: Mapping[str, Any], state: Path, again: str
 ) -> Iterator[HealthFinding]:
-    """Yield what is wrong with where OpenClaw finds the plugin."""
+    """Yield problems with the folders in which OpenClaw finds the plugin."""
     state = Path(os.environ.get("OPENCLAW_STATE_DIR") or state)
     named = [Path(str(path)) for path in _section(plugins, "load").get("paths") or ()]
     ours = [path for path in named if path.name == "openclaw" and path.parent.name == "hooks"]
@@ -154,22 +154,24 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
         return
     if provider != "memtier" and not plugin.exists():
         return
-    found: list[HealthFinding] = []
+    findings: list[HealthFinding] = []
     if provider != "memtier":
         other = f"it is {provider!r}" if provider else "there is none"
-        found.append(_error(f"Hermes' memory provider is not MemTier: {other}", str(path), again))
+        findings.append(
+            _error(f"Hermes' memory provider is not MemTier: {other}", str(path), again)
+        )
     entry = plugin / "__init__.py"
     if not entry.is_file():
-        found.append(_error("Hermes has no plugin of MemTier", str(plugin), again))
+        findings.append(_error("Hermes has no plugin of MemTier", str(plugin), again))
     elif "register_memory_provider" not in entry.read_text("utf-8", "replace")[:8192]:
-        found.append(
+        findings.append(
             _error("Hermes does not know the plugin for a memory provider", str(entry), again)
         )
-    found += _check_hermes_plugin(plugin, again)
+    findings += _check_hermes_plugin(plugin, again)
     try:
-        told = json.loads((top / "memtier.json").read_text("utf-8"))
+        plugin_config = json.loads((top / "memtier.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
-        found.append(
+        findings.append(
             _warn(
                 f"Hermes' plugin goes by defaults: {error}",
                 str(top / "memtier.json"),
@@ -177,33 +179,33 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
             )
         )
     else:
-        found += _check_command(told, home, str(top / "memtier.json"), again)
-    yield from found or [HealthFinding("ok", "Hermes has MemTier for its memory", str(path))]
+        findings += _check_command(plugin_config, home, str(top / "memtier.json"), again)
+    yield from findings or [HealthFinding("ok", "Hermes has MemTier for its memory", str(path))]
 
 
 def _check_hermes_plugin(plugin: Path, again: str) -> Iterator[HealthFinding]:
-    """Yield what is wrong with the code that the plugin leads to."""
+    """Yield problems with the installed plugin and the code that it loads."""
     manifest = plugin / "plugin.yaml"
     if not manifest.is_file():
         return
     lines = manifest.read_text("utf-8", "replace").splitlines()
-    told = dict(line.split(": ", 1) for line in lines if ": " in line and line[:1].isalpha())
-    if "kind" in told:
-        yield _error(f"Hermes' plugin has kind {told['kind']!r}: it is not loaded as a memory",
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line and line[:1].isalpha())
+    if "kind" in fields:
+        yield _error(f"Hermes' plugin has kind {fields['kind']!r}: it is not loaded as a memory",
             str(manifest), again,
         )  # fmt: skip
-    if told.get("version") != memtier_plugin.__version__:
+    if fields.get("version") != memtier_plugin.__version__:
         yield HealthFinding(
             "error" if (plugin / "memtier_plugin").is_dir() else "warn",
-            f"Hermes' plugin is of version {told.get('version')}, MemTier of "
+            f"Hermes' plugin is of version {fields.get('version')}, MemTier of "
             f"{memtier_plugin.__version__}",
             str(manifest), again,
         )  # fmt: skip
     entry = plugin / "__init__.py"
     text = entry.read_text("utf-8", "replace") if entry.is_file() else ""
     for line in text.splitlines():
-        _, found, rest = line.partition('spec_from_file_location("memtier_plugin", ')
-        code = Path(rest.strip().strip(")").strip("'\"")) if found else None
+        _, separator, rest = line.partition('spec_from_file_location("memtier_plugin", ')
+        code = Path(rest.strip().strip(")").strip("'\"")) if separator else None
         if code is not None and code.is_absolute() and not code.is_file():
             yield _error("Hermes' plugin leads to code that is gone", str(code), again)
 
@@ -212,15 +214,15 @@ def _check_hermes_plugin(plugin: Path, again: str) -> Iterator[HealthFinding]:
 
 
 def _check_command(
-    told: Mapping[str, Any], home: Path, where: str, again: str
+    plugin_config: Mapping[str, Any], home: Path, where: str, again: str
 ) -> Iterator[HealthFinding]:
-    """Yield why a host would not reach this very MemTier."""
-    theirs = Path(str(told.get("home") or home)).expanduser()
+    """Yield the reasons why a host would not reach this MemTier."""
+    theirs = Path(str(plugin_config.get("home") or home)).expanduser()
     if theirs != home:
         yield _warn(f"the host writes to the home {theirs}, and this is {home}", where,
             f"memtier --home {theirs} status shows its memory; or {again}",
         )  # fmt: skip
-    command = told.get("command") or ["memtier"]
+    command = plugin_config.get("command") or ["memtier"]
     if not isinstance(command, list) or not all(isinstance(part, str) for part in command):
         yield _error(f"the command is {command!r}, not a list of texts", where, again)
         return
@@ -235,18 +237,18 @@ def _check_command(
     except (OSError, subprocess.SubprocessError) as error:
         yield _error(f"the host cannot start {command[0]}: {error}", where, again)
         return
-    said = done.stdout.strip()
+    version = done.stdout.strip()
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         yield _error(f"{' '.join(command)} ends with {done.returncode}: {last}", where, again)
-    elif said.rpartition(" ")[2] != memtier_plugin.__version__:
-        yield _error(f"the host starts {said}, and this is {memtier_plugin.__version__}", where,
+    elif version.rpartition(" ")[2] != memtier_plugin.__version__:
+        yield _error(f"the host starts {version}, and this is {memtier_plugin.__version__}", where,
             again,
         )  # fmt: skip
 
 
 def _check_queue(home: Path) -> Iterator[HealthFinding]:
-    """Yield what hosts could not deliver."""
+    """Yield findings on runs that hosts could not deliver."""
     waits, refused = count_queued_runs(home)
     if waits:
         yield _warn(f"{waits} runs of hosts wait to be stored", str(home / "queue"),
@@ -267,7 +269,7 @@ def _warn(what: str, where: str, remedy: str) -> HealthFinding:
 
 
 def _section(config: Any, *names: str) -> Mapping[str, Any]:
-    """Return a section, empty where there is none or something else stands there."""
+    """Return a nested section, empty if it is missing or not a mapping."""
     for name in names:
         config = config.get(name) if isinstance(config, Mapping) else None
     return config if isinstance(config, Mapping) else {}

@@ -1,7 +1,7 @@
-"""Hermes' configuration with another memory provider in it, and all else as it stands.
+"""Edit the memory provider in Hermes' configuration, leaving every other byte unchanged.
 
-The text is edited at its place, so that comments, order and style stay what they are; what comes
-of it is read again, and refused unless it says what it should.
+The text is edited in place, so that comments, order and style survive; the result is parsed again
+and refused unless it holds exactly the intended values.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ def read_provider(text: str, where: str) -> str | None:
     """Return the memory provider that a configuration selects.
 
     Raises:
-        SettingsError: it is not what a configuration is.
+        SettingsError: the text is not a valid configuration.
     """
-    found = _read(text, where).get("memory") or {}
-    return str(found["provider"]) if found.get("provider") else None
+    memory = _read(text, where).get("memory") or {}
+    return str(memory["provider"]) if memory.get("provider") else None
 
 
 def set_provider(text: str, where: str, provider: str) -> str:
-    """Return a configuration with this memory provider (raises as `read_provider`)."""
+    """Return the configuration with this memory provider.
+
+    Raises:
+        SettingsError: the text is not a valid configuration, or cannot be edited safely.
+    """
     before = _read(text, where)
     memory = _value(yaml.compose(text, Loader=yaml.SafeLoader), "memory")
-    found = _value(memory, "provider")
-    if found is not None:
-        new = text[: found.start_mark.index] + provider + text[found.end_mark.index :]
+    existing = _value(memory, "provider")
+    if existing is not None:
+        new = text[: existing.start_mark.index] + provider + text[existing.end_mark.index :]
     elif memory is None and before:
         gap = "" if text.endswith("\n") else "\n"
         new = f"{text}{gap}memory:\n  provider: {provider}\n"
@@ -48,17 +52,17 @@ def set_provider(text: str, where: str, provider: str) -> str:
         start, end = memory.start_mark.index, memory.end_mark.index
         new = f"{text[:start].rstrip(' ')} {{provider: {provider}}}{text[end:]}"
     chosen = yaml.safe_load(provider)
-    wanted = {**before, "memory": {**(before.get("memory") or {}), "provider": chosen}}
-    if _again(new) != wanted:
+    expected = {**before, "memory": {**(before.get("memory") or {}), "provider": chosen}}
+    if _again(new) != expected:
         raise SettingsError(f"{where}: set memory.provider to {provider} by hand, then try again")
     return new
 
 
 def restore_provider(text: str, where: str, before: str | None) -> str:
-    """Return a configuration with the provider that there was before, if it has ours still.
+    """Return the configuration with the former provider, if it still selects MemTier.
 
     Args:
-        before: the provider that there was, None for none.
+        before: the former provider, None for none.
     """
     if read_provider(text, where) != "memtier":
         return text
@@ -74,15 +78,15 @@ def restore_provider(text: str, where: str, before: str | None) -> str:
 
 def _read(text: str, where: str) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(text) or {}
+        document = yaml.safe_load(text) or {}
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise SettingsError(f"{where}: not YAML: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise SettingsError(f"{where}: expected a mapping")
-    memory = found.get("memory")
+    memory = document.get("memory")
     if memory is not None and not isinstance(memory, dict):
         raise SettingsError(f"{where}: memory is {memory!r:.40}, expected a mapping")
-    return found
+    return document
 
 
 def _again(text: str) -> Any:

@@ -1,8 +1,8 @@
-"""Making a host use MemTier, and taking that back: which files change, and how.
+"""Install MemTier into hosts, and uninstall it.
 
-Nothing is changed before a copy of it stands beside it.  What `uninstall_host` finds as
-`install_host` left it gets its old bytes back; what was changed since loses only what
-`install_host` put in.  The data, and the hosts' own memory files, are never touched.
+Every file is copied before it is changed.  `uninstall_host` restores the bytes of files that are as
+`install_host` left them; from files changed since it removes only what `install_host` added.  The
+data, and the hosts' own memory files, are never touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.hosts import hermes_config
 
 HOSTS: Final = ("openclaw", "hermes")
-COPY_SUFFIX: Final = ".before-memtier"  # ends the name of a copy
+COPY_SUFFIX: Final = ".before-memtier"  # suffix of a copy
 _INSTALLED_FILE: Final = "hosts/installed.json"
 
 _HERMES_IMPORT: Final = '''\
@@ -53,7 +53,7 @@ __all__ = ["memtier_command", "register_cli"]
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file as it is to be; ``text`` None: it is to be gone."""
+    """A planned change of one file; ``text`` None removes it."""
 
     path: Path
     text: str | None
@@ -61,7 +61,7 @@ class FileChange:
 
 
 def launch_command() -> list[str]:
-    """Return how this very `memtier` is run, wherever a host starts it from."""
+    """Return the command that runs this `memtier` from any working directory."""
     beside = Path(sys.executable).with_name("memtier")
     if beside.is_file() and os.access(beside, os.X_OK):
         return [str(beside)]
@@ -69,27 +69,32 @@ def launch_command() -> list[str]:
 
 
 def plan_changes(host: str, home: Path, project: str) -> list[FileChange]:
-    """Return what has to change for a host to use MemTier; nothing where it does already.
+    """Return the changes that make a host use MemTier; none if it already does.
 
     Raises:
         Unsupported: there is no such host.
-        SettingsError: a file of the host is not as expected; names it and the remedy.
+        SettingsError: a file of the host cannot be edited; names it and the remedy.
     """
     if host not in HOSTS:
         raise Unsupported(f"there is no host {host!r}; there are {', '.join(HOSTS)}")
-    found = _plan_openclaw(home, project) if host == "openclaw" else _plan_hermes(home, project)
-    return [change for change in found if _read(change.path) != change.text]
+    planned = _plan_openclaw(home, project) if host == "openclaw" else _plan_hermes(home, project)
+    return [change for change in planned if _read(change.path) != change.text]
 
 
 def install_host(host: str, home: Path, project: str) -> list[FileChange]:
-    """Make the changes, each file with a copy beside it; return them (raises as `plan_changes`)."""
-    made = plan_changes(host, home, project)
-    known = _read_installed(home)
-    for change in made:
+    """Make a host use MemTier; return the changes made. Each changed file is copied first.
+
+    Raises:
+        Unsupported: there is no such host.
+        SettingsError: a file of the host cannot be edited; nothing was changed.
+    """
+    changes = plan_changes(host, home, project)
+    installed = _read_installed(home)
+    for change in changes:
         key = str(change.path)
         before = _read(change.path)
-        if key not in known:
-            known[key] = {
+        if key not in installed:
+            installed[key] = {
                 "host": host,
                 "before": before is not None,
                 "folder": _topmost_new_folder(change),
@@ -97,40 +102,40 @@ def install_host(host: str, home: Path, project: str) -> list[FileChange]:
             if before is not None:
                 _write(_copy_path(change.path), before, change.path)
         _write(change.path, change.text or "")
-        known[key]["after"] = _digest(change.text or "")
-    _write_installed(home, known)
-    return made
+        installed[key]["after"] = _digest(change.text or "")
+    _write_installed(home, installed)
+    return changes
 
 
 def uninstall_host(host: str, home: Path, *, dry_run: bool = False) -> list[FileChange]:
-    """Take back what `install_host` changed; return what was, or would be, changed.
+    """Undo the changes of `install_host`; return those that were, or would be, made.
 
     Raises:
-        SettingsError: a file was changed since so that nothing can be taken out of it.
+        SettingsError: a file was changed since in a way that cannot be undone.
     """
-    known = _read_installed(home)
+    installed = _read_installed(home)
     undone: list[FileChange] = []
-    # The last first: the first of a folder is the one that it was made for.
-    for key in reversed([key for key, told in known.items() if told["host"] == host]):
-        path, told = Path(key), known[key]
+    # In reverse: a folder is recorded with the first file created in it.
+    for key in reversed([key for key, record in installed.items() if record["host"] == host]):
+        path, record = Path(key), installed[key]
         now = _read(path)
-        as_left = now is not None and _digest(now) == told["after"]
+        as_left = now is not None and _digest(now) == record["after"]
         if now is None:
             text = None
         elif as_left:
-            text = _read(_copy_path(path)) if told["before"] else None
+            text = _read(_copy_path(path)) if record["before"] else None
         else:
             text = _without_memtier(path, now)
         undone.append(FileChange(path, text, "as it was" if as_left else "without MemTier"))
     if not dry_run:
         for change in undone:
             if change.text is None:
-                _remove_file(change.path, known[str(change.path)].get("folder"))
+                _remove_file(change.path, installed[str(change.path)].get("folder"))
             else:
                 _write(change.path, change.text, change.path)
             _copy_path(change.path).unlink(missing_ok=True)
-            known.pop(str(change.path))
-        _write_installed(home, known)
+            installed.pop(str(change.path))
+        _write_installed(home, installed)
     return undone
 
 
@@ -138,14 +143,14 @@ def uninstall_host(host: str, home: Path, *, dry_run: bool = False) -> list[File
 
 
 def openclaw_config_path() -> Path:
-    """Return where OpenClaw's configuration is, or would be."""
+    """Return the path of OpenClaw's configuration, which need not exist."""
     if named := os.environ.get("OPENCLAW_CONFIG_PATH"):
         return Path(named)
     return Path(os.environ.get("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw") / "openclaw.json"
 
 
 def openclaw_plugin_folder() -> Path:
-    """Return the folder of the plugin that OpenClaw loads."""
+    """Return the folder of the plugin for OpenClaw."""
     package = Path(memtier_plugin.__file__).parent
     nested = package / "hooks" / "openclaw"
     return nested if nested.is_dir() else package.parent / "hooks" / "openclaw"
@@ -165,11 +170,11 @@ def _plan_openclaw(home: Path, project: str) -> list[FileChange]:
     _section(plugins, "slots", path)["memory"] = "memtier"
     entry = _section(_section(plugins, "entries", path), "memtier", path)
     entry["enabled"] = True
-    # Without this OpenClaw drops the hooks, and `agent --local` does not even say so.
+    # Without this OpenClaw ignores the hooks, and `agent --local` does not report it.
     _section(entry, "hooks", path)["allowConversationAccess"] = True
     entry["hooks"].pop("allowPromptInjection", None)
-    told = _section(entry, "config", path)
-    told |= {"command": launch_command(), "home": str(home), "project": project}
+    plugin_config = _section(entry, "config", path)
+    plugin_config |= {"command": launch_command(), "home": str(home), "project": project}
     why = "loads the plugin, selects the memory slot and permits the hooks"
     return [FileChange(path, json.dumps(config, indent=2) + "\n", why)]
 
@@ -177,23 +182,23 @@ def _plan_openclaw(home: Path, project: str) -> list[FileChange]:
 def _read_json(path: Path) -> dict[str, Any]:
     text = _read(path)
     try:
-        found = json.loads(text) if text and text.strip() else {}
+        document = json.loads(text) if text and text.strip() else {}
     except ValueError as error:
         raise SettingsError(
             f"{path}: not plain JSON ({error}); take out the comments and trailing commas, "
             "or set plugins.entries.memtier, plugins.slots.memory and plugins.load.paths by hand "
             "as `memtier install openclaw --dry-run` shows for an empty file"
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise SettingsError(f"{path}: expected an object")
-    return found
+    return document
 
 
 def _section(config: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
-    found = config.setdefault(name, {})
-    if not isinstance(found, dict):
-        raise SettingsError(f"{path}: {name} is {found!r:.40}, expected an object")
-    return found
+    section = config.setdefault(name, {})
+    if not isinstance(section, dict):
+        raise SettingsError(f"{path}: {name} is {section!r:.40}, expected an object")
+    return section
 
 
 # -- Hermes -------------------------------------------------------------------------------------
@@ -237,7 +242,7 @@ def _plan_hermes(home: Path, project: str) -> list[FileChange]:
 
 
 def _without_memtier(path: Path, text: str) -> str | None:
-    """Return a file that was changed since without what `install_host` put in."""
+    """Return a file that was changed since, without what `install_host` added."""
     if path.name != "openclaw.json" and path != openclaw_config_path():
         if path.name != "config.yaml":
             return None
@@ -276,7 +281,7 @@ def _copy_path(path: Path) -> Path:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_bytes().decode("utf-8")  # its line ends are its own
+        return path.read_bytes().decode("utf-8")  # keep its line endings
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -284,7 +289,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str, like: Path | None = None) -> None:
-    """Replace a file whole, with the mode of another where that is there, else the user's alone."""
+    """Replace a file, with the mode of another if that exists, else readable by the user only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = like.stat().st_mode & 0o777 if like and like.exists() else None
     if mode is None and path.exists():
@@ -295,19 +300,19 @@ def _write(path: Path, text: str, like: Path | None = None) -> None:
 
 
 def _topmost_new_folder(change: FileChange) -> str | None:
-    """Return the topmost folder that has to be made for a file."""
+    """Return the topmost folder that must be created for a file."""
     missing = [folder for folder in change.path.parents if not folder.exists()]
     return str(missing[-1]) if missing else None
 
 
-def _remove_file(path: Path, made: str | None) -> None:
-    """Remove a file, and the folders that were made for it once they are empty."""
+def _remove_file(path: Path, new_folder: str | None) -> None:
+    """Remove a file, and the folders created for it if they are empty."""
     path.unlink(missing_ok=True)
-    for folder in path.parents if made else ():
-        if not folder.is_relative_to(str(made)):
+    for folder in path.parents if new_folder else ():
+        if not folder.is_relative_to(str(new_folder)):
             return
         shutil.rmtree(folder / "__pycache__", ignore_errors=True)
-        with suppress(OSError):  # something else is in it
+        with suppress(OSError):  # not empty
             folder.rmdir()
 
 
@@ -318,9 +323,9 @@ def _read_installed(home: Path) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _write_installed(home: Path, known: Mapping[str, Any]) -> None:
+def _write_installed(home: Path, installed: Mapping[str, Any]) -> None:
     make_private_folder(home, "hosts")
-    write_private_file(home / _INSTALLED_FILE, json.dumps(known, indent=1))
+    write_private_file(home / _INSTALLED_FILE, json.dumps(installed, indent=1))
 
 
 def _digest(text: str) -> str:

@@ -147,7 +147,7 @@ def freeze_parts(folder: Path) -> list[_BackupFile]:
     lock = folder / ".facts.lock"
     with hold_lock(lock, _LOCK_SECONDS) if writable else nullcontext():
         parts = [_backup_file(path, folder) for path in _other_files(folder)]
-        folders = sorted(iter_ledger_folders(folder), key=lambda found: _order(*found[:2]))
+        folders = sorted(iter_ledger_folders(folder), key=lambda row: _order(*row[:2]))
         for _, _, inner in folders:
             parts += [_backup_file(path, folder) for path in jsonl.list_day_files(inner)]
     return parts
@@ -298,7 +298,7 @@ def restore_backup(
 
 def _read_archive(archive: Path, into: Path | None, progress: Progress) -> Mapping[str, Any]:
     """Read all of an archive, writing its files if told where, and hold it to its manifest."""
-    found: dict[str, tuple[int, str]] = {}
+    unpacked: dict[str, tuple[int, str]] = {}
     manifest = None
     try:
         total = archive.stat().st_size
@@ -312,12 +312,12 @@ def _read_archive(archive: Path, into: Path | None, progress: Progress) -> Mappi
                     raise BackupError(f"{archive}: {member.name!r} stands after the manifest")
                 name = _safe_name(archive, member)
                 source = packed.extractfile(member)
-                if source is None or name in found:
+                if source is None or name in unpacked:
                     raise BackupError(f"{archive}: {member.name!r} is there twice")
                 if name == _MANIFEST:
                     manifest = _parse_manifest(archive, source, member.size)
                 else:
-                    found[name] = member.size, _unpack(source, into, name, member.size)
+                    unpacked[name] = member.size, _unpack(source, into, name, member.size)
                 progress(raw.tell(), total)
             while unzipped.read(_CHUNK_BYTES):
                 pass  # to its checksum
@@ -328,11 +328,11 @@ def _read_archive(archive: Path, into: Path | None, progress: Progress) -> Mappi
     if manifest is None:
         raise BackupError(f"{archive} is no backup, or was cut off: it has no manifest")
     listed = {file["path"]: (file["size"], file["sha256"]) for file in manifest["files"]}
-    for name in sorted(found.keys() ^ listed.keys()):
+    for name in sorted(unpacked.keys() ^ listed.keys()):
         what = "is missing" if name in listed else "is not in the manifest"
         raise BackupError(f"{archive}: {name!r} {what}")
-    for name, known in listed.items():
-        if found[name] != known:
+    for name, expected in listed.items():
+        if unpacked[name] != expected:
             raise BackupError(f"{archive}: {name!r} is not what was backed up (SHA-256 differs)")
     return manifest
 
@@ -348,15 +348,15 @@ def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
     plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
     # By the rules by which backups are made: no file gets anywhere but where one was.
     if len(inner) == 1:
-        kept = belongs_to_backup(inner[0])
+        belongs = belongs_to_backup(inner[0])
     else:
-        kept = (
+        belongs = (
             1 < len(inner) <= 3
             and inner[0] in LEDGERS
             and (inner[-1] == ".names" or (inner[-1].endswith(".jsonl") and inner[-1][0] != "."))
             and not any(part.startswith(".") for part in inner[:-1])
         )
-    if parts[:1] != (_TOP,) or not plain or not kept or "\0" in member.name:
+    if parts[:1] != (_TOP,) or not plain or not belongs or "\0" in member.name:
         raise BackupError(f"{archive}: {member.name!r} is no file of a project; it is refused")
     return "/".join(inner)
 

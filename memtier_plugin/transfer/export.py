@@ -35,8 +35,8 @@ def export_jsonl(
     for entry in memory.entries(agent=agent, session=session):
         entries.add(entry.id)
         yield _json_line({"record": "entry", **entry.to_json()})
-    for known in _exported_facts(memory, agent, session, entries):
-        yield _json_line({"record": "fact", **known.to_json()})
+    for view in _exported_facts(memory, agent, session, entries):
+        yield _json_line({"record": "fact", **view.to_json()})
 
 
 def export_markdown(
@@ -47,33 +47,35 @@ def export_markdown(
     entries, last = set(), ("", "", "")
     for entry in memory.entries(agent=agent, session=session):
         entries.add(entry.id)
-        place = (entry.agent_id, to_iso(entry.observed_at)[:10], entry.session_id)
-        if place[0] != last[0]:
-            yield f"## {_collapse_spaces(place[0])}\n\n"
-        if place != last:
-            yield f"### {place[1]}, {_collapse_spaces(place[2])}\n\n"
-        last = place
+        heading = (entry.agent_id, to_iso(entry.observed_at)[:10], entry.session_id)
+        if heading[0] != last[0]:
+            yield f"## {_collapse_spaces(heading[0])}\n\n"
+        if heading != last:
+            yield f"### {heading[1]}, {_collapse_spaces(heading[2])}\n\n"
+        last = heading
         yield _entry_line(entry)
     facts = [
-        one for one in _exported_facts(memory, agent, session, entries) if one.state != "rejected"
+        view
+        for view in _exported_facts(memory, agent, session, entries)
+        if view.state != "rejected"
     ]
     if facts:
         yield "\n## Facts\n\n"
-    for one in facts:
-        state = "" if one.state == "active" else f", {one.state}"
-        since = to_iso(one.fact.valid_from)[:10] if one.fact.valid_from else "?"
-        text = _indent_continuation(one.fact.text)
-        yield f"- {text} *(since {since}, from {one.fact.origin}{state})*\n"
+    for view in facts:
+        state = "" if view.state == "active" else f", {view.state}"
+        since = to_iso(view.fact.valid_from)[:10] if view.fact.valid_from else "?"
+        text = _indent_continuation(view.fact.text)
+        yield f"- {text} *(since {since}, from {view.fact.origin}{state})*\n"
 
 
 def _exported_facts(
     memory: MemTier, agent: str | None, session: str | None, entries: set[str]
 ) -> Iterator[FactView]:
     """Yield the facts that rest on what is exported; of a whole project every fact."""
-    for one in memory.knowledge.person.facts(include_superseded=True, shelves=False):
-        mine = any(source.entry in entries for source in one.fact.sources)
+    for view in memory.knowledge.person.facts(include_superseded=True, shelves=False):
+        mine = any(source.entry in entries for source in view.fact.sources)
         if mine or (agent is None and session is None):
-            yield one
+            yield view
 
 
 def _json_line(document: dict[str, Any]) -> str:

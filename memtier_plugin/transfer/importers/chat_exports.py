@@ -36,11 +36,11 @@ class _MessageNode(NamedTuple):
 
 def read_chatgpt(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the conversations of a ChatGPT export."""
-    for place, chat in read_items(path, CONVERSATIONS_STEM):
+    for location, chat in read_items(path, CONVERSATIONS_STEM):
         if not isinstance(chat, dict) or not isinstance(chat.get("mapping"), dict):
-            skip(place, f"no conversation with a `mapping`: {chat!r:.60}")
+            skip(location, f"no conversation with a `mapping`: {chat!r:.60}")
             continue
-        where = _titled_place(place, chat.get("title"))
+        where = _titled_place(location, chat.get("title"))
         name = _as_text(chat.get("conversation_id")) or _as_text(chat.get("id"))
         if not name:
             skip(where, "it has no `id`")
@@ -50,7 +50,7 @@ def read_chatgpt(path: Path, skip: SkipCallback) -> Iterator[Session]:
 
 
 def walk_chatgpt_branch(
-    chat: Mapping[str, Any], place: str, skip: SkipCallback
+    chat: Mapping[str, Any], location: str, skip: SkipCallback
 ) -> Iterator[_MessageNode]:
     """Yield the messages of the branch last seen, from the root; edited-away ones are not of it."""
     mapping = chat["mapping"]
@@ -67,12 +67,12 @@ def walk_chatgpt_branch(
         if not isinstance(message, dict):
             continue  # the root, or deleted
         try:
-            said = _chatgpt_message(message, f"{place}, message {name}")
+            parsed = _chatgpt_message(message, f"{location}, message {name}")
         except (MessageError, ImportFileError) as error:
-            skip(f"{place}, message {name}", str(error))
+            skip(f"{location}, message {name}", str(error))
             continue
-        if said:
-            yield _MessageNode(_as_text(message.get("id")) or name, said)
+        if parsed:
+            yield _MessageNode(_as_text(message.get("id")) or name, parsed)
 
 
 def _newest_leaf(mapping: Mapping[str, Any]) -> str | None:
@@ -86,19 +86,19 @@ def _newest_leaf(mapping: Mapping[str, Any]) -> str | None:
     return max(leaves, key=made, default=None)
 
 
-def _chatgpt_message(message: Mapping[str, Any], place: str) -> Message | None:
+def _chatgpt_message(message: Mapping[str, Any], location: str) -> Message | None:
     author, content = _as_object(message.get("author")), _as_object(message.get("content"))
     role, kind = author.get("role"), content.get("content_type")
     hidden = _as_object(message.get("metadata")).get("is_visually_hidden_from_conversation")
     if hidden or kind in _HIDDEN_TYPES or role not in ("user", "assistant", "tool"):
         return None
     parts = content.get("parts")
-    said = [_part_text(part) for part in parts] if isinstance(parts, list) else []
+    texts = [_part_text(part) for part in parts] if isinstance(parts, list) else []
     for name in ("text", "result", "content"):
-        if not said and isinstance(content.get(name), str):
-            said = [content[name]]
-    text = "\n".join(part for part in said if part.strip())
-    when = parse_timestamp(message.get("create_time"), place)
+        if not texts and isinstance(content.get(name), str):
+            texts = [content[name]]
+    text = "\n".join(part for part in texts if part.strip())
+    when = parse_timestamp(message.get("create_time"), location)
     recipient = message.get("recipient")
     if role == "assistant" and isinstance(recipient, str) and recipient != "all":
         call = ToolCall(name=recipient, arguments=text)
@@ -122,11 +122,11 @@ def _part_text(part: Any) -> str:
 
 def read_claude(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the conversations of a Claude export."""
-    for place, chat in read_items(path, CONVERSATIONS_STEM):
+    for location, chat in read_items(path, CONVERSATIONS_STEM):
         if not isinstance(chat, dict) or not isinstance(chat.get("chat_messages"), list):
-            skip(place, f"no conversation with `chat_messages`: {chat!r:.60}")
+            skip(location, f"no conversation with `chat_messages`: {chat!r:.60}")
             continue
-        where = _titled_place(place, chat.get("name"))
+        where = _titled_place(location, chat.get("name"))
         name = _as_text(chat.get("uuid"))
         if not name:
             skip(where, "it has no `uuid`")
@@ -142,36 +142,38 @@ def read_claude(path: Path, skip: SkipCallback) -> Iterator[Session]:
 
 
 def _claude_branch(
-    messages: list[Any], place: str, skip: SkipCallback
+    messages: list[Any], location: str, skip: SkipCallback
 ) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the messages with their places: all, or where they are a tree the newest branch."""
-    known: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    by_id: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for number, message in enumerate(messages):
         if not isinstance(message, dict):
-            skip(f"{place}, message {number}", f"not a message: {message!r:.60}")
+            skip(f"{location}, message {number}", f"not a message: {message!r:.60}")
             continue
-        known[_as_text(message.get("uuid")) or f"#{number}"] = number, message
-    parents = [message.get("parent_message_uuid") for _, message in known.values()]
-    inside = [parent for parent in parents if parent in known]
+        by_id[_as_text(message.get("uuid")) or f"#{number}"] = number, message
+    parents = [message.get("parent_message_uuid") for _, message in by_id.values()]
+    inside = [parent for parent in parents if parent in by_id]
     if len(inside) == len(set(inside)):  # nowhere two answers to one message
-        return [*known.values()]
-    path, key = [], next(reversed(known))
-    while key in known:
-        path.append(known.pop(key))
+        return [*by_id.values()]
+    path, key = [], next(reversed(by_id))
+    while key in by_id:
+        path.append(by_id.pop(key))
         key = str(path[-1][1].get("parent_message_uuid"))
     return path[::-1]
 
 
-def _claude_messages(message: Mapping[str, Any], name: str, place: str) -> Iterator[_MessageNode]:
+def _claude_messages(
+    message: Mapping[str, Any], name: str, location: str
+) -> Iterator[_MessageNode]:
     sender = message.get("sender")
     if sender not in ("human", "assistant"):
         raise MessageError(f"the sender {sender!r} is neither 'human' nor 'assistant'")
-    when = parse_timestamp(message.get("created_at"), place)
+    when = parse_timestamp(message.get("created_at"), location)
     name = _as_text(message.get("uuid")) or name
     blocks = message.get("content")
     blocks = [b for b in blocks if isinstance(b, dict)] if isinstance(blocks, list) else []
-    said = [str(b["text"]) for b in blocks if b.get("type") == "text" and _as_text(b.get("text"))]
-    text = "\n".join(said) or _as_text(message.get("text"))
+    texts = [str(b["text"]) for b in blocks if b.get("type") == "text" and _as_text(b.get("text"))]
+    text = "\n".join(texts) or _as_text(message.get("text"))
     files = [*_as_objects(message.get("attachments")), *_as_objects(message.get("files"))]
     named = "".join(f"\n[file: {_as_text(f.get('file_name')) or 'unnamed'}]" for f in files)
     calls = tuple(
@@ -190,7 +192,7 @@ def _claude_messages(message: Mapping[str, Any], name: str, place: str) -> Itera
             name, Message(role=role, content=content, observed_at=when, tool_calls=calls)
         )
     for block in blocks:
-        if block.get("type") == "tool_result" and (found := flatten_content(block.get("content"))):
+        if block.get("type") == "tool_result" and (result := flatten_content(block.get("content"))):
             failed = block.get("is_error")
             tool = ToolCall(
                 name=_as_text(block.get("name")) or "tool",
@@ -198,7 +200,7 @@ def _claude_messages(message: Mapping[str, Any], name: str, place: str) -> Itera
                 ok=not failed if isinstance(failed, bool) else None,
             )
             yield _MessageNode(
-                name, Message(role="tool", content=found, observed_at=when, tool=tool)
+                name, Message(role="tool", content=result, observed_at=when, tool=tool)
             )
     for file in files:
         if extracted := _as_text(file.get("extracted_content")):
@@ -212,12 +214,12 @@ def _claude_messages(message: Mapping[str, Any], name: str, place: str) -> Itera
 
 
 def _session(
-    name: str, nodes: list[_MessageNode], started: Any, place: str, skip: SkipCallback
+    name: str, nodes: list[_MessageNode], started: Any, location: str, skip: SkipCallback
 ) -> Iterator[Session]:
     try:
-        when = parse_timestamp(started, place)
+        when = parse_timestamp(started, location)
     except ImportFileError as error:
-        skip(place, str(error))
+        skip(location, str(error))
         when = None
     turns = tuple(
         Turn(
@@ -231,8 +233,8 @@ def _session(
         yield Session(session_id=name, observed_at=when, turns=turns)
 
 
-def _titled_place(place: str, title: Any) -> str:
-    return f"{place} ({title[:40]!r})" if isinstance(title, str) and title else place
+def _titled_place(location: str, title: Any) -> str:
+    return f"{location} ({title[:40]!r})" if isinstance(title, str) and title else location
 
 
 def _as_text(value: Any) -> str:
@@ -244,4 +246,4 @@ def _as_object(value: Any) -> dict[str, Any]:
 
 
 def _as_objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

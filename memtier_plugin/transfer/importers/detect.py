@@ -40,16 +40,16 @@ def detect_format(path: Path) -> str:
     Raises:
         ImportFileError: it cannot be told.
     """
-    found = None
+    format_name = None
     if path.is_dir():
-        found = _detect_folder(path)
+        format_name = _detect_folder(path)
     elif path.suffix == ".md":
-        found = _detect_markdown(path)
+        format_name = _detect_markdown(path)
     else:
-        found = _detect_items(path) or _detect_text(path)
-    if found is None:
+        format_name = _detect_items(path) or _detect_text(path)
+    if format_name is None:
         raise ImportFileError(f"{path}: cannot tell what this is; name it with --format")
-    return found
+    return format_name
 
 
 def _detect_folder(path: Path) -> str | None:
@@ -83,8 +83,8 @@ def _detect_markdown(path: Path) -> str | None:
 def _detect_items(path: Path) -> str | None:
     try:
         several = path.is_dir() or zipfile.is_zipfile(path)
-        with closing(read_items(path, CONVERSATIONS_STEM if several else "")) as found:
-            _, first = next(found, ("", None))
+        with closing(read_items(path, CONVERSATIONS_STEM if several else "")) as items:
+            _, first = next(items, ("", None))
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read: {error.strerror}") from error
     except ImportFileError:
@@ -100,7 +100,7 @@ def _detect_items(path: Path) -> str | None:
 
 def _detect_keys(first: Any) -> str | None:
     keys = first.keys() if isinstance(first, Mapping) else frozenset()
-    return next((name for name, wanted in _KEYS if wanted <= keys), None)
+    return next((name for name, required in _KEYS if required <= keys), None)
 
 
 def _detect_text(path: Path) -> str | None:

@@ -39,9 +39,9 @@ def read_items(path: Path, stem: str) -> Generator[tuple[str, Any]]:
     Raises:
         ImportFileError: something cannot be read, or is not JSON.
     """
-    for place, text in open_texts(path, stem):
+    for location, text in open_texts(path, stem):
         with text:
-            yield from _parse_items(text, place)
+            yield from _parse_items(text, location)
 
 
 def open_texts(path: Path, stem: str) -> Iterator[tuple[str, IO[str]]]:
@@ -73,17 +73,17 @@ def read_json_lines(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]
     """
     with _import_errors(path), path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
-            place = f"{path}:{number}"
+            location = f"{path}:{number}"
             if not raw.strip():
                 continue
             try:
-                yield place, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
+                yield location, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
             except UnicodeDecodeError as error:
-                skip(place, f"not UTF-8: {error.reason} at byte {error.start}")
+                skip(location, f"not UTF-8: {error.reason} at byte {error.start}")
             except json.JSONDecodeError as error:
-                skip(place, f"not JSON at column {error.colno}: {error.msg}")
+                skip(location, f"not JSON at column {error.colno}: {error.msg}")
             except RecursionError:
-                skip(place, "JSON nested too deeply")
+                skip(location, "JSON nested too deeply")
 
 
 def _is_named(name: str, stem: str) -> bool:
@@ -92,20 +92,20 @@ def _is_named(name: str, stem: str) -> bool:
 
 
 @contextmanager
-def _import_errors(place: object) -> Iterator[None]:
+def _import_errors(location: object) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError as error:
-        raise ImportFileError(f"{place}: expected UTF-8 text: {error.reason}") from error
+        raise ImportFileError(f"{location}: expected UTF-8 text: {error.reason}") from error
     except _FILE_ERRORS as error:
         why = getattr(error, "strerror", None) or error
-        raise ImportFileError(f"{place}: cannot be read: {why}") from error
+        raise ImportFileError(f"{location}: cannot be read: {why}") from error
 
 
-def _parse_items(text: IO[str], place: str) -> Iterator[tuple[str, Any]]:
+def _parse_items(text: IO[str], location: str) -> Iterator[tuple[str, Any]]:
     """Yield the items of a JSON list, or the one value that is no list."""
     decode = json.JSONDecoder().raw_decode
-    with _import_errors(place):
+    with _import_errors(location):
         buffer = text.read(_CHUNK).lstrip()
     listed = buffer.startswith("[")
     at, line, number, ended = int(listed), 1, 0, False
@@ -114,21 +114,21 @@ def _parse_items(text: IO[str], place: str) -> Iterator[tuple[str, Any]]:
             at += 1
         if listed and buffer[at : at + 1] == "]":
             return
-        here = f"{place}, item {number}" if listed else place
+        here = f"{location}, item {number}" if listed else location
         try:
             value, end = decode(buffer, at)
             # What ends with the buffer may go on, as a number does.
-            whole = end < len(buffer) or ended
+            complete = end < len(buffer) or ended
         except json.JSONDecodeError as error:
             if ended:
                 raise ImportFileError(
                     f"{here}: not JSON at line {line + buffer.count(chr(10), 0, error.pos)}: "
                     f"{error.msg}"
                 ) from None
-            whole = False
+            complete = False
         except RecursionError:
             raise ImportFileError(f"{here}: JSON nested too deeply") from None
-        if whole:
+        if complete:
             yield here, value
             if not listed:
                 return
@@ -139,6 +139,6 @@ def _parse_items(text: IO[str], place: str) -> Iterator[tuple[str, Any]]:
                 f"{here}: more than {MAX_ITEM_CHARS} characters; nothing that large is read"
             )
         line += buffer.count("\n", 0, at)
-        with _import_errors(place):
+        with _import_errors(location):
             more = text.read(max(_CHUNK, len(buffer) - at))
         buffer, at, ended = buffer[at:] + more, 0, not more

@@ -20,15 +20,17 @@ from memtier_plugin.transfer.importers.sessions import parse_timestamp
 
 def read_mem0(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield each memory of a mem0 export."""
-    found = [
-        (place, record) for place, record in _records(path, skip) if _is_memory(record, place, skip)
+    memories = [
+        (location, record)
+        for location, record in _records(path, skip)
+        if _is_memory(record, location, skip)
     ]
-    several = len({record.get("user_id") for _, record in found}) > 1
-    for place, record in found:
+    several = len({record.get("user_id") for _, record in memories}) > 1
+    for location, record in memories:
         try:
-            session = _session(record, place, several)
+            session = _session(record, location, several)
         except ImportFileError as error:
-            skip(place, str(error))
+            skip(location, str(error))
             continue
         yield session
 
@@ -37,29 +39,29 @@ def _records(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]:
     if path.suffix in (".jsonl", ".ndjson"):
         yield from read_json_lines(path, skip)
         return
-    for place, record in read_items(path, ""):
+    for location, record in read_items(path, ""):
         results = record.get("results") if isinstance(record, dict) else None
         if isinstance(results, list):
-            for number, one in enumerate(results):
-                yield f"{place}, result {number}", one
+            for number, result in enumerate(results):
+                yield f"{location}, result {number}", result
         else:
-            yield place, record
+            yield location, record
 
 
-def _is_memory(record: Any, place: str, skip: SkipCallback) -> bool:
+def _is_memory(record: Any, location: str, skip: SkipCallback) -> bool:
     if not isinstance(record, dict):
-        skip(place, f"not a memory: {record!r:.60}")
+        skip(location, f"not a memory: {record!r:.60}")
     elif not isinstance(record.get("id"), str) or not record["id"]:
-        skip(place, "it has no `id`")
+        skip(location, "it has no `id`")
     elif not isinstance(record.get("memory"), str) or not record["memory"].strip():
-        skip(place, f"memory {record['id']}: it has no text in `memory`")
+        skip(location, f"memory {record['id']}: it has no text in `memory`")
     else:
         return True
     return False
 
 
-def _session(record: dict[str, Any], place: str, several: bool) -> Session:
-    when = parse_timestamp(record.get("updated_at") or record.get("created_at"), place)
+def _session(record: dict[str, Any], location: str, several: bool) -> Session:
+    when = parse_timestamp(record.get("updated_at") or record.get("created_at"), location)
     user = record.get("user_id")
     owner = next(
         (v for n in ("user_id", "agent_id", "app_id") if isinstance(v := record.get(n), str) and v),

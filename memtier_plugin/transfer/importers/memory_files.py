@@ -61,8 +61,8 @@ def read_hermes_memory(path: Path, skip: SkipCallback) -> Iterator[Session]:
 def _find_openclaw_files(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Path]]:
     if path.is_dir():
         # Where case does not count, MEMORY.md and memory.md are one file.
-        found = {file.resolve(): file for n in MEMORY_FILES if (file := path / n).exists()}
-        files = [*found.values(), *sorted((path / "memory").rglob("*.md"))]
+        by_path = {file.resolve(): file for n in MEMORY_FILES if (file := path / n).exists()}
+        files = [*by_path.values(), *sorted((path / "memory").rglob("*.md"))]
         files = files or sorted(path.glob("*.md"))  # the folder `memory` itself
         top = path.parent if path.name == "memory" else path
     else:
@@ -117,9 +117,9 @@ def _split_notes(text: str) -> Iterator[str]:
             block.append(line)
         elif fenced:
             block.append(line)
-        elif found := _HEADING.fullmatch(line):
+        elif title := _HEADING.fullmatch(line):
             yield from done()
-            heading = line.strip() if len(found[1]) > 1 else ""  # the first names only the file
+            heading = line.strip() if len(title[1]) > 1 else ""  # the first names only the file
         elif not line.strip() or _RULE.fullmatch(line):
             yield from done()
         elif bullet := _BULLET.match(line):
@@ -139,10 +139,10 @@ def _session(kind: str, label: str, note: str, when: datetime) -> Session:
 
 
 def _parse_day(name: str) -> datetime | None:
-    found = _DAY.match(name)
+    day = _DAY.match(name)
     try:
         # Noon: the same day in nearly every zone.
-        return datetime.fromisoformat(f"{found[0]}T12:00:00+00:00") if found else None
+        return datetime.fromisoformat(f"{day[0]}T12:00:00+00:00") if day else None
     except ValueError:
         return None
 

@@ -57,18 +57,18 @@ def import_memtier_export(
     """
     importer = _Importer(memory, _cited_entries(path), dry_run)
     report, facts = importer.report, list[tuple[str, Fact]]()
-    for number, (place, record) in enumerate(_read_records(path, skip), start=1):
+    for number, (location, record) in enumerate(_read_records(path, skip), start=1):
         if isinstance(record, Entry):
             if importer.add(replace(record, agent_id=agent or record.agent_id)):
                 progress(number)
         else:
-            facts.append((place, record))
+            facts.append((location, record))
     importer.flush()
     report.facts = len(facts)
     drafts = [
         fact
-        for place, fact_there in facts
-        if (fact := _localise_fact(place, fact_there, importer.ids, memory, skip))
+        for location, fact_there in facts
+        if (fact := _localise_fact(location, fact_there, importer.ids, memory, skip))
     ]
     if dry_run:
         with memory.store.session() as reader:
@@ -125,20 +125,24 @@ class _Importer:
 
 
 def _localise_fact(
-    place: str, fact: Fact, ids: dict[str, tuple[str, Entry]], memory: MemTier, skip: SkipCallback
+    location: str,
+    fact: Fact,
+    ids: dict[str, tuple[str, Entry]],
+    memory: MemTier,
+    skip: SkipCallback,
 ) -> Fact | None:
     """Return a fact with the sources that it has here, waiting for review unless it is proven."""
-    found = [(s, *ids[s.entry]) for s in fact.sources if s.entry in ids]
-    if not found:
-        skip(place, f"the fact {fact.id} rests on no entry of this file")
+    sources_here = [(s, *ids[s.entry]) for s in fact.sources if s.entry in ids]
+    if not sources_here:
+        skip(location, f"the fact {fact.id} rests on no entry of this file")
         return None
     proven = fact.origin == "user" and any(
         entry.origin == "user" and (fact.quote or fact.text) in entry.content
-        for _, _, entry in found
+        for _, _, entry in sources_here
     )
     sources = tuple(
         replace(source, agent=entry.agent_id, entry=identity, file=None, line=None)
-        for source, identity, entry in found
+        for source, identity, entry in sources_here
     )
     fact = replace(fact, project=memory.project, sources=sources, run=None)
     return fact if proven else replace(fact, status="proposed", reason=fact.reason or "imported")
@@ -146,21 +150,23 @@ def _localise_fact(
 
 def _read_records(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Entry | Fact]]:
     lines = read_json_lines(path, skip)
-    place, head = next(lines, (str(path), None))
+    location, head = next(lines, (str(path), None))
     if not isinstance(head, dict) or EXPORT_KEY not in head:
-        raise ImportFileError(f"{place}: expected the first line of an export, found {head!r:.60}")
+        raise ImportFileError(
+            f"{location}: expected the first line of an export, found {head!r:.60}"
+        )
     if head[EXPORT_KEY] != 1:
         raise ImportFileError(
-            f"{place}: an export of the form {head[EXPORT_KEY]!r}: upgrade MemTier"
+            f"{location}: an export of the form {head[EXPORT_KEY]!r}: upgrade MemTier"
         )
-    for place, record in lines:
+    for location, record in lines:
         try:
-            found = _parse_record(record)
+            parsed = _parse_record(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            skip(place, f"neither an entry nor a fact: {error}")
+            skip(location, f"neither an entry nor a fact: {error}")
             continue
-        if found:
-            yield place, found
+        if parsed:
+            yield location, parsed
 
 
 def _parse_record(record: Any) -> Entry | Fact | None:

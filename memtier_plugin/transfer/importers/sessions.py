@@ -33,22 +33,24 @@ def load_json(path: Path) -> Any:
     return _parse_json("".join(line for _, line in read_text_lines(path)), str(path))
 
 
-def require_field(record: Any, name: str, kind: type[T], place: str) -> T:
+def require_field(record: Any, name: str, kind: type[T], location: str) -> T:
     """Return a field that must be there and of that kind.
 
     Raises:
         ImportFileError: it is not.
     """
     if not isinstance(record, dict):
-        raise ImportFileError(f"{place}: expected an object with {name!r}, found {record!r:.60}")
+        raise ImportFileError(f"{location}: expected an object with {name!r}, found {record!r:.60}")
     value = record.get(name)
     if not isinstance(value, kind):
         expected = _TYPE_NAMES[kind]
-        raise ImportFileError(f"{place}: expected {name!r} to be {expected}, found {value!r:.60}")
+        raise ImportFileError(
+            f"{location}: expected {name!r} to be {expected}, found {value!r:.60}"
+        )
     return value
 
 
-def parse_date(text: str, pattern: str, place: str) -> datetime:
+def parse_date(text: str, pattern: str, location: str) -> datetime:
     """Read a date in UTC by a strptime pattern.
 
     Raises:
@@ -58,11 +60,11 @@ def parse_date(text: str, pattern: str, place: str) -> datetime:
         return datetime.strptime(text, pattern).replace(tzinfo=UTC)
     except ValueError:
         raise ImportFileError(
-            f"{place}: expected a date as {pattern!r}, found {text!r:.60}"
+            f"{location}: expected a date as {pattern!r}, found {text!r:.60}"
         ) from None
 
 
-def parse_timestamp(value: Any, place: str) -> datetime | None:
+def parse_timestamp(value: Any, location: str) -> datetime | None:
     """Read a time given as ISO text, or as seconds or milliseconds since 1970; None stays None."""
     if value is None:
         return None
@@ -74,7 +76,7 @@ def parse_timestamp(value: Any, place: str) -> datetime | None:
         return datetime.fromtimestamp(seconds / 1000 if seconds > 1e11 else seconds, UTC)
     except (TypeError, ValueError, OverflowError, OSError):
         raise ImportFileError(
-            f"{place}: expected an ISO time such as 2026-03-14T09:30, or seconds since 1970, "
+            f"{location}: expected an ISO time such as 2026-03-14T09:30, or seconds since 1970, "
             f"found {value!r:.60}"
         ) from None
 
@@ -110,12 +112,12 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise ImportFileError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _parse_json(text: str, place: str) -> Any:
+def _parse_json(text: str, location: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ImportFileError(
-            f"{place}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}"
+            f"{location}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
     except RecursionError:
-        raise ImportFileError(f"{place}: JSON nested too deeply") from None
+        raise ImportFileError(f"{location}: JSON nested too deeply") from None

@@ -54,7 +54,7 @@ from memtier_plugin.transfer.importers.sessions import (
 _MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
 
 
-def _ignore_skipped(place: str, why: str) -> None:
+def _ignore_skipped(location: str, why: str) -> None:
     """Leave something out, where nobody asked to be told."""
 
 
@@ -74,8 +74,8 @@ def read_transcript(
     try:
         read = FORMATS[format]
     except KeyError:
-        known = ", ".join(FORMATS)
-        raise ImportFileError(f"unknown format {format!r}; one of: {known}") from None
+        names = ", ".join(FORMATS)
+        raise ImportFileError(f"unknown format {format!r}; one of: {names}") from None
     empty = True
     for session in read(path, skip):
         empty = False
@@ -84,14 +84,14 @@ def read_transcript(
         raise ImportFileError(f"{path}: no messages in it that format {format!r} knows")
 
 
-def parse_locomo_sample(sample: Any, place: str) -> Iterator[Session]:
+def parse_locomo_sample(sample: Any, location: str) -> Iterator[Session]:
     """Yield the sessions of one LoCoMo sample; a turn's id is its `dia_id`."""
-    name = require_field(sample, "sample_id", str, place)
-    conversation = require_field(sample, "conversation", dict, place)
+    name = require_field(sample, "sample_id", str, location)
+    conversation = require_field(sample, "conversation", dict, location)
     numbers = sorted(int(key[8:]) for key in conversation if re.fullmatch(r"session_\d+", key))
     for number in numbers:
         key = f"session_{number}"
-        spot = f"{place}, {key}"
+        spot = f"{location}, {key}"
         date = require_field(conversation, f"{key}_date_time", str, spot)
         records = require_field(conversation, key, list, spot)
         if records:
@@ -102,18 +102,18 @@ def parse_locomo_sample(sample: Any, place: str) -> Iterator[Session]:
             )
 
 
-def parse_longmemeval_item(item: Any, place: str) -> Iterator[Session]:
+def parse_longmemeval_item(item: Any, location: str) -> Iterator[Session]:
     """Yield the sessions of one LongMemEval item; a turn's id is `<session>:<index>`."""
-    sessions = require_field(item, "haystack_sessions", list, place)
-    ids = require_field(item, "haystack_session_ids", list, place)
-    dates = require_field(item, "haystack_dates", list, place)
+    sessions = require_field(item, "haystack_sessions", list, location)
+    ids = require_field(item, "haystack_session_ids", list, location)
+    dates = require_field(item, "haystack_dates", list, location)
     if not len(sessions) == len(ids) == len(dates):
         raise ImportFileError(
-            f"{place}: {len(sessions)} haystack_sessions, {len(ids)} ids and {len(dates)} dates; "
-            "expected one of each a session"
+            f"{location}: {len(sessions)} haystack_sessions, {len(ids)} ids and "
+            f"{len(dates)} dates; expected one of each a session"
         )
     for name, date, turns in zip(ids, dates, sessions, strict=True):
-        spot = f"{place}, session {name!r}"
+        spot = f"{location}, session {name!r}"
         if not isinstance(turns, list):
             raise ImportFileError(f"{spot}: expected a list of messages, found {turns!r:.60}")
         if turns:
@@ -124,9 +124,9 @@ def parse_longmemeval_item(item: Any, place: str) -> Iterator[Session]:
             )
 
 
-def parse_longmemeval_date(text: str, place: str) -> datetime:
+def parse_longmemeval_date(text: str, location: str) -> datetime:
     """Read a LongMemEval date, such as ``2023/05/20 (Sat) 02:21``."""
-    return parse_date(text, "%Y/%m/%d (%a) %H:%M", place)
+    return parse_date(text, "%Y/%m/%d (%a) %H:%M", location)
 
 
 def parse_openclaw_message(record: Mapping[str, Any]) -> Message | None:
@@ -152,8 +152,8 @@ def parse_openclaw_message(record: Mapping[str, Any]) -> Message | None:
     elif chat["role"] not in ("user", "assistant"):
         return None  # compactionSummary, custom, bashExecution
     message = parse_message(chat)
-    said = message.content.strip() or message.tool_calls or message.tool
-    return message if said else None
+    content = message.content.strip() or message.tool_calls or message.tool
+    return message if content else None
 
 
 def _read_locomo(path: Path, skip: SkipCallback) -> Iterator[Session]:
@@ -168,41 +168,41 @@ def _read_longmemeval(path: Path, skip: SkipCallback) -> Iterator[Session]:
 
 def _read_openai(path: Path, skip: SkipCallback) -> Iterator[Session]:
     number = 0
-    for place, document in read_documents(path):
+    for location, document in read_documents(path):
         several = isinstance(document, list) and not all(
             isinstance(item, dict) and "role" in item for item in document
         )
         for index, chat in enumerate(document if several else [document]):
             number += 1
-            spot = f"{place}[{index}]" if several else place
+            spot = f"{location}[{index}]" if several else location
             session = _openai_session(chat, f"{path.stem}-{number}", spot, skip)
             if session.turns:
                 yield session
 
 
-def _openai_session(chat: Any, name: str, place: str, skip: SkipCallback) -> Session:
+def _openai_session(chat: Any, name: str, location: str, skip: SkipCallback) -> Session:
     if isinstance(chat, list):
         chat = {"messages": chat}
     elif isinstance(chat, dict) and "mapping" in chat:
         branch = walk_chatgpt_branch(
-            {**chat, "mapping": require_field(chat, "mapping", dict, place)}, place, skip
+            {**chat, "mapping": require_field(chat, "mapping", dict, location)}, location, skip
         )
         chat = {**chat, "messages": [node.message for node in branch]}
-    messages = require_field(chat, "messages", list, place)
+    messages = require_field(chat, "messages", list, location)
     started = chat.get("created_at", chat.get("create_time"))
     return Session(
         session_id=str(chat.get("id") or chat.get("conversation_id") or name),
-        observed_at=parse_timestamp(started, place),
-        turns=_chat_turns(messages, "", place),
+        observed_at=parse_timestamp(started, location),
+        turns=_chat_turns(messages, "", location),
     )
 
 
 def _read_openclaw(path: Path, skip: SkipCallback) -> Iterator[Session]:
     name, records = path.stem, []
-    for place, document in read_documents(path):
+    for location, document in read_documents(path):
         several = isinstance(document, list)
         for index, record in enumerate(document if several else [document]):
-            spot = f"{place}[{index}]" if several else place
+            spot = f"{location}[{index}]" if several else location
             if not isinstance(record, dict) or not record.keys() & {"type", "role", "hook"}:
                 raise ImportFileError(
                     f"{spot}: expected a transcript line (`type`), a message (`role`) or a "
@@ -220,10 +220,10 @@ def _read_openclaw(path: Path, skip: SkipCallback) -> Iterator[Session]:
         yield from _openclaw_session(name, records)
 
 
-def _agent_end_session(payload: dict[str, Any], name: str, place: str) -> Iterator[Session]:
-    event = require_field(payload, "event", dict, place)
-    messages = require_field(event, "messages", list, place)
-    records = [(f"{place}, message {index}", m) for index, m in enumerate(messages)]
+def _agent_end_session(payload: dict[str, Any], name: str, location: str) -> Iterator[Session]:
+    event = require_field(payload, "event", dict, location)
+    messages = require_field(event, "messages", list, location)
+    records = [(f"{location}, message {index}", m) for index, m in enumerate(messages)]
     name = str(_as_object(payload.get("ctx")).get("sessionId") or name)
     for session in _openclaw_session(name, records):
         run_id = event.get("runId")
@@ -240,13 +240,13 @@ def _agent_end_session(payload: dict[str, Any], name: str, place: str) -> Iterat
 
 def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Session]:
     turns: list[Turn] = []
-    for place, record in records:
+    for location, record in records:
         if not isinstance(record, dict):
-            raise ImportFileError(f"{place}: expected a message, found {record!r:.60}")
+            raise ImportFileError(f"{location}: expected a message, found {record!r:.60}")
         try:
             message = parse_openclaw_message(record)
         except _MESSAGE_ERRORS as error:
-            raise ImportFileError(f"{place}: {error}") from error
+            raise ImportFileError(f"{location}: {error}") from error
         if message:
             run_id = _as_object(record.get("__openclaw")).get("runId")
             run_id = run_id if isinstance(run_id, str) else None
@@ -316,20 +316,20 @@ FORMATS: Final[Mapping[str, Callable[[Path, SkipCallback], Iterator[Session]]]] 
 }
 
 
-def _locomo_turn(record: Any, place: str) -> Turn:
-    text = require_field(record, "text", str, place)
+def _locomo_turn(record: Any, location: str) -> Turn:
+    text = require_field(record, "text", str, location)
     if record.get("blip_caption"):
         text = f"{text} [image: {record['blip_caption']}]".strip()
-    speaker = require_field(record, "speaker", str, place)
+    speaker = require_field(record, "speaker", str, location)
     message = Message(role="user", content=text, speaker=speaker)
-    return Turn(id=require_field(record, "dia_id", str, place), message=message)
+    return Turn(id=require_field(record, "dia_id", str, location), message=message)
 
 
-def _chat_turns(messages: list[Any], prefix: str, place: str) -> tuple[Turn, ...]:
+def _chat_turns(messages: list[Any], prefix: str, location: str) -> tuple[Turn, ...]:
     try:
         parsed = parse_messages(messages)
     except _MESSAGE_ERRORS as error:
-        raise ImportFileError(f"{place}, {error}") from error
+        raise ImportFileError(f"{location}, {error}") from error
     return tuple(Turn(id=f"{prefix}{index}", message=m) for index, m in enumerate(parsed))
 
 
@@ -337,7 +337,7 @@ def _as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _require_list(document: Any, of: str, place: str) -> list[Any]:
+def _require_list(document: Any, of: str, location: str) -> list[Any]:
     if not isinstance(document, list):
-        raise ImportFileError(f"{place}: expected a list of {of}, found {document!r:.60}")
+        raise ImportFileError(f"{location}: expected a list of {of}, found {document!r:.60}")
     return document
