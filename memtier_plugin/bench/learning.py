@@ -23,7 +23,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Recall
 from memtier_plugin.core.settings.schema import Paper, PaperWeights
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.block import fill_block
+from memtier_plugin.retrieval.block import BlockPlan
 from memtier_plugin.retrieval.paper_scorer import normalise_weights
 
 LEARNED_SIGNALS: Final = ("bm25", "decay", "cw", "tier")  # the semantic weight stays 0
@@ -47,7 +47,7 @@ class _AskedQuestion:
             h.id: sum(weights[n] * h.signals[n] for n in LEARNED_SIGNALS) for h in self.recall.hits
         }
         ranked = sorted(self.recall.hits, key=lambda hit: (-scores[hit.id], hit.id))
-        shown, text = fill_block(ranked, self.recall.id, Paper().k, Paper().token_budget)
+        shown, text = BlockPlan(ranked, Paper().k, Paper().token_budget).fill(self.recall.id)
         return tuple(source.entry for hit in shown for source in hit.sources), text
 
     def is_right(self, weights: Weights, reader: Reader | None) -> bool:

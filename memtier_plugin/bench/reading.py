@@ -16,7 +16,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Hit
 from memtier_plugin.core.settings.schema import all_keys
 from memtier_plugin.providers.endpoint import ChatReply, Endpoint, EndpointClient
-from memtier_plugin.retrieval.block import fill_block
+from memtier_plugin.retrieval.block import BlockPlan
 
 CONDITIONS: Final = ("memory", "oracle", "none", "full")
 DEFAULT_CONDITIONS: Final = CONDITIONS[:3]
@@ -79,4 +79,4 @@ class Reader:
 
 def build_full_block(hits: Sequence[Hit]) -> str:
     """Return a block that holds all of these hits whole, as a recall would show them."""
-    return fill_block(hits, "bench", max(1, len(hits)), _BUDGET)[1]
+    return BlockPlan(hits, max(1, len(hits)), _BUDGET).fill("bench")[1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from memtier_plugin.core.settings.schema import Retrieval
@@ -246,8 +247,8 @@ class PoolBuilder:
     def _similar_around(self, rows: Sequence[int], around: Around) -> Mapping[int, float] | None:
         if self.vector is None:
             return None
-        adjacent = [other for row in rows for other in adjacent_rows(around, row)]
-        return self._similarities(self.vector, {*rows, *adjacent})
+        adjacent = adjacent_rows(around, rows).values()
+        return self._similarities(self.vector, {*rows, *chain.from_iterable(adjacent)})
 
     # -- the turns next to it ------------------------------------------------------------------
 

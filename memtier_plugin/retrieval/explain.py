@@ -16,8 +16,9 @@ from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.retrieval.block import group_duplicates, is_injectable, merge_duplicates
+from memtier_plugin.retrieval.block import is_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
+from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.query import Viewer, wants_kind, weigh_terms
 from memtier_plugin.retrieval.query_vector import embed_query

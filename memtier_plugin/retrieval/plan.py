@@ -65,12 +65,14 @@ class Routed:
 
     Attributes:
         route: None where the query was not routed.
+        added: the lines that were not among the candidates.
     """
 
     lines: RoutedHits
     route: Route | None = None
     steps: tuple[Step, ...] = ()
     degradations: tuple[str, ...] = ()
+    added: tuple[Hit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,30 @@
-"""Ranking of `rank_recall_first`: signals on one scale, added up by weight.  Pure.
+"""Ranking of `recall_first`: signals on one scale, added up by weight.  Pure.
 
-The paper's diagnosis is that raw BM25 drowns every bounded signal.  Here each signal lies in
-[0, 1] before it is weighted: lexical scores are divided by the query's best, the others are
+Raw BM25 dominates every bounded signal (MemTier, section 3.2, "BM25 signal").  Here each signal
+lies in [0, 1] before it is weighted: lexical scores are divided by the query's best, the others are
 bounded by nature.  A signal with the same value for every candidate (a speaker who said it all)
-adds the same to each, so it cannot change the order.  Source: design 6; MemTier eq. 2 and 3.
+adds the same to each, so it cannot change the order.  The weighted sum, decay, cognitive weight and
+tier follow MemTier, section 3.2, eq. 2 and 3.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-TIER_FACTOR: Final = {"episodic": 1.0, "semantic": 1.2, "procedural": 1.4}  # MemTier 3.2
+TIER_FACTOR: Final = {"episodic": 1.0, "semantic": 1.2, "procedural": 1.4}  # MemTier, 3.2
 DAY_SECONDS: Final = 86_400.0
-MIN_TIMELINE_SHARE: Final = (
-    0.5  # of the best lexical score, or a timeline is not of what is asked about
-)
-OUTSIDE_SPAN_WEIGHT: Final = (
-    0.25  # what a summary of another time than the one asked about is worth, at most
-)
+# Of the best lexical score; below it a timeline is not about what is asked.
+MIN_TIMELINE_SHARE: Final = 0.5
+# At most, of a summary of another time than the one asked about.
+OUTSIDE_SPAN_WEIGHT: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A candidate's place in the order: its index in the pool, its score and its signals."""
+    """A ranked candidate: its index in the pool, its score and its signals."""
 
     index: int
     score: float
@@ -41,56 +40,82 @@ def scale_by_max(values: Sequence[float]) -> list[float]:
 def add_scaled(*scores: Mapping[int, float]) -> dict[int, float]:
     """Return the sum of several scores of rows, each scaled so that its best row has 1."""
     total: dict[int, float] = {}
-    for one in scores:
-        for row, value in zip(one, scale_by_max([*one.values()]), strict=True):
+    for by_row in scores:
+        for row, value in zip(by_row, scale_by_max([*by_row.values()]), strict=True):
             total[row] = total.get(row, 0.0) + value
     return total
 
 
 def decay(age_days: float, rate: float, *, bypass: bool) -> float:
-    """Return eq. 3: 1 for a strong match, else exp(-rate * age); the future counts as now."""
+    """Return the decay of an age (MemTier, section 3.2, eq. 3); the future counts as now.
+
+    Args:
+        bypass: a strong match does not decay.
+    """
     return 1.0 if bypass else math.exp(-rate * max(0.0, age_days))
 
 
-def tier_signal(tier: str, confidence: float) -> float:
-    """Return the tier's bonus (MemTier 3.2) in [0, 1], by how much surer than not a fact is.
+def decay_signals(
+    ages_days: Iterable[float], scores: Iterable[float], rate: float, threshold: float
+) -> list[float]:
+    """Return the decay of each candidate; a lexical score above the threshold bypasses it."""
+    return [
+        decay(age, rate, bypass=score > threshold)
+        for age, score in zip(ages_days, scores, strict=True)
+    ]
 
-    A fact that a rule found is less of one than what somebody stated to be remembered.
+
+def tier_signals(tiers: Iterable[tuple[str, float]]) -> list[float]:
+    """Return the bonus of each tier in [0, 1] (MemTier, section 3.2), scaled by confidence.
+
+    A fact that a rule found earns less of it than one that somebody stated to be remembered.
+
+    Args:
+        tiers: of each candidate its tier, and the confidence of a fact.
     """
-    return (TIER_FACTOR[tier] - 1) / 0.4 * max(0.0, min(1.0, 2 * confidence - 1))
+    return [
+        (TIER_FACTOR[tier] - 1) / 0.4 * max(0.0, min(1.0, 2 * confidence - 1))
+        for tier, confidence in tiers
+    ]
 
 
 def weight_signal(weight: float) -> float:
-    """Map a cognitive weight from [-1, 1] to [0, 1] (MemTier 3.2)."""
+    """Map a cognitive weight from [-1, 1] to [0, 1] (MemTier, section 3.2)."""
     return (weight + 1) / 2
 
 
+def weight_signals(weights: Iterable[float]) -> list[float]:
+    """Map the cognitive weight of each candidate to [0, 1]."""
+    return [weight_signal(weight) for weight in weights]
+
+
 def overview_signal(
-    shelves: Sequence[str],
+    kinds: Sequence[str],
     times: Sequence[float],
-    said: Sequence[float],
+    observed: Sequence[float],
     words: Sequence[float],
 ) -> list[float]:
     """Return how well each candidate is the summary, or the timeline, that a query asks for.
 
     Any summary of the time asked about will do, and where no time is named the newest; a timeline
-    must be of what is asked about.
+    must be about what is asked.
 
     Args:
-        shelves: what each candidate is: "summary", "timeline" or nothing of the kind.
-        times: how near each is to the time that the query names; nothing when it names none.
-        said: when each was said.
+        kinds: what each candidate is: "summary", "timeline" or neither.
+        times: how near each is to the time that the query names; empty when it names none.
+        observed: when each was said.
         words: the lexical score of each.
     """
     top = max(words, default=0.0)
-    lines = [v / top if v > MIN_TIMELINE_SHARE * top else 0.0 for v in words]
-    inside = [time if time == 1.0 else OUTSIDE_SPAN_WEIGHT * time for time in times]
+    shares = [score / top if score > MIN_TIMELINE_SHARE * top else 0.0 for score in words]
+    recency = [time if time == 1.0 else OUTSIDE_SPAN_WEIGHT * time for time in times]
     if not times:
-        ages = sorted({at for at, s in zip(said, shelves, strict=True) if s == "summary"})[::-1]
-        inside = [1.0 / (1.0 + ages.index(at) / 4) if at in ages else 0.0 for at in said]
+        newest = {at for at, kind in zip(observed, kinds, strict=True) if kind == "summary"}
+        ranks = {at: rank for rank, at in enumerate(sorted(newest, reverse=True))}
+        recency = [1.0 / (1.0 + ranks[at] / 4) if at in ranks else 0.0 for at in observed]
     return [
-        near if shelf == "summary" else line if shelf == "timeline" else 0.0
-        for shelf, line, near in zip(shelves, lines, inside, strict=True)
+        near if kind == "summary" else share if kind == "timeline" else 0.0
+        for kind, share, near in zip(kinds, shares, recency, strict=True)
     ]
 
 
@@ -100,7 +125,9 @@ def rank(
     weights: Mapping[str, float],
     limit: int | None = None,
 ) -> list[Ranked]:
-    """Order candidates by the weighted sum of their signals; ties go by id.
+    """Order candidates by the weighted sum of their signals (MemTier, section 3.2, eq. 2).
+
+    Ties go by id.
 
     Args:
         ids: one a candidate.

@@ -7,7 +7,7 @@ Each step takes the frozen record of the step before it and returns the next: `Q
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -22,8 +22,9 @@ from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.times import aware, to_iso
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
-from memtier_plugin.retrieval.block import BlockPlan, collapse_duplicates, is_injectable
+from memtier_plugin.retrieval.block import BlockPlan, keep_injectable
 from memtier_plugin.retrieval.contradictions import StatedValue, rank_newest_first, stated_values
+from memtier_plugin.retrieval.duplicates import collapse_duplicates
 from memtier_plugin.retrieval.follow_up import FollowUp, follow_up
 from memtier_plugin.retrieval.hits import read_hits
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
@@ -104,11 +105,9 @@ class Recaller:
         routed = self._route(query, candidates, selection, searched)
         read = candidates.result.postings + candidates.result.vectors
         search_step = Step(name="search", ms=(searched - started) * 1000, read=read)
-        found = {hit.id for hit in candidates.hits}
-        added = tuple(hit for hit in routed.lines.hits if hit.id not in found)
         return RecallPlan(
             query,
-            candidates.hits + added,
+            candidates.hits + routed.added,
             candidates.result,
             candidates.degradations + routed.degradations,
             selection.values,
@@ -225,9 +224,10 @@ class Recaller:
 
     def _select(self, query: Query, candidates: Candidates) -> Selection:
         hits = self._allowed(query, candidates.hits)
-        shown = self._find_shown(query, hits)
-        already_shown = tuple(hit.id for hit in hits[: query.k] if hit.id in shown)
-        hits = [hit for hit in hits if hit.id not in shown]
+        already_shown: tuple[str, ...] = ()
+        if shown := self._find_shown(query, hits):
+            already_shown = tuple(hit.id for hit in hits[: query.k] if hit.id in shown)
+            hits = [hit for hit in hits if hit.id not in shown]
         values: dict[str, StatedValue] = {}
         if not self._is_paper:
             single_valued = self._settings.facts.single_valued
@@ -241,8 +241,7 @@ class Recaller:
         """Return the hits that may stand in the block, by what the recall is for."""
         if query.request.purpose == "search":
             return list(hits)
-        guarded = self._settings.trust.defence
-        return [hit for hit in hits if is_injectable(hit, guarded=guarded)]
+        return keep_injectable(hits, guarded=self._settings.trust.defence)
 
     def _find_shown(self, query: Query, hits: Sequence[Hit]) -> set[str]:
         request = query.request
@@ -275,10 +274,12 @@ class Recaller:
         ms = (time.monotonic() - started) * 1000
         routed = Routed(lines, route, (Step(name="route", ms=ms, read=len(selection.hits)),))
         if route.action == "R" and not self._is_paper:
-            return self._follow_up(query, question, routed)
+            return self._follow_up(query, candidates, question, routed)
         return routed
 
-    def _follow_up(self, query: Query, question: RoutingInput, routed: Routed) -> Routed:
+    def _follow_up(
+        self, query: Query, candidates: Candidates, question: RoutingInput, routed: Routed
+    ) -> Routed:
         """Add what further searches find; nothing where it is late."""
         degradations: list[str] = []
 
@@ -295,21 +296,27 @@ class Recaller:
             hits, steps = follow_up(question, routed.lines.hits, pages, search)
         shown = self._find_shown(query, hits)
         hits = [hit for hit in hits if hit.id not in shown]
-        lines = RoutedHits(tuple(hits), routed.lines.left_out)
-        return Routed(lines, routed.route, (*routed.steps, *steps), tuple(degradations))
+        found = {hit.id for hit in candidates.hits}
+        return Routed(
+            RoutedHits(tuple(hits), routed.lines.left_out),
+            routed.route,
+            (*routed.steps, *steps),
+            tuple(degradations),
+            added=tuple(hit for hit in hits if hit.id not in found),
+        )
 
     # -- pack ----------------------------------------------------------------------------------
 
     def _block(self, query: Query, terms: Mapping[str, float], hits: tuple[Hit, ...]) -> BlockPlan:
         paper = self._is_paper
-        excerpt = str if paper else partial(self._excerpt, terms)
+        excerpt: Callable[[str], str] = str
+        if not paper:
+            size = 4 * self._settings.retrieval.passage_tokens
+            tokenize = self._store.tokenizer.words
+            excerpt = partial(select_passage, weights=terms, words=tokenize, size=size)
         tries = None if paper else _TRIES * query.k
         guarded = self._settings.trust.defence
         return BlockPlan(hits, query.k, query.token_budget, excerpt, tries, guarded)
-
-    def _excerpt(self, terms: Mapping[str, float], text: str) -> str:
-        size = 4 * self._settings.retrieval.passage_tokens
-        return select_passage(text, terms, self._store.tokenizer.words, size)
 
     def _pack(self, plan: RecallPlan, recall_id: str, started: float) -> Recall:
         packing, result = time.monotonic(), plan.result

@@ -8,7 +8,7 @@ are added under their own names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -221,20 +221,18 @@ def decay(pool: Pool) -> list[float]:
     """Score a candidate's age (MemTier, section 3.2, eq. 3)."""
     rate, bypass = pool.settings.decay_lambda, pool.settings.decay_bypass
     now = pool.query.at.timestamp()
-    return [
-        ranking.decay((now - candidate.observed) / ranking.DAY_SECONDS, rate, bypass=score > bypass)
-        for candidate, score in zip(pool.candidates, pool.bm25, strict=True)
-    ]
+    ages = [(now - candidate.observed) / ranking.DAY_SECONDS for candidate in pool.candidates]
+    return ranking.decay_signals(ages, pool.bm25, rate, bypass)
 
 
 def weight(pool: Pool) -> list[float]:
     """Score the learned cognitive weight."""
-    return [ranking.weight_signal(candidate.weight) for candidate in pool.candidates]
+    return ranking.weight_signals([candidate.weight for candidate in pool.candidates])
 
 
 def tier(pool: Pool) -> list[float]:
     """Score the tier, and how sure a fact is."""
-    return [ranking.tier_signal(c.tier, c.confidence) for c in pool.candidates]
+    return ranking.tier_signals([(c.tier, c.confidence) for c in pool.candidates])
 
 
 # -- meaning ---------------------------------------------------------------------------------------
@@ -250,17 +248,18 @@ def dense_window(pool: Pool) -> list[float] | None:
     if pool.similarity is None:
         return None
     similarity = pool.similarity
+    adjacent = adjacent_rows(pool.around, (candidate.row for candidate in pool.candidates))
     values = []
     for candidate in pool.candidates:
-        near = adjacent_rows(pool.around, candidate.row)
+        near = adjacent[candidate.row]
         total = similarity.get(candidate.row, 0.0) + sum(similarity.get(row, 0.0) for row in near)
         values.append(total / (1 + len(near)))
     return ranking.scale_by_max(values)
 
 
-def adjacent_rows(around: Around, row: int) -> list[int]:
-    """Return the rows of the turns directly before and after a row."""
-    return [turns[0][0] for turns in around.get(row, ()) if turns]
+def adjacent_rows(around: Around, rows: Iterable[int]) -> dict[int, list[int]]:
+    """Return, by row, the rows of the turns directly before and after it."""
+    return {row: [turns[0][0] for turns in around.get(row, ()) if turns] for row in rows}
 
 
 SIGNALS: Final[Mapping[str, Callable[[Pool], Sequence[float] | None]]] = {

@@ -16,8 +16,6 @@ from memtier_plugin.retrieval.block import (
     CUT_MARK,
     NOTICE,
     BlockPlan,
-    collapse_duplicates,
-    fill_block,
     pack,
     truncate,
 )
@@ -28,6 +26,7 @@ from memtier_plugin.retrieval.contradictions import (
     rank_newest_first,
     stated_values,
 )
+from memtier_plugin.retrieval.duplicates import collapse_duplicates
 from memtier_plugin.trust.escaping import escape_line
 from memtier_plugin.trust.fence import FENCE, remove_blocks
 
@@ -83,7 +82,7 @@ HITS = st.lists(
 @given(HITS, st.integers(0, 8), st.integers(0, 800))
 def test_block_keeps_its_bounds(hits: list[Hit], k: int, budget: int) -> None:
     """The block never costs more than the budget, and has at most k hits in their order."""
-    injected, text = fill_block(hits, RECALL, k, budget)
+    injected, text = BlockPlan(hits, k, budget).fill(RECALL)
     assert count_tokens(text) <= budget
     assert len(injected) <= k
     rest = iter(hits)
@@ -94,7 +93,7 @@ def test_block_keeps_its_bounds(hits: list[Hit], k: int, budget: int) -> None:
 @given(HITS, st.integers(1, 8), st.integers(0, 800))
 def test_nothing_breaks_out_of_the_block(hits: list[Hit], k: int, budget: int) -> None:
     """Whatever was said stays on its one line: no fence is closed, no line is begun."""
-    injected, text = fill_block(hits, RECALL, k, budget)
+    injected, text = BlockPlan(hits, k, budget).fill(RECALL)
     if not text:
         return
     first, notice, *lines, last = text.splitlines()
@@ -131,7 +130,7 @@ def test_what_is_left_out_has_a_reason(
 @given(TEXT.filter(lambda t: FENCE not in t), TEXT.filter(lambda t: FENCE not in t), HITS)
 def test_clean_removes_our_block_and_nothing_else(before: str, after: str, hits: list[Hit]) -> None:
     """A message that comes back with our block in it is the user's own again."""
-    _, text = fill_block(hits, RECALL, 8, 800)
+    _, text = BlockPlan(hits, 8, 800).fill(RECALL)
     assert remove_blocks(before + text + after) == before + after
     assert remove_blocks(remove_blocks(before + text + after)) == before + after
     assert remove_blocks(text + text) == ""
@@ -218,7 +217,7 @@ def test_lines() -> None:
         entry_hit("Yes."),
         fact_hit("Ada owns a red bike.", note="older facts exist"),
     ]
-    injected, text = fill_block(hits, RECALL, 16, 600)
+    injected, text = BlockPlan(hits, 16, 600).fill(RECALL)
     assert injected == tuple(hits)
     assert text == (
         f'<{FENCE} recall="{RECALL}">\n{NOTICE}\n'
@@ -232,11 +231,11 @@ def test_lines() -> None:
 def test_only_the_first_line_is_cut() -> None:
     """A first hit larger than the budget gets all of it; a later one is passed over."""
     long, short = entry_hit("word " * 2000, "long"), entry_hit("short", "short")
-    injected, text = fill_block([long, short], RECALL, 16, 100)
+    injected, text = BlockPlan([long, short], 16, 100).fill(RECALL)
     assert injected == (long,)
     assert f"{CUT_MARK}\n</{FENCE}>" in text
     assert 98 <= count_tokens(text) <= 100
-    injected, text = fill_block([short, long, short], RECALL, 16, 100)
+    injected, text = BlockPlan([short, long, short], 16, 100).fill(RECALL)
     assert injected == (short, short)
     assert CUT_MARK not in text
 
@@ -244,7 +243,7 @@ def test_only_the_first_line_is_cut() -> None:
 def test_no_room() -> None:
     """Where not even the frame and a few words fit nothing is injected, not half a line's head."""
     hit = entry_hit("word " * 100)
-    texts = [fill_block([hit], RECALL, 16, budget)[1] for budget in range(100)]
+    texts = [BlockPlan([hit], 16, budget).fill(RECALL)[1] for budget in range(100)]
     assert not any(texts[:40])
     assert all("00000000] w" in text for text in texts if text)
     assert texts[-1]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from memtier_plugin.storage.index.bm25 import idf, saturation
+from memtier_plugin.storage.index import bm25
 from memtier_plugin.storage.index.facts import IndexFacts
 from memtier_plugin.storage.index.items import embedding_texts
 from memtier_plugin.storage.index.overviews import IndexOverviews
@@ -48,18 +48,13 @@ class Match:
 
     def score(self, tfs: Mapping[str, float], length: float) -> float:
         """Return the BM25 score of a document with these occurrences and this length."""
-        return sum(
-            self.idfs[term] * saturation(tf, length, self.average) for term, tf in tfs.items()
-        )
+        return bm25.score(self.idfs, tfs, length, self.average)
 
     def scores(self) -> dict[int, float]:
         """Return the BM25 score of every row that was reached."""
         total: dict[int, float] = {}
-        get, lengths, average = total.get, self.lengths, self.average
         for term, found in self.rows.items():
-            value = self.idfs[term]
-            for row, tf in found.items():
-                total[row] = get(row, 0.0) + value * saturation(tf, lengths[row], average)
+            bm25.add_term(total, found, self.lengths, self.idfs[term], self.average)
         return total
 
     def terms_of(self, rows: Collection[int]) -> dict[int, dict[str, int]]:
@@ -173,8 +168,8 @@ class IndexReader(IndexFacts):
             if frequencies[term] > room:
                 found.left_out = tuple(ordered[place:])
                 break
-        for term in ordered:
-            found.idfs[term] = terms[term] * idf(documents, frequencies[term])
+        rarity = bm25.idfs(documents, frequencies)
+        found.idfs = {term: terms[term] * rarity[term] for term in ordered}
         return found
 
     def complete_match(self, found: Match, scopes: Sequence[int], rows: Collection[int]) -> int:
@@ -203,12 +198,13 @@ class IndexReader(IndexFacts):
         if not documents or not parts:
             return {}, 0
         frequencies = self._frequencies("gram_terms", scopes, dict.fromkeys(parts, 1))
+        rarity = bm25.idfs(documents, frequencies)
         scores: dict[int, float] = {}
         read = 0
         for part in sorted(frequencies, key=lambda part: (frequencies[part], part)):
             if read + frequencies[part] > cap:
                 break
-            value = idf(documents, frequencies[part])
+            value = rarity[part]
             for scope in scopes:
                 rows = self._db.execute(
                     "SELECT doc FROM gram_postings WHERE term = ?", (f"{scope}.{part}",)
