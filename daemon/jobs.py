@@ -21,7 +21,6 @@ from memtier_plugin.core.paths import decode_file_name
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.facts.backlog import MODEL, RULES
 from memtier_plugin.facts.consolidation import ConsolidationReport
-from memtier_plugin.facts.summaries.job import Summariser
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
@@ -119,9 +118,8 @@ def write_summaries(memory: MemTier, stop: threading.Event) -> int:
     written = 0
     if memory.paused or not memory.settings.summaries.enabled:
         return written
-    summariser = Summariser(memory.store, memory.agent_id, lambda: datetime.now(UTC))
     while not stop.is_set():
-        report = summariser.run(stop=stop.is_set)
+        report = memory.summariser.run(stop=stop.is_set)
         written += report.written
         if not report.left or not report.written:
             break

@@ -23,6 +23,7 @@ from memtier_plugin.facts import views
 from memtier_plugin.facts.consolidation import ConsolidationReport
 from memtier_plugin.facts.dependents import Forgotten
 from memtier_plugin.facts.service import FactService
+from memtier_plugin.facts.summaries.job import Summariser
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.ingest.sessions import Session
@@ -84,19 +85,22 @@ class MemTier(Project):
     @cached_property
     def knowledge(self) -> FactService:
         """What can be done with the project's facts: search, review, undo, see what changed."""
-        return FactService(self.store, self._recaller, self.agent_id, self._clock)
+        return FactService(self._actor, self._recaller)
 
     @cached_property
     def history(self) -> History:
         """The project at other moments: recall as of then, differences, and undoing runs."""
-        return History(
-            self.store, self.knowledge.person, self.agent_id, self._redactor, self._clock
-        )
+        return History(self._actor, self.knowledge.person)
+
+    @cached_property
+    def summariser(self) -> Summariser:
+        """The job that summarises sessions and days, and writes timelines."""
+        return Summariser(self._actor)
 
     @cached_property
     def purger(self) -> Purger:
         """What purges, and completes a purge that was cut off."""
-        return Purger(self.store, self.agent_id, self._redactor, self._clock)
+        return Purger(self._actor)
 
     @cached_property
     def _recorder(self) -> Recorder:
@@ -294,7 +298,7 @@ class MemTier(Project):
         Raises:
             LedgerError, IndexProblem: not all was hidden; the rest goes the next time.
         """
-        return apply_retention(self.store, self.knowledge, self.agent_id, self._clock)
+        return apply_retention(self._actor, self.knowledge)
 
     # -- recall --------------------------------------------------------------------------------
 

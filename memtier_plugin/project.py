@@ -79,7 +79,7 @@ class Project:
         Raises:
             LedgerError, IndexProblem: the rest is still to be done.
         """
-        return repairing.repair(self.store, self.agent_id, self._clock, progress)
+        return repairing.repair(self._actor, progress)
 
     def note_hook(
         self,

@@ -115,6 +115,7 @@ class Answerer:
     """Answers the questions of one agent."""
 
     def __init__(self, actor: Actor, recaller: Recaller) -> None:
+        self._actor = actor
         self._store = actor.store
         self._recaller = recaller
         self._agent = actor.agent
@@ -203,7 +204,7 @@ class Answerer:
         written: Sequence[Fact] = ()
         wanted = keep if write_back is None else write_back
         if route.action == "R" and said.enough and wanted:
-            notes = FindingWriter(self._store, self._agent, self._clock)
+            notes = FindingWriter(self._actor)
             kept = [finding for finding in said.cites if finding.quote]
             written = notes.write(asked.id, asked.text, kept, thinker)
         asked.steps += thinker.steps

@@ -6,9 +6,8 @@ whose line it is must allow it, foreign text waits for a review, and nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, KeptFinding
@@ -19,7 +18,7 @@ from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.verification.verify import Claim, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.providers.prompt import load_prompt
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.actor import Actor
 
 EXTRACTOR: Final = "ask"
 _NEAREST: Final = 3  # known facts that are shown for each finding
@@ -29,10 +28,9 @@ _NO_RIGHTS: Final = AgentRights()
 class FindingWriter:
     """Writes findings back as facts of one project."""
 
-    def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
-        self._store = store
-        self._agent = agent
-        self._clock = clock
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
 
     def write(
         self, run: str, question: str, findings: Sequence[AnswerFinding], thinker: AnsweringModel
@@ -61,8 +59,8 @@ class FindingWriter:
             drafts.append(draft)
         if not drafts:
             return []
-        settler = FactWriter(self._store, self._agent, self._clock)
-        return settler.write(drafts, run=f"{EXTRACTOR}-{run}", decisions=judged).added
+        writer = FactWriter(self._actor)
+        return writer.write(drafts, run=f"{EXTRACTOR}-{run}", decisions=judged).added
 
     def _draft(self, kept: KeptFinding, model: str) -> FactDraft | None:
         finding = kept.finding

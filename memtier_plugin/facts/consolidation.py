@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Final
 
 from memtier_plugin.core import locks
@@ -26,6 +25,7 @@ from memtier_plugin.core.errors import (
     NotFound,
     SettingsError,
 )
+from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent, ProposeEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, read_window
 from memtier_plugin.facts.drafts import DraftBatch, DraftBuilder
@@ -33,6 +33,7 @@ from memtier_plugin.facts.recall_check import RecallGuard, Regression
 from memtier_plugin.facts.rollback import roll_back
 from memtier_plugin.facts.writer import FactWriter, WriteOutcome
 from memtier_plugin.providers.chat import NO_MODEL
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.store import Store
 from memtier_plugin.trust import echoes, origins
 
@@ -103,22 +104,15 @@ class ConsolidationReport:
 
 
 class Consolidator:
-    """Makes facts for one project in the name of one agent."""
+    """Makes facts of a project's entries in an agent's name."""
 
-    def __init__(
-        self,
-        store: Store,
-        agent: str,
-        clock: Callable[[], datetime],
-        guard: RecallGuard | None = None,
-    ) -> None:
+    def __init__(self, actor: Actor, guard: RecallGuard | None = None) -> None:
         """Take a project, and the guard that detects consolidations that lower recall, if any."""
-        self._store = store
-        self._agent = agent
-        self._clock = clock
+        self._actor = actor
+        self._store = actor.store
         self._guard = guard
-        self._writer = FactWriter(store, agent, clock)
-        self._builder = DraftBuilder(store, agent, clock, self._writer)
+        self._writer = FactWriter(actor)
+        self._builder = DraftBuilder(actor, self._writer)
 
     def add_facts(self, drafts: Iterable[Fact | FactDraft]) -> WriteOutcome:
         """Add facts that are new, and supersede what they replace (see `FactWriter.write`)."""
@@ -177,9 +171,9 @@ class Consolidator:
         recalls = self._store.reader().events_of_kind("recall", _PROMPTS)
         prompts = [
             event.data["query"]
-            for event in [*recalls, *self._store.unindexed_events(self._agent)]
+            for event in [*recalls, *self._store.unindexed_events(self._actor.agent)]
             if event.kind == "recall"
-            and event.agent_id == self._agent
+            and event.agent_id == self._actor.agent
             and event.data.get("session_id") == session
             and event.data["purpose"] == "inject"
         ]
@@ -304,49 +298,31 @@ class Consolidator:
         self, report: ConsolidationReport, regression: Regression
     ) -> ConsolidationReport:
         """Roll back the consolidations of a report, after which recall fell."""
-        why = regression.describe()
         for run in reversed(report.runs):
-            note = {"why": why, **regression.figures()}
-            roll_back(self._store, self._agent, self._clock, run, note=note)
-        return replace(report, held_back=why)
+            roll_back(self._actor, run, why=regression.describe(), regression=regression)
+        return replace(report, held_back=regression.describe())
 
     # -- journal events ------------------------------------------------------------------------
 
     def _promotion(self, entry: Entry, facts: Sequence[str], run: str | None) -> JournalEvent:
-        return self._writer.event(
-            "promote",
-            run,
-            items=[entry.id],
-            facts=list(facts),
-            agent=entry.agent_id,
-            session=entry.session_id,
+        event = PromoteEvent(
+            items=(entry.id,), facts=tuple(facts), agent=entry.agent_id, session=entry.session_id
         )
+        return self._actor.event(event, run=run)
 
     def _proposals(self, outcome: WriteOutcome, run: str) -> list[JournalEvent]:
         by_reason: dict[str, list[str]] = {}
         for fact in outcome.proposed:
             by_reason.setdefault(fact.reason, []).append(fact.id)
         return [
-            self._writer.event("propose", run, items=items, reason=reason)
+            self._actor.event(ProposeEvent(items=tuple(items), reason=reason), run=run)
             for reason, items in by_reason.items()
         ]
-
-    def _journal_problem(self, extractor: str, problem: str, dry_run: bool) -> None:
-        """Journal why a pass ended early, once for as long as the problem persists."""
-        recent = self._store.reader().events_of_kind("consolidate", _RECENT)
-        last = next((event for event in recent if event.data.get("extractor") == extractor), None)
-        if not dry_run and (last is None or last.data.get("problem") != problem):
-            event = self._writer.event(
-                "consolidate", None, extractor=extractor, read=0, problem=problem
-            )
-            self._store.append_events([event], shared=True)
 
     def _consolidation(
         self, extractor: str, number: int, window: Window, report: ConsolidationReport
     ) -> JournalEvent:
-        return self._writer.event(
-            "consolidate",
-            report.run,
+        event = ConsolidateEvent(
             extractor=extractor,
             number=number,
             cursors=window.cursors,
@@ -357,13 +333,22 @@ class Consolidator:
             superseded=report.superseded,
             updated=report.updated,
             ignored=report.ignored,
-            rejected=dict(report.rejected),
+            rejected=report.rejected,
             tokens=report.tokens,
             cost=report.cost,
             ms=report.ms,
-            **({"unread": list(report.unread)} if report.unread else {}),
-            **({"problem": report.problem} if report.problem else {}),
+            unread=report.unread or None,
+            problem=report.problem or None,
         )
+        return self._actor.event(event, run=report.run)
+
+    def _journal_problem(self, extractor: str, problem: str, dry_run: bool) -> None:
+        """Journal why a pass ended early, once for as long as the problem persists."""
+        recent = self._store.reader().events_of_kind(ConsolidateEvent.KIND, _RECENT)
+        last = next((event for event in recent if event.data.get("extractor") == extractor), None)
+        if not dry_run and (last is None or last.data.get("problem") != problem):
+            event = ConsolidateEvent(extractor=extractor, problem=problem)
+            self._store.append_events([self._actor.event(event)], shared=True)
 
 
 def list_extractors(store: Store) -> tuple[str, ...]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Final
 
 from memtier_plugin.core import plugins
@@ -23,8 +22,8 @@ from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.facts.verification.verify import Claim, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.providers.chat import ChatModel
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
-from memtier_plugin.storage.store import Store
 from memtier_plugin.trust import echoes, origins
 
 _CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # nobody's words follow
@@ -54,12 +53,9 @@ class DraftBatch:
 class DraftBuilder:
     """Builds the drafts of one project's facts: extracts, verifies and filters."""
 
-    def __init__(
-        self, store: Store, agent: str, clock: Callable[[], datetime], writer: FactWriter
-    ) -> None:
-        self._store = store
-        self._agent = agent
-        self._clock = clock
+    def __init__(self, actor: Actor, writer: FactWriter) -> None:
+        self._actor = actor
+        self._store = actor.store
         self._writer = writer
 
     def refusal_reason(self, entry: Entry) -> str:
@@ -92,7 +88,7 @@ class DraftBuilder:
 
     def _build_by_model(self, window: Window) -> DraftBatch:
         batch = DraftBatch()
-        model = ChatBudget(self._store, self._agent, self._clock).chat_model()
+        model = ChatBudget(self._store, self._actor.agent, self._actor.clock).chat_model()
         if model is None:
             return batch
         chat = ChatExtractor(model, self._store.settings.consolidation.batch_tokens)

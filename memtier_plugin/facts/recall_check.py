@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 from itertools import islice
@@ -64,10 +64,6 @@ class Regression:
             f"recall on the project's own history fell: of {self.before} past entries that were"
             f" found before, {self.after} were found after it"
         )
-
-    def figures(self) -> dict[str, int]:
-        """Return the counts as the journal keeps them."""
-        return asdict(self)
 
 
 @dataclass(slots=True)

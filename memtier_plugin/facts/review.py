@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.events import AcceptEvent, RejectEvent
 from memtier_plugin.core.records import Fact
 from memtier_plugin.facts import views
 from memtier_plugin.facts.rollback import time_after
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.facts.writer import FactWriter
-from memtier_plugin.storage.store import Store
+from memtier_plugin.storage.actor import Actor
 
 _WAITING: Final = ("proposed", "held back")
 _ACCEPTABLE: Final = (*_WAITING, "rejected", "reverted")
@@ -29,15 +29,12 @@ class ReviewOutcome:
 
 
 class FactReview:
-    """Reviews the facts of one project in the name of an agent."""
+    """Reviews the facts of a project in an agent's name."""
 
-    def __init__(
-        self, store: Store, agent: str, clock: Callable[[], datetime], viewer: str | None
-    ) -> None:
+    def __init__(self, actor: Actor, viewer: str | None) -> None:
         """Take a project and the agent whose view limits the review; None for the person."""
-        self._store = store
-        self._agent = agent
-        self._clock = clock
+        self._actor = actor
+        self._store = actor.store
         self._viewer = viewer
 
     def proposals(self) -> list[FactView]:
@@ -68,9 +65,9 @@ class FactReview:
             if view.state not in _ACCEPTABLE:
                 outcomes.append(ReviewOutcome(identity, view.state))
                 continue
-            writer = self._writer_after(identity)
-            acceptance = writer.event("accept", None, items=[identity])
-            outcome = writer.write_accepted(self._load_fact(identity), acceptance)
+            actor = self._actor_after(identity)
+            acceptance = actor.event(AcceptEvent(items=(identity,)))
+            outcome = FactWriter(actor).write_accepted(self._load_fact(identity), acceptance)
             superseded = tuple(old for old, _ in outcome.superseded)
             state = "superseded" if identity in superseded else "active"
             others = tuple(old for old in superseded if old != identity)
@@ -87,8 +84,8 @@ class FactReview:
         _refuse_unless(facts, _WAITING, done=("rejected",))
         for view in facts:
             if view.state in _WAITING:
-                writer = self._writer_after(view.fact.id)
-                event = writer.event("reject", None, items=[view.fact.id], why=why)
+                actor = self._actor_after(view.fact.id)
+                event = actor.event(RejectEvent(items=(view.fact.id,), why=why))
                 self._store.append_events([event], shared=True)
         return [ReviewOutcome(view.fact.id, "rejected") for view in facts]
 
@@ -98,11 +95,11 @@ class FactReview:
         assert isinstance(stored.item, Fact)
         return stored.item
 
-    def _writer_after(self, item: str) -> FactWriter:
-        """Return a writer whose clock is past what the journal has of an item."""
+    def _actor_after(self, item: str) -> Actor:
+        """Return the actor with a clock that is past what the journal has of an item."""
         with self._store.session() as reader:
             history = reader.events_of_item(item)
-        return FactWriter(self._store, self._agent, lambda: time_after(self._clock(), history))
+        return replace(self._actor, clock=lambda: time_after(self._actor.clock(), history))
 
 
 def _refuse_unless(

@@ -8,23 +8,30 @@ is superseded by the one that a later run put in the place of the run's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.events import (
+    EventPayload,
+    PromoteEvent,
+    RestoreEvent,
+    RevertEvent,
+    SupersedeEvent,
+)
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Origin, Source
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.evolution import decide
+from memtier_plugin.facts.recall_check import Regression
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.retrieval.contradictions import holds_since, may_replace
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.facts import Confirmation
-from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold
-from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 
 _RESOLUTION: Final = timedelta(milliseconds=1)  # of the times that the journal keeps
@@ -85,28 +92,28 @@ class RollbackPlan:
 
 
 def roll_back(
-    store: Store,
-    agent: str,
-    clock: Callable[[], datetime],
+    actor: Actor,
     run: str,
     *,
-    note: Mapping[str, object],
+    why: str = "",
+    regression: Regression | None = None,
     dry_run: bool = False,
 ) -> Rollback:
     """Undo one consolidation and no later one; a second time changes nothing.
 
     Args:
-        note: what else the journal keeps of it.
+        why: the reason that the journal keeps.
+        regression: the fall of recall that is the reason, if it is.
 
     Raises:
         NotFound: no consolidation has this id.
         LedgerError: it is not, or not completely, undone; repeat it.
     """
-    with FactWriter(store, agent, clock).exclusive():
-        now = clock()
-        single = {normalise(relation)[0] for relation in store.settings.facts.single_valued}
-        planner = _RollbackPlanner(store.reader(), run, agent, store.project, now, single)
-        plan = planner.plan(note)
+    store = actor.store
+    with FactWriter(actor).exclusive():
+        now = actor.clock()
+        planner = _RollbackPlanner(actor, run, now)
+        plan = planner.plan(why, regression)
         if not dry_run:
             store.append_facts(plan.facts, now)
             store.append_events(plan.events, shared=True)
@@ -126,20 +133,14 @@ class _RollbackPlanner:
         NotFound: no consolidation of this project has this id.
     """
 
-    def __init__(
-        self,
-        reader: IndexReader,
-        run: str,
-        agent: str,
-        project: str,
-        now: datetime,
-        single_valued: Collection[str],
-    ) -> None:
-        self._reader = reader
+    def __init__(self, actor: Actor, run: str, now: datetime) -> None:
+        store = actor.store
+        self._actor = actor
+        self._reader = reader = store.reader()
         self._run = run
-        self._agent = agent
-        self._project = project
-        self._single = single_valued
+        self._project = store.project
+        single_valued = store.settings.facts.single_valued
+        self._single = {normalise(relation)[0] for relation in single_valued}
         self._run_events = reader.events_in_run(run, CONSOLIDATION_KINDS)
         made = reader.facts_of_run(run)
         if not made and not self._run_events:
@@ -156,26 +157,36 @@ class _RollbackPlanner:
         self._reissued: dict[str, _Reissue] = {}
         self._replacements: dict[str, str] = {}
 
-    def plan(self, note: Mapping[str, object]) -> RollbackPlan:
+    def plan(self, why: str, regression: Regression | None) -> RollbackPlan:
         """Return what rolling back the run takes; nothing, once it is rolled back."""
         removed = [i for i, stored in self._removed.items() if not stored.state.reverted]
         touched, already_restored = self._touched(), self._already_restored()
         restore = [item for item in touched if item not in already_restored]
-        restored = self._event("restore", self._run, items=restore, facts=[*self._removed])
-        current = self._states_after(restored, touched)
+        restored = RestoreEvent(items=tuple(restore), facts=tuple(self._removed), run=self._run)
+        restoring = self._event(restored, self._run)
+        current = self._states_after(restoring, touched)
         facts, promotions = self._reissue_confirmed(current)
         pairs = [*self._resolve_single_valued(current), *self._resolve_others(current)]
         events = [
             self._event(
-                "supersede", run, items=[old.id], by=new.id, valid_to=to_iso(holds_since(new)[0])
+                SupersedeEvent(items=(old.id,), by=new.id, valid_to=to_iso(holds_since(new)[0])),
+                run,
             )
             for old, new, run in pairs
         ]
         events += promotions
         if restore:
-            events.append(restored)
+            events.append(restoring)
         if removed:
-            events.append(self._event("revert", self._run, items=removed, **note))
+            revert = RevertEvent(
+                items=tuple(removed),
+                why=why,
+                probes=regression.probes if regression else None,
+                before=regression.before if regression else None,
+                after=regression.after if regression else None,
+                run=self._run,
+            )
+            events.append(self._event(revert, self._run))
         rollback = Rollback(
             run=self._run,
             facts=tuple(removed),
@@ -249,12 +260,13 @@ class _RollbackPlanner:
                 self._replacements[identity] = heir.id
             promotions += [
                 self._event(
-                    "promote",
+                    PromoteEvent(
+                        items=(c.source.entry,),
+                        facts=(heir.id,),
+                        agent=c.source.agent,
+                        session=c.source.session,
+                    ),
                     c.run,
-                    items=[c.source.entry],
-                    facts=[heir.id],
-                    agent=c.source.agent,
-                    session=c.source.session,
                 )
                 for c in more
             ]
@@ -431,17 +443,8 @@ class _RollbackPlanner:
             removed = by
         return None
 
-    def _event(self, kind: str, run: str | None, **data: object) -> JournalEvent:
-        if kind in ("revert", "restore"):
-            data["run"] = run
-        return JournalEvent(
-            id=new_id(),
-            timestamp=self._now,
-            kind=kind,
-            agent_id=self._agent,
-            run_id=run,
-            data=data,
-        )
+    def _event(self, payload: EventPayload, run: str | None) -> JournalEvent:
+        return self._actor.event(payload, run=run, at=self._now)
 
 
 def find_quote(fact: Fact, content: str) -> tuple[str, tuple[int, int]]:

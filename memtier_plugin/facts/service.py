@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
+from memtier_plugin.core.events import ForgetEvent
 from memtier_plugin.core.records import Fact, FactDraft, Run
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.times import aware
@@ -22,7 +23,7 @@ from memtier_plugin.facts import changes, dependents, views
 from memtier_plugin.facts.changes import FactChange
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator, Progress
 from memtier_plugin.facts.dependents import Forgotten
-from memtier_plugin.facts.recall_check import RecallGuard
+from memtier_plugin.facts.recall_check import RecallGuard, Regression
 from memtier_plugin.facts.review import FactReview, ReviewOutcome
 from memtier_plugin.facts.rollback import Rollback, roll_back
 from memtier_plugin.facts.views import ConsolidationInfo, FactView
@@ -31,14 +32,12 @@ from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.reader import IndexReader
-from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.tokenizer import plain_words
 
 ID_LENGTH: Final = 26
-
-Clock = Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +51,16 @@ class FactSearchResult:
 class FactService:
     """The facts of one project, as one agent or (``person``) everybody may see them."""
 
-    def __init__(
-        self, store: Store, recaller: Recaller, agent: str, clock: Clock, *, everybody: bool = False
-    ) -> None:
-        self._store = store
+    def __init__(self, actor: Actor, recaller: Recaller, *, everybody: bool = False) -> None:
+        self._actor = actor
+        self._store = actor.store
         self._recaller = recaller
-        self._agent = agent
-        self._clock = clock
-        self._viewer = None if everybody or recaller.reads_all else agent
+        self._viewer = None if everybody or recaller.reads_all else actor.agent
 
     @property
     def person(self) -> FactService:
         """The same service for the person at the machine, including every private fact."""
-        return FactService(self._store, self._recaller, self._agent, self._clock, everybody=True)
+        return FactService(self._actor, self._recaller, everybody=True)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -118,10 +114,10 @@ class FactService:
         """
         if self._store.paused:
             raise Paused(f"project {self._store.project!r} is off; `memtier on` switches it on")
-        now, plan, request = self._clock(), self._recaller.plan, RecallRequest(depth="facts")
+        now, plan, request = self._actor.clock(), self._recaller.plan, RecallRequest(depth="facts")
         # An agent without a name finds what all agents share.
         shared = plan(query, Viewer("", None, read_all=False, at=now), request)
-        viewer = Viewer(self._agent, None, read_all=self._viewer is None, at=now)
+        viewer = Viewer(self._actor.agent, None, read_all=self._viewer is None, at=now)
         own = plan(query, viewer, request)
         private = [hit for hit in own.hits if isinstance(hit.item, Fact) and hit.item.private_to]
         both = [*(hit for hit in shared.hits if isinstance(hit.item, Fact)), *private]
@@ -143,7 +139,7 @@ class FactService:
 
     def diff(self, since: datetime, until: datetime | None = None) -> list[FactChange]:
         """Return the changes to facts since a time, oldest first."""
-        end = aware(until) or self._clock() + timedelta(days=1)  # clocks differ
+        end = aware(until) or self._actor.clock() + timedelta(days=1)  # clocks differ
         with self._reading(full=True) as reader:
             return changes.list_changes(reader, aware(since) or since, end, self._viewer)
 
@@ -193,10 +189,15 @@ class FactService:
 
     @property
     def _review(self) -> FactReview:
-        return FactReview(self._store, self._agent, self._clock, self._viewer)
+        return FactReview(self._actor, self._viewer)
 
     def revert(
-        self, run: str, *, dry_run: bool = False, why: str = "", **figures: object
+        self,
+        run: str,
+        *,
+        dry_run: bool = False,
+        why: str = "",
+        regression: Regression | None = None,
     ) -> Rollback:
         """Roll back one consolidation and no later one; a second time changes nothing.
 
@@ -207,8 +208,7 @@ class FactService:
             NotFound: there is no such consolidation.
             LedgerError: it is not, or not completely, undone; repeat it.
         """
-        note = {"why": why, **figures}
-        return roll_back(self._store, self._agent, self._clock, run, note=note, dry_run=dry_run)
+        return roll_back(self._actor, run, why=why, regression=regression, dry_run=dry_run)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -229,11 +229,11 @@ class FactService:
             message = replace(message, origin="external")  # its true origin is unknown
         # Named after the text: remembering the same words again adds nothing.
         name = f"remember:{'-'.join(plain_words(text))[:200]}"
-        run = Run(agent=self._agent, session=session, run=name, sender=sender)
+        run = Run(agent=self._actor.agent, session=session, run=name, sender=sender)
         entries = recorder.record([(run, [message])])
         if not entries:
-            self._store.refresh(self._agent, wait_ms=500)
-            earlier = views.read_entries(self._store, agent=self._agent, session=session)
+            self._store.refresh(self._actor.agent, wait_ms=500)
+            earlier = views.read_entries(self._store, agent=self._actor.agent, session=session)
             entries = [e for e in earlier if (e.run_id, e.content) == (name, content)]
         if not entries:
             raise NotFound(f"{text[:40]!r} was forgotten once; write it differently to keep it")
@@ -242,8 +242,7 @@ class FactService:
     @cached_property
     def _consolidator(self) -> Consolidator:
         # Kept: its guard's probes serve one window after another.
-        guard = RecallGuard(self._store, self._clock)
-        return Consolidator(self._store, self._agent, self._clock, guard)
+        return Consolidator(self._actor, RecallGuard(self._store, self._actor.clock))
 
     def consolidate(
         self,
@@ -263,14 +262,12 @@ class FactService:
         self, *, ids: Iterable[str] = (), session: str | None = None, dry_run: bool = False
     ) -> Forgotten:
         """Hide entries and facts everywhere; see `MemTier.forget`."""
-        writer = FactWriter(self._store, self._agent, self._clock)
-        writer.recover()
+        FactWriter(self._actor).recover()
         forgotten = dependents.find_with_dependents(
-            self._store, self._agent, ids, session, self._viewer
+            self._store, self._actor.agent, ids, session, self._viewer
         )
-        items = [*forgotten.ids, *forgotten.facts]
-        if items and not dry_run:
-            event = writer.event("forget", None, items=items, session=session)
+        if (items := (*forgotten.ids, *forgotten.facts)) and not dry_run:
+            event = self._actor.event(ForgetEvent(items=items, session=session))
             self._store.append_events([event], shared=True)
         return forgotten
 
@@ -279,7 +276,7 @@ class FactService:
         if full:
             self._store.catch_up_all()
         else:
-            self._store.refresh(self._agent, wait_ms=500, read_all=self._viewer is None)
+            self._store.refresh(self._actor.agent, wait_ms=500, read_all=self._viewer is None)
         return self._store.session()
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
+from memtier_plugin.core.events import SupersedeEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
@@ -17,6 +18,7 @@ from memtier_plugin.facts import evolution
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.contradictions import holds_since
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
@@ -50,12 +52,11 @@ class WriteOutcome:
 
 
 class FactWriter:
-    """Writes the facts of one project in the name of one agent."""
+    """Writes the facts of a project in an agent's name."""
 
-    def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
-        self._store = store
-        self._agent = agent
-        self._clock = clock
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
 
     def write(
         self,
@@ -107,7 +108,7 @@ class FactWriter:
         Args:
             contexts: the words around a draft's quote, by the draft's index.
         """
-        now, contexts, decisions = self._clock(), contexts or {}, decisions or {}
+        now, contexts, decisions = self._actor.clock(), contexts or {}, decisions or {}
         facts = [
             (self._build_fact(draft, now, run), contexts.get(index, ""), decisions.get(index))
             for index, draft in enumerate(self._assess_trust(drafts))
@@ -153,7 +154,7 @@ class FactWriter:
         with self.exclusive():
             outcome, known = WriteOutcome(), _KnownFacts(self._store)
             active = replace(fact, status="active")
-            decision = self._decide(active, known, self._clock())
+            decision = self._decide(active, known, self._actor.clock())
             if decision.action == "ignore" and decision.target:
                 outcome.superseded.append((fact.id, decision.target))
                 outcome.restated.append((fact, decision.target.id))
@@ -177,7 +178,7 @@ class FactWriter:
 
         Only for drafts that the rules would add.
         """
-        now = self._clock()
+        now = self._actor.clock()
         facts = [self._build_fact(draft, now, None) for draft in self._assess_trust(drafts)]
         known, related = _KnownFacts(self._store), dict[int, list[Fact]]()
         known.embed(facts)
@@ -190,22 +191,12 @@ class FactWriter:
     def supersede_events(self, outcome: WriteOutcome, run: str | None) -> list[JournalEvent]:
         """Return the journal events that supersede what an outcome replaces."""
         return [
-            self.event(
-                "supersede", run, items=[old], by=new.id, valid_to=to_iso(holds_since(new)[0])
+            self._actor.event(
+                SupersedeEvent(items=(old,), by=new.id, valid_to=to_iso(holds_since(new)[0])),
+                run=run,
             )
             for old, new in outcome.superseded
         ]
-
-    def event(self, kind: str, run: str | None, **data: Any) -> JournalEvent:
-        """Return a new event in the agent's name."""
-        return JournalEvent(
-            id=new_id(),
-            timestamp=self._clock(),
-            kind=kind,
-            agent_id=self._agent,
-            run_id=run,
-            data=data,
-        )
 
     # -- deciding ------------------------------------------------------------------------------
 

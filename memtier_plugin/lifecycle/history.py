@@ -1,45 +1,40 @@
-"""One project at other moments: what a recall found then, what changed since, and undoing runs."""
+"""The history of a project: recall as of a time, differences between two times, undoing runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.results import Depth, Recall, RecallRequest
 from memtier_plugin.core.times import aware, to_iso
 from memtier_plugin.facts.rollback import Rollback
 from memtier_plugin.facts.service import FactService
-from memtier_plugin.lifecycle import diff as differences
-from memtier_plugin.lifecycle.as_of import open_as_of
-from memtier_plugin.lifecycle.diff import ProjectDiff
+from memtier_plugin.lifecycle.diff import ProjectDiff, diff_project
 from memtier_plugin.lifecycle.undo_run import RunUndoer, UndoneRun
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.index.connection import Index
+from memtier_plugin.storage.index.files import AS_OF_PREFIX, remove_index
 from memtier_plugin.storage.index.selection import IndexSelect
+from memtier_plugin.storage.index.vector_coverage import copy_vectors
+from memtier_plugin.storage.index.writer import build_index
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS
 from memtier_plugin.storage.store import Store
-from memtier_plugin.trust.redaction import Redactor
 
 Progress = Callable[[int, int], None]
 
 
 class History:
-    """What was, and what may be undone, of one project, for the person at the machine."""
+    """The past of one project, and what may be undone, for the person at the machine."""
 
-    def __init__(
-        self,
-        store: Store,
-        person: FactService,
-        agent: str,
-        redactor: Redactor,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._store = store
+    def __init__(self, actor: Actor, person: FactService) -> None:
+        self._actor = actor
+        self._store = actor.store
         self._person = person
-        self._agent = agent
-        self._redactor = redactor
-        self._clock = clock
 
     def recall(
         self,
@@ -52,33 +47,33 @@ class History:
         depth: Depth | None = None,
         progress: Progress | None = None,
     ) -> Recall:
-        """Answer a query as it would have been answered at a moment, from what was written by then.
+        """Answer a query as it would have been answered at a time, from what was written by then.
 
-        With the facts that held and the weights that counted then, but today's settings; what was
+        Uses the facts that held and the weights that counted then, but today's settings; what was
         forgotten since stays forgotten.  Reads every ledger, and journals nothing.
 
         Raises:
             IndexProblem, LedgerError: it cannot be read.
         """
         moment = aware(moment) or moment
-        with open_as_of(self._store, moment, progress) as past:
-            recaller = Recaller(Actor(past, self._agent, self._clock, self._redactor))
+        with _open_as_of(self._store, moment, progress) as view:
+            recaller = Recaller(replace(self._actor, store=view))
             request = RecallRequest(
                 at=moment, sender=sender, k=k, token_budget=token_budget, depth=depth
             )
-            found = recaller.recall(query, request)
-        return replace(found, label=f"as of {to_iso(moment)}: {found.label}")
+            recall = recaller.recall(query, request)
+        return replace(recall, label=f"as of {to_iso(moment)}: {recall.label}")
 
     def diff(self, since: datetime, until: datetime | None = None) -> ProjectDiff:
-        """Return what was said, learned, forgotten and weighed anew between two moments."""
+        """Return what was said, learned, forgotten and weighted differently between two times."""
         self._store.catch_up_all()
-        end = aware(until) or self._clock()
+        end = aware(until) or self._actor.clock()
         with self._store.session() as reader:
-            chosen = IndexSelect(self._store.index.connection())
-            return differences.diff_project(reader, chosen, aware(since) or since, end)
+            select = IndexSelect(self._store.index.connection())
+            return diff_project(reader, select, aware(since) or since, end)
 
     def is_consolidation(self, run: str) -> bool:
-        """Tell whether a consolidation left anything under this id."""
+        """Tell whether a run is a consolidation that wrote something."""
         self._store.catch_up_all()
         with self._store.session() as reader:
             return bool(reader.facts_of_run(run) or reader.events_in_run(run, CONSOLIDATION_KINDS))
@@ -92,25 +87,69 @@ class History:
         dry_run: bool = False,
         why: str = "asked for",
     ) -> Rollback | UndoneRun:
-        """Take one run back, be it a consolidation or a recorded one, and nothing later.
+        """Undo one run and no later one: a consolidation or a recorded run, with its credits.
 
-        Weights go too; facts that rest on other entries stay.
+        Facts that rest on other entries stay.
 
         Args:
-            agent: whose recorded run, where more than one agent has one of this id.
-            undo: bring it back instead; the facts of a consolidation are settled like new.
+            agent: whose recorded run, if more than one agent has one of this id.
+            undo: bring it back instead; the facts of a consolidation are resolved like new.
 
         Raises:
             NotFound: there is no such run.
-            LedgerError: it is not, or not wholly, done; do it again.
+            LedgerError: it is not, or not completely, done; repeat it.
         """
         if not self.is_consolidation(run):
-            retractor = RunUndoer(self._store, self._agent, self._clock)
-            return retractor.undo(run, agent=agent, undo=undo, dry_run=dry_run)
+            undoer = RunUndoer(self._actor)
+            return undoer.undo(run, agent=agent, redo=undo, dry_run=dry_run)
         if not undo:
             return self._person.revert(run, dry_run=dry_run, why=why)
         with self._store.session() as reader:
-            gone = [one.item.id for one in reader.facts_of_run(run) if one.state.reverted]
+            removed = [fact.item.id for fact in reader.facts_of_run(run) if fact.state.reverted]
         if not dry_run:
-            self._person.accept(gone)
-        return Rollback(run, restored=tuple(gone))
+            self._person.accept(removed)
+        return Rollback(run, restored=tuple(removed))
+
+
+class AsOfView(Store):
+    """The ledgers and an index of one moment: nothing new is read, nothing is written."""
+
+    def __init__(self, store: Store, index: Index) -> None:
+        super().__init__(store.home, store.project, store.settings)
+        self.index = index
+        self.__dict__["embedder"] = store.embedder  # loaded once
+
+    def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
+        """Read nothing: later lines do not count."""
+        return None
+
+    def append_events(
+        self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = 0.0
+    ) -> None:
+        """Write nothing: no run asked this question."""
+
+
+@contextmanager
+def _open_as_of(store: Store, moment: datetime, progress: Progress | None) -> Iterator[AsOfView]:
+    """Yield a project as of a time, in an index of its own; reads every ledger.
+
+    Facts hold, and weights are, as in the journal by then.  Only what was forgotten or purged
+    since is missing: forgetting holds for the past too.
+
+    Raises:
+        IndexProblem, LedgerError: it cannot be built.
+    """
+    path = store.index.path.with_name(f"{AS_OF_PREFIX}{new_id()}.sqlite3")
+    try:
+        building = build_index(
+            path, store.folder, store.tokenizer, store.embedder, progress, moment
+        )
+        with building as (connection, _):
+            copy_vectors(store.index, connection, store.embedder)
+        view = AsOfView(store, Index(path))
+        try:
+            yield view
+        finally:
+            view.close()
+    finally:
+        remove_index(path)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import iter_ledger_folders, socket_path, tighten_mode
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.operations.background_health import HealthFinding
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.files import broken_indexes, is_own_index
 from memtier_plugin.storage.ledger import jsonl, transaction
 from memtier_plugin.storage.quota import format_bytes
@@ -64,14 +64,13 @@ def find_leftovers(store: Store) -> Iterator[HealthFinding]:
         )  # fmt: skip
 
 
-def repair(
-    store: Store, agent: str, clock: Callable[[], datetime], progress: Progress
-) -> Iterator[Repair]:
+def repair(actor: Actor, progress: Progress) -> Iterator[Repair]:
     """Put right what can be, and yield each repair when it is made.
 
     Raises:
         LedgerError, IndexProblem: the rest is still to be done; the message says why.
     """
+    store = actor.store
     yield from _modes(store.home)
     yield from _torn(store)
     for path in remove_unfinished(store):
@@ -79,7 +78,7 @@ def repair(
     yield from _socket(store.home)
     yield from _index(store, progress)
     if (store.folder / transaction.TRANSACTION_FILE).exists():
-        FactWriter(store, agent, clock).recover()
+        FactWriter(actor).recover()
         yield Repair("completed the writing of facts that was cut off", str(store.folder))
     for path in broken_indexes(store.index.path):
         if is_own_index(path):

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from memtier_plugin.cli.main import main
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.events import AcceptEvent, SupersedeEvent
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.facts import backlog
@@ -40,7 +41,7 @@ def say(memory: MemTier, *texts: str, **more: Any) -> list[Entry]:
 
 def passes(memory: MemTier, **how: Any) -> ConsolidationReport:
     """Consolidate all there is, and return what all passes say together."""
-    work = Consolidator(memory.store, memory.agent_id, memory._clock)
+    work = Consolidator(memory._actor)
     limit = how.pop("limit", 500)
     report = work.run(limit, **how)
     while report.left and not how.get("dry_run"):
@@ -135,7 +136,7 @@ def test_a_window_does_not_cut_a_run(home: Path) -> None:
         for number in range(3):
             run = [{"role": "user", "content": f"I like tea number {n}."} for n in range(3)]
             memory.record(run, session_id="s", run_id=f"r{number}")
-        work = Consolidator(memory.store, "main", memory._clock)
+        work = Consolidator(memory._actor)
         assert [work.run(2).read for _ in range(4)] == [3, 3, 3, 0]
 
 
@@ -267,8 +268,8 @@ def test_accepting_settles(home: Path) -> None:
         [entry] = say(memory, "the fox")
         [old] = memory.add_facts([draft(entry, "Acme")])
         [waits] = memory.add_facts([draft(entry, "Bolt", status="proposed")])
-        settler = FactWriter(memory.store, "main", memory._clock)
-        result = settler.write_accepted(waits, settler.event("accept", None, items=[waits.id]))
+        writer = FactWriter(memory._actor)
+        result = writer.write_accepted(waits, memory._actor.event(AcceptEvent(items=(waits.id,))))
         assert [gone for gone, _ in result.superseded] == [old.id]
         assert [fact.id for fact in memory.facts()] == [waits.id]
 
@@ -279,8 +280,8 @@ def test_accepting_what_is_known(home: Path) -> None:
         [entry] = say(memory, "the fox")
         [waits] = memory.add_facts([draft(entry, "eggs", relation="likes", status="proposed")])
         [other] = memory.add_facts([draft(entry, "eggs", relation="likes")])
-        settler = FactWriter(memory.store, "main", memory._clock)
-        settler.write_accepted(waits, settler.event("accept", None, items=[waits.id]))
+        writer = FactWriter(memory._actor)
+        writer.write_accepted(waits, memory._actor.event(AcceptEvent(items=(waits.id,))))
         assert [fact.id for fact in memory.facts()] == [other.id]
 
 
@@ -584,15 +585,15 @@ def test_what_was_cut_off_is_completed_by_whoever_is_next(home: Path) -> None:
     with MemTier.open(home) as memory:
         [entry] = say(memory, "the fox")
         [old] = memory.add_facts([draft(entry, "Acme")])
-        settler = FactWriter(memory.store, "main", memory._clock)
+        writer = FactWriter(memory._actor)
         path = memory.folder / transaction.TRANSACTION_FILE
         lost = Fact.from_json(old.to_json() | {"id": "01BX5ZZKBKACTAV9WEVGEMMVRZ", "value": "Bolt"})
-        event = settler.event("supersede", None, items=[old.id], by=lost.id, valid_to=None)
+        event = memory._actor.event(SupersedeEvent(items=(old.id,), by=lost.id))
         path.write_text(json.dumps({"facts": [lost.to_json()], "events": [event.to_json()]}))
         memory.add_facts([draft(entry, "eggs", relation="likes")])
         assert [fact.value for fact in memory.facts()] == ["Bolt", "eggs"] and not path.exists()
         path.write_text("{")
-        settler.recover()
+        writer.recover()
         assert not path.exists() and path.with_suffix(".unreadable").exists()
 
 

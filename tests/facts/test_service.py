@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import NotFound, Paused
+from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.memory import MemTier
@@ -68,7 +69,8 @@ class World:
             )  # fmt: skip
             entries.append(entry)
             drafts.append(draft(one, text, entry))
-        writer = FactWriter(self.memory().store, "main", lambda: self.now)
+        actor = self.memory()._actor
+        writer = FactWriter(actor)
         with writer.exclusive():
             outcome = writer.resolve(drafts, run=run)
             by_entry: dict[str, list[str]] = {}
@@ -77,18 +79,19 @@ class World:
                 for source in fact.sources:
                     by_entry.setdefault(source.entry, []).append(identity)
             promotions = [
-                writer.event(
-                    "promote",
-                    run,
-                    items=[entry.id],
-                    facts=by_entry[entry.id],
-                    agent=entry.agent_id,
-                    session=entry.session_id,
+                actor.event(
+                    PromoteEvent(
+                        items=(entry.id,),
+                        facts=tuple(by_entry[entry.id]),
+                        agent=entry.agent_id,
+                        session=entry.session_id,
+                    ),
+                    run=run,
                 )
                 for entry in entries
                 if entry.id in by_entry
             ]
-            event = writer.event("consolidate", run, cursors={}, read=len(entries), facts=0)
+            event = actor.event(ConsolidateEvent(cursors={}, read=len(entries), facts=0), run=run)
             supersessions = writer.supersede_events(outcome, run)
             writer.commit(outcome.added, [*supersessions, *promotions, event])
         added = outcome.added

@@ -16,7 +16,7 @@ import pytest
 from memtier_plugin.core.errors import LedgerError, NotFound
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
 from memtier_plugin.core.results import Recall
-from memtier_plugin.facts.summaries.job import Summariser, SummaryReport
+from memtier_plugin.facts.summaries.job import SummaryReport
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index.overviews import ShelvedFact
 from tests.proofs.checks import assert_equal_to_rebuild, differences
@@ -74,7 +74,7 @@ def talk(
 
 def sum_up(memory: MemTier, **more: Any) -> SummaryReport:
     """Run the job as the daemon does."""
-    return Summariser(memory.store, memory.agent_id, memory._clock).run(**more)
+    return memory.summariser.run(**more)
 
 
 def shelf(memory: MemTier, name: str = "summary") -> list[ShelvedFact]:

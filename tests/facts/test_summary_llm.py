@@ -11,7 +11,7 @@ import pytest
 
 from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.facts.summaries.job import MAX_MODEL_SUMMARIES, Summariser, SummaryReport
+from memtier_plugin.facts.summaries.job import MAX_MODEL_SUMMARIES, SummaryReport
 from memtier_plugin.facts.summaries.llm import ChatSummariser, CitedSentence
 from memtier_plugin.facts.summaries.selection import find_sentences
 from memtier_plugin.memory import MemTier
@@ -144,7 +144,7 @@ def summed_up(home: Path, server: Loopback, sessions: int = 1) -> tuple[SummaryR
                     [{"role": "user", "content": f"In part {number} of {session}: {line}"}],
                     session_id=f"s{session}", run_id=f"{session}/{number}", observed_at=START,
                 )  # fmt: skip
-        report = Summariser(memory.store, "main", memory._clock).run()
+        report = memory.summariser.run()
         return report, [fact for fact in memory.facts() if fact.extractor == "summary"]
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def world(home: Path, tmp_path: Path) -> Iterator[MemTier]:
 def summarised(memory: MemTier) -> int:
     """Let the session be summed up, later; return how many summaries quote the text."""
     later = datetime.now(UTC) + timedelta(days=3)
-    Summariser(memory.store, "one", lambda: later).run()
+    Summariser(replace(memory._actor, clock=lambda: later)).run()
     memory.catch_up()
     known = memory.knowledge.person.facts(include_superseded=True)
     return sum(one.fact.shelf != "" and SECRET in one.fact.text for one in known)

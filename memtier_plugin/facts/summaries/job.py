@@ -1,35 +1,38 @@
-"""Summaries of what is over and timelines of what changed, written as facts: the job.
+"""Write summaries of sessions and days, and timelines of changed facts, as facts: the job.
 
-What is due is read off the index, so there is no cursor to lose: what has no summary of its lines
-as they are now gets one, the newest first.  Facts are written before what they supersede, so that
-a pass that was cut short is finished by the next one.  Source: seeds 4.4, 5.1; design 4.4.
+What is due is read from the index, so there is no cursor to lose: a group whose lines have no
+current summary gets one, the newest first.  Facts are written before what they supersede, so that
+the next pass completes one that was interrupted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from memtier_plugin.core.errors import CapReached, EndpointError, SettingsError
+from memtier_plugin.core.events import SummariseEvent, SupersedeEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Origin, Source, count_tokens
+from memtier_plugin.core.records import Entry, Fact, Origin, Source, count_tokens
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.summaries import selection, timelines
 from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS, ChatSummariser, CitedSentence
 from memtier_plugin.facts.summaries.selection import SourceSentence
+from memtier_plugin.facts.summaries.timelines import PastValue, Timeline
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import IndexOverviews, LineGroup, ShelvedFact
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 
-MAX_MODEL_SUMMARIES: Final = 10  # summaries of a pass that a model is asked for
-MODEL_MAX_AGE: Final = timedelta(days=3)  # what is older is summed up without one
-BATCH_SIZE: Final = 20  # summaries that are written, and settled, at once
+MAX_MODEL_SUMMARIES: Final = 10  # of a pass
+MODEL_MAX_AGE: Final = timedelta(days=3)  # older lines are summarised without a model
+BATCH_SIZE: Final = 20  # summaries that are written at once
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
 
@@ -47,13 +50,13 @@ class SummaryReport:
 
     @property
     def written(self) -> int:
-        """How many items are new."""
+        """The number of new items."""
         return self.sessions + self.days + self.timelines
 
 
 @dataclass(slots=True)
 class _Pass:
-    """One pass at work: its id, what it may still write, and what it wrote."""
+    """The state of a pass: its id, what it may still write, and what it wrote."""
 
     run: str
     room: int
@@ -62,11 +65,11 @@ class _Pass:
     superseded: int = 0
     left: int = 0
     chat: ChatSummariser | None = None
-    written: int = 0  # summaries that a model was asked for
+    by_model: int = 0  # summaries that a model was asked for
     problem: str = ""
 
     def has_room(self) -> bool:
-        """Tell whether one more that is due is written now; or else it is left."""
+        """Tell whether another due item is written in this pass; count it as left if not."""
         if self.room > 0 and not self.stop():
             return True
         self.left += 1
@@ -75,15 +78,16 @@ class _Pass:
 
 @dataclass(frozen=True, slots=True)
 class _DueItem:
-    """A fact to be written, and the ids of those whose place it takes."""
+    """A fact to write (None: it stands already, as ``standing``), and what it supersedes."""
 
-    fact: Fact
-    instead: tuple[str, ...]
+    standing: str
+    superseded: tuple[str, ...]
+    fact: Fact | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _SummaryScope:
-    """What one summary is of: the lines of a session, or of a day with its number."""
+    """What a summary covers: the lines of a session, or of a day with its number."""
 
     kind: str
     group: LineGroup
@@ -96,27 +100,26 @@ class _SummaryScope:
 
     @property
     def value(self) -> str:
-        """Which lines it is of: another number of them, or a later last, is another summary."""
-        return f"{self.group.lines} lines until {to_iso(_moment(self.group.last))}"
+        """The lines covered: with another count, or a later last line, the summary is another."""
+        return f"{self.group.lines} lines until {to_iso(_time_of(self.group.last))}"
 
 
 class Summariser:
-    """Sums up one project, for every agent of it, in the name of one."""
+    """Summarises a project for all of its agents, in one agent's name."""
 
-    def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
-        self._store = store
-        self._agent = agent
-        self._clock = clock
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
 
     def run(self, limit: int = 200, stop: Callable[[], bool] = lambda: False) -> SummaryReport:
-        """Write up to ``limit`` summaries and timelines that are due; ``left`` tells of more.
+        """Write up to ``limit`` summaries and timelines that are due; ``left`` counts the rest.
 
         Args:
-            stop: asked between a few; what is written by then is whole.
+            stop: polled between batches; what was written by then is complete.
 
         Raises:
-            LedgerError: another process is at it, or nothing could be written.
-            IndexProblem: what there is cannot be known.
+            LedgerError: another process summarises the project, or nothing could be written.
+            IndexProblem: the index cannot be read.
         """
         if self._store.paused or not self._store.settings.summaries.enabled:
             return SummaryReport()
@@ -124,7 +127,7 @@ class Summariser:
         with lock, self._store.session():
             self._store.catch_up_all()
             work = _Pass(new_id(), limit, stop)
-            # Timelines first: they show what was true, and one that is late misleads.
+            # Timelines first: an outdated one misleads.
             self._write(work, timelines.RELATION, self._due_timelines(work))
             self._write(work, selection.DAY_SUMMARY, self._due_days(work))
             self._write(work, selection.SESSION_SUMMARY, self._due_sessions(work))
@@ -137,141 +140,152 @@ class Summariser:
                 problem=work.problem,
             )
             if report.written:
-                told = {name: getattr(report, name) for name in ("sessions", "days", "timelines")}
-                event = self._event(
-                    work, "summarise", **told, superseded=report.superseded, problem=report.problem
+                summarised = SummariseEvent(
+                    sessions=report.sessions,
+                    days=report.days,
+                    timelines=report.timelines,
+                    superseded=report.superseded,
+                    problem=report.problem,
                 )
-                self._store.append_events([replace(event, id=work.run)], shared=True)
+                event = self._actor.event(summarised, run=work.run, event_id=work.run)
+                self._store.append_events([event], shared=True)
         return report
 
-    def _write(self, work: _Pass, kind: str, due: Iterator[_DueItem | Sequence[str]]) -> None:
-        """Write what is due a few at a time, each few whole.
-
-        Args:
-            due: a fact to be written; or ids of which the first supersedes the others.
-        """
+    def _write(self, work: _Pass, kind: str, due: Iterator[_DueItem]) -> None:
+        """Write what is due in batches, each complete."""
         batch: list[_DueItem] = []
-        replaced: list[tuple[str, Sequence[str]]] = []
-        for one in due:
-            if isinstance(one, _DueItem):
+        new = 0
+        for item in due:
+            batch.append(item)
+            if item.fact:
                 work.room -= 1
-                batch.append(one)
-            else:
-                replaced.append((one[0], one[1:]))
-            if len(batch) == BATCH_SIZE:
-                self._write_batch(work, kind, batch, replaced)
-                batch, replaced = [], []
-        self._write_batch(work, kind, batch, replaced)
+                new += 1
+            if new == BATCH_SIZE:
+                self._write_batch(work, kind, batch)
+                batch, new = [], 0
+        self._write_batch(work, kind, batch)
 
-    def _write_batch(
+    def _write_batch(self, work: _Pass, kind: str, batch: Sequence[_DueItem]) -> None:
+        now = self._actor.clock()
+        facts = [replace(item.fact, run=work.run, timestamp=now) for item in batch if item.fact]
+        self._store.append_facts(facts, now)
+        events = [
+            self._actor.event(
+                SupersedeEvent(items=item.superseded, by=item.standing, valid_to=to_iso(now)),
+                run=work.run,
+            )
+            for item in sorted(batch, key=lambda item: item.fact is not None)
+            if item.superseded
+        ]
+        self._store.append_events(events, shared=True)
+        work.counts[kind] += len(facts)
+        work.superseded += sum(len(item.superseded) for item in batch)
+
+    def _due(
         self,
         work: _Pass,
-        kind: str,
-        batch: Sequence[_DueItem],
-        replaced: Sequence[tuple[str, Sequence[str]]],
-    ) -> None:
-        now = self._clock()
-        self._store.append_facts([replace(o.fact, run=work.run, timestamp=now) for o in batch], now)
-        pairs = [*replaced, *((one.fact.id, one.instead) for one in batch)]
-        self._store.append_events(
-            [
-                self._event(work, "supersede", items=[*old], by=new, valid_to=to_iso(now))
-                for new, old in pairs
-                if old
-            ],
-            shared=True,
-        )
-        work.counts[kind] += len(batch)
-        work.superseded += sum(len(old) for _, old in pairs)
+        existing: Sequence[ShelvedFact],
+        same: Sequence[ShelvedFact],
+        make: Callable[[], Fact | None],
+    ) -> Iterator[_DueItem]:
+        """Yield a new fact, unless one of the same value stands; and what it supersedes.
 
-    def _event(self, work: _Pass, kind: str, **data: Any) -> JournalEvent:
-        return JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self._agent,
-            run_id=work.run, data=data,
-        )  # fmt: skip
+        Args:
+            existing: what was written about the same before, of whatever value.
+            same: those with today's value.
+            make: makes the fact; None where there is nothing to say.
+        """
+        if any(fact.withdrawn for fact in same):
+            return  # somebody does not want it
+        standing = [fact.id for fact in same if fact.in_place and fact.indexed][:1]
+        others = tuple(f.id for f in existing if f.in_place and f.id not in standing)
+        if standing:
+            if others:  # left by an interrupted pass
+                yield _DueItem(standing[0], others)
+        elif work.has_room() and (fact := make()):
+            yield _DueItem(fact.id, others, fact)
 
     # -- sessions and days ---------------------------------------------------------------------
 
-    def _due_sessions(self, work: _Pass) -> Iterator[_DueItem | Sequence[str]]:
-        now, idle = self._clock(), timedelta(hours=self._store.settings.summaries.idle_hours)
+    def _due_sessions(self, work: _Pass) -> Iterator[_DueItem]:
+        now = self._actor.clock()
+        idle = timedelta(hours=self._store.settings.summaries.idle_hours)
         shelf = self._summaries()
         for group in self._overviews.session_groups(selection.MIN_LINES):
-            last = _moment(group.last)
+            last = _time_of(group.last)
             if now - last >= idle or last.date() < now.date():
-                of = _SummaryScope(selection.SESSION_SUMMARY, group, group.name)
-                yield from self._due(work, of, shelf.get(of.key, ()))
+                scope = _SummaryScope(selection.SESSION_SUMMARY, group, group.name)
+                yield from self._due_summary(work, scope, shelf)
 
-    def _due_days(self, work: _Pass) -> Iterator[_DueItem | Sequence[str]]:
-        today, shelf = (self._clock() - _EPOCH).days, self._summaries()
+    def _due_days(self, work: _Pass) -> Iterator[_DueItem]:
+        today, shelf = (self._actor.clock() - _EPOCH).days, self._summaries()
         for group in self._overviews.day_groups(selection.MIN_LINES):
             day = int(group.name)
             if day < today:
                 name = f"{_EPOCH + timedelta(days=day):%Y-%m-%d}"
-                of = _SummaryScope(selection.DAY_SUMMARY, group, name, day)
-                yield from self._due(work, of, shelf.get(of.key, ()))
+                scope = _SummaryScope(selection.DAY_SUMMARY, group, name, day)
+                yield from self._due_summary(work, scope, shelf)
 
-    def _due(
-        self, work: _Pass, of: _SummaryScope, before: Sequence[ShelvedFact]
-    ) -> Iterator[_DueItem | Sequence[str]]:
-        """Yield the summary of a group, if it has none of its lines as they are now."""
-        same = [one for one in before if one.value == of.value]
-        if any(one.withdrawn for one in same):
-            return  # somebody does not want it
-        standing = [one.id for one in same if one.in_place and one.indexed][:1]
-        others = tuple(one.id for one in before if one.in_place and one.id not in standing)
-        if standing:
-            if others:  # a pass was cut short before it said so
-                yield [*standing, *others]
-        elif work.has_room() and (fact := self._summary(work, of)):
-            yield _DueItem(fact, others)
+    def _due_summary(
+        self,
+        work: _Pass,
+        scope: _SummaryScope,
+        shelf: Mapping[tuple[str, ...], Sequence[ShelvedFact]],
+    ) -> Iterator[_DueItem]:
+        existing = shelf.get(scope.key, ())
+        same = [fact for fact in existing if fact.value == scope.value]
+        return self._due(work, existing, same, lambda: self._summarise(work, scope))
 
     def _summaries(self) -> dict[tuple[str, ...], list[ShelvedFact]]:
-        """Return the summaries there are or were, by whose they are and what they are of."""
-        found: dict[tuple[str, ...], list[ShelvedFact]] = {}
-        for one in self._overviews.shelved_facts("summary"):
-            found.setdefault((one.agent, one.sender, one.relation, one.subject), []).append(one)
-        return found
+        """Return the existing summaries by `_SummaryScope.key`."""
+        shelf: dict[tuple[str, ...], list[ShelvedFact]] = {}
+        for fact in self._overviews.shelved_facts("summary"):
+            key = fact.agent, fact.sender, fact.relation, fact.subject
+            shelf.setdefault(key, []).append(fact)
+        return shelf
 
-    def _lines(self, of: _SummaryScope) -> list[Entry]:
-        rows = self._overviews.group_rows(of.group, selection.MAX_LINES, of.day)
+    def _lines(self, scope: _SummaryScope) -> list[Entry]:
+        rows = self._overviews.group_rows(scope.group, selection.MAX_LINES, scope.day)
         stored = self._store.reader().items_by_row(rows)
         items = [stored[row].item for row in rows if row in stored]
         return [item for item in items if isinstance(item, Entry)]
 
-    def _summary(self, work: _Pass, of: _SummaryScope) -> Fact | None:
-        """Return the summary of a group; None where nothing in it says anything."""
-        lines, group = self._lines(of), of.group
+    def _summarise(self, work: _Pass, scope: _SummaryScope) -> Fact | None:
+        """Return the summary of a group; None where no line is worth quoting."""
+        lines, group = self._lines(scope), scope.group
         if not lines:
             return None
-        found = [*selection.find_sentences(lines)]
-        words = self._store.tokenizer.words
-        inside = {word for unit in found for word in words(unit.quote)}
-        rarity = self._overviews.word_rarity(group.agent, group.sender, inside)
+        sentences = [*selection.find_sentences(lines)]
+        tokenize = self._store.tokenizer.words
+        words = {word for sentence in sentences for word in tokenize(sentence.quote)}
+        rarity = self._overviews.word_rarity(group.agent, group.sender, words)
         heading = (
             selection.format_day_heading(lines)
-            if of.kind == selection.DAY_SUMMARY
-            else selection.format_session_heading(of.subject, lines)
+            if scope.kind == selection.DAY_SUMMARY
+            else selection.format_session_heading(scope.subject, lines)
         )
         room = selection.MAX_TOKENS - selection.HEADING_TOKENS
-        quoted = selection.select_sentences(found, words, rarity, room)
+        quoted = selection.select_sentences(sentences, tokenize, rarity, room)
         if not quoted:
             return None
         text, model = selection.format_summary(heading, quoted), None
         if chat := self._chat(work, lines):
-            wide = selection.select_sentences(found, words, rarity, PROMPT_TOKENS, filled=True)
-            if sentences := self._written(work, chat, wide, room):
-                quoted = [unit for sentence in sentences for unit in sentence.units]
-                text = f"{heading}: {' '.join(sentence.text for sentence in sentences)}"
+            wide = selection.select_sentences(
+                sentences, tokenize, rarity, PROMPT_TOKENS, filled=True
+            )
+            if cited := self._ask_model(work, chat, wide, room):
+                quoted = [sentence for each in cited for sentence in each.units]
+                text = f"{heading}: {' '.join(each.text for each in cited)}"
                 model = chat.model.name
-        entries = {unit.entry.id: unit.entry for unit in quoted}
+        entries = {sentence.entry.id: sentence.entry for sentence in quoted}
         origins = {entry.origin for entry in entries.values()}
         return Fact(
             id=new_id(),
-            timestamp=self._clock(),
+            timestamp=self._actor.clock(),
             project=self._store.project,
-            subject=of.subject,
-            relation=of.kind,
-            value=of.value,
+            subject=scope.subject,
+            relation=scope.kind,
+            value=scope.value,
             text=text,
             sources=tuple(
                 Source(agent=e.agent_id, session=e.session_id, entry=e.id) for e in entries.values()
@@ -287,120 +301,110 @@ class Summariser:
         )
 
     def _chat(self, work: _Pass, lines: Sequence[Entry]) -> ChatSummariser | None:
-        """Return the model that writes a summary of these lines, if one is wanted and may be asked.
+        """Return the model that summarises these lines, if one is configured and may be asked.
 
-        Only of what is new, and a few at a time: what a model may cost in a day is for the facts
-        as well, and a history that is imported has its summaries without one.
+        Only for recent lines, and a few in a pass: the daily budget also serves the facts, and an
+        imported history is summarised without a model.
         """
-        if (
-            work.written >= MAX_MODEL_SUMMARIES
-            or self._clock() - lines[-1].observed_at > MODEL_MAX_AGE
-        ):
+        age = self._actor.clock() - lines[-1].observed_at
+        if work.by_model >= MAX_MODEL_SUMMARIES or age > MODEL_MAX_AGE:
             return None
         if work.chat is None:
             try:
-                model = ChatBudget(self._store, self._agent, self._clock).chat_model()
+                budget = ChatBudget(self._store, self._actor.agent, self._actor.clock)
+                model = budget.chat_model()
             except SettingsError as error:
                 model, work.problem = None, str(error)
             if model is None:
-                work.written = MAX_MODEL_SUMMARIES
+                work.by_model = MAX_MODEL_SUMMARIES
                 return None
             work.chat = ChatSummariser(model, self._store.tokenizer.words)
         return work.chat
 
-    def _written(
+    def _ask_model(
         self, work: _Pass, chat: ChatSummariser, lines: Sequence[SourceSentence], room: int
     ) -> list[CitedSentence]:
-        """Return a model's summary within so many tokens; nothing where there is none to be had."""
-        work.written += 1
+        """Return the model's sentences that fit into so many tokens; none where it fails."""
+        work.by_model += 1
         try:
             sentences = chat.summarise(lines)
         except (CapReached, EndpointError) as error:
-            work.written = MAX_MODEL_SUMMARIES  # the others are not to wait for it
+            work.by_model = MAX_MODEL_SUMMARIES  # the others must not wait for it
             work.problem = str(error)
             return []
-        found: list[CitedSentence] = []
+        fitting: list[CitedSentence] = []
         for sentence in sentences:
-            if count_tokens(" ".join(one.text for one in (*found, sentence))) <= room:
-                found.append(sentence)
-        return found
+            if count_tokens(" ".join(each.text for each in (*fitting, sentence))) <= room:
+                fitting.append(sentence)
+        return fitting
 
     # -- timelines -----------------------------------------------------------------------------
 
-    def _due_timelines(self, work: _Pass) -> Iterator[_DueItem | Sequence[str]]:
-        reader = self._store.reader()
-        rows = self._overviews.changed_facts()
-        stored = reader.items_by_row(rows)
-        facts = [one for row in rows if (one := stored.get(row)) and _is_presentable(one)]
-        sources = self._overviews.remaining_sources(one.item.id for one in facts)
-        known = {one.item.id: one for one in facts}
-        pasts = [
-            past
-            for one in facts
-            if one.item.id in sources and (past := _past_value(one, known)) is not None
-        ]
+    def _due_timelines(self, work: _Pass) -> Iterator[_DueItem]:
         shelf: dict[str, list[ShelvedFact]] = {}
-        for old in self._overviews.shelved_facts("timeline"):
-            shelf.setdefault(normalise(old.subject)[0], []).append(old)
-        for line in timelines.build_timelines(pasts, sources):
-            subject, relation = line.about
-            before = [
-                one
-                for one in shelf.get(subject, ())
-                if timelines.is_about(normalise(one.value)[0], relation)
+        for fact in self._overviews.shelved_facts("timeline"):
+            shelf.setdefault(normalise(fact.subject)[0], []).append(fact)
+        for timeline in self._timelines():
+            subject, relation = timeline.about
+            existing = [
+                fact
+                for fact in shelf.get(subject, ())
+                if timelines.is_about(normalise(fact.value)[0], relation)
             ]
-            same = [one for one in before if normalise(one.value) == normalise(line.value)]
-            if any(one.withdrawn for one in same):
-                continue
-            standing = [one.id for one in same if one.in_place and one.indexed][:1]
-            others = tuple(one.id for one in before if one.in_place and one.id not in standing)
-            if standing:
-                if others:
-                    yield [*standing, *others]
-                continue
-            if not work.has_room():
-                continue
-            fact = Fact(
-                id=new_id(),
-                timestamp=self._clock(),
-                project=self._store.project,
-                subject=line.subject,
-                relation=timelines.RELATION,
-                value=line.value,
-                text=line.text,
-                sources=line.sources,
-                valid_from=line.since,
-                extractor="timeline",
-                confidence=line.confidence,
-            )
-            yield _DueItem(fact, others)
+            value = normalise(timeline.value)
+            same = [fact for fact in existing if normalise(fact.value) == value]
+            yield from self._due(work, existing, same, partial(self._timeline_fact, timeline))
 
-    # -- small parts ---------------------------------------------------------------------------
+    def _timelines(self) -> list[Timeline]:
+        """Return the timelines of all subjects and relations whose facts changed."""
+        rows = self._overviews.changed_facts()
+        stored = self._store.reader().items_by_row(rows)
+        facts = [fact for row in rows if (fact := stored.get(row)) and _is_presentable(fact)]
+        sources = self._overviews.remaining_sources(fact.item.id for fact in facts)
+        by_id = {fact.item.id: fact for fact in facts}
+        values = [_past_value(fact, by_id) for fact in facts if fact.item.id in sources]
+        return timelines.build_timelines(values, sources)
+
+    def _timeline_fact(self, timeline: Timeline) -> Fact:
+        return Fact(
+            id=new_id(),
+            timestamp=self._actor.clock(),
+            project=self._store.project,
+            subject=timeline.subject,
+            relation=timelines.RELATION,
+            value=timeline.value,
+            text=timeline.text,
+            sources=timeline.sources,
+            valid_from=timeline.since,
+            extractor="timeline",
+            confidence=timeline.confidence,
+        )
 
     @property
     def _overviews(self) -> IndexOverviews:
         return IndexOverviews(self._store.index.connection())
 
 
-def _moment(stamp: float) -> datetime:
+def _time_of(stamp: float) -> datetime:
     return _EPOCH + timedelta(seconds=stamp)
 
 
 def _is_presentable(stored: Stored) -> bool:
-    """Tell whether a fact holds, or held until another took its place."""
-    item, state = stored.item, stored.state
-    if not isinstance(item, Fact) or state.withdrawn:
+    """Tell whether a fact holds, or held until another superseded it."""
+    fact, state = stored.item, stored.state
+    if not isinstance(fact, Fact) or state.withdrawn:
         return False
-    return item.status == "active" or state.reviewed == "accepted"
+    return fact.status == "active" or state.reviewed == "accepted"
 
 
-def _past_value(stored: Stored, known: dict[str, Stored]) -> timelines.PastValue | None:
-    item, state = stored.item, stored.state
-    assert isinstance(item, Fact)
+def _past_value(stored: Stored, facts: Mapping[str, Stored]) -> PastValue:
+    """Return a fact and the end of its validity, that of its successor unless journalled."""
+    fact, state = stored.item, stored.state
+    assert isinstance(fact, Fact)
     if state.superseded_by is None:
-        return timelines.PastValue(item, None)
+        return PastValue(fact, None)
     if state.valid_to:
-        return timelines.PastValue(item, from_iso(state.valid_to))
-    by = known.get(state.superseded_by)
-    since = by.item.valid_from if by and isinstance(by.item, Fact) else None
-    return timelines.PastValue(item, since or item.timestamp)
+        return PastValue(fact, from_iso(state.valid_to))
+    successor = facts.get(state.superseded_by)
+    until = successor.item.valid_from if successor and isinstance(successor.item, Fact) else None
+    return PastValue(fact, until or fact.timestamp)

@@ -1,22 +1,21 @@
-"""Purging: the one thing that rewrites ledgers, with a receipt (design 4.6).
+"""Purge: the only operation that rewrites ledgers, with a receipt.
 
-First everything that is to go is found and written down (where, never what), then hidden by a
-tombstone, then taken out of the files and the index, and then looked for again.  The receipt says
-what was found before and after, and what cannot be reached from here.
+A purge finds all copies and writes a plan (positions, never words), hides the items by a
+tombstone, removes them from the files and the index, and verifies.  The receipt has what was found
+before and after, and what is out of reach.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.events import ForgetEvent, PurgeEvent
 from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.lifecycle.purge import rewrite
 from memtier_plugin.lifecycle.purge.files import count_in_files
@@ -30,11 +29,10 @@ from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage import export_register
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.scrub import index_files
-from memtier_plugin.storage.store import LOCK_SECONDS, Store
-from memtier_plugin.trust.redaction import Redactor
+from memtier_plugin.storage.store import LOCK_SECONDS
 
-_ROUNDS: Final = 3  # passes over what others wrote meanwhile
-_MAX_QUERIES: Final = 50  # texts that are asked for in the end
+_ROUNDS: Final = 3  # passes over what other processes wrote meanwhile
+_MAX_QUERIES: Final = 50  # texts that are recalled at the end
 _UNREACHABLE: Final = (
     "the transcripts that the host itself keeps, and what it holds in memory",
     "backups and copies of the home that MemTier did not make",
@@ -45,10 +43,10 @@ _UNREACHABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a purge found, did, and found again; ``found_after`` is by how it was looked for.
+    """What a purge found, did, and found afterwards; ``found_after`` has counts by method.
 
-    ``done`` is False for what was only looked at; ``clean`` is False while another process holds
-    the old index, and what is left is completed by the next purge or the daemon.
+    ``done`` is False for a dry run; ``clean`` is False while another process holds the old index,
+    and the next purge or the daemon completes the rest.
     """
 
     id: str
@@ -62,7 +60,7 @@ class Receipt:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing was found any more."""
+        """Whether nothing is left."""
         return self.done and self.clean and not any(self.found_after.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -81,15 +79,11 @@ class Receipt:
 
 
 class Purger:
-    """Purges in one project, in the name of one agent."""
+    """Purges a project in an agent's name."""
 
-    def __init__(
-        self, store: Store, agent: str, redactor: Redactor, clock: Callable[[], datetime]
-    ) -> None:
-        self._store = store
-        self._agent = agent
-        self._redactor = redactor
-        self._clock = clock
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
 
     def purge(
         self,
@@ -99,43 +93,38 @@ class Purger:
         delete_exports: bool = False,
         progress: Progress | None = None,
     ) -> Receipt:
-        """Take what is selected, or a text wherever it stands, out of everything.
+        """Remove selected items, or a text wherever it occurs, from every file.
 
         Args:
-            dry_run: only say where copies are.
-            delete_exports: delete files that MemTier exported and that hold it, also those whose
-                text cannot be changed.
+            dry_run: only report where copies are.
+            delete_exports: delete exported files that hold it, including those whose text cannot
+                be changed.
 
         Raises:
-            MessageError: a text is too short to be told from others.
+            MessageError: the text is too short to be distinctive.
             NotFound: nothing is selected.
-            LedgerError, IndexProblem: it is not, or not wholly, purged; do it again.
+            LedgerError, IndexProblem: it is not, or not completely, purged; repeat it.
         """
         if isinstance(wanted, str) and len(wanted.strip()) < MIN_TEXT_CHARS:
             raise MessageError(f"a text of less than {MIN_TEXT_CHARS} characters stands everywhere")
         if dry_run:
-            self._sweep()
-            found = self._scan(wanted, delete_exports)
-            return Receipt(
-                found.plan.id,
-                self._clock(),
-                False,
-                found.copies,
-                beyond=self._unreachable(found.copies),
-            )
+            self._catch_up()
+            scan = self._scan(wanted, delete_exports)
+            beyond = _list_unreachable(scan.copies)
+            return Receipt(scan.plan.id, self._actor.clock(), False, scan.copies, beyond=beyond)
         with hold_lock(self._store.folder / rewrite.LOCK_FILE, LOCK_SECONDS):
             self._complete(progress)
-            self._sweep()
+            self._catch_up()
             return self._purge(wanted, delete_exports, progress)
 
     def complete(self, progress: Progress | None = None, *, wait: float = LOCK_SECONDS) -> bool:
-        """Complete a purge that was cut off; tell whether there was one and it is now whole.
+        """Complete an interrupted purge; tell whether there was one and it is complete now.
 
         Args:
-            wait: seconds, for a process that is at work on it.
+            wait: seconds to wait for another process that completes it.
 
         Raises:
-            LedgerError, IndexProblem: it is not yet.
+            LedgerError, IndexProblem: it is not complete; repeat it.
         """
         if not rewrite.is_in_progress(self._store.folder):
             return False
@@ -152,41 +141,40 @@ class Purger:
             rewrite.remove_plan(self._store)
         return clean
 
-    def _sweep(self) -> None:
-        # What was written ahead holds the texts of facts.
-        FactWriter(self._store, self._agent, self._clock).recover()
+    def _catch_up(self) -> None:
+        # An interrupted write of facts holds their texts.
+        FactWriter(self._actor).recover()
         self._store.catch_up_all()
 
-    def _scan(self, wanted: Selection | str, delete_exports: bool) -> CopyScan:
-        tracker = CopyScanner(self._store, delete_exports=delete_exports)
-        if isinstance(wanted, str):
-            return tracker.scan_text(wanted)
-        return tracker.scan_items(*select_items(self._store, wanted))
+    def _scan(self, target: Selection | str, delete_exports: bool) -> CopyScan:
+        scanner = CopyScanner(self._store, delete_exports=delete_exports)
+        if isinstance(target, str):
+            return scanner.scan_text(target)
+        return scanner.scan_items(*select_items(self._store, target))
 
     def _purge(
-        self, wanted: Selection | str, delete_exports: bool, progress: Progress | None
+        self, target: Selection | str, delete_exports: bool, progress: Progress | None
     ) -> Receipt:
-        first = found = self._scan(wanted, delete_exports)
-        clean, again = True, wanted
+        first = scan = self._scan(target, delete_exports)
+        clean = True
         for _ in range(_ROUNDS):
-            if not found.plan:
+            if not scan.plan:
                 break
-            rewrite.save_plan(self._store, found.plan)
-            self._hide(found.plan.stubs)
-            clean = rewrite.execute_plan(self._store, found.plan, progress)
-            self._note_exports(found.copies)
+            rewrite.save_plan(self._store, scan.plan)
+            self._hide(scan.plan.stubs)
+            clean = rewrite.execute_plan(self._store, scan.plan, progress)
+            self._register_exports(scan.copies)
             if clean:
                 rewrite.remove_plan(self._store)
-            if not isinstance(again, str):
-                break  # stubs are stubs: only what repeats a text may come anew
-            self._sweep()
-            found = self._scan(again, delete_exports)
+            if not isinstance(target, str):
+                break  # stubs stay stubs: only a text may be written again meanwhile
+            self._catch_up()
+            scan = self._scan(target, delete_exports)
         after, where = self._verify(first)
-        receipt = Receipt(
-            first.plan.id, self._clock(), True, first.copies, after, where, clean,
-            self._unreachable(first.copies),
-        )  # fmt: skip
-        self._journal("purge", receipt=_without_words(receipt))
+        now, beyond = self._actor.clock(), _list_unreachable(first.copies)
+        receipt = Receipt(first.plan.id, now, True, first.copies, after, where, clean, beyond)
+        purged = self._actor.event(PurgeEvent(receipt=_without_words(receipt)))
+        self._store.append_events([purged], shared=True)
         return receipt
 
     def _hide(self, items: Collection[str]) -> None:
@@ -194,73 +182,88 @@ class Purger:
         if not items:
             return
         with self._store.session() as reader:
-            shown = [item for item in sorted(items) if not reader.state(item).forgotten]
-        if shown:
-            self._journal("forget", items=shown, session=None)
+            visible = [item for item in sorted(items) if not reader.state(item).forgotten]
+        if visible:
+            event = self._actor.event(ForgetEvent(items=tuple(visible)))
+            self._store.append_events([event], shared=True)
 
-    def _journal(self, kind: str, **data: Any) -> None:
-        event = JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=kind, agent_id=self._agent, data=data
-        )
-        self._store.append_events([event], shared=True)
+    def _register_exports(self, copies: Copies) -> None:
+        """Register rewritten exports with their new digests."""
+        folder = self._store.folder
+        registered = {str(file.path): file.kind for file in export_register.list_exports(folder)}
+        for export in copies.exports:
+            path = export["path"]
+            if export["what"] == "rewritten" and path in registered:
+                export_register.register_export(folder, Path(path), registered[path])
 
-    def _note_exports(self, copies: Copies) -> None:
-        known = {str(one.path): one for one in export_register.list_exports(self._store.folder)}
-        for one in copies.exports:
-            if one["what"] == "rewritten" and one["path"] in known:
-                export_register.register_export(
-                    self._store.folder, Path(one["path"]), known[one["path"]].kind
-                )
-
-    # -- the proof -----------------------------------------------------------------------------
+    # -- verification --------------------------------------------------------------------------
 
     def _verify(self, first: CopyScan) -> tuple[dict[str, int], tuple[str, ...]]:
-        """Look for all of it again: in every line, by recall, and byte for byte."""
+        """Look for all copies again: in every line, by recall, and byte for byte."""
         self._store.catch_up_all()
-        lines = CopyScanner(self._store).rescan(first)
-        files = [path for path in self._store.home.rglob("*") if path.is_file()]
-        files += [path for path in index_files(self._store.index) if path not in files]
-        files += [Path(one["path"]) for one in first.copies.exports if Path(one["path"]).is_file()]
-        seen = count_in_files(sorted(set(files)), first.needles)
-        found = {
-            "lines": lines.entries + lines.facts + lines.experiences + lines.summaries
-            + lines.answers + lines.journal + lines.unreadable,
+        copies = CopyScanner(self._store).rescan(first)
+        files = {path for path in self._store.home.rglob("*") if path.is_file()}
+        files.update(index_files(self._store.index))
+        exported = [Path(export["path"]) for export in first.copies.exports]
+        files.update(path for path in exported if path.is_file())
+        by_file = count_in_files(sorted(files), first.needles)
+        lines = (
+            copies.entries,
+            copies.facts,
+            copies.experiences,
+            copies.summaries,
+            copies.answers,
+            copies.journal,
+            copies.unreadable,
+        )
+        counts = {
+            "lines": sum(lines),
             "recalls": self._count_recalled(first),
-            "vectors": lines.vectors,
-            "ngrams": lines.ngrams,
-            "bytes": sum(seen.values()),
-        }  # fmt: skip
-        return found, tuple(sorted({*seen, *(one["path"] for one in lines.left)}))
+            "vectors": copies.vectors,
+            "ngrams": copies.ngrams,
+            "bytes": sum(by_file.values()),
+        }
+        return counts, tuple(sorted({*by_file, *(left["path"] for left in copies.left)}))
 
     def _count_recalled(self, first: CopyScan) -> int:
-        """Ask for each text as its own agent would; count what still shows it."""
+        """Recall each text as its own agent would; count the hits that still show it."""
+        needles = [needle.casefold() for needle in first.needles if needle != PURGED_MARK]
         count = 0
-        # Nothing of this is journalled, and no endpoint gets the words once more.
-        near = not isinstance(self._store.embedder, EndpointEmbedder)
+        # Nothing of this is journalled, and no endpoint receives the words once more.
+        by_meaning = not isinstance(self._store.embedder, EndpointEmbedder)
         for agent, sender, text in first.queries[:_MAX_QUERIES]:
-            recaller = Recaller(Actor(self._store, agent, self._clock, self._redactor))
-            asker = Viewer(agent, sender or None, read_all=not agent, at=self._clock())
-            hits = recaller.plan(text, asker, by_meaning=near).hits
-            count += sum(
-                hit.id in first.plan.stubs or any(n.casefold() in hit.text.casefold()
-                                                  for n in first.needles if n != PURGED_MARK)
-                for hit in hits
-            )  # fmt: skip
+            recaller = Recaller(replace(self._actor, agent=agent))
+            viewer = Viewer(agent, sender or None, read_all=not agent, at=self._actor.clock())
+            for hit in recaller.plan(text, viewer, by_meaning=by_meaning).hits:
+                folded = hit.text.casefold()
+                is_left = hit.id in first.plan.stubs or any(n in folded for n in needles)
+                count += is_left
         return count
 
-    def _unreachable(self, copies: Copies) -> tuple[str, ...]:
-        moved = [f"{one['path']}: {one['what']}" for one in copies.exports
-                 if one["what"] not in ("rewritten", "deleted", "left")]  # fmt: skip
-        left = [
-            f"{one['path']}: an export that cannot be changed, or was changed since; delete it"
-            for one in copies.exports if one["what"] == "left"
-        ]  # fmt: skip
-        other = [f"{one['path']}: {one['why']}" for one in copies.left]
-        return (*left, *moved, *other, *_UNREACHABLE)
+
+def _list_unreachable(copies: Copies) -> tuple[str, ...]:
+    """Return the copies that a purge cannot remove, and what it cannot know of."""
+    moved = [
+        f"{export['path']}: {export['what']}"
+        for export in copies.exports
+        if export["what"] not in ("rewritten", "deleted", "left")
+    ]
+    left = [
+        f"{export['path']}: an export that cannot be changed, or was changed since; delete it"
+        for export in copies.exports
+        if export["what"] == "left"
+    ]
+    other = [f"{file['path']}: {file['why']}" for file in copies.left]
+    return (*left, *moved, *other, *_UNREACHABLE)
 
 
 def _without_words(receipt: Receipt) -> dict[str, Any]:
-    document = receipt.to_json()
-    copies = {k: v for k, v in document["copies"].items() if isinstance(v, int)}
-    return {"purge": receipt.id, "copies": copies, "found_after": receipt.found_after,
-            "clean": receipt.clean, "gone": receipt.gone}  # fmt: skip
+    """Return what the journal keeps of a receipt: its counts."""
+    copies = {k: v for k, v in receipt.copies.to_json().items() if isinstance(v, int)}
+    return {
+        "purge": receipt.id,
+        "copies": copies,
+        "found_after": receipt.found_after,
+        "clean": receipt.clean,
+        "gone": receipt.gone,
+    }
