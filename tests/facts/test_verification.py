@@ -14,8 +14,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import Entry, FactDraft
+from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.facts.verification.quotes import find_quote, find_quotes, normalise_quote
-from memtier_plugin.facts.verification.verify import Claim, Rejection, verify_claim
+from memtier_plugin.facts.verification.verify import Claim, Rejection, verify, verify_claim
 from tests.facts import claims, claims_held_out
 
 SAID = datetime(2023, 5, 10, 12, tzinfo=UTC)  # a Wednesday
@@ -144,6 +145,23 @@ def test_a_draft_carries_its_proof() -> None:
     assert (made.extractor, made.model, made.prompt_hash) == ("chat", "m", "h")
     assert (made.valid_from, made.confidence, made.origin) == (SAID, 1.0, "user")
     assert [source.entry for source in made.sources] == ["e1"]
+
+
+def test_another_verifier_may_decide() -> None:
+    """A verifier sees each passage that is quoted; its verdict holds, but trust and quotes stay."""
+    passages: list[Passage] = []
+
+    def doubt(made: Claim, passage: Passage) -> Verdict:
+        passages.append(passage)
+        return Verdict("proposed", "not sure")
+
+    entries = [entry("I like tea. I hate coffee.")]
+    made = claim("Ann likes tea.", "tea", "I like tea")
+    result = verify_claim(made, entries, extractor="chat", verifier=doubt)
+    assert isinstance(result, FactDraft)
+    assert (result.status, result.reason) == ("proposed", "not sure")
+    assert [passage.sentence for passage in passages] == ["I like tea."]
+    assert verify(made, passages[0]).kind == "active"
 
 
 def test_all_who_hold_it_are_sources() -> None:

@@ -1,14 +1,17 @@
 """Dates as they are stated, and as they are meant by who says "yesterday"."""
 
 from datetime import date
+from time import process_time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.text.dates.mentions import is_date_supported
+from memtier_plugin.text.dates.periods import period_of, shift_day
 from memtier_plugin.text.dates.relative import find_relative_dates
 from memtier_plugin.text.dates.stated import find_stated_dates
+from memtier_plugin.text.lexicon import lexicons
 
 SAID = date(2023, 5, 10)  # a Wednesday
 
@@ -82,3 +85,55 @@ def test_dates_never_raise(text: str, said: date) -> None:
         assert all(
             end <= one.start < one.end <= len(text) for end, one in zip(ends, found, strict=False)
         )
+
+
+PHRASES = [
+    (words.language, phrase, *key.split())
+    for words in lexicons()
+    for key, phrases in words.relative_times.items()
+    for phrase in phrases
+]
+
+
+@pytest.mark.parametrize(("language", "phrase", "unit", "offset"), PHRASES)
+def test_each_phrase_of_the_data_is_found(
+    language: str, phrase: str, unit: str, offset: str
+) -> None:
+    """Every relative time in a language's data file is found, and means what the file says."""
+    (mention,) = find_relative_dates(phrase, SAID)
+    assert (mention.start, mention.end) == (0, len(phrase))
+    assert mention.period == period_of(unit, shift_day(SAID, unit, int(offset)))
+
+
+MONTHS = [
+    (name, number)
+    for words in lexicons()
+    for number, names in enumerate(words.months, 1)
+    for name in names.split()
+]
+
+
+@pytest.mark.parametrize(("name", "number"), MONTHS)
+def test_each_month_of_the_data_is_read(name: str, number: int) -> None:
+    """Every name of a month in a language's data file makes a date with a day and a year."""
+    (mention,) = find_stated_dates(f"5 {name} 2023")
+    assert (mention.year, mention.month, mention.day) == (2023, number, 5)
+
+
+def test_a_tomorrow_that_is_a_morning() -> None:
+    """The words for tomorrow mean the morning after "guten" and "la"."""
+    assert not find_relative_dates("guten Morgen", SAID)
+    assert not find_relative_dates("por la mañana", SAID)
+
+
+def test_many_dates_take_linear_time() -> None:
+    """Ten times as many dates take no more than some twenty times as long."""
+
+    def seconds(count: int) -> float:
+        text = "On 6 May 2023 and yesterday we met. " * count
+        start = process_time()
+        assert len(find_stated_dates(text)) == len(find_relative_dates(text, SAID)) == count
+        return process_time() - start
+
+    seconds(10)
+    assert seconds(2_000) < 25 * max(seconds(200), 0.005)

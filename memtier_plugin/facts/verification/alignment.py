@@ -211,9 +211,10 @@ def _tightest_clauses(
 
 def blank_dates(text: str, said_on: date) -> str:
     """Overwrite the dates of a text with spaces, as they are compared by their meaning."""
+    characters = [*text]
     for mention in [*find_stated_dates(text), *find_relative_dates(text, said_on)]:
-        text = text[: mention.start] + " " * (mention.end - mention.start) + text[mention.end :]
-    return str(_SAID_ON.sub(lambda match: " " * len(match[0]), text))
+        characters[mention.start : mention.end] = " " * (mention.end - mention.start)
+    return str(_SAID_ON.sub(lambda match: " " * len(match[0]), "".join(characters)))
 
 
 def align_hyphens(text: str, other: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from memtier_plugin.text.dates.stated import find_stated_dates
 DATE_DIFFERS: Final = Verdict("rejected", "date differs")
 
 _SAID_ON: Final = regex.compile(r"(?i)\b(?:said on|as of|asked on)\s*$")
+_REACH: Final = 40  # characters before a date in which a note is looked for
 _BORN: Final = regex.compile(r"(?i)\b(?:born|birthday|anniversary)\b")
 _LONG_WORD: Final = regex.compile(r"\w{3,}")
 
@@ -46,7 +47,10 @@ def _claimed_dates(text: str, passage: Passage) -> tuple[list[DateMention], bool
     today = DateMention(0, 0, said_on.year, said_on.month, said_on.day).period
     dates = find_stated_dates(text)
     claimed = [
-        date for date in dates if date.period != today or not _SAID_ON.search(text[: date.start])
+        date
+        for date in dates
+        if date.period != today
+        or not _SAID_ON.search(text[max(0, date.start - _REACH) : date.start])
     ]
     return claimed, len(claimed) < len(dates)
 

@@ -19,6 +19,7 @@ _DAY: Final = r"\b(?P<d>\d{1,2})(?:st|nd|rd|th|er|º|ª|\.)?"
 _YEAR: Final = r"(?P<y>(?:1[6-9]|20)\d\d)"
 _OF: Final = r"(?:\s*,\s*|\s+(?:of|de|del|di|the|von|van)\s+|\s+)"
 _SLASHED: Final = regex.compile(rf"\b(?P<a>\d\d?)/(?P<b>\d\d?)/{_YEAR}\b")
+_REACH: Final = 40  # characters before a month in which a preposition is looked for
 _MONTH_CUES: Final = ("in", "since", "until", "by", "last", "next", "this")
 
 
@@ -104,5 +105,6 @@ def _is_month(text: str, match: regex.Match[str]) -> bool:
     word = match["m"]
     if word.casefold() not in words_of("ambiguous_months"):
         return len(word) > 3
-    before = text[: match.start()].rstrip().rpartition(" ")[2].casefold()
+    start = match.start()
+    before = text[max(0, start - _REACH) : start].rstrip().rpartition(" ")[2].casefold()
     return word[0].isupper() and before in _MONTH_CUES
