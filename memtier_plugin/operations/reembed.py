@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import CapReached, EndpointError, LedgerError, SettingsError
+from memtier_plugin.core.events import EmbedEvent, EventPayload, new_event
 from memtier_plugin.core.hookspecs import Embedder
-from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import PROJECT_JOURNAL
-from memtier_plugin.core.records import JournalEvent, count_tokens
+from memtier_plugin.core.records import count_tokens
 from memtier_plugin.providers.embedding.load import UnavailableEmbedder
 from memtier_plugin.providers.embedding.quantise import cosine_similarity, quantise
 from memtier_plugin.providers.embedding.remote import (
@@ -28,7 +28,7 @@ from memtier_plugin.providers.embedding.remote import (
     PROBE_TEXT,
     EndpointEmbedder,
 )
-from memtier_plugin.providers.pricing import EMBED_EVENT, EmbeddingBudget, Meter, format_cost
+from memtier_plugin.providers.pricing import EmbeddingBudget, Meter, format_cost
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.vector_coverage import IndexCoverage
 from memtier_plugin.storage.store import Store
@@ -107,12 +107,12 @@ class Reembedder:
             SettingsError: the model that is configured cannot be had.
         """
         state = read_embedding_state(self._store)
-        if state.paid:
+        if state.paid and state.model:
             with self._store.session():
-                wanted = _budget(self._store).required_approval(
+                allowance = _budget(self._store).required_approval(
                     state.tokens + _PASSES * _tokens([PROBE_TEXT])
                 )
-            self._note(model=state.model, approved=wanted)
+            self._write(EmbedEvent(model=state.model, approved=allowance))
         return read_embedding_state(self._store)
 
     def run(
@@ -218,7 +218,7 @@ class Reembedder:
             if not chosen:
                 raise self._refusal(budget)
             size = _tokens([PROBE_TEXT]) + sum(map(_tokens, chosen.values()))
-            with budget.reserve(size, self._note) as meter:
+            with budget.reserve(size, self._write) as meter:
                 try:
                     if not known:
                         meter.tokens += self._check_space(embedder)
@@ -274,12 +274,9 @@ class Reembedder:
             "embedding.max_cost"
         )
 
-    def _note(self, **data: Any) -> str:
-        """Write a line into the project's journal and return its id."""
-        event = JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=EMBED_EVENT, agent_id=self._agent,
-            run_id=None, data=data,
-        )  # fmt: skip
+    def _write(self, payload: EventPayload) -> str:
+        """Write an event into the project's journal and return its id."""
+        event = new_event(payload, agent=self._agent, at=self._clock())
         self._store.append_events([event], shared=True)
         return event.id
 
@@ -325,8 +322,8 @@ def _budget(store: Store) -> EmbeddingBudget:
     embedder = store.embedder
     if not isinstance(embedder, EndpointEmbedder) or not embedder.cost(1):
         return EmbeddingBudget("", 0.0, 0.0)
-    events = store.reader().events_of_kind(EMBED_EVENT, _ALL)
-    events += [e for e in store.unindexed_events(PROJECT_JOURNAL) if e.kind == EMBED_EVENT]
+    events = store.reader().events_of_kind(EmbedEvent.KIND, _ALL)
+    events += [e for e in store.unindexed_events(PROJECT_JOURNAL) if e.kind == EmbedEvent.KIND]
     return EmbeddingBudget.from_events(
         embedder.name, embedder.cost(1), store.settings.embedding.max_cost, events
     )

@@ -1,8 +1,8 @@
-"""What was spent on endpoints, and what may be: by the project's journal.  Pure.
+"""Account for the cost of endpoints, and cap it, by the events of the project's journal.  Pure.
 
-A line that reserves what the next requests may cost stands in the journal before they are made, and
-one that settles it after; a reservation that a crash left unsettled counts whole, as its requests
-may have been made.  Vectors have one allowance from the beginning, chat one for each day.
+Before requests are made an event reserves the most they may cost; after them another one settles
+it. A reservation that a crash left unsettled counts in full: its requests may have been made.
+Vectors have one allowance for the project's lifetime, chat has one a day.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from memtier_plugin.core.errors import CapReached
+from memtier_plugin.core.events import ChatEvent, EmbedEvent, EventPayload
 from memtier_plugin.core.records import JournalEvent
 
-EMBED_EVENT: Final = "embed"
-CHAT_EVENT: Final = "chat"
-ASK_PURPOSE: Final = "ask"  # the purpose of what a user asks; everything else is the background's
-# How many tokens a text may have for each that our own rule counts, until an endpoint has told:
-# the rule takes four bytes for one, which is little for Chinese and for code.
+ASK_PURPOSE: Final = "ask"  # the purpose of calls a user waits for; all others are the background's
+# Real tokens per token of our own estimate, until an endpoint has reported its count: the estimate
+# is one token for four bytes, which is too few for Chinese and for code.
 TOKEN_MARGIN: Final = 1.5
+
+WriteEvent = Callable[[EventPayload], str]  # into the journal; returns the event's id
 
 
 @dataclass(slots=True)
 class Meter:
-    """What the requests under one reservation took."""
+    """Count the usage of the requests under one reservation."""
 
     tokens: int = 0
     items: int = 0
@@ -36,44 +37,46 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What lines of the journal come to, open reservations included."""
+    """The cost and the calls of journal events, open reservations included."""
 
     cost: float = 0.0
     calls: int = 0
 
     @classmethod
-    def from_events(cls, events: Iterable[JournalEvent]) -> Spending:
-        """Fold these events, in any order."""
-        lines = {event.id: event.data for event in events}
-        settled = {str(data["settles"]) for data in lines.values() if "settles" in data}
-        counted = [data for i, data in lines.items() if "reserves" not in data or i not in settled]
-        return cls(
-            sum((float(data.get("reserves", data.get("cost", 0.0))) for data in counted), 0.0),
-            sum(int(data.get("calls", 0)) for data in counted),
-        )
+    def from_events(cls, events: Mapping[str, ChatEvent | EmbedEvent]) -> Spending:
+        """Fold the payloads of events, by event id and in any order."""
+        settled = {payload.settles for payload in events.values() if payload.settles}
+        counted = [
+            payload
+            for event_id, payload in events.items()
+            if payload.reserves is None or event_id not in settled
+        ]
+        costs = (payload.reserves or payload.cost or 0.0 for payload in counted)
+        calls = (payload.calls for payload in counted if isinstance(payload, ChatEvent))
+        return cls(sum(costs, 0.0), sum(calls))
 
 
 @contextmanager
 def charge(
-    note: Callable[..., str], reserved: Mapping[str, Any], settled: Callable[[], Mapping[str, Any]]
+    write: WriteEvent, reservation: EventPayload, settlement: Callable[[str], EventPayload]
 ) -> Generator[None]:
-    """Write a reservation before what is done under it, and after it what that took.
+    """Write a reservation before the requests under it, and its settlement after them.
 
     Args:
-        note: writes a line into the journal and returns its id.
+        settlement: builds the event that settles the reservation with the id given.
     """
-    line = note(**reserved)
+    reservation_id = write(reservation)
     try:
         yield
     finally:
-        note(settles=line, **settled())
+        write(settlement(reservation_id))
 
 
 @dataclass(slots=True)
 class EmbeddingBudget:
-    """What one project may spend on one model; all costs are in the currency of the price.
+    """Cap the cost of one project's vectors by one model, in the currency of the model's price.
 
-    ``spent`` and ``approved`` are from the beginning; ``cap`` is `embedding.max_cost`.
+    ``spent`` and ``approved`` are lifetime totals; ``cap`` is `embedding.max_cost`.
     """
 
     model: str
@@ -88,33 +91,31 @@ class EmbeddingBudget:
         cls, model: str, price: float, cap: float, events: Iterable[JournalEvent]
     ) -> EmbeddingBudget:
         """Fold the project's `embed` events, in any order."""
-        mine = [event for event in events if event.data.get("model") == model]
-        approved = max((float(event.data.get("approved", 0.0)) for event in mine), default=0.0)
-        return cls(model, price, cap, Spending.from_events(mine).cost, approved)
+        payloads = {event.id: EmbedEvent.of(event) for event in events}
+        own = {key: payload for key, payload in payloads.items() if payload.model == model}
+        approved = max((payload.approved or 0.0 for payload in own.values()), default=0.0)
+        return cls(model, price, cap, Spending.from_events(own).cost, approved)
 
     @property
     def allowed(self) -> float:
-        """What may be spent in all."""
+        """The total that may be spent."""
         return max(self.cap, self.approved)
 
     def cost(self, tokens: float) -> float:
-        """Return what so many tokens, counted by our own rule, are estimated to cost."""
+        """Estimate the cost of tokens, counted by our own estimate."""
         return tokens * self.price
 
     def affords(self, tokens: float) -> bool:
-        """Tell whether so many tokens, counted by our own rule, are within what is allowed."""
+        """Tell whether tokens, counted by our own estimate, fit into the allowance."""
         return self.spent + self.cost(tokens) * self.margin <= self.allowed or not self.price
 
     def required_approval(self, tokens: float) -> float:
-        """Return what has to be allowed for so many tokens more."""
+        """Return the total that has to be allowed for so many more tokens."""
         return max(self.allowed, self.spent + self.cost(tokens) * TOKEN_MARGIN)
 
     @contextmanager
-    def reserve(self, tokens: int, note: Callable[..., str]) -> Iterator[Meter]:
-        """Give a meter for requests of about so many tokens, and count what it tells.
-
-        Args:
-            note: writes a line into the journal and returns its id.
+    def reserve(self, tokens: int, write: WriteEvent) -> Iterator[Meter]:
+        """Reserve the cost of requests of about so many tokens; charge the meter's count.
 
         Raises:
             CapReached: they would cost more than is allowed.
@@ -127,13 +128,16 @@ class EmbeddingBudget:
             raise CapReached(f"{self.spent:.4f} of {self.allowed:.4f} is spent")
         cost, before = self.cost(tokens) * self.margin, self.spent
 
-        def settled() -> Mapping[str, Any]:
-            real = self.cost(meter.tokens)
-            return {
-                "model": self.model, "tokens": meter.tokens, "embedded": meter.items, "cost": real,
-            }  # fmt: skip
+        def settlement(reservation_id: str) -> EmbedEvent:
+            return EmbedEvent(
+                settles=reservation_id,
+                model=self.model,
+                tokens=meter.tokens,
+                embedded=meter.items,
+                cost=self.cost(meter.tokens),
+            )
 
-        with charge(note, {"model": self.model, "reserves": cost}, settled):
+        with charge(write, EmbedEvent(model=self.model, reserves=cost), settlement):
             self.spent = before + cost
             try:
                 yield meter
@@ -143,7 +147,7 @@ class EmbeddingBudget:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """What a model's tokens cost, one each: those it reads and those it writes."""
+    """The price of one token read by a model, and of one it writes."""
 
     model: str
     input: float = 0.0
@@ -155,16 +159,16 @@ class Tariff:
         return not (self.input or self.output)
 
     def cost(self, tokens: float, output_tokens: float) -> float:
-        """Return what so many of each cost."""
+        """Return the cost of tokens read and tokens written."""
         return tokens * self.input + output_tokens * self.output
 
 
 @dataclass(frozen=True, slots=True)
 class DailyChatBudget:
-    """What a project's chat took on one day (UTC), and may take.
+    """The chat usage of a project on one day (UTC), and its caps.
 
-    The background and what users ask have each their own count of calls, so that neither starves
-    the other; the money is the same.
+    Background calls and users' questions are counted apart, so that neither starves the other; the
+    money is one budget.
     """
 
     ends: datetime
@@ -180,30 +184,36 @@ class DailyChatBudget:
         """Fold the project's `chat` events, of any days and in any order."""
         starts = start_of_day(now)
         ends = starts + timedelta(days=1)
-        today = [event for event in events if starts <= event.timestamp < ends]
-        asked = [event for event in today if event.data.get("purpose") == ASK_PURPOSE]
-        rest = [event for event in today if event.data.get("purpose") != ASK_PURPOSE]
+        today = {
+            event.id: ChatEvent.of(event) for event in events if starts <= event.timestamp < ends
+        }
+        asked = {key: chat for key, chat in today.items() if chat.purpose == ASK_PURPOSE}
+        background = {key: chat for key, chat in today.items() if chat.purpose != ASK_PURPOSE}
         return cls(
-            ends, Spending.from_events(rest), Spending.from_events(asked), most_calls, most_cost
+            ends,
+            Spending.from_events(background),
+            Spending.from_events(asked),
+            most_calls,
+            most_cost,
         )
 
     @property
     def cost(self) -> float:
-        """What was spent, whoever it was for."""
+        """The cost of all calls, background and asked."""
         return self.background.cost + self.asked.cost
 
     def check(self, tariff: Tariff, cost: float, purpose: str) -> None:
-        """Let one call more pass that may cost so much.
+        """Refuse one more call of at most this cost if it exceeds a cap.
 
         Raises:
-            CapReached: it is more than is allowed.
+            CapReached: the day's calls or its money are used up; says until when.
         """
-        mine = self.asked if purpose == ASK_PURPOSE else self.background
+        spending = self.asked if purpose == ASK_PURPOSE else self.background
         until = f"{self.ends:%Y-%m-%d %H:%M} UTC"
-        if mine.calls >= self.most_calls:
+        if spending.calls >= self.most_calls:
             raise CapReached(
-                f"{mine.calls} of {self.most_calls} calls to {tariff.model} were made today; more "
-                f"from {until}, or set consolidation.max_calls_per_day",
+                f"{spending.calls} of {self.most_calls} calls to {tariff.model} were made today; "
+                f"more from {until}, or set consolidation.max_calls_per_day",
                 self.ends,
             )
         if tariff.free or self.cost + cost <= self.most_cost:
@@ -223,10 +233,10 @@ class DailyChatBudget:
 
 
 def start_of_day(now: datetime) -> datetime:
-    """Return when the day (UTC) began."""
+    """Return the beginning of a moment's day (UTC)."""
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def format_cost(cost: float) -> str:
-    """Return an amount as it is shown: to four places, and very little as less than that."""
+    """Format an amount to four places; a smaller one as "<0.0001"."""
     return f"{cost:.4f}" if cost >= 0.0001 or not cost else "<0.0001"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
 
-from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.events import ChatEvent, EventPayload, new_event
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import PROJECT_JOURNAL
-from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.pricing import (
-    CHAT_EVENT,
     DailyChatBudget,
     Meter,
     Tariff,
@@ -48,9 +45,9 @@ class ChatBudget:
         now = self._clock()
         limits = self._store.settings.consolidation
         with self._store.session() as reader:
-            events = reader.events_since(CHAT_EVENT, start_of_day(now))
+            events = reader.events_since(ChatEvent.KIND, start_of_day(now))
             events += [
-                e for e in self._store.unindexed_events(PROJECT_JOURNAL) if e.kind == CHAT_EVENT
+                e for e in self._store.unindexed_events(PROJECT_JOURNAL) if e.kind == ChatEvent.KIND
             ]
         return DailyChatBudget.from_events(
             events, now, limits.max_calls_per_day, limits.max_cost_per_day
@@ -65,31 +62,31 @@ class ChatBudget:
             IndexProblem, LedgerError: it cannot be counted, so it is not made.
         """
         meter = Meter()
-        same = {"model": tariff.model, "purpose": purpose}
+        reservation = ChatEvent(model=tariff.model, purpose=purpose, reserves=cost, calls=1)
 
-        def reserve(**data: Any) -> str:
-            if "settles" in data:
-                return self._note(data)
+        def write(payload: EventPayload) -> str:
+            if payload is not reservation:
+                return self._write(payload)
             # One at a time, in all processes: two that look at once would both find room for one.
             with hold_lock(self._store.folder / ".spending.lock", LOCK_SECONDS):
                 self.spent_today().check(tariff, cost, purpose)
-                return self._note(data)
+                return self._write(payload)
 
-        def settled() -> Mapping[str, Any]:
-            return same | {
-                "calls": meter.calls,
-                "tokens": meter.tokens,
-                "output_tokens": meter.output_tokens,
-                "cost": tariff.cost(meter.tokens, meter.output_tokens),
-            }
+        def settlement(reservation_id: str) -> ChatEvent:
+            return ChatEvent(
+                settles=reservation_id,
+                model=tariff.model,
+                purpose=purpose,
+                calls=meter.calls,
+                tokens=meter.tokens,
+                output_tokens=meter.output_tokens,
+                cost=tariff.cost(meter.tokens, meter.output_tokens),
+            )
 
-        with charge(reserve, same | {"reserves": cost, "calls": 1}, settled):
+        with charge(write, reservation, settlement):
             yield meter
 
-    def _note(self, data: Mapping[str, Any]) -> str:
-        event = JournalEvent(
-            id=new_id(), timestamp=self._clock(), kind=CHAT_EVENT, agent_id=self._agent,
-            run_id=None, data=data,
-        )  # fmt: skip
+    def _write(self, payload: EventPayload) -> str:
+        event = new_event(payload, agent=self._agent, at=self._clock())
         self._store.append_events([event], shared=True)
         return event.id

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import CapReached, EndpointError, LedgerError
+from memtier_plugin.core.events import EmbedEvent
 from memtier_plugin.core.locks import release_lock, try_acquire_lock
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import reembed
@@ -446,9 +447,9 @@ def test_a_crash_hides_no_spending(with_endpoint: Configured, server: Loopback) 
     memory = with_endpoint(price_per_million_tokens=PRICE)
     memory.reembedding.approve()
     name = memory.store.embedder.name  # type: ignore[union-attr]
-    memory.reembedding._note(model=name, reserves=0.25)  # and then it was killed
+    memory.reembedding._write(EmbedEvent(model=name, reserves=0.25))  # and then it was killed
     assert state(memory).spent == 0.25
-    memory.reembedding._note(model="another", reserves=9.0)
+    memory.reembedding._write(EmbedEvent(model="another", reserves=9.0))
     assert state(memory).spent == 0.25
 
 

@@ -336,7 +336,7 @@ def test_lines_come_in_any_order() -> None:
         event("3", 5, purpose="ask", reserves=4.0, calls=1),
         event("4", 4, purpose="extraction", reserves=100.0, calls=1),
         event("5", 6, purpose="extraction", cost=50.0, calls=1),
-        event("6", 5, purpose="summary", cost="0.5", calls="1"),
+        event("6", 5, purpose="summary", cost=0.5, calls=1),
     ]
     expected = DailyChatBudget(
         datetime(2026, 1, 6, tzinfo=UTC), Spending(2.5, 2), Spending(4.0, 1), 10, 1.0
