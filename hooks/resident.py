@@ -95,10 +95,10 @@ class _Connection:
         """Send a request and return its answer.
 
         Raises:
-        ResidentRefused: the resident will never accept this.
-        ResidentFailed: it cannot do this now.
-        ResidentBroken: it ended before it answered.
-        TimeoutError: no answer in time.
+            ResidentRefused: the resident will never accept this.
+            ResidentFailed: it cannot do this now.
+            ResidentBroken: it ended before it answered.
+            TimeoutError: no answer in time.
         """
         key, answer = uuid.uuid4().hex, _PendingAnswer()
         head = json.dumps({"jsonrpc": "2.0", "id": key, "method": method})
@@ -192,8 +192,8 @@ class ResidentClient:
         """Ask the resident, starting it if needed; ask once more if it went away.
 
         Raises:
-        ResidentRefused: it will never accept this.
-        ResidentUnreachable: no answer in time, or no resident; the message says why.
+            ResidentRefused: it will never accept this.
+            ResidentUnreachable: no answer in time, or no resident; the message says why.
         """
         until = time.monotonic() + seconds
         try:
@@ -262,7 +262,7 @@ class ResidentClient:
         """Record how long a hook held the host; if the disk is full, write it with the next one.
 
         Args:
-        aside: write in the background, so that the host does not wait.
+            aside: write in the background, so that the host does not wait.
         """
         self._waits.append(wait)
         if aside:

@@ -15,7 +15,7 @@ from memtier_plugin.cli.scope import CliCommand, scope_of
 @click.option("--all", "everything", is_flag=True, help="Every project of the home.")
 @click.pass_context
 def daemon(ctx: click.Context, once: bool, interval: float | None, everything: bool) -> None:
-    """Turn entries into facts in the background."""
+    """Run the background jobs: entries become facts."""
     scope = scope_of(ctx)
     arguments = ["--home", str(scope.path), *(["--once"] if once else [])]
     arguments += ["--all"] if everything else ["--project", scope.project_name]

@@ -314,7 +314,7 @@ def router(**options: Any) -> None:
 @click.argument("theirs", type=_EXISTING_FILE, metavar="B.json")
 @_OUTPUTS
 def compare(ours: Path, theirs: Path, **files: Any) -> None:
-    """Tell whether A is really better than B: two reports on the same questions."""
+    """Test whether A is better than B: two reports on the same questions."""
     from memtier_plugin.bench.compare import run_compare
 
     _run_bench(run_compare, ours, theirs, **files)

@@ -15,7 +15,7 @@ from memtier_plugin.core.settings.load import load_settings, setting_sources
 
 @click.group(cls=CliGroup)
 def config() -> None:
-    """What is configured, and where it was set."""
+    """Show and check the settings."""
 
 
 @config.command("show")
@@ -30,7 +30,7 @@ def config_show(scope: Scope) -> None:
 @config.command("check")
 @click.pass_obj
 def config_check(scope: Scope) -> None:
-    """Say what is wrong with the settings, if something is."""
+    """Check the settings and report mistakes."""
     load_settings(scope.path, scope.project_name, Path.cwd())
     scope.show({"project": scope.project_name, "home": str(scope.path), "settings": "fine"})
 

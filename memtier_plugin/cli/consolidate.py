@@ -1,4 +1,4 @@
-"""`memtier consolidate`: facts from what is new, now; or what they would be."""
+"""`memtier consolidate`: consolidate new entries into facts, or preview that."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def consolidate(
     dry_run: bool,
     extractor: Literal["rules", "model"] | None,
 ) -> None:
-    """Turn new entries into facts now."""
+    """Consolidate new entries into facts now."""
     if everything and (limit or dry_run):
         raise click.UsageError("--all goes with neither --limit nor --dry-run")
     with scope.open() as memory:
@@ -74,7 +74,7 @@ def _consolidate_all(memory: MemTier, extractor: str | None) -> ConsolidationRep
 
 
 def report_document(report: ConsolidationReport, dry_run: bool) -> dict[str, Any]:
-    """Return a report as JSON shows it."""
+    """Return a report as a JSON document."""
     left_out = ("drafts", "replaced")
     document = {f.name: getattr(report, f.name) for f in fields(report) if f.name not in left_out}
     document |= {"rejected": dict(report.rejected), "dry_run": dry_run}
@@ -85,7 +85,7 @@ def report_document(report: ConsolidationReport, dry_run: bool) -> dict[str, Any
 
 
 def report_view(document: views.Document) -> RenderableType:
-    """Show a report the way a person reads it."""
+    """Render a report."""
     rows = [(name, str(document[name])) for name in _SHOWN_FIELDS]
     if document["tokens"]:
         rows += [("tokens", str(document["tokens"])), ("cost", format_cost(document["cost"]))]

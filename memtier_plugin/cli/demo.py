@@ -1,7 +1,7 @@
-"""`memtier demo`: a week of a small service, shown in five steps that check what they claim.
+"""`memtier demo`: demonstrate MemTier in five steps that check their own claims.
 
-Everything runs the way a host runs it: through the hooks, on a home that is left to look at.
-The conversation is written for this project. Its clock is fixed, so that the scores are too.
+Everything runs as in a host, through the hooks, in a home that is kept for inspection. The
+conversation was written for this project. Its clock is fixed, so that scores are reproducible.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MONDAY: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 ASKED_AT: Final = MONDAY + timedelta(days=2)
 PROMOTION_TIMEOUT: Final = 30.0  # seconds the scheduler gets to promote a fact
 
-# Two pieces of advice, alike in their words; only trying tells which one works.
+# Two similar pieces of advice; only trying them shows which one works.
 DRAIN: Final = "To restart the tide service, drain it with pierctl first."
 FLUSH: Final = "To restart the tide service, flush it with dockctl first."
-# What the agent runs when it follows the advice, and what it says then.
+# The command the agent runs when it follows the advice, and its answer.
 TRIALS: Final = {
     DRAIN: ("pierctl drain", "That was pierctl."),
     FLUSH: ("dockctl flush", "That was dockctl."),
@@ -102,19 +102,19 @@ SESSIONS: Final = (
 @click.command(cls=CliCommand)
 @click.pass_obj
 def demo(scope: Scope) -> None:
-    """Show it all on a small conversation, in ./memtier-demo."""
+    """Demonstrate MemTier on a small conversation, in ./memtier-demo."""
     document = run(Path(scope.home or "memtier-demo"), make_console(stderr=scope.as_json))
     if scope.as_json:
         scope.show(document)
 
 
 class ClaimFailed(MemTierError):
-    """The demo said something that does not hold on this machine."""
+    """A claim of the demo does not hold on this machine."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where the demo plays, and how it talks."""
+    """The demo's home and its output."""
 
     home: Path
     out: Console
@@ -138,7 +138,7 @@ class Stage:
 
 
 def run(home: Path, out: Console) -> Mapping[str, Any]:
-    """Play the demo in a new home and return what it made.
+    """Run the demo in a new home and return its ids and files.
 
     Raises:
         MemTierError: the folder is not the demo's, or one of the demo's claims does not hold.
@@ -163,7 +163,7 @@ def run(home: Path, out: Console) -> Mapping[str, Any]:
 
 
 def _prepare_home(home: Path) -> Path:
-    """Return the demo's folder, empty: one that the demo made before is made anew."""
+    """Create the demo's folder, replacing the one of an earlier demo."""
     home = home.absolute()
     if home.exists():
         if not (home / MARKER).is_file() and (not home.is_dir() or any(home.iterdir())):
@@ -281,16 +281,16 @@ def _show_learning(stage: Stage) -> tuple[str, str]:
 
 
 def _rank_advice(hits: tuple[Hit, ...]) -> dict[str, tuple[int, Hit]]:
-    """Return rank and hit of the two pieces of advice."""
+    """Return rank and hit of each piece of advice."""
     ranked = {hit.text: (rank, hit) for rank, hit in enumerate(hits, 1)}
     _check(DRAIN in ranked and FLUSH in ranked, "both pieces of advice are recalled")
     return {advice: ranked[advice] for advice in (DRAIN, FLUSH)}
 
 
 def _play_run(stage: Stage, run_id: str, advice: str, *, ok: bool) -> None:
-    """Play one run of the builder as a host does: prompt, tool call, result, answer, end."""
+    """Run one turn of the builder as a host does: prompt, tool call, result, answer, end."""
     command, answer = TRIALS[advice]
-    prompt = "Pager: tide hangs again, please bring it back."  # in other words than the advice
+    prompt = "Pager: tide hangs again, please bring it back."  # phrased differently from the advice
     context = _context(stage, "builder", "wednesday", run_id)
     addition = manager().hook.before_prompt_build(event=PromptEvent(prompt=prompt), context=context)
     _check(advice in getattr(addition, "prepend_context", ""), "the advice stood in the prompt")

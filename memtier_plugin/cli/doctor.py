@@ -55,7 +55,7 @@ def doctor(ctx: click.Context, fix: bool) -> None:
 
 
 def doctor_view(document: Document) -> RenderableType:
-    """Show what was checked; below each finding that is not fine, where and what to do."""
+    """Render findings; each problem with its location and remedy."""
     parts: list[RenderableType] = []
     for finding in document["findings"]:
         level = finding["level"]

@@ -1,4 +1,4 @@
-"""`memtier embed`: the vectors that are missing, what they would cost, and making them."""
+"""`memtier embed`: estimate the cost of missing vectors, and make them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _describe_price(state: EmbeddingState) -> str:
 
 
 def embedding_state_view(state: views.Document) -> RenderableType:
-    """Show how far the vectors are."""
+    """Render the embedding state."""
     names = ["model", "items", "missing", "tokens", *(["error"] if state["error"] else [])]
     rows = [(name, views.format_value(state[name])) for name in names]
     prices = ["cost", "spent", "allowed"] if state["paid"] else []
@@ -60,7 +60,7 @@ def embedding_state_view(state: views.Document) -> RenderableType:
 
 
 def embedding_done_view(document: views.Document) -> RenderableType:
-    """Show what a pass did, and how far the vectors are now."""
+    """Render the result of an embedding pass."""
     rows = [(name, views.format_value(document[name])) for name in ("embedded", "dropped", "left")]
     cost = [("cost", format_cost(document["cost"]))] if document["cost"] else []
     return views.name_value_table(

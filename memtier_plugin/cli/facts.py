@@ -1,4 +1,4 @@
-"""`memtier facts`: what the project knows, where it comes from, and what a person decides on it."""
+"""`memtier facts`: list, search, show and review the project's facts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _STATES: Final = {"active": "", "proposed": "yellow", "held back": "yellow"}
 
 @click.group(cls=CliGroup)
 def facts() -> None:
-    """What the project knows, and what becomes of it."""
+    """List, search and review the project's facts."""
 
 
 @facts.command("list")
@@ -114,7 +114,7 @@ def facts_show(scope: Scope, fact_id: str) -> None:
 def facts_review(
     scope: Scope, accepted: tuple[str, ...], rejected: tuple[str, ...], why: str
 ) -> None:
-    """Decide on the facts that wait: one by one on a terminal."""
+    """Decide on the facts that wait for review, one by one on a terminal."""
     with scope.open() as memory:
         person = memory.knowledge.person
         yes = [person.full_id(item) for item in accepted]
@@ -138,7 +138,7 @@ def _is_held_back(waiting: Iterable[FactView], run: str) -> bool:
 
 
 def _ask_each(waiting: Sequence[FactView]) -> tuple[list[str], list[str]]:
-    """Ask a person about each fact in turn; return those accepted and those rejected."""
+    """Prompt for a decision on each fact; return the ids accepted and rejected."""
     yes: list[str] = []
     no: list[str] = []
     out = views.make_console(stderr=True)
@@ -193,7 +193,7 @@ def facts_runs(scope: Scope, limit: int) -> None:
 @click.argument("subject")
 @click.pass_obj
 def facts_timeline(scope: Scope, subject: str) -> None:
-    """Show how what is known of SUBJECT changed over time."""
+    """Show how the facts about SUBJECT changed over time."""
     with scope.open() as memory:
         views = memory.knowledge.person.timeline(subject)
     scope.show({"subject": subject, "facts": [view.to_json() for view in views]}, timeline_view)
@@ -203,7 +203,7 @@ def facts_timeline(scope: Scope, subject: str) -> None:
 
 
 def fact_list_view(document: Document) -> RenderableType:
-    """Show facts, each with who is behind it and how it stands."""
+    """Render facts, each with its source agents and state."""
     table = views.column_table("date", "id", "fact", "from", "status", wide=["fact"])
     for fact in document["facts"]:
         origins = dict.fromkeys(source["agent"] for source in fact["sources"])
@@ -220,7 +220,7 @@ def fact_list_view(document: Document) -> RenderableType:
 
 
 def fact_view(document: Document) -> RenderableType:
-    """Show one fact whole, what was decided on it, and the lines it rests on."""
+    """Render one fact in full, with its reviews and source lines."""
     fact = document["fact"]
     names = ("id", "text", "subject", "relation", "value", "confidence", "origin", "extractor")
     more = [name for name in ("model", "run", "reason", "superseded_by") if fact[name]]
@@ -239,7 +239,7 @@ def _describe_review(review: Document) -> str:
 
 
 def _source_lines(sources: Iterable[Document]) -> Iterator[Text]:
-    """Yield each line that a fact rests on: when, whose, where it stands, and its words."""
+    """Yield each source line of a fact: time, agent, location and text."""
     for source in sources:
         entry = source["line_of"]
         owner = f"{source['agent']}/{source['session']}"
@@ -259,7 +259,7 @@ def _source_lines(sources: Iterable[Document]) -> Iterator[Text]:
 
 
 def _mark_quote(content: str, mark: Sequence[int] | None) -> Text:
-    """Return a line with the quote in it marked, cut to what is around it."""
+    """Return a line with its quote marked, truncated to the quote's context."""
     if mark is None:
         return safe_text(one_line(content, 2 * _CONTEXT_CHARS))
     start, end = mark
@@ -280,7 +280,7 @@ def _collapse_spaces(part: str) -> str:
 
 
 def proposal_view(document: Document) -> RenderableType:
-    """Show one fact that waits: what it says, why it waits, and the lines it rests on."""
+    """Render one proposal: its text, why it waits, and its source lines."""
     fact = document["fact"]
     head = Text.assemble(
         safe_text(fact["text"], "bold"),
@@ -292,7 +292,7 @@ def proposal_view(document: Document) -> RenderableType:
 
 
 def review_view(document: Document) -> RenderableType:
-    """Show what was decided, and what waits."""
+    """Render the decisions made, and the proposals that remain."""
     parts: list[RenderableType] = []
     for item in document["decided"]:
         replaced = f", in the place of {', '.join(map(short_id, item['superseded']))}"
@@ -312,7 +312,7 @@ def review_view(document: Document) -> RenderableType:
 
 
 def fact_diff_view(document: Document) -> RenderableType:
-    """Show what happened to the facts, oldest first, and how often."""
+    """Render changes of facts, oldest first, with counts."""
     table = views.column_table("when", "", "id", "fact", "", wide=["fact"])
     counts: dict[str, int] = {}
     for change in document["changes"]:
@@ -333,7 +333,7 @@ def fact_diff_view(document: Document) -> RenderableType:
 
 
 def consolidations_view(document: Document) -> RenderableType:
-    """Show the consolidations, newest first."""
+    """Render the consolidations, newest first."""
     numbers = ("read", "facts", "proposed", "superseded")
     table = views.column_table(
         "when", "run", *numbers, "rejected", "", right=numbers, wide=["rejected"]
@@ -353,7 +353,7 @@ def consolidations_view(document: Document) -> RenderableType:
 
 
 def timeline_view(document: Document) -> RenderableType:
-    """Show each relation's values over time; what was superseded with its end."""
+    """Render each relation's values over time; superseded ones with their end."""
     parts: list[RenderableType] = [safe_text(document["subject"], "bold")]
     relation = None
     for fact in document["facts"]:

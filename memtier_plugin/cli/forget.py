@@ -1,4 +1,4 @@
-"""`memtier forget` and `memtier purge`: hide for good, and erase with a receipt."""
+"""`memtier forget` and `memtier purge`: hide lines permanently, or erase them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CommandFunction = Callable[..., Any]
 
 
 def _selection_options(command: _CommandFunction) -> _CommandFunction:
-    """Add the options by which items are chosen."""
+    """Add the options that select items."""
     options: tuple[Callable[[_CommandFunction], _CommandFunction], ...] = (
         click.option("--all-of-agent", is_flag=True, help="All that --agent has said and heard."),
         click.option("--until", metavar="WHEN", help="Said before then."),
@@ -53,7 +53,7 @@ def _selection_options(command: _CommandFunction) -> _CommandFunction:
 
 
 def _build_selection(scope: Scope, memory: MemTier, given: dict[str, Any]) -> Selection:
-    """Return what the options select; an agent alone selects nothing unless that is asked for."""
+    """Build the selection from the options; --agent alone needs --all-of-agent."""
     now = datetime.now(UTC)
     person = memory.knowledge.person
     rest = {name: given[name] for name in ("query", "session", "sender", "run")}
@@ -148,7 +148,7 @@ def purge(
 
 
 def forget_view(document: Document) -> RenderableType:
-    """Show the lines that go, or would go."""
+    """Render the lines that are, or would be, forgotten."""
     table = column_table("id", "who", "text", wide=["text"])
     for entry in document["entries"]:
         who = entry["speaker"] or entry["role"]
@@ -162,7 +162,7 @@ def forget_view(document: Document) -> RenderableType:
 
 
 def receipt_view(document: Document) -> RenderableType:
-    """Show what was found, what was found again, and what nobody here can reach."""
+    """Render a purge's receipt: copies found, copies left, and copies out of reach."""
     copies = document["copies"]
     rows = [(name, format_value(copies[name])) for name in _COUNTS if copies[name]]
     rows += [("agents", format_value(copies["agents"]))] if copies["agents"] else []

@@ -1,4 +1,4 @@
-"""`memtier install`: a host is made to use MemTier, and one turn of it proves that it does."""
+"""`memtier install`: install MemTier into a host, and test it with one turn of the host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memtier_plugin.hosts import install as installing
 from memtier_plugin.hosts.install import FileChange
 from memtier_plugin.trust.redaction import Redactor
 
-DEFAULT_PROJECT = "default"  # of a host's memory unless one is named: both hosts share it then
+DEFAULT_PROJECT = "default"  # the project of every host, unless one is named
 
 
 @click.command(cls=CliCommand)
@@ -28,7 +28,7 @@ DEFAULT_PROJECT = "default"  # of a host's memory unless one is named: both host
 @click.option("--no-canary", is_flag=True, help="Do not run the host to prove that it works.")
 @click.pass_context
 def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary: bool) -> None:
-    """Make HOST use MemTier, and prove it by one turn of it."""
+    """Make HOST use MemTier, and test it with one turn of the host."""
     scope: Scope = ctx.obj
     project = scope.project or os.environ.get("MEMTIER_PROJECT") or DEFAULT_PROJECT
     document: dict[str, Any] = {"host": host, "home": str(scope.path), "project": project}
@@ -48,7 +48,7 @@ def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary:
         installing.install_host(host, scope.path, project)
         if not no_canary:
             from memtier_plugin.hosts.canary import (
-                run_canary,  # has a server that no other command needs
+                run_canary,  # imports a server that no other command needs
             )
 
             with views.make_console(stderr=True).status(f"one turn of {host}, to prove it"):
@@ -61,7 +61,7 @@ def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary:
 
 
 def _format_diff(change: FileChange) -> str:
-    """Return what changes in a file; what looks like a key in it is masked."""
+    """Return the diff of a change, with secrets masked."""
     before = change.path.read_text("utf-8") if change.path.exists() else ""
     lines = unified_diff(
         before.splitlines(),
@@ -86,7 +86,7 @@ def _next_step(document: Mapping[str, Any], undo: bool) -> str:
 
 
 def install_view(document: views.Document) -> RenderableType:
-    """Show each change as a diff, and what came of the canary."""
+    """Render each change as a diff, and the canary's result."""
     parts: list[RenderableType] = []
     changes: Sequence[Mapping[str, Any]] = document["changes"]
     for change in changes:

@@ -1,4 +1,4 @@
-"""The log as a person reads it: entries and, between them, what the memory did with them."""
+"""`memtier log`: show entries, and between them the events of the journal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LogLine = dict[str, Any]
 @click.option("--follow", is_flag=True, help="Go on with what is written; --json: one line each.")
 @click.pass_obj
 def log(scope: Scope, date: str | None, session: str | None, follow: bool) -> None:
-    """Read the daily log: who said what, and what came of it."""
+    """Read the daily log: who said what, and what happened to it."""
     with scope.open() as memory:
         day = _day(date) or (None if session else find_newest_day(memory, scope.agent))
         chosen = {"agent": scope.agent, "session": session}
@@ -76,7 +76,7 @@ def _day(text: str | None) -> str | None:
 
 
 def find_newest_day(memory: MemTier, agent: str | None) -> str | None:
-    """Return the newest day on which an agent, or any, wrote an entry."""
+    """Return the newest day with an entry of the agent, or of any agent."""
     days = [
         path.stem
         for ledger, owner, folder in iter_ledger_folders(memory.folder)
@@ -94,10 +94,10 @@ def read_log_lines(
     session: str | None = None,
     after_id: str | None = None,
 ) -> Iterator[LogLine]:
-    """Yield entries and what happened to them, oldest first; the ids are in order of time.
+    """Yield entries and journal events, oldest first; their ids are in order of time.
 
-    A line has ``kind`` ("entry", or the journal's) and the fields of its record; the lines of the
-    journal have their ``safe_text`` in words.
+    A line has a ``kind`` ("entry", or the event's kind) and the fields of its record; the lines of
+    events also have a ``text`` that describes them.
     """
     entries = [
         {"kind": "entry", **entry.to_json()}
@@ -114,7 +114,7 @@ def read_log_lines(
 
 
 def add_headings(lines: Iterator[LogLine]) -> Iterator[LogLine]:
-    """Put a heading wherever the day, the session or the agent of the entries changes."""
+    """Insert a heading wherever the day, session or agent changes."""
     last = ""
     for line in lines:
         heading = day = line["observed_at" if line["kind"] == "entry" else "timestamp"][:10]
@@ -127,10 +127,10 @@ def add_headings(lines: Iterator[LogLine]) -> Iterator[LogLine]:
 
 
 def follow_log(memory: MemTier, last: str | None, **chosen: str | None) -> Iterator[LogLine]:
-    """Yield what is written from now on, for as long as the caller listens."""
+    """Yield new lines as they are written, without end."""
     looked = _today()
     while True:
-        for day in sorted({looked, looked := _today()}):  # two days just after midnight
+        for day in sorted({looked, looked := _today()}):  # both days just after midnight
             for line in read_log_lines(memory, date=day, after_id=last, **chosen):
                 last = line["id"]
                 yield line
@@ -156,7 +156,7 @@ def _read_events(memory: MemTier, agent: str | None, date: str | None) -> Iterat
                 try:
                     event = decode_event(raw.data)
                 except (ValueError, KeyError, TypeError):
-                    continue  # doctor names it
+                    continue  # doctor reports it
                 if agent in (None, event.agent_id):
                     yield {**event.to_json(), "text": _describe_event(event)}
 
@@ -200,7 +200,7 @@ def _describe_embedding(data: Mapping[str, Any]) -> str:
 
 
 def log_view(line: Document) -> RenderableType:
-    """Show one line of the log: an entry, a heading, or what the journal says happened."""
+    """Render one line of the log: an entry, a heading or an event."""
     kind = line["kind"]
     if kind == "heading":
         return Lines("", safe_text(line["text"], "bold"))

@@ -1,6 +1,6 @@
-"""The `memtier` command: documents on stdout, everything else on stderr, exit 1 when refused.
+"""The `memtier` command: documents on stdout, everything else on stderr, exit 1 on an error.
 
-A command's module is imported when the command is called: `memtier --help` loads none of them.
+A command's module is imported when the command is called; `memtier --help` imports none of them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Lazy(NamedTuple):
 
 COMMANDS: Final = {
     "ask": Lazy("ask", "Answer QUESTION from what is remembered, with the lines it rests on."),
-    "backup": Lazy("transfer", "Write the project into one archive, DEST, while others go on."),
+    "backup": Lazy("transfer", "Back up the project into one archive, DEST, while others write."),
     "bench": Lazy("bench", "Measure recall and cost, apart from your own memory."),
-    "config": Lazy("config", "What is configured, and where it was set."),
-    "consolidate": Lazy("consolidate", "Turn new entries into facts now."),
-    "daemon": Lazy("background", "Turn entries into facts in the background."),
-    "demo": Lazy("demo", "Show it all on a small conversation, in ./memtier-demo."),
+    "config": Lazy("config", "Show and check the settings."),
+    "consolidate": Lazy("consolidate", "Consolidate new entries into facts now."),
+    "daemon": Lazy("background", "Run the background jobs: entries become facts."),
+    "demo": Lazy("demo", "Demonstrate MemTier on a small conversation, in ./memtier-demo."),
     "diff": Lazy("time_travel", "Show what changed between two moments (2d, 2026-03-14)."),
     "doctor": Lazy("doctor", "Check files, index, settings and hosts; exit 1 on an error."),
     "embed": Lazy("embed", "Make the missing vectors of embedding.model now."),
@@ -39,26 +39,26 @@ COMMANDS: Final = {
         "transfer",
         "Write out what is remembered: the project, or with --agent one agent's.",
     ),
-    "facts": Lazy("facts", "What the project knows, and what becomes of it."),
+    "facts": Lazy("facts", "List, search and review the project's facts."),
     "forget": Lazy("forget", "Hide lines for good: by id, words, session, sender, time."),
     "import": Lazy(
         "transfer",
         "Read conversations or memories of FILE (or a folder, or ZIP) into the log.",
     ),
     "init": Lazy("project", "Set up the home and this folder's project."),
-    "install": Lazy("install", "Make HOST use MemTier, and prove it by one turn of it."),
-    "log": Lazy("log", "Read the daily log: who said what, and what came of it."),
+    "install": Lazy("install", "Make HOST use MemTier, and test it with one turn of the host."),
+    "log": Lazy("log", "Read the daily log: who said what, and what happened to it."),
     "off": Lazy("project", "Pause recording and recall of the project."),
     "on": Lazy("project", "Resume recording and recall."),
     "purge": Lazy("forget", "Erase lines, or a text, from every file; with a receipt."),
-    "recall": Lazy("recall", "Find what matters for QUERY, each line with its source."),
+    "recall": Lazy("recall", "Recall the lines that matter for QUERY, each with its source."),
     "record": Lazy("record", "Write messages (JSON or JSON Lines; - for stdin) to the log."),
     "reindex": Lazy("project", "Rebuild the index from the ledgers."),
-    "remember": Lazy("record", "Tell the project a fact; all its agents recall it."),
-    "restore": Lazy("transfer", "Make a project of an archive; one that is there is left alone."),
+    "remember": Lazy("record", "Store a fact that all agents of the project recall."),
+    "restore": Lazy("transfer", "Restore an archive as a new project; existing ones stay."),
     "revert": Lazy("time_travel", "Undo one consolidation or recorded run, and nothing later."),
     "serve": Lazy("background", "Answer JSON-RPC of hosts, on stdin/stdout and a socket."),
-    "status": Lazy("status", "Tell what is stored, which hook last ran, what is degraded."),
+    "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
 }
 
 
@@ -102,6 +102,8 @@ def main(ctx: click.Context) -> None:
     scope_of(ctx)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # for terminals that cannot show a character
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

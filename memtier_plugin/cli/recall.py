@@ -1,4 +1,4 @@
-"""`memtier recall` and `explain`: what a recall finds, and why it chose what it chose."""
+"""`memtier recall` and `explain`: run a recall, and explain its ranking."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def recall(
     signals: bool,
     inject_preview: bool,
 ) -> None:
-    """Find what matters for QUERY, each line with its source."""
+    """Recall the lines that matter for QUERY, each with its source."""
     sized: dict[str, Any] = {"k": k, "token_budget": budget, "depth": depth}
     with scope.open() as memory:
         if then := parse_optional_time(as_of):
@@ -87,9 +87,9 @@ def explain(scope: Scope, recall_id: str, why: str | None) -> None:
 
 
 def recall_document(recall: Recall, limit: int) -> dict[str, Any]:
-    """Return a recall with its first hits as a document."""
+    """Return a recall and its first hits as a JSON document."""
     injected = [hit.id for hit in recall.injected]
-    notes = {hit.id: hit.note for hit in recall.injected}  # made when the lines were chosen
+    notes = {hit.id: hit.note for hit in recall.injected}  # notes are added when lines are selected
     return {
         "id": recall.id,
         "query": recall.query,
@@ -136,7 +136,7 @@ def _hit_document(hit: Hit) -> dict[str, Any]:
 
 
 def recall_view(document: Document) -> RenderableType:
-    """Show ranked hits, each with its place in the ledger, and what would be injected."""
+    """Render ranked hits with their ledger locations, and mark those that would be injected."""
     hits = document["hits"]
     parts: list[RenderableType] = []
     for hit in hits:
@@ -168,7 +168,7 @@ def recall_view(document: Document) -> RenderableType:
 
 
 def describe_depth(document: Document) -> list[tuple[str, str]]:
-    """Return how deep a recall went, what the router decided, and what each step took."""
+    """Describe a recall's depth, its route and the time of each step."""
     rows = []
     if document.get("depth", "mixed") != "mixed":
         rows.append(("depth", document["depth"]))
@@ -181,7 +181,7 @@ def describe_depth(document: Document) -> list[tuple[str, str]]:
 
 
 def explain_view(document: Document) -> RenderableType:
-    """Show why each line was chosen: its signals as they were then, its weight then and now."""
+    """Render an explanation: each line's signals at recall time, its weight then and now."""
     head = name_value_table(
         [
             ("recall", document["id"]),
@@ -216,7 +216,7 @@ def explain_view(document: Document) -> RenderableType:
 
 
 def _ranked_row_view(row: Document, counted: Document) -> Sequence[RenderableType]:
-    """Say what a line was and why it stood where it stood: each signal × what it counted."""
+    """Render one ranked line with the contribution of each signal."""
     said_then = one_line(row["text"] or HIDDEN, 300)
     head = Text.assemble((f"{row['rank']:>4} {row['score']:.4f}  ", "bold"), safe_text(said_then))
     source = f"{row['file']}:{row['line']}" if row["file"] else row["tier"]
@@ -232,7 +232,7 @@ def _ranked_row_view(row: Document, counted: Document) -> Sequence[RenderableTyp
 
 
 def _format_contributions(row: Document, counted: Document) -> str:
-    """Write a score as its sum: what each signal added (its weight × its value), most first."""
+    """Format a score as the sum of its contributions (weight × signal), largest first."""
     signals = row["signals"]
     parts = [
         f"{name} {value:.3f} ({counted[name]:g}×{signals[name]:.3f})"
@@ -244,7 +244,7 @@ def _format_contributions(row: Document, counted: Document) -> str:
 
 
 def _left_out_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:
-    """Say why a line was left out, then what is known of it from then and from now."""
+    """Render why a line was left out, with its scores at recall time and now."""
     parts: list[RenderableType] = [
         safe_text(f"{why['id']}: {why['reason']}", "bold"),
         safe_text(why["said"]),

@@ -1,4 +1,4 @@
-"""`memtier record` and `remember`: write messages to the log, or a fact."""
+"""`memtier record` and `remember`: write messages or a fact."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
 
 
 def _read_messages(file: IO[str]) -> list[Any]:
-    """Read a list of messages, an object that holds one, or a message a line."""
+    """Read a list of messages, an object with `messages`, or one message per line."""
     try:
         content = file.read()
     except UnicodeDecodeError as error:
@@ -50,7 +50,7 @@ def _read_messages(file: IO[str]) -> list[Any]:
 @click.argument("text")
 @click.pass_obj
 def remember(scope: Scope, text: str) -> None:
-    """Tell the project a fact; all its agents recall it."""
+    """Store a fact that all agents of the project recall."""
     with scope.open(create=True) as memory:
         fact = memory.remember(text)
     scope.show({"fact": fact.id, "text": fact.text})

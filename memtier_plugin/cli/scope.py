@@ -1,4 +1,4 @@
-"""What all commands of `memtier` share: the common options, how they answer, how they refuse."""
+"""The common options, output and error handling of all commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Scope:
-    """What the options say: whose memory, and how to answer."""
+    """The common options: home, project, agent and output format."""
 
     home: str | None = None
     project: str | None = None
@@ -38,14 +38,14 @@ class Scope:
 
     @property
     def project_name(self) -> str:
-        """The project named, else the environment's, else the one of this folder."""
+        """The named project, else MEMTIER_PROJECT, else the project of this folder."""
         from memtier_plugin.core.settings.load import resolve_project
 
         named = self.project or os.environ.get("MEMTIER_PROJECT")
         return named or resolve_project(self.path, Path.cwd())
 
     def open(self, *, create: bool = False) -> MemTier:
-        """Open the memory; only commands that write to it make one."""
+        """Open the memory; only commands that write create one."""
         from memtier_plugin.memory import MemTier
 
         memory = MemTier.open(
@@ -55,7 +55,7 @@ class Scope:
             workspace=Path.cwd(),
             create=create,
         )
-        with suppress(MemTierError):  # another process is at it; `status` tells
+        with suppress(MemTierError):  # another process is completing it; `status` reports it
             memory.purger.complete(wait=0)
         return memory
 
@@ -66,7 +66,7 @@ class Scope:
     ) -> None:
         """Print a document, as JSON or rendered by the view [its keys and values]."""
         if self.as_json:
-            click.echo(json.dumps(document))  # ASCII: no text in it can drive a terminal
+            click.echo(json.dumps(document))  # ASCII: no control characters reach the terminal
             return
         from memtier_plugin.cli import views
 
@@ -112,7 +112,7 @@ class CliCommand(click.Command):
 
 
 class CliGroup(click.Group):
-    """A group whose commands take the common options, and which explains what MemTier refuses."""
+    """A group whose commands take the common options; it reports errors and exits with 1."""
 
     command_class = CliCommand
     group_class = type
@@ -122,7 +122,7 @@ class CliGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # click ends quietly when the reader has gone
+            raise  # click exits quietly when the pipe is closed
         except (MemTierError, OSError) as error:
             if scope_of(ctx).as_json:
                 click.echo(json.dumps({"error": str(error), "kind": type(error).__name__}))
@@ -134,7 +134,7 @@ class CliGroup(click.Group):
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar (what is done, how many, of how many) on stderr, and only to a person."""
+    """Show a progress bar on stderr if that is a terminal; yield its update function."""
     from rich.progress import Progress
 
     from memtier_plugin.cli import views

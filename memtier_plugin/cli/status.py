@@ -1,4 +1,4 @@
-"""How a project does, as `memtier status` shows it to a person."""
+"""`memtier status`: what is stored, when hooks and jobs ran, what is degraded."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from memtier_plugin.storage.quota import describe_usage
 @click.command(cls=CliCommand)
 @click.pass_obj
 def status(scope: Scope) -> None:
-    """Tell what is stored, which hook last ran, what is degraded."""
+    """Show what is stored, which hooks last ran, what is degraded."""
     with scope.open() as memory:
         scope.show(memory.status(), status_view)
 
 
 def status_view(document: Document) -> RenderableType:
-    """Show how a project does: what is stored, which hooks ran when, what is degraded."""
+    """Render a project's status."""
     first = ("project", "home", "paused", "entries", "facts", "index")
     parts: list[RenderableType] = [
         name_value_table(
@@ -91,7 +91,7 @@ def status_view(document: Document) -> RenderableType:
 
 
 def _hook_waits(document: Document) -> Iterator[tuple[str, str, Document]]:
-    """Yield how long each hook held its host; where the host's own side tells, it is right."""
+    """Yield each hook's latency, preferring what the host itself measured."""
     noted, waits = document.get("hooks", {}), document.get("waits", {})
     for agent in sorted({*noted, *waits}):
         seen = {hook: mark for hook, mark in noted.get(agent, {}).items() if "last_ms" in mark}
@@ -100,7 +100,7 @@ def _hook_waits(document: Document) -> Iterator[tuple[str, str, Document]]:
 
 
 def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
-    """Say in a few lines how far the facts are, and what they wait for."""
+    """Yield the rows on the consolidation's backlog, schedule and last report."""
     state = document.get("consolidation", {})
     served = document.get("background", {}).get("served")
     left = state.get("backlog", {})
@@ -124,7 +124,7 @@ def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
 
 
 def describe_embedding(state: Document) -> str:
-    """Say in a line how far the vectors are."""
+    """Describe the embedding progress in one line."""
     if not state.get("model"):
         return "none"
     done = f"{state['items'] - state['missing']} of {state['items']} items"

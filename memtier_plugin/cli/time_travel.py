@@ -1,4 +1,4 @@
-"""`memtier diff` and `memtier revert`: what changed between two moments, and undoing a run."""
+"""`memtier diff` and `memtier revert`: compare two moments, and undo a run."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _consolidation_document(
 
 
 def difference_view(document: Document) -> RenderableType:
-    """Show what was said, what became of the facts, and whose weight is another now."""
+    """Render new entries, changed facts and changed weights between two moments."""
     parts: list[RenderableType] = []
     if document["said"]:
         counts = ", ".join(f"{agent} {count}" for agent, count in document["said"].items())
@@ -126,7 +126,7 @@ def difference_view(document: Document) -> RenderableType:
 
 
 def revert_view(document: Document) -> RenderableType:
-    """Show what undoing a run did, or would do."""
+    """Render the effects of undoing a run."""
     if document["what"] == "recording":
         return _recording_view(document)
     parts: list[RenderableType] = []

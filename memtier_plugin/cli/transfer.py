@@ -1,4 +1,4 @@
-"""`memtier import`, `export`, `backup` and `restore`: memory in, out, and back again."""
+"""`memtier import`, `export`, `backup` and `restore`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from memtier_plugin.transfer.importers.proposals import PROPOSED_FORMATS, propos
 from memtier_plugin.transfer.importers.transcripts import FORMATS, read_transcript
 
 _EXAMPLES: Final = 3
-_MAX_LEFT_OUT: Final = 20  # of what was left out
+_MAX_LEFT_OUT: Final = 20  # rows of what was left out
 
 
 class LeftOut(NamedTuple):
-    """Something of a file that is not brought in: where it stands, and why."""
+    """A part of a file that was not imported: its location, and the reason."""
 
     place: str
     why: str
@@ -62,7 +62,7 @@ def import_(scope: Scope, file: Path, form: str | None, dry_run: bool) -> None:
 
 @contextmanager
 def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
-    """Give the memory; for a dry run of a project that is not there yet an empty one elsewhere."""
+    """Open the memory; for a dry run of a project that does not exist, a temporary one."""
     if not dry_run or (scope.path / "projects" / encode_file_name(scope.project_name)).is_dir():
         with scope.open(create=not dry_run) as memory:
             yield memory
@@ -77,7 +77,7 @@ def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
 def _import_transcript(
     scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, left: list[LeftOut]
 ) -> dict[str, Any]:
-    """Read it all first, so that a file which is refused leaves nothing behind; then record it."""
+    """Validate the whole file first, so that a refused file leaves nothing behind; then record."""
     names, origins, examples, total = set[str](), Counter[str](), list[str](), 0
     for session in read_transcript(file, form, lambda *why: left.append(LeftOut(*why))):
         names.add(session.session_id)
@@ -135,7 +135,7 @@ def _import_memtier_export(
 
 
 def import_view(document: views.Document) -> RenderableType:
-    """Show what an import brought in, and what it left out with the reasons."""
+    """Render the result of an import, and what was left out with the reasons."""
     lists = ("examples", "why")
     rows = [
         (n.replace("_", " "), views.format_value(v)) for n, v in document.items() if n not in lists
@@ -180,7 +180,7 @@ def export(scope: Scope, form: str, session: str | None, output: Path | None) ->
 
 
 def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
-    """Write a new file (0600) and return its size; what is half written is taken away again."""
+    """Write a new file (mode 0600) and return its size; a partial file is removed."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
     except FileExistsError:
@@ -202,7 +202,7 @@ def _write_new_file(path: Path, chunks: Iterable[str], report: Any) -> int:
 @click.argument("dest", default=".", type=click.Path(path_type=Path))
 @click.pass_obj
 def backup(scope: Scope, dest: Path) -> None:
-    """Write the project into one archive, DEST, while others go on."""
+    """Back up the project into one archive, DEST, while others write."""
     with scope.open() as memory, progress_bar() as report:
         now = datetime.now(UTC)
         archive = archives.write_backup(
@@ -220,7 +220,7 @@ def backup(scope: Scope, dest: Path) -> None:
 @click.option("--dry-run", is_flag=True, help="Only verify the archive.")
 @click.pass_obj
 def restore(scope: Scope, archive: Path, dry_run: bool) -> None:
-    """Make a project of an archive; one that is there is left alone."""
+    """Restore an archive as a new project; existing ones stay."""
     with progress_bar() as report:
         if dry_run:
             manifest = archives.verify_backup(archive, partial(report, "verifying"))

@@ -1,7 +1,7 @@
-"""What the commands show a person: every view takes the JSON document that `--json` prints.
+"""Helpers of the views: a view renders the JSON document that `--json` prints.
 
-Remembered text comes from anywhere, so nothing of it may drive the terminal: `escape_controls`
-makes control characters visible, and no text ever passes through rich's markup.
+Remembered text is untrusted, so it must not control the terminal: `escape_controls` makes control
+characters visible, and no text is ever parsed as rich markup.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from memtier_plugin.trust.escaping import reveal_hidden
 
 Document = Mapping[str, Any]
 
-WIDTH_OF_PIPES: Final = 100  # where there is no terminal to ask
+WIDTH_OF_PIPES: Final = 100  # columns, if stdout is not a terminal
 LEVEL_MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
 LEVEL_COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
 
-# C0 but tab and newline, DEL, C1, the marks that reorder a line, and halves of surrogate pairs.
+# C0 except tab and newline, DEL, C1, bidirectional marks and lone surrogates.
 _CONTROL_CHARS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def escape_controls(text: object) -> str:
-    """Return the text with everything that could drive a terminal made visible."""
+    """Make every character visible that could control a terminal."""
     return reveal_hidden(_CONTROL_CHARS.sub(_visible_form, str(text)))
 
 
@@ -51,18 +51,18 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def safe_text(value: object, style: str = "") -> Text:
-    """Return safe text for a cell or a line."""
+    """Return text that is safe to print."""
     return Text(escape_controls(value), style=style)
 
 
 def one_line(value: object, limit: int = 200) -> str:
-    """Return the value on one line, cut to a limit."""
+    """Return the value on one line, truncated to a limit."""
     line = " ".join(str(value).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def name_value_table(rows: Iterable[tuple[str, object]]) -> Table:
-    """Return a list of names and values, the names aligned."""
+    """Return a table of aligned names and values."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -72,7 +72,7 @@ def name_value_table(rows: Iterable[tuple[str, object]]) -> Table:
 
 
 def column_table(*names: str, right: Iterable[str] = (), wide: Iterable[str] = ()) -> Table:
-    """Return an empty table with a ruled head; columns in `wide` wrap, the others do not."""
+    """Return an empty table with a ruled head; only the columns in ``wide`` wrap."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for name in names:
         table.add_column(
@@ -86,17 +86,17 @@ def column_table(*names: str, right: Iterable[str] = (), wide: Iterable[str] = (
 
 
 def format_time(iso: object) -> str:
-    """Return a time from disk as date and minute, or a dash for none."""
+    """Format an ISO time as date and minute, or a dash for none."""
     return escape_controls(str(iso)[:16].replace("T", " ")) if iso else "-"
 
 
 def short_id(item_id: object) -> str:
-    """Return the end of an id, as it stands in an injected block."""
+    """Return the last characters of an id, as shown in an injected block."""
     return escape_controls(item_id)[-SHORT_ID_CHARS:]
 
 
 def format_value(value: object) -> str:
-    """Return a value as a person writes it: yes and no, lists with commas, a dash for nothing."""
+    """Format a value for reading: yes or no, lists with commas, a dash for none."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
@@ -108,7 +108,7 @@ def format_value(value: object) -> str:
 
 
 def done_view(document: Document) -> RenderableType:
-    """Show what a command did, a name and a value a line."""
+    """Render a document as names and values."""
     return name_value_table(
         (name.replace("_", " "), format_value(value)) for name, value in document.items()
     )

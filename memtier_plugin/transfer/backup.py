@@ -1,13 +1,11 @@
-"""A project in one file, consistent while others write, and back again, verified.
+"""Back up a project into one verified file while others write, and restore it.
 
-What is copied is decided in a moment, under the locks of those who write: of each ledger the
-complete lines up to then.  The journals of agents come first and what they speak of after, the
-project's journal last, so that nothing refers to what is not there and no forgetting is missed.
-The copying itself keeps nobody waiting.
+What is copied is fixed under the writers' locks: of each ledger, the complete lines at that moment.
+Agents' journals are read first, then what they refer to, and the project's journal last, so that no
+reference dangles and no forgetting is missed.  The copying itself holds no lock.
 
-An archive is a gzipped tar: the files below ``project/``, and last ``manifest.json`` with the size
-and SHA-256 of each.  The index is left out, as it is made anew, and so is what tells only how this
-machine does.
+An archive is a gzipped tar: the files below ``project/``, then ``manifest.json`` with the size and
+SHA-256 of each.  The index, which can be rebuilt, and the state of this machine are left out.
 """
 
 from __future__ import annotations
@@ -52,13 +50,13 @@ VERSION: Final = 1
 _TOP: Final = "project"
 _MANIFEST: Final = "manifest.json"
 _MAX_MANIFEST_BYTES: Final = 256 * 1024 * 1024
-# Of this machine and moment, or derived from the rest.
+# State of this machine, or derived from other files.
 _EXCLUDED: Final = ("background.json", "hooks", "index.")
 _INCLUDED_HIDDEN: Final = (
     ".names",
     ".settling.json",
     ".settling.unreadable",
-)  # the others are ours alone
+)  # other hidden files are private to processes
 _LOCK_SECONDS: Final = 30.0
 _MAX_IN_MEMORY: Final = 16 * 1024 * 1024
 _MAX_ATTEMPTS: Final = 3
@@ -68,27 +66,27 @@ _ARCHIVE_ERRORS: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
 
 @dataclass(frozen=True, slots=True)
 class _BackupFile:
-    """One file of a backup: where it is, and how much of it belongs to the moment."""
+    """One file of a backup: its path, and how much of it belongs to the snapshot."""
 
     path: Path
     name: str
     size: int
     inode: int
-    data: bytes | None = None  # of what is small, and may be written over in its place
+    data: bytes | None = None  # of small files, which may be overwritten in place
 
 
 class _FileRewritten(Exception):
-    """A file was written anew since the moment that the backup is of."""
+    """A file was rewritten after the snapshot was taken."""
 
 
 def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:
-    """Write a project's backup and return its path; ``dest`` is a new file, or a folder.
+    """Write a project's backup and return its path; ``dest`` is a new file or a folder.
 
     Args:
         progress: called with (bytes done, bytes in all).
 
     Raises:
-        BackupError: a file is there already, or it cannot be written; nothing is left behind.
+        BackupError: the file exists or cannot be written; nothing is left behind.
         LedgerError: a ledger cannot be read.
     """
     if dest.is_dir():
@@ -118,11 +116,11 @@ def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress
 
 def _publish(part: Path, dest: Path) -> None:
     try:
-        # Unlike a rename, never over a file that came meanwhile.
+        # Unlike a rename, this never replaces a file created meanwhile.
         fault_injection.run_step("link backup", None, os.link, part, dest)
     except FileExistsError:
         raise
-    except OSError:  # the file system has no links
+    except OSError:  # the file system does not support links
         if os.path.lexists(dest):
             raise
         os.rename(part, dest)
@@ -138,12 +136,12 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def freeze_parts(folder: Path) -> list[_BackupFile]:
-    """Return what belongs to a backup of this moment.
+    """Return the files of a consistent snapshot taken now.
 
     Raises:
         LedgerError: a ledger cannot be read, or stayed locked.
     """
-    writable = os.access(folder, os.W_OK)  # else nobody writes facts
+    writable = os.access(folder, os.W_OK)  # a read-only project has no writers
     lock = folder / ".facts.lock"
     with hold_lock(lock, _LOCK_SECONDS) if writable else nullcontext():
         parts = [_backup_file(path, folder) for path in _other_files(folder)]
@@ -160,7 +158,7 @@ def _order(kind: str, owner: str | None) -> int:
 
 
 def _other_files(folder: Path) -> Iterator[Path]:
-    """Yield the files beside the ledgers: the settings, names, and what was written ahead."""
+    """Yield the files besides the ledgers: settings, names and write-ahead files."""
     for path in sorted(folder.iterdir()):
         if path.is_file() and not path.is_symlink() and belongs_to_backup(path.name):
             yield path
@@ -170,7 +168,7 @@ def _other_files(folder: Path) -> Iterator[Path]:
 
 
 def belongs_to_backup(name: str) -> bool:
-    """Tell whether a file beside the ledgers belongs to a backup."""
+    """Tell whether a file outside of the ledgers belongs to a backup."""
     return name in _INCLUDED_HIDDEN or not (name[0] == "." or name.startswith(_EXCLUDED))
 
 
@@ -219,7 +217,7 @@ def _tar_info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
 
 
 class _HashingReader(io.RawIOBase):
-    """The beginning of a file, hashed as it is read."""
+    """The first bytes of a file, hashed while they are read."""
 
     def __init__(self, file: IO[bytes], part: _BackupFile) -> None:
         self._file, self._part, self._left = file, part, part.size
@@ -228,7 +226,7 @@ class _HashingReader(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(self._left if size < 0 else min(size, self._left))
         if self._left and not data:
-            raise _FileRewritten(str(self._part.path))  # cut off since
+            raise _FileRewritten(str(self._part.path))  # truncated since
         self._left -= len(data)
         self.digest.update(data)
         return data
@@ -256,10 +254,10 @@ def _open_source(part: _BackupFile) -> _HashingReader:
 
 
 def verify_backup(archive: Path, progress: Progress = lambda *_: None) -> Mapping[str, Any]:
-    """Read a whole archive and return its manifest, if every file is as that says.
+    """Verify an archive against its manifest, and return the manifest.
 
     Raises:
-        BackupError: it is no backup, or something of it is damaged, missing or unsafe.
+        BackupError: it is not a backup, or part of it is damaged, missing or unsafe.
     """
     return _read_archive(archive, None, progress)
 
@@ -267,13 +265,13 @@ def verify_backup(archive: Path, progress: Progress = lambda *_: None) -> Mappin
 def restore_backup(
     archive: Path, home: Path, project: str | None = None, progress: Progress = lambda *_: None
 ) -> tuple[str, Path]:
-    """Unpack a verified archive as a project that is not there yet; return its name and folder.
+    """Unpack a verified archive as a new project; return its name and folder.
 
     Args:
-        project: its name here; the one that it had when None.
+        project: its name here [its former name].
 
     Raises:
-        BackupError: the project is there already, or as `verify_backup`; nothing was overwritten.
+        BackupError: the project exists, or the archive is damaged; nothing was overwritten.
         LedgerError: the home cannot be written, or is not ours.
     """
     make_private_folder(home, "projects")
@@ -297,7 +295,7 @@ def restore_backup(
 
 
 def _read_archive(archive: Path, into: Path | None, progress: Progress) -> Mapping[str, Any]:
-    """Read all of an archive, writing its files if told where, and hold it to its manifest."""
+    """Read a whole archive, unpack it if ``into`` is given, and check it against its manifest."""
     unpacked: dict[str, tuple[int, str]] = {}
     manifest = None
     try:
@@ -320,7 +318,7 @@ def _read_archive(archive: Path, into: Path | None, progress: Progress) -> Mappi
                     unpacked[name] = member.size, _unpack(source, into, name, member.size)
                 progress(raw.tell(), total)
             while unzipped.read(_CHUNK_BYTES):
-                pass  # to its checksum
+                pass  # read on to the checksum
     except FileNotFoundError as error:
         raise BackupError(f"there is no file {archive}") from error
     except _ARCHIVE_ERRORS as error:
@@ -338,7 +336,7 @@ def _read_archive(archive: Path, into: Path | None, progress: Progress) -> Mappi
 
 
 def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
-    """Return a member's name below the project, if it is a plain file that belongs there."""
+    """Return a member's name below the project; refuse anything that no backup contains."""
     if not member.isreg():
         raise BackupError(f"{archive}: {member.name!r} is no plain file; links are refused")
     if member.name == _MANIFEST:
@@ -346,7 +344,7 @@ def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
     parts = PurePosixPath(member.name).parts
     inner = parts[1:]
     plain = "/".join(parts) == member.name and ".." not in parts and "\\" not in member.name
-    # By the rules by which backups are made: no file gets anywhere but where one was.
+    # The rules by which backups are written: no file is unpacked anywhere else.
     if len(inner) == 1:
         belongs = belongs_to_backup(inner[0])
     else:

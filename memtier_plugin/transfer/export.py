@@ -1,7 +1,7 @@
-"""A project's memory as a document: JSON Lines that can be imported again, or Markdown to read.
+"""Export a project's memory: JSON Lines that can be imported again, or Markdown to read.
 
-Both hold what is remembered now: entries and facts that nobody has forgotten.  Weights and recalls
-are of the project and stay there, as do summaries, which are made anew; `backup` has everything.
+Both contain the entries and facts that are not forgotten.  Weights, recalls and summaries (which
+are generated again) are left out; a backup has everything.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SCHEMA: Final = 1
 def export_jsonl(
     memory: MemTier, agent: str | None = None, session: str | None = None
 ) -> Iterator[str]:
-    """Yield the lines of an export: what it is, the entries, and the facts with how they stand.
+    """Yield the lines of an export: a header, the entries, and the facts with their states.
 
     Args:
-        agent: only what this agent has, every agent when None.
-        session: only this session.
+        agent: only this agent's memory [every agent's].
+        session: only this session [all].
     """
     head = {EXPORT_KEY: SCHEMA, "version": __version__, "project": memory.project}
     yield _json_line({**head, "agent": agent, "session": session})
@@ -42,7 +42,7 @@ def export_jsonl(
 def export_markdown(
     memory: MemTier, agent: str | None = None, session: str | None = None
 ) -> Iterator[str]:
-    """Yield the lines of an export that a person reads; arguments as `export_jsonl`."""
+    """Yield the lines of a Markdown export; the arguments are those of `export_jsonl`."""
     yield f"# {_collapse_spaces(memory.project)}\n\n"
     entries, last = set(), ("", "", "")
     for entry in memory.entries(agent=agent, session=session):
@@ -71,7 +71,7 @@ def export_markdown(
 def _exported_facts(
     memory: MemTier, agent: str | None, session: str | None, entries: set[str]
 ) -> Iterator[FactView]:
-    """Yield the facts that rest on what is exported; of a whole project every fact."""
+    """Yield the facts derived from exported entries; for a whole project, every fact."""
     for view in memory.knowledge.person.facts(include_superseded=True, shelves=False):
         mine = any(source.entry in entries for source in view.fact.sources)
         if mine or (agent is None and session is None):
@@ -93,7 +93,7 @@ def _entry_line(entry: Entry) -> str:
 
 
 def _indent_continuation(text: str) -> str:
-    """Return a text whose further lines stay within its list item."""
+    """Indent the continuation lines of a text, so that they stay within its list item."""
     return text.strip().replace("\r", "").replace("\n", "\n  ")
 
 

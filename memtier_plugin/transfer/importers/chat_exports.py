@@ -1,12 +1,12 @@
-"""Conversation exports of ChatGPT and Claude: the file `conversations.json`, or the whole ZIP.
+"""Read conversation exports of ChatGPT and Claude: `conversations.json`, or the whole ZIP.
 
-chatgpt   A tree of messages a conversation; read is the branch that the user last saw.  Hidden
-          and empty nodes, custom instructions and the model's thoughts are left out; images and
-          files are named; a tool's answer is a tool's.
-claude    A list of messages a conversation, or where they name their parents the newest branch.
-          The text of an attachment is `external`; tools as above.
+chatgpt   A conversation is a tree of messages, of which the branch last seen by the user is read.
+          Hidden and empty nodes, custom instructions and the model's reasoning are left out;
+          images and files are named; tool results get the role `tool`.
+claude    A conversation is a list of messages; if they name their parents, the newest branch is
+          read.  The text of an attachment has the origin `external`; tools as above.
 
-An exchange is named by its question's id, so that a later export adds what is new and nothing else.
+An exchange is named by its question's id, so that importing a later export adds only what is new.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read_chatgpt(path: Path, skip: SkipCallback) -> Iterator[Session]:
 def walk_chatgpt_branch(
     chat: Mapping[str, Any], location: str, skip: SkipCallback
 ) -> Iterator[_MessageNode]:
-    """Yield the messages of the branch last seen, from the root; edited-away ones are not of it."""
+    """Yield the messages of the branch last seen, from the root; replaced edits are left out."""
     mapping = chat["mapping"]
     path, seen = [], set[str]()
     key = chat.get("current_node")
@@ -65,7 +65,7 @@ def walk_chatgpt_branch(
     for name in reversed(path):
         message = _as_object(mapping[name]).get("message")
         if not isinstance(message, dict):
-            continue  # the root, or deleted
+            continue  # the root, or a deleted message
         try:
             parsed = _chatgpt_message(message, f"{location}, message {name}")
         except (MessageError, ImportFileError) as error:
@@ -114,7 +114,7 @@ def _chatgpt_message(message: Mapping[str, Any], location: str) -> Message | Non
 def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
-    if isinstance(_as_object(part).get("text"), str):  # what was spoken
+    if isinstance(_as_object(part).get("text"), str):  # a voice transcript
         return str(part["text"])
     kind = _as_text(_as_object(part).get("content_type"))
     return f"[{kind.removesuffix('_asset_pointer').removesuffix('_pointer')}]" if kind else ""
@@ -144,7 +144,7 @@ def read_claude(path: Path, skip: SkipCallback) -> Iterator[Session]:
 def _claude_branch(
     messages: list[Any], location: str, skip: SkipCallback
 ) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the messages with their places: all, or where they are a tree the newest branch."""
+    """Return the messages with their indexes: all, or the newest branch of a tree."""
     by_id: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for number, message in enumerate(messages):
         if not isinstance(message, dict):
@@ -153,7 +153,7 @@ def _claude_branch(
         by_id[_as_text(message.get("uuid")) or f"#{number}"] = number, message
     parents = [message.get("parent_message_uuid") for _, message in by_id.values()]
     inside = [parent for parent in parents if parent in by_id]
-    if len(inside) == len(set(inside)):  # nowhere two answers to one message
+    if len(inside) == len(set(inside)):  # no message has two answers
         return [*by_id.values()]
     path, key = [], next(reversed(by_id))
     while key in by_id:

@@ -1,4 +1,4 @@
-"""Telling of which format a file, folder or ZIP to import is."""
+"""Detect the format of a file, folder or ZIP to import."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from memtier_plugin.transfer.importers.files import read_items
 from memtier_plugin.transfer.importers.memory_files import MEMORY_FILES, SECTION_SIGN
 from memtier_plugin.transfer.importers.sessions import read_text_lines
 
-EXPORT_KEY: Final = "memtier_export"  # in the first line of our own exports
-MEMTIER_FORMAT: Final = "memtier"  # the format of those
+EXPORT_KEY: Final = "memtier_export"  # key in the first line of MemTier's own exports
+MEMTIER_FORMAT: Final = "memtier"  # the format of MemTier's own exports
 _MAX_LINES: Final = 200  # lines
 _TEXT: Final = re.compile(r"#+\s+\d{4}-\d\d-\d\d.*|[^\W\d_][\w .'\u2019-]{0,40}?\s*:\s+\S.*")
-# The first that has all of its keys: which format an item with these keys is of.
+# The format of an item that has all of these keys; the first match wins.
 _KEYS: Final = (
     (MEMTIER_FORMAT, {EXPORT_KEY}),
     ("chatgpt", {"mapping"}),
@@ -35,10 +35,10 @@ _KEYS: Final = (
 
 
 def detect_format(path: Path) -> str:
-    """Return the name of the format.
+    """Detect the format of a file, folder or ZIP; return its name.
 
     Raises:
-        ImportFileError: it cannot be told.
+        ImportFileError: no format matches, or the file cannot be read.
     """
     format_name = None
     if path.is_dir():
@@ -90,8 +90,8 @@ def _detect_items(path: Path) -> str | None:
     except ImportFileError:
         if path.is_dir() or zipfile.is_zipfile(path):
             raise
-        return None  # text, which is no JSON
-    while isinstance(first, list) and first:  # a line that is a list of messages
+        return None  # plain text
+    while isinstance(first, list) and first:  # an item may be a list of messages
         first = first[0]
     if isinstance(first, Mapping) and isinstance(first.get("results"), list):
         return "mem0"

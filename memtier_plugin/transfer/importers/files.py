@@ -1,7 +1,7 @@
-"""Reading exports that may be large: a JSON list item by item, also out of a ZIP or a folder.
+"""Read large exports: a JSON list item by item, from a file, a ZIP or a folder.
 
-Nothing of a ZIP is written anywhere.  Everything here raises ImportFileError, which names the file
-and the place in it.
+Nothing from a ZIP is written to disk.  Every function raises ImportFileError, which names the file
+and the location in it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import IO, Any, Final
 
 from memtier_plugin.core.errors import ImportFileError
 
-# Called with the place of something that is left out, and why.
+# Called with the location of something that is left out, and the reason.
 SkipCallback = Callable[[str, str], None]
 
-# Characters of one item; nothing that a person wrote comes near.
+# Characters of one item; far more than any real conversation.
 MAX_ITEM_CHARS: Final = 256 * 1024 * 1024
 _CHUNK: Final = 1024 * 1024
 _FILE_ERRORS: Final = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
-    NotImplementedError,  # a compression that Python lacks
+    NotImplementedError,  # unsupported compression
     RuntimeError,  # encrypted
     OSError,
 )
 
 
 def read_items(path: Path, stem: str) -> Generator[tuple[str, Any]]:
-    """Yield the items of a file, or of all files ``<stem>*.json`` in a ZIP or folder, with places.
+    """Yield the items of a file, or of ``<stem>*.json`` in a ZIP or folder, with locations.
 
     Raises:
         ImportFileError: something cannot be read, or is not JSON.
@@ -45,7 +45,7 @@ def read_items(path: Path, stem: str) -> Generator[tuple[str, Any]]:
 
 
 def open_texts(path: Path, stem: str) -> Iterator[tuple[str, IO[str]]]:
-    """Yield the texts that an export consists of, opened, with their places."""
+    """Yield the opened text files of an export, with their locations."""
     if path.is_dir():
         files = sorted(file for file in path.glob(f"{stem}*.json") if file.is_file())
         if not files:
@@ -66,7 +66,7 @@ def open_texts(path: Path, stem: str) -> Iterator[tuple[str, IO[str]]]:
 
 
 def read_json_lines(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]:
-    """Yield the JSON values of a file with one a line; a line that is none is left out and named.
+    """Yield the values of a JSON Lines file with their locations; invalid lines are skipped.
 
     Raises:
         ImportFileError: the file cannot be read.
@@ -103,7 +103,7 @@ def _import_errors(location: object) -> Iterator[None]:
 
 
 def _parse_items(text: IO[str], location: str) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a JSON list, or the one value that is no list."""
+    """Yield the items of a JSON list, or a single value that is not a list."""
     decode = json.JSONDecoder().raw_decode
     with _import_errors(location):
         buffer = text.read(_CHUNK).lstrip()
@@ -117,7 +117,7 @@ def _parse_items(text: IO[str], location: str) -> Iterator[tuple[str, Any]]:
         here = f"{location}, item {number}" if listed else location
         try:
             value, end = decode(buffer, at)
-            # What ends with the buffer may go on, as a number does.
+            # A value at the end of the buffer may continue, as a number does.
             complete = end < len(buffer) or ended
         except json.JSONDecodeError as error:
             if ended:

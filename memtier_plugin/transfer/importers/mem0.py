@@ -1,8 +1,8 @@
-"""Memories exported from mem0: a list, an object with `results`, or one memory a line.
+"""Read memories exported from mem0: a list, an object with `results`, or one memory per line.
 
-A model wrote them from what users said, so their origin is `external`.  Each is a run of its own by
-its id: what mem0 changed since is added, and nothing else.  Where a file has memories of several
-users, each user's are recalled only for that sender.
+A model wrote them from what users said, so their origin is `external`.  Each is a run of its own,
+named by its id, so that a later import adds only what mem0 changed.  If a file has memories of
+several users, each user's are recalled only for that sender.
 """
 
 from __future__ import annotations

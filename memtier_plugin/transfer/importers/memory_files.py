@@ -1,12 +1,12 @@
-"""Memory files that agents keep: OpenClaw's in Markdown, Hermes' between section signs.
+"""Read agents' memory files: OpenClaw's Markdown, Hermes' notes between section signs.
 
-Whoever wrote these lines, nobody can tell that it was the user: their origin is `external`, so
-that facts found in them wait for review.  Each note is a run of its own, named by its words, so
-that reading an edited file again adds what is new and nothing else.
+Their author is unknown, so their origin is `external` and facts found in them wait for review.
+Each note is a run of its own, named by a hash of its text, so that importing an edited file again
+adds only what is new.
 
 openclaw-memory   ``MEMORY.md``, ``USER.md`` and ``memory/*.md`` of a workspace, or one such file.
-                  A note is a list item with what is indented below it, or a paragraph, under its
-                  nearest heading; a file named by a day was observed on that day.
+                  A note is a list item with its indented lines, or a paragraph, under its nearest
+                  heading; a file named after a day was observed on that day.
 hermes-memory     ``memories/MEMORY.md`` and ``USER.md`` of a Hermes home, or one such file.
 """
 
@@ -25,7 +25,7 @@ from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.transfer.importers.files import SkipCallback
 
 MEMORY_FILES: Final = ("MEMORY.md", "memory.md", "USER.md")
-SECTION_SIGN: Final = "\u00a7"  # on a line of its own, between two of Hermes' notes
+SECTION_SIGN: Final = "\u00a7"  # alone on a line, it separates two notes of Hermes
 _MAX_BYTES: Final = 16 * 1024 * 1024  # bytes of one file
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
 _HEADING: Final = re.compile(r"(#{1,6})\s+(.*\S)\s*")
@@ -60,7 +60,7 @@ def read_hermes_memory(path: Path, skip: SkipCallback) -> Iterator[Session]:
 
 def _find_openclaw_files(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Path]]:
     if path.is_dir():
-        # Where case does not count, MEMORY.md and memory.md are one file.
+        # On a case-insensitive file system MEMORY.md and memory.md are one file.
         by_path = {file.resolve(): file for n in MEMORY_FILES if (file := path / n).exists()}
         files = [*by_path.values(), *sorted((path / "memory").rglob("*.md"))]
         files = files or sorted(path.glob("*.md"))  # the folder `memory` itself
@@ -73,7 +73,7 @@ def _find_openclaw_files(path: Path, skip: SkipCallback) -> Iterator[tuple[str, 
 
 
 def _is_regular_file(file: Path, skip: SkipCallback) -> bool:
-    """Tell whether it is a file; a link may point anywhere, so it is not followed."""
+    """Tell whether a path is a regular file; symlinks are skipped, as they may point anywhere."""
     if file.is_symlink():
         skip(str(file), "a symlink is not followed")
         return False
@@ -98,7 +98,7 @@ def _read_text(file: Path, skip: SkipCallback) -> str:
 
 
 def _split_notes(text: str) -> Iterator[str]:
-    """Yield list items and paragraphs, each below the heading that it stands under."""
+    """Yield list items and paragraphs, each with its heading."""
     lines = text.split("\n")
     if lines[0].strip() == "---" and "---" in (line.strip() for line in lines[1:]):
         end = next(i for i, line in enumerate(lines[1:], 1) if line.strip() == "---")
@@ -119,7 +119,7 @@ def _split_notes(text: str) -> Iterator[str]:
             block.append(line)
         elif title := _HEADING.fullmatch(line):
             yield from done()
-            heading = line.strip() if len(title[1]) > 1 else ""  # the first names only the file
+            heading = line.strip() if len(title[1]) > 1 else ""  # not a title
         elif not line.strip() or _RULE.fullmatch(line):
             yield from done()
         elif bullet := _BULLET.match(line):

@@ -1,7 +1,7 @@
-"""Reading an export of our own back: entries under the keys that they had, then their facts.
+"""Import MemTier's own exports: entries under their original delivery keys, then their facts.
 
-Importing it again, or into the project that it came from, therefore changes nothing.  A fact holds
-as it did only if its quote stands in a line of the user's that is there; others wait for review.
+Importing one again, or into the project it came from, therefore changes nothing.  A fact stays
+active only if its quote appears in an imported line of the user; others wait for review.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer.importers.detect import EXPORT_KEY
 from memtier_plugin.transfer.importers.files import SkipCallback, read_json_lines
 
-_BATCH_SIZE: Final = 1000  # entries that are written together
+_BATCH_SIZE: Final = 1000  # entries per batch
 _EXAMPLES: Final = 3
-_IMPORTED_STATES: Final = ("active", "proposed")  # states of facts that are brought in
+_IMPORTED_STATES: Final = ("active", "proposed")  # states of facts that are imported
 
 
 @dataclass(slots=True)
 class ReimportReport:
-    """What came of an import: entries and facts in the file, and how many were new."""
+    """The result of an import: entries and facts in the file, and how many were new."""
 
     entries: int = 0
     facts: int = 0
@@ -44,16 +44,16 @@ def import_memtier_export(
     dry_run: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> ReimportReport:
-    """Import an export; what of it cannot be read is left out and named.
+    """Import an export; unreadable lines are skipped and reported.
 
     Args:
-        agent: into whose memory everything goes; into that of each line's own agent when None.
-        dry_run: only count.
+        agent: record everything as this agent's [as each line's own agent's].
+        dry_run: count without writing.
         progress: called with the number of records read.
 
     Raises:
-        ImportFileError: the file is no export, or cannot be read.
-        LedgerError, IndexProblem: not all was written; importing again completes it.
+        ImportFileError: the file is not an export, or cannot be read.
+        LedgerError, IndexProblem: only a part was written; importing again completes it.
     """
     importer = _Importer(memory, _cited_entries(path), dry_run)
     report, facts = importer.report, list[tuple[str, Fact]]()
@@ -80,7 +80,7 @@ def import_memtier_export(
 
 
 def _cited_entries(path: Path) -> set[str]:
-    """Return the entries that the facts of an export rest on."""
+    """Return the ids of the entries that an export's facts cite as sources."""
     return {
         source.entry
         for _, record in _read_records(path, lambda *_: None)
@@ -91,13 +91,13 @@ def _cited_entries(path: Path) -> set[str]:
 
 @dataclass(slots=True)
 class _Importer:
-    """Records the entries of an export in batches, and keeps under which id each is found here."""
+    """Records the entries of an export in batches, and maps cited entries to their ids here."""
 
     memory: MemTier
     cited: set[str]
     dry_run: bool
     report: ReimportReport = field(default_factory=ReimportReport)
-    ids: dict[str, tuple[str, Entry]] = field(default_factory=dict)  # of cited entries alone
+    ids: dict[str, tuple[str, Entry]] = field(default_factory=dict)  # by former id
     _batch: list[Entry] = field(default_factory=list)
 
     def add(self, entry: Entry) -> bool:
@@ -113,7 +113,7 @@ class _Importer:
         return True
 
     def flush(self) -> None:
-        """Write what was added since the last batch."""
+        """Write the entries added since the last batch."""
         for owner, together in groupby(self._batch, key=lambda entry: entry.agent_id):
             entries = list(together)
             added, ids_by_key = self.memory.record_again(owner, entries, dry_run=self.dry_run)
@@ -131,7 +131,7 @@ def _localise_fact(
     memory: MemTier,
     skip: SkipCallback,
 ) -> Fact | None:
-    """Return a fact with the sources that it has here, waiting for review unless it is proven."""
+    """Map a fact's sources to the entries here; propose it unless its quote is proven."""
     sources_here = [(s, *ids[s.entry]) for s in fact.sources if s.entry in ids]
     if not sources_here:
         skip(location, f"the fact {fact.id} rests on no entry of this file")

@@ -1,6 +1,7 @@
-"""Facts out of imported memory files: each note is one already, but whose word it is nobody knows.
+"""Propose the notes of imported memory files as facts.
 
-So all of them wait for `memtier facts review`.  Daily notes tell what happened and stay entries.
+Their author is unknown, so all of them wait for `memtier facts review`.  Daily notes report events
+and stay entries.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from memtier_plugin.core.records import Entry, FactDraft, Source
 from memtier_plugin.memory import MemTier
 
 PROPOSED_FORMATS: Final = ("openclaw-memory", "hermes-memory", "mem0")
-_MAX_CHARS: Final = 500  # characters; what is longer is no fact
+_MAX_CHARS: Final = 500  # characters; a longer note is not a single fact
 _DAILY_NOTE: Final = re.compile(r"openclaw-memory/memory/")
 
 
 def propose_facts(memory: MemTier, entries: Iterable[Entry]) -> int:
-    """Propose the notes among new entries as facts; returns how many wait now.
+    """Propose the notes among new entries as facts; return how many wait for review.
 
     Raises:
         LedgerError, IndexProblem: nothing was proposed; the entries stay.

@@ -1,6 +1,6 @@
-"""Transcripts: the sessions, exchanges and turns of a file, and reading files without surprises.
+"""Read files and typed fields for the importers.
 
-Everything here raises ImportFileError, which names the file, the place in it and what was expected.
+Every function raises ImportFileError, which names the file, the location and what was expected.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def load_json(path: Path) -> Any:
 
 
 def require_field(record: Any, name: str, kind: type[T], location: str) -> T:
-    """Return a field that must be there and of that kind.
+    """Return a required field of a given type.
 
     Raises:
-        ImportFileError: it is not.
+        ImportFileError: the field is missing or has another type.
     """
     if not isinstance(record, dict):
         raise ImportFileError(f"{location}: expected an object with {name!r}, found {record!r:.60}")
@@ -51,7 +51,7 @@ def require_field(record: Any, name: str, kind: type[T], location: str) -> T:
 
 
 def parse_date(text: str, pattern: str, location: str) -> datetime:
-    """Read a date in UTC by a strptime pattern.
+    """Parse a date in UTC by a strptime pattern.
 
     Raises:
         ImportFileError: the text does not fit the pattern.
@@ -65,14 +65,14 @@ def parse_date(text: str, pattern: str, location: str) -> datetime:
 
 
 def parse_timestamp(value: Any, location: str) -> datetime | None:
-    """Read a time given as ISO text, or as seconds or milliseconds since 1970; None stays None."""
+    """Parse ISO text, or seconds or milliseconds since 1970; None stays None."""
     if value is None:
         return None
     try:
         if isinstance(value, str):
             return from_iso(value.strip())
         seconds = float(value)
-        # 1e11 seconds is the year 5138, 1e11 milliseconds is 1973: nothing lies between.
+        # 1e11 seconds is in the year 5138, 1e11 milliseconds in 1973: larger ones are milliseconds.
         return datetime.fromtimestamp(seconds / 1000 if seconds > 1e11 else seconds, UTC)
     except (TypeError, ValueError, OverflowError, OSError):
         raise ImportFileError(
@@ -82,7 +82,7 @@ def parse_timestamp(value: Any, location: str) -> datetime | None:
 
 
 def read_documents(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the JSON values of a file with their places: its one value, or one a line."""
+    """Yield the JSON values of a file with their locations: a single value, or one per line."""
     filled = ((number, line) for number, line in read_text_lines(path) if line.strip())
     number, first = next(filled, (1, ""))
     try:

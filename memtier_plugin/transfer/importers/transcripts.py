@@ -1,4 +1,4 @@
-"""Reading conversations from files, for `memtier import` and `memtier bench`.
+"""Read conversations from files, for `memtier import` and `memtier bench`.
 
 locomo       a LoCoMo file: samples with numbered, dated sessions between two people.  Both are
              people, so both speak as role `user`, told apart by `speaker`; an image's caption is
@@ -7,18 +7,18 @@ longmemeval  a LongMemEval file: items, each with a haystack of dated chat sessi
 openai       JSON, or JSON Lines with a conversation a line: a list of chat messages, an object
              with `messages` (and optionally `id`, `created_at`), or a conversation of ChatGPT's.
 openclaw     a session transcript (JSON Lines), or a captured `agent_end` payload.  Summaries made
-             by compaction are skipped: they are not what anybody said.
+             by compaction are skipped, as nobody said them.
 chatgpt, claude, openclaw-memory, hermes-memory, mem0
-             see `importing_chats`, `importing_notes` and `importing_mem0`; what of such a file is
-             no conversation or memory is left out and named.
+             see `chat_exports`, `memory_files` and `mem0`; anything else in such a file is skipped
+             and reported.
 text         lines ``Speaker: words``.  A line that is indented, or has no speaker, continues the
              message before it.  A heading ``# 2026-03-14 09:30`` (ISO, UTC unless it says
              otherwise) starts a session of that date; up to the first heading an empty line does.
              User, Human and Me speak as `user`, Assistant, AI and Bot as `assistant`, System as
              `system`; any other name is a person: role `user` with that speaker.
 
-Everything raises ImportFileError, which names the file, the place in it and what was expected.
-Sessions are yielded as they are read wherever the format is one of lines.
+Every function raises ImportFileError, which names the file, the location and what was expected.
+Formats of lines are read lazily, session by session.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last t
 
 
 def _ignore_skipped(location: str, why: str) -> None:
-    """Leave something out, where nobody asked to be told."""
+    """Ignore what is left out."""
 
 
 def read_transcript(
@@ -64,9 +64,9 @@ def read_transcript(
     """Yield the sessions of a file.
 
     Args:
-        path: the file, or where the format has several the folder or ZIP.
-        format: one of `FORMATS`, see the head of this module.
-        skip: called with the place of what is left out, and why.
+        path: the file; for formats of several files, the folder or ZIP.
+        format: one of `FORMATS`, described at the top of this module.
+        skip: called with the location of what is left out, and the reason.
 
     Raises:
         ImportFileError: no such format; the file cannot be read or is not of that format.
