@@ -49,7 +49,8 @@ PURE = (
     " facts.verification.* facts.evolution facts.filters facts.summaries.selection"
     " facts.summaries.timelines learning.attribution lifecycle.purge.plan"
     " providers.pricing providers.structured_output"
-    " retrieval.block retrieval.contradictions retrieval.paper_scorer retrieval.query"
+    " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
+    " retrieval.paper_scorer retrieval.query"
     " retrieval.ranking retrieval.routing retrieval.signals storage.index.bm25 storage.state"
 )
 READERS = "text.tokenizer text.lexicon facts.extraction.llm"  # of threads, of their data files

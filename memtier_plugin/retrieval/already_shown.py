@@ -60,9 +60,7 @@ class AlreadyShown:
             return self._is_shown(hit.item, session, since)
         if any((s.agent, s.session) != (self._agent, session) for s in hit.sources):
             return False
-        reader = self._store.reader()
-        rows = reader.rows_of(source.entry for source in hit.sources)
-        stored = reader.items_by_row([*rows.values()])
+        stored = self._store.reader().items(source.entry for source in hit.sources)
         return len(stored) == len(hit.sources) and all(
             isinstance(source.item, Entry) and self._is_shown(source.item, session, since)
             for source in stored.values()

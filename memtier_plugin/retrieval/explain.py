@@ -1,23 +1,31 @@
 """Why a recall chose what it chose, and why something else is not among it.
 
-What was journalled then is told as such (``then``).  The rest is recomputed on the path of every
+What was journalled is reported as it was (``then``).  The rest is recomputed on the path of every
 recall, with the query, time and size of then and the settings and index of now (``now``); what
-differs since then is said.
+changed since is listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
-from memtier_plugin.core.results import Hit, RecallRequest
+from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.retrieval.block import is_injectable
+from memtier_plugin.retrieval.block import is_injectable, keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
+from memtier_plugin.retrieval.contributions import (
+    explain_journalled,
+    find_journalled,
+    measure_hit,
+    position_of,
+    profile_weights,
+    report_lead,
+)
 from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.query import Viewer, wants_kind, weigh_terms
@@ -25,15 +33,13 @@ from memtier_plugin.retrieval.query_vector import embed_query
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import row_number
+from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.text.tokenizer import ngrams
 
-WIDE_CANDIDATES: Final = (
-    10_000  # candidates of the second look, for what is not among the first ones
-)
-_SAME: Final = 1e-6  # what rounding in the journal leaves of a sum
-_LACKS: Final = 3  # signals named as what it lacked most
-_SHOWN: Final = 40  # words of an entry that are listed
+WIDE_CANDIDATES: Final = 10_000  # of the second search, for what is not among the first ones
+_SAME_WEIGHT: Final = 1e-6
+_MAX_WORDS: Final = 40  # of an entry that are listed
 _REASONS: Final = {
     "unknown": "nothing that this recall could see has this id",
     "k": "the block had its k lines before it",
@@ -47,255 +53,303 @@ _REASONS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """An item of which somebody asks what became of it in a recall.
+
+    Attributes:
+        details: what the verdict reports besides its reason.
+    """
+
+    event: JournalEvent
+    stored: Stored
+    viewer: Viewer
+    details: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return self.stored.item.id
+
+    @property
+    def kind(self) -> str:
+        """The kind of item that a query must ask for: "summary", "timeline" or ""."""
+        item = self.stored.item
+        return item.shelf if isinstance(item, Fact) else ""
+
+    def verdict(self, reason: str, message: str, **details: Any) -> dict[str, Any]:
+        return _verdict(self.id, reason, message, **{**self.details, **details})
+
+
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """Why no query finds an item, and whether that is so only since the recall."""
+
+    reason: str
+    message: str
+    since_recall: bool = False
+
+
 class Explainer:
     """Answers why, to one agent of a project."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
         self._store = actor.store
-        self._agent = actor.agent
 
     def explain(self, recall_id: str, why: str | None = None) -> dict[str, Any]:
         """Return why a recall chose what it chose; see `MemTier.explain`."""
-        self._store.refresh(self._agent, wait_ms=2000)
+        self._store.refresh(self._actor.agent, wait_ms=2000)
         with self._store.session() as reader:
-            event = reader.event(recall_id)
-            reads_all = self._recaller(self._agent).reads_all
-            if (
-                event is None
-                or event.kind != "recall"
-                or not (reads_all or event.agent_id == self._agent)
-            ):
-                # Whether there is one of another agent is that agent's.
-                raise NotFound(
-                    f"the journal of {self._store.project!r} has no recall {recall_id!r} of"
-                    f" {self._agent}"
-                )
-            listed = [*event.data["injected"], *event.data["near_misses"]]
-            rows = reader.rows_of(hit["item"] for hit in listed)
-            stored = {one.item.id: one for one in reader.items_by_row([*rows.values()]).values()}
-            run = event.run_id
+            event = self._find_recall(reader, recall_id)
+            data, run = event.data, event.run_id
+            stored = reader.items(h["item"] for h in [*data["injected"], *data["near_misses"]])
             credits = reader.events_of_run(event.agent_id, run, "credit") if run else []
-            counted = event.data.get("weights", {})
-            told = {
+            weights = data.get("weights", {})
+            document = {
                 **event.to_json(),
                 **{
-                    name: [_explained(hit, stored, counted) for hit in event.data[name]]
+                    name: [explain_journalled(hit, stored, weights) for hit in data[name]]
                     for name in ("injected", "near_misses")
                 },
                 "credits": [credit.to_json() for credit in credits],
             }
             if why is not None:
-                told["why"] = self._why(event, why)
-        return told
+                document["why"] = self._why(event, why)
+        return document
+
+    def _find_recall(self, reader: IndexReader, recall_id: str) -> JournalEvent:
+        event, agent = reader.event(recall_id), self._actor.agent
+        if (
+            event is None
+            or event.kind != "recall"
+            or not (event.agent_id == agent or self._recaller(agent).reads_all)
+        ):
+            # Whether another agent has such a recall is not for this one to know.
+            project = self._store.project
+            raise NotFound(f"the journal of {project!r} has no recall {recall_id!r} of {agent}")
+        return event
 
     def _recaller(self, agent: str, settings: Settings | None = None) -> Recaller:
         return Recaller(replace(self._actor, agent=agent), settings)
 
     # -- one item ------------------------------------------------------------------------------
 
-    def _why(self, event: JournalEvent, identity: str) -> dict[str, Any]:
+    def _why(self, event: JournalEvent, item_id: str) -> dict[str, Any]:
         """Return what became of one entry or fact in a recall: ``reason``, and ``said`` in words.
 
         Texts and numbers are there only for who may see the item.
         """
-        reader = self._store.reader()
-        rows = reader.rows_of([identity])
-        if not rows:
-            unread = {entry.id for entry in self._store.unindexed_entries(event.agent_id)}
-            if identity in unread:
-                return _verdict(identity, "unindexed", "the index has not read it yet")
-            return _verdict(identity, "unknown", _REASONS["unknown"])
-        [stored] = reader.items_by_row([*rows.values()]).values()
+        stored = self._store.reader().items([item_id]).get(item_id)
+        if stored is None:
+            unindexed = {entry.id for entry in self._store.unindexed_entries(event.agent_id)}
+            if item_id in unindexed:
+                return _verdict(item_id, "unindexed", "the index has not read it yet")
+            return _verdict(item_id, "unknown", _REASONS["unknown"])
         reads_all = self._recaller(event.agent_id).reads_all
-        at = from_iso(event.data["at"])
-        asker = Viewer(event.agent_id, event.data.get("sender"), reads_all, at)
-        if not _may_see(asker, stored.item):
-            # As for what is not there: that it is would tell something of others.
-            return _verdict(identity, "unknown", _REASONS["unknown"])
-        then = _journalled(event, identity)
-        changes = self._changes(event, stored, then, asker)
-        hidden = self._hidden(event, stored)
-        known: dict[str, Any] = {"then": then, "differences": changes}
+        at, sender = from_iso(event.data["at"]), event.data.get("sender")
+        viewer = Viewer(event.agent_id, sender, reads_all, at)
+        if not _may_see(viewer, stored.item):
+            # The same answer as for what does not exist: that it does would tell of others.
+            return _verdict(item_id, "unknown", _REASONS["unknown"])
+        then = find_journalled(event, item_id)
+        details: dict[str, Any] = {
+            "then": then,
+            "differences": self._differences(event, stored, then, viewer),
+        }
         if not stored.state.forgotten:
-            item = stored.item
-            text = item.text if isinstance(item, Fact) else item.content
-            known |= {"text": text, "file": stored.file, "line": stored.line}
-        if hidden and hidden[2]:  # it could be found when the recall was made
-            changes.append(f"since then: {hidden[1]}")
-        if then and then["injected"]:
-            said = f"it was injected, on line {then['place']}, from rank {then['rank']}"
-            return _verdict(identity, "injected", said, **known)
-        if identity in event.data.get("repeats", ()):
-            said = "the conversation showed it already, so that it was not injected again"
-            return _verdict(identity, "repeat", said, **known)
-        if hidden:
-            reason, said, since = hidden
-            said = f"{said}, since the recall: what it lacked then is not known" if since else said
-            return _verdict(identity, reason, said, **known)
-        if (stored.item.timestamp, identity) > (event.timestamp, event.id):
-            said = f"it was written later, at {to_iso(stored.item.timestamp)}"
-            return _verdict(identity, "later", said, **known)
-        if self._store.paused:
-            return _verdict(identity, "paused", "the project is off: nothing is ranked", **known)
-        return self._ranked(event, stored, asker, known)
+            text = _text_of(stored.item)
+            details |= {"text": text, "file": stored.file, "line": stored.line}
+        return self._judge(_Case(event, stored, viewer, details))
 
-    def _hidden(self, event: JournalEvent, stored: Stored) -> tuple[str, str, bool] | None:
-        """Return why an item cannot be found by anybody: reason, words, whether since then."""
+    def _judge(self, case: _Case) -> dict[str, Any]:
+        """Return the first reason that applies."""
+        event, item, then = case.event, case.stored.item, case.details["then"]
+        hidden = self._hidden(event, case.stored)
+        if hidden and hidden.since_recall:  # it could be found when the recall was made
+            case.details["differences"].append(f"since then: {hidden.message}")
+        if then and then["injected"]:
+            message = f"it was injected, on line {then['place']}, from rank {then['rank']}"
+            return case.verdict("injected", message)
+        if case.id in event.data.get("repeats", ()):
+            message = "the conversation showed it already, so that it was not injected again"
+            return case.verdict("repeat", message)
+        if hidden:
+            late = ", since the recall: what it lacked then is not known"
+            message = f"{hidden.message}{late if hidden.since_recall else ''}"
+            return case.verdict(hidden.reason, message)
+        if (item.timestamp, item.id) > (event.timestamp, event.id):
+            return case.verdict("later", f"it was written later, at {to_iso(item.timestamp)}")
+        if self._store.paused:
+            return case.verdict("paused", "the project is off: nothing is ranked")
+        return self._rank_again(case)
+
+    def _hidden(self, event: JournalEvent, stored: Stored) -> _Hidden | None:
+        """Return why an item cannot be found by anybody; None where it can."""
         reader, item, state = self._store.reader(), stored.item, stored.state
         if isinstance(item, Entry) and not item.retrievable:
-            return "system", "the system's own text is kept for the log but never found", False
+            return _Hidden("system", "the system's own text is kept for the log but never found")
         if isinstance(item, Fact) and item.status != "active" and not state.reviewed:
-            return "proposed", f"the fact is {item.status}, and found once it is accepted", False
+            return _Hidden("proposed", f"the fact is {item.status}, and found once it is accepted")
         if reader.candidates([stored.row]):
             return None
         if not state.forgotten and (state.reverted or state.reviewed == "rejected"):
             return self._undone(event, item.id)
-        kinds = ("forget",) if state.forgotten else ("supersede",)
-        events = [e for e in reader.events_of_item(item.id) if e.kind in kinds]
+        kind = "forget" if state.forgotten else "supersede"
+        events = [e for e in reader.events_of_item(item.id) if e.kind == kind]
         since = bool(events) and events[-1].timestamp > event.timestamp
         on = f" on {to_iso(events[-1].timestamp)[:10]}" if events else ""
         if state.forgotten:
-            return "forgotten", f"it was forgotten{on}", since
+            return _Hidden("forgotten", f"it was forgotten{on}", since)
         if state.superseded_by:
-            return "superseded", f"it was superseded{on} by {state.superseded_by}", since
+            message = f"it was superseded{on} by {state.superseded_by}"
+            return _Hidden("superseded", message, since)
         if isinstance(item, Fact) and item.shelf:
-            return "forgotten", f"something that the {item.shelf} shows was withdrawn", False
+            return _Hidden("forgotten", f"something that the {item.shelf} shows was withdrawn")
         if isinstance(item, Fact):
-            return "forgotten", "every entry that the fact rests on was forgotten", False
-        return "unindexed", "the index does not hold it yet", False
+            return _Hidden("forgotten", "every entry that the fact rests on was forgotten")
+        return _Hidden("unindexed", "the index does not hold it yet")
 
-    def _undone(self, event: JournalEvent, identity: str) -> tuple[str, str, bool]:
-        events = self._store.reader().events_of_item(identity)
-        last = [one for one in events if one.kind in ("revert", "reject")][-1]
+    def _undone(self, event: JournalEvent, item_id: str) -> _Hidden:
+        events = self._store.reader().events_of_item(item_id)
+        last = [undo for undo in events if undo.kind in ("revert", "reject")][-1]
         on, since = to_iso(last.timestamp)[:10], last.timestamp > event.timestamp
         if last.kind == "reject":
-            return "rejected", f"it was rejected on {on}", since
-        return "reverted", f"the consolidation that made it was undone on {on}", since
+            return _Hidden("rejected", f"it was rejected on {on}", since)
+        return _Hidden("reverted", f"the consolidation that made it was undone on {on}", since)
 
-    def _changes(
+    def _differences(
         self,
         event: JournalEvent,
         stored: Stored,
         then: Mapping[str, Any] | None,
-        asker: Viewer,
+        viewer: Viewer,
     ) -> list[str]:
-        """Say what may make a ranking of now differ from the one of then."""
+        """List what may make a ranking of now differ from the one of then."""
         data, settings, reader = event.data, self._store.settings, self._store.reader()
-        found = []
+        messages = []
         if data["label"].startswith("degraded"):
-            found.append(f"the recall was {data['label']}")
+            messages.append(f"the recall was {data['label']}")
         if data["profile"] != settings.retrieval.profile:
-            found.append(f"the profile was {data['profile']}, is {settings.retrieval.profile}")
+            messages.append(f"the profile was {data['profile']}, is {settings.retrieval.profile}")
         else:
-            now = _weights(settings)
-            found += [
+            now = profile_weights(settings)
+            messages += [
                 f"the weight of {name} was {was:g}, is {now[name]:g}"
                 for name, was in data.get("weights", {}).items()
                 if name in now and was != now[name]
             ]
-        if then and abs(then["weight"] - stored.state.weight) > _SAME:
-            found.append(
-                f"its learned weight was {then['weight']:+.3f}, is {stored.state.weight:+.3f}"
-            )
-        scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all)
-        if since := reader.count_since(row_number(event.id), [*scopes, *reader.shared_scopes()]):
-            found.append(f"{since} items that it may see were written since")
+        weight = stored.state.weight
+        if then and abs(then["weight"] - weight) > _SAME_WEIGHT:
+            messages.append(f"its learned weight was {then['weight']:+.3f}, is {weight:+.3f}")
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+        scopes = [*scopes, *reader.shared_scopes()]
+        if count := reader.count_since(row_number(event.id), scopes):
+            messages.append(f"{count} items that it may see were written since")
         if "k" not in data:
-            found.append("its k, token budget and sender were not journalled: today's are taken")
+            messages.append("its k, token budget and sender were not journalled: today's are taken")
         if len(data["query"]) >= 2000 or "[redacted:" in data["query"]:
-            found.append("the journal has the query redacted and cut")
-        return found
+            messages.append("the journal has the query redacted and cut")
+        return messages
 
-    def _ranked(
-        self, event: JournalEvent, stored: Stored, asker: Viewer, known: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Rank anew, and tell where the item stands and what kept it out of the block."""
-        identity, data, settings = stored.item.id, event.data, self._store.settings
-        depth = data.get("depth", "mixed")
+    # -- recomputed ----------------------------------------------------------------------------
+
+    def _rank_again(self, case: _Case) -> dict[str, Any]:
+        """Rank again, and report the item's rank and what kept it out of the block."""
+        event, settings = case.event, self._store.settings
+        data = event.data
         request = RecallRequest(
             purpose=data["purpose"],
             k=data.get("k"),
             token_budget=data.get("token_budget"),
-            depth=depth,
+            depth=data.get("depth", "mixed"),
         )
-        if depth in ("facts", "raw") and isinstance(stored.item, Fact) != (depth == "facts"):
-            return _verdict(identity, "depth", _REASONS["depth"], **known)
-        recaller = self._recaller(event.agent_id)
-        asked = recaller.plan(data["query"], asker, request)
-        injected, _ = asked.block.fill(event.id)
-        lines = [hit.id for hit in injected]
-        wide, place = asked, _place(asked.hits, identity)
-        if place is None:
-            more = replace(settings.retrieval, candidates=WIDE_CANDIDATES)
-            second = self._recaller(event.agent_id, replace(settings, retrieval=more))
-            wide = second.plan(data["query"], asker, request)
-            place = _place(wide.hits, identity)
-        item = stored.item
-        shelf = item.shelf if isinstance(item, Fact) else ""
+        is_fact = isinstance(case.stored.item, Fact)
+        if request.depth in ("facts", "raw") and is_fact != (request.depth == "facts"):
+            return case.verdict("depth", _REASONS["depth"])
+        plan = self._recaller(event.agent_id).plan(data["query"], case.viewer, request)
+        if position_of(plan.hits, case.id) is not None:
+            return self._report_rank(case, plan, plan)
+        wide_settings = replace(settings.retrieval, candidates=WIDE_CANDIDATES)
+        recaller = self._recaller(event.agent_id, replace(settings, retrieval=wide_settings))
+        wide = recaller.plan(data["query"], case.viewer, request)
+        if position_of(wide.hits, case.id) is not None:
+            return self._report_rank(case, plan, wide)
         paper = settings.retrieval.profile == "paper"
-        if place is None and shelf and (paper or not wants_kind(data["query"], shelf)):
-            said = f"it is a {shelf}: recall_first finds it for a query that asks for one"
-            return _verdict(identity, "no candidate", said, **known)
-        if place is None:
-            words = self._words(data["query"], stored, asker)
-            return _verdict(identity, "no candidate", words.pop("said"), words=words, **known)
-        counted = _weights(settings)
-        known["now"] = {
-            **_measured(wide.hits[place], counted),
-            "rank": place + 1,
-            "of": len(wide.hits),
-            "line": lines.index(identity) + 1 if identity in lines else None,
-            "weights": counted,
-        }
-        last = next((h for h in reversed(wide.hits) if h.id in lines), None)
-        if last is not None and last.id != identity:
-            known["last_line"] = _against(last, wide.hits[place], counted, wide.hits)
-        rank = f"rank {place + 1} of {len(wide.hits)}"
-        if identity in lines:
-            said = f"it was not injected, but would be now: line {known['now']['line']}, {rank}"
-            return _verdict(identity, "changed", said, **known)
-        if wide is not asked:
-            limit = settings.retrieval.candidates
-            said = f"it is on {rank}, behind the {limit} candidates that take part"
-            return _verdict(identity, "ranked", said, **known)
-        reason, said, more_known = _left_out(asked, identity, event)
-        return _verdict(identity, reason, f"it is on {rank}, but {said}", **known, **more_known)
+        if case.kind and (paper or not wants_kind(data["query"], case.kind)):
+            message = f"it is a {case.kind}: recall_first finds it for a query that asks for one"
+            return case.verdict("no candidate", message)
+        words = self._shared_words(data["query"], case.stored, case.viewer)
+        return case.verdict("no candidate", words.pop("said"), words=words)
 
-    def _words(self, query: str, stored: Stored, asker: Viewer) -> dict[str, Any]:
-        """Return what the query and an item share, which was not enough to make it a candidate."""
-        item, tokens = stored.item, self._store.tokenizer
-        text = item.text if isinstance(item, Fact) else item.content
-        terms = weigh_terms(tokens.words(query), tokens.language)
-        near = embed_query(self._actor, query, asker, None, [])
+    def _report_rank(self, case: _Case, plan: RecallPlan, wide: RecallPlan) -> dict[str, Any]:
+        """Report an item that is ranked now.
+
+        Args:
+            plan: of the recall as it would be made now.
+            wide: of a search with more candidates, where the item is not among those; else `plan`.
+        """
+        index = position_of(wide.hits, case.id)
+        assert index is not None
+        weights, hit = profile_weights(self._store.settings), wide.hits[index]
+        injected, _ = plan.block.fill(case.event.id)
+        lines = [line.id for line in injected]
+        line = lines.index(case.id) + 1 if case.id in lines else None
+        case.details["now"] = {
+            **measure_hit(hit, weights),
+            "rank": index + 1,
+            "of": len(wide.hits),
+            "line": line,
+            "weights": weights,
+        }
+        last = next((other for other in reversed(wide.hits) if other.id in lines), None)
+        if last is not None and last.id != case.id:
+            case.details["last_line"] = report_lead(last, hit, weights, wide.hits)
+        rank = f"rank {index + 1} of {len(wide.hits)}"
+        if line is not None:
+            message = f"it was not injected, but would be now: line {line}, {rank}"
+            return case.verdict("changed", message)
+        if wide is not plan:
+            limit = self._store.settings.retrieval.candidates
+            message = f"it is on {rank}, behind the {limit} candidates that take part"
+            return case.verdict("ranked", message)
+        reason, message, details = _left_out(plan, case.id, case.event)
+        return case.verdict(reason, f"it is on {rank}, but {message}", **details)
+
+    def _shared_words(self, query: str, stored: Stored, viewer: Viewer) -> dict[str, Any]:
+        """Return what the query and an item share, which did not make it a candidate."""
+        item, tokenizer, text = stored.item, self._store.tokenizer, _text_of(stored.item)
+        terms = weigh_terms(tokenizer.words(query), tokenizer.language)
+        vector = embed_query(self._actor, query, viewer, None, [])
         with self._store.snapshot() as reader:
-            shelf = item.shelf if isinstance(item, Fact) else ""
-            scopes = reader.scopes(asker.agent, asker.sender, read_all=asker.read_all, shelf=shelf)
-            scopes = [*scopes, *reader.shared_scopes(shelf)]
-            match = reader.match_words(
-                scopes, terms, 0
-            )  # nothing but what is looked up for this row
+            kind = item.shelf if isinstance(item, Fact) else ""
+            scopes = reader.scopes(
+                viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=kind
+            )
+            scopes = [*scopes, *reader.shared_scopes(kind)]
+            match = reader.match_words(scopes, terms, 0)  # none but those looked up for this row
             reader.complete_match(match, scopes, [stored.row])
             shared = [*match.terms_of([stored.row]).get(stored.row, ())]
-            like = near and reader.vectors.similarity(near.model, near.vector, [stored.row])
-        cosine = like.get(stored.row) if like else None
-        parts = sorted(ngrams(query) & ngrams(text))
-        told = {
+            cosine = None
+            if vector:
+                cosines = reader.vectors.similarity(vector.model, vector.vector, [stored.row])
+                cosine = cosines.get(stored.row)
+        parts = ngrams(query) & ngrams(text)
+        return {
             "query": [*terms],
-            "entry": [*dict.fromkeys(tokens.words(text))][:_SHOWN],
+            "entry": [*dict.fromkeys(tokenizer.words(text))][:_MAX_WORDS],
             "shared": shared,
             "grams": len(parts),
             "cosine": None if cosine is None else round(cosine, 6),
             "floor": MIN_COSINE,
+            "said": self._describe_shared(shared, len(parts), cosine),
         }
-        meaning = (
-            "there is no likeness of meaning to go by"
-            if cosine is None
-            else f"its likeness of meaning is {cosine:.3f} (the floor is {MIN_COSINE:g})"
-        )
+
+    def _describe_shared(self, shared: list[str], parts: int, cosine: float | None) -> str:
+        meaning = "there is no likeness of meaning to go by"
+        if cosine is not None:
+            meaning = f"its likeness of meaning is {cosine:.3f} (the floor is {MIN_COSINE:g})"
         if not shared and not parts:
-            told["said"] = f"it shares no word and no n-gram with the query, and {meaning}"
-            return told
+            return f"it shares no word and no n-gram with the query, and {meaning}"
         common = f"the words {', '.join(shared)}" if shared else "no word"
         limits = (
             "its session is not among those that the profile looks into"
@@ -303,149 +357,60 @@ class Explainer:
             else "what it shares is too common: only the newest postings, up to "
             "retrieval.postings_cap, are read"
         )
-        told["said"] = f"it shares {common} and {len(parts)} n-grams; {meaning}; {limits}"
-        return told
+        return f"it shares {common} and {parts} n-grams; {meaning}; {limits}"
 
 
-def _verdict(identity: str, reason: str, said: str, **known: Any) -> dict[str, Any]:
+def _verdict(item_id: str, reason: str, message: str, **details: Any) -> dict[str, Any]:
+    empty = ("text", "file", "line", "then", "now", "last_line", "left_out", "words")
     return {
-        "id": identity,
+        "id": item_id,
         "reason": reason,
-        "said": said,
-        "text": None,
-        "file": None,
-        "line": None,
-        "then": None,
-        "now": None,
-        "last_line": None,
-        "left_out": None,
-        "words": None,
+        "said": message,
+        **dict.fromkeys(empty),
         "differences": [],
-        **known,
+        **details,
     }
 
 
-def _may_see(asker: Viewer, item: Entry | Fact) -> bool:
-    if asker.read_all:
+def _text_of(item: Entry | Fact) -> str:
+    return item.text if isinstance(item, Fact) else item.content
+
+
+def _may_see(viewer: Viewer, item: Entry | Fact) -> bool:
+    if viewer.read_all:
         return True
+    own = (viewer.agent, viewer.sender or "")
     if isinstance(item, Fact):
-        return not item.private_to or item.private_to == (asker.agent, asker.sender or "")
-    return item.agent_id == asker.agent and (item.sender or "") == (asker.sender or "")
-
-
-def _weights(settings: Settings) -> dict[str, float]:
-    paper = settings.retrieval.profile == "paper"
-    return asdict(settings.paper.weights if paper else settings.retrieval.weights)
-
-
-def _place(hits: Sequence[Hit], identity: str) -> int | None:
-    return next((place for place, hit in enumerate(hits) if hit.id == identity), None)
+        return not item.private_to or item.private_to == own
+    return (item.agent_id, item.sender or "") == own
 
 
 def _left_out(
-    asked: RecallPlan, identity: str, event: JournalEvent
+    plan: RecallPlan, item_id: str, event: JournalEvent
 ) -> tuple[str, str, dict[str, Any]]:
-    """Return why packing passed over a ranked hit: reason, words, and the numbers behind."""
-    ranked = next(hit for hit in asked.hits if hit.id == identity)
-    if event.data["purpose"] == "inject" and not is_injectable(ranked, guarded=asked.block.guarded):
+    """Return why a ranked hit has no line: reason, message, and the numbers behind."""
+    hit = next(hit for hit in plan.hits if hit.id == item_id)
+    if event.data["purpose"] == "inject" and not is_injectable(hit, guarded=plan.block.guarded):
         return "origin", _REASONS["origin"], {}
-    place = _place(asked.block.hits, identity)
-    if place is None and identity in asked.left_out:
-        reason = asked.left_out[identity]
+    index = position_of(plan.block.hits, item_id)
+    if index is None and item_id in plan.left_out:
+        reason = plan.left_out[item_id]
         return reason, _REASONS[reason], {"left_out": {"by": "route", "reason": reason}}
-    if place is None:
-        other = _stand_in(asked, identity, event.data["purpose"])
-        return "duplicate", f"{other} says nearly the same and stands for it", {
-            "left_out": {"by": "duplicate", "of": other}
-        }  # fmt: skip
-    left_out = asked.block.explain_refusal(place, event.id)
-    said = _REASONS.get(
-        left_out.by, f"its line needs {left_out.needed} tokens, and {left_out.left} were left"
-    )
-    return left_out.by, said, {"left_out": asdict(left_out)}
+    if index is None:
+        other = _stand_in(plan, item_id, event.data["purpose"])
+        details = {"left_out": {"by": "duplicate", "of": other}}
+        return "duplicate", f"{other} says nearly the same and stands for it", details
+    refused = plan.block.explain_refusal(index, event.id)
+    tokens = f"its line needs {refused.needed} tokens, and {refused.left} were left"
+    return refused.by, _REASONS.get(refused.by, tokens), {"left_out": asdict(refused)}
 
 
-def _stand_in(asked: RecallPlan, identity: str, purpose: str) -> str:
-    guarded = asked.block.guarded
-    offered = [h for h in asked.hits if purpose == "search" or is_injectable(h, guarded=guarded)]
-    for group in group_duplicates(offered[:DEDUPLICATION_WINDOW], asked.values):
-        if any(hit.id == identity for hit in group):
+def _stand_in(plan: RecallPlan, item_id: str, purpose: str) -> str:
+    """Return the near-duplicate that took an item's place."""
+    hits = list(plan.hits)
+    if purpose == "inject":
+        hits = keep_injectable(hits, guarded=plan.block.guarded)
+    for group in group_duplicates(hits[:DEDUPLICATION_WINDOW], plan.values):
+        if any(hit.id == item_id for hit in group):
             return merge_duplicates(group).id
-    raise AssertionError(f"{identity} was offered, and is neither there nor stood for")
-
-
-def signal_contributions(
-    signals: Mapping[str, float], weights: Mapping[str, float]
-) -> dict[str, float]:
-    """Return what each signal that counts adds to a score, weight x signal, the most first."""
-    parts = {name: weights[name] * value for name, value in signals.items() if name in weights}
-    parts = {name: round(value, 6) for name, value in parts.items() if value}
-    return dict(sorted(parts.items(), key=lambda part: (-abs(part[1]), part[0])))
-
-
-def _measured(hit: Hit, weights: Mapping[str, float]) -> dict[str, Any]:
-    return {
-        "score": round(hit.score, 9),
-        "weight": hit.weight,
-        "signals": {name: round(value, 6) for name, value in hit.signals.items()},
-        **_summed(hit.signals, hit.score, weights),
-    }
-
-
-def _summed(
-    signals: Mapping[str, float], score: float, weights: Mapping[str, float]
-) -> dict[str, Any]:
-    parts = signal_contributions(signals, weights)
-    # Of an extension's signal, or of the near-duplicate whose rank was taken.
-    other = score - sum(parts.values())
-    return {"contributions": parts, "other": round(other, 6) if abs(other) > 1e-4 else 0.0}
-
-
-def _against(
-    last: Hit, hit: Hit, weights: Mapping[str, float], hits: Sequence[Hit]
-) -> dict[str, Any]:
-    """Return the lowest ranked line, and by which signals it was ahead of a hit."""
-    mine, theirs = (
-        signal_contributions(hit.signals, weights),
-        signal_contributions(last.signals, weights),
-    )
-    ahead = {name: value - mine.get(name, 0.0) for name, value in theirs.items()}
-    most = sorted(ahead.items(), key=lambda part: (-part[1], part[0]))[:_LACKS]
-    return {
-        "id": last.id,
-        "rank": hits.index(last) + 1,
-        **_measured(last, weights),
-        "lacked": {name: round(value, 6) for name, value in most if value > _SAME},
-    }
-
-
-def _journalled(event: JournalEvent, identity: str) -> dict[str, Any] | None:
-    """Return what the journal has of an item: its rank and signals, and its line if it had one."""
-    counted = event.data.get("weights", {})
-    for name in ("injected", "near_misses"):
-        for place, hit in enumerate(event.data[name], 1):
-            if hit["item"] == identity:
-                parts = _summed(hit["signals"], hit["score"], counted)
-                injected = name == "injected"
-                return {**hit, **parts, "injected": injected, "place": place if injected else None}
-    return None
-
-
-def _explained(
-    hit: Mapping[str, Any],
-    stored: Mapping[str, Stored],
-    counted: Mapping[str, float],
-) -> dict[str, Any]:
-    one = stored.get(hit["item"])
-    told = {**hit, **_summed(hit["signals"], hit["score"], counted), "id": hit["item"]}
-    if one is None or one.state.forgotten:
-        return {**told, "text": None, "file": None, "line": None}
-    text = one.item.text if isinstance(one.item, Fact) else one.item.content
-    return {
-        **told,
-        "text": text,
-        "weight_then": hit["weight"],
-        "weight_now": one.state.weight,
-        "file": one.file,
-        "line": one.line,
-    }
+    raise AssertionError(f"{item_id} was offered, and is neither there nor stood for")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -24,6 +24,7 @@ from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
 from memtier_plugin.retrieval.block import BlockPlan, keep_injectable
 from memtier_plugin.retrieval.contradictions import StatedValue, rank_newest_first, stated_values
+from memtier_plugin.retrieval.contributions import profile_weights
 from memtier_plugin.retrieval.duplicates import collapse_duplicates
 from memtier_plugin.retrieval.follow_up import FollowUp, follow_up
 from memtier_plugin.retrieval.hits import read_hits
@@ -345,13 +346,12 @@ class Recaller:
 
     def _journal(self, recall: Recall, plan: RecallPlan, now: datetime) -> None:
         request, settings = plan.query.request, self._settings
-        weights = settings.paper.weights if self._is_paper else settings.retrieval.weights
         event = recall_event(
             recall,
             request,
             query=self.redact(recall.query[:2000]),
             profile=settings.retrieval.profile,
-            weights=asdict(weights),
+            weights=profile_weights(settings),
             at=to_iso(plan.query.viewer.at),
             k=plan.query.k,
             token_budget=plan.query.token_budget,

@@ -16,7 +16,7 @@ from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.explain import signal_contributions
+from memtier_plugin.retrieval.contributions import signal_contributions
 
 Day = Callable[..., datetime]
 
@@ -199,7 +199,7 @@ def test_shared_words_are_named(home: Path) -> None:
         explainer = Explainer(memory._actor)
         asker = Viewer("main", None, False, entry.timestamp)
         [one] = stored.values()
-        told = explainer._words("red foxes fly", one, asker)
+        told = explainer._shared_words("red foxes fly", one, asker)
         assert set(told["shared"]) == {"red", "fox"}
         assert set(told["query"]) > set(told["shared"])
 

@@ -1,0 +1,101 @@
+"""How the signals of a hit add up to its score, as `explain` reports it.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from memtier_plugin.core.records import Fact, JournalEvent
+from memtier_plugin.core.results import Hit
+from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.storage.index.records import Stored
+
+_ROUNDING: Final = 1e-6  # what rounding in the journal leaves of a sum
+_MAX_LACKED: Final = 3  # signals named as what an item lacked most
+
+Weights = Mapping[str, float]
+
+
+def profile_weights(settings: Settings) -> dict[str, float]:
+    """Return what each signal of the profile counts."""
+    paper = settings.retrieval.profile == "paper"
+    return asdict(settings.paper.weights if paper else settings.retrieval.weights)
+
+
+def position_of(hits: Sequence[Hit], item_id: str) -> int | None:
+    """Return the index of an item among hits."""
+    return next((index for index, hit in enumerate(hits) if hit.id == item_id), None)
+
+
+def signal_contributions(signals: Mapping[str, float], weights: Weights) -> dict[str, float]:
+    """Return what each signal that counts adds to a score, weight x signal, the most first."""
+    parts = {name: weights[name] * value for name, value in signals.items() if name in weights}
+    parts = {name: round(value, 6) for name, value in parts.items() if value}
+    return dict(sorted(parts.items(), key=lambda part: (-abs(part[1]), part[0])))
+
+
+def measure_hit(hit: Hit, weights: Weights) -> dict[str, Any]:
+    """Return the score of a hit, its learned weight, its signals and what each of them adds."""
+    return {
+        "score": round(hit.score, 9),
+        "weight": hit.weight,
+        "signals": {name: round(value, 6) for name, value in hit.signals.items()},
+        **_sum_up(hit.signals, hit.score, weights),
+    }
+
+
+def _sum_up(signals: Mapping[str, float], score: float, weights: Weights) -> dict[str, Any]:
+    parts = signal_contributions(signals, weights)
+    # Of an extension's signal, or of the near-duplicate whose rank was taken.
+    other = score - sum(parts.values())
+    return {"contributions": parts, "other": round(other, 6) if abs(other) > 1e-4 else 0.0}
+
+
+def report_lead(last: Hit, hit: Hit, weights: Weights, hits: Sequence[Hit]) -> dict[str, Any]:
+    """Return the line that ranks lowest, and by which signals it was ahead of a hit."""
+    own = signal_contributions(hit.signals, weights)
+    theirs = signal_contributions(last.signals, weights)
+    leads = {name: value - own.get(name, 0.0) for name, value in theirs.items()}
+    largest = sorted(leads.items(), key=lambda lead: (-lead[1], lead[0]))[:_MAX_LACKED]
+    return {
+        "id": last.id,
+        "rank": hits.index(last) + 1,
+        **measure_hit(last, weights),
+        "lacked": {name: round(value, 6) for name, value in largest if value > _ROUNDING},
+    }
+
+
+def find_journalled(event: JournalEvent, item_id: str) -> dict[str, Any] | None:
+    """Return what the journal has of an item: its rank and signals, and its line if it had one."""
+    weights = event.data.get("weights", {})
+    for name in ("injected", "near_misses"):
+        for number, hit in enumerate(event.data[name], 1):
+            if hit["item"] == item_id:
+                injected = name == "injected"
+                return {
+                    **hit,
+                    **_sum_up(hit["signals"], hit["score"], weights),
+                    "injected": injected,
+                    "place": number if injected else None,
+                }
+    return None
+
+
+def explain_journalled(
+    hit: Mapping[str, Any], stored: Mapping[str, Stored], weights: Weights
+) -> dict[str, Any]:
+    """Return a journalled hit with what its signals added, its text and its weight now."""
+    found = stored.get(hit["item"])
+    document = {**hit, **_sum_up(hit["signals"], hit["score"], weights), "id": hit["item"]}
+    if found is None or found.state.forgotten:
+        return {**document, "text": None, "file": None, "line": None}
+    item = found.item
+    return {
+        **document,
+        "text": item.text if isinstance(item, Fact) else item.content,
+        "weight_then": hit["weight"],
+        "weight_now": found.state.weight,
+        "file": found.file,
+        "line": found.line,
+    }
