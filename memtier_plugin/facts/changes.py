@@ -7,6 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from memtier_plugin.core.events import (
+    AcceptEvent,
+    ForgetEvent,
+    PromoteEvent,
+    ReinstateEvent,
+    RejectEvent,
+    RestoreEvent,
+    RevertEvent,
+    StateEvent,
+    SupersedeEvent,
+    UndoEvent,
+    WithdrawEvent,
+    payload_of,
+)
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.retrieval.visibility import redact_for
@@ -14,15 +28,15 @@ from memtier_plugin.storage.index.reader import IndexReader
 
 # What the journal tells, and how it is told; a promotion that names a fact adds a source to it.
 EVENT_CHANGES: Final = {
-    "promote": "updated",
-    "supersede": "superseded",
-    "accept": "accepted",
-    "reject": "rejected",
-    "revert": "reverted",
-    "restore": "restored",
-    "forget": "forgotten",
-    "withdraw": "withdrawn",
-    "reinstate": "reinstated",
+    PromoteEvent.KIND: "updated",
+    SupersedeEvent.KIND: "superseded",
+    AcceptEvent.KIND: "accepted",
+    RejectEvent.KIND: "rejected",
+    RevertEvent.KIND: "reverted",
+    RestoreEvent.KIND: "restored",
+    ForgetEvent.KIND: "forgotten",
+    WithdrawEvent.KIND: "withdrawn",
+    ReinstateEvent.KIND: "reinstated",
 }
 
 
@@ -69,7 +83,7 @@ def list_changes(
     written = reader.facts_written(start, end)
     events = [event for kind in EVENT_CHANGES for event in reader.events_between(kind, start, end)]
     named = {item for event in events for item in _items(event)}
-    named |= {str(event.data["by"]) for event in events if event.kind == "supersede"}
+    named |= {SupersedeEvent.of(event).by for event in events if event.kind == SupersedeEvent.KIND}
     rows = reader.rows_of([*named, *(one.item.id for one in written)])
     known: dict[str, Fact | None] = {}  # None is one that was forgotten
     runs: dict[str, str | None] = {}
@@ -97,17 +111,20 @@ def _changes_of_event(
     event: JournalEvent, known: Mapping[str, Fact | None], runs: Mapping[str, str | None]
 ) -> Iterable[FactChange]:
     """Yield what an event did to the facts that are known; entries are left out."""
-    by = known.get(str(event.data.get("by")))
+    payload = payload_of(event)
+    by = known.get(payload.by) if isinstance(payload, SupersedeEvent) else None
+    undone = payload.run if isinstance(payload, RevertEvent | RestoreEvent | UndoEvent) else None
+    why = payload.why if isinstance(payload, RejectEvent | RevertEvent) else ""
     for item in _items(event):
-        fact = known.get(item)
-        if item not in known or (event.kind == "promote" and runs[item] == event.run_id):
+        if item not in known or (event.kind == PromoteEvent.KIND and runs[item] == event.run_id):
             continue  # an entry; or what the run promoted into the facts that it made
-        run = event.run_id or event.data.get("run")
-        why = str(event.data.get("why") or event.data.get("reason") or "")
+        run = event.run_id or undone
         what = EVENT_CHANGES[event.kind]
-        yield FactChange(what, event.timestamp, item, fact, by, event.agent_id, run, why)
+        yield FactChange(what, event.timestamp, item, known[item], by, event.agent_id, run, why)
 
 
 def _items(event: JournalEvent) -> list[str]:
-    name = "facts" if event.kind == "promote" else "items"
-    return list(dict.fromkeys(map(str, event.data.get(name, ()))))
+    payload = payload_of(event)
+    if isinstance(payload, PromoteEvent):
+        return list(dict.fromkeys(payload.facts))
+    return list(dict.fromkeys(payload.items)) if isinstance(payload, StateEvent) else []

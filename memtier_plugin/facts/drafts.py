@@ -10,6 +10,7 @@ from typing import Final
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import CapReached, EndpointError
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
 from memtier_plugin.facts import filters
@@ -181,8 +182,10 @@ class DraftBuilder:
         if entry is None:
             return False
         reader = self._store.reader()
-        recalls = reader.events_of_run(entry.agent_id, entry.run_id, "recall")
-        rows = reader.rows_of({hit["item"] for e in recalls for hit in e.data["injected"]})
+        recalls = reader.events_of_run(entry.agent_id, entry.run_id, RecallEvent.KIND)
+        rows = reader.rows_of(
+            {ranked.item for event in recalls for ranked in RecallEvent.of(event).injected}
+        )
         shown = [_text_of(stored.item) for stored in reader.items_by_row([*rows.values()]).values()]
         return echoes.is_restatement(draft.text, shown, self._store.tokenizer.words)
 

@@ -9,6 +9,13 @@ from typing import Any, Final
 
 from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.events import (
+    AcceptEvent,
+    ConsolidateEvent,
+    RejectEvent,
+    RevertEvent,
+    payload_of,
+)
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, Fact, Source
 from memtier_plugin.core.times import from_iso, to_iso
@@ -159,7 +166,7 @@ def view_facts(reader: IndexReader, stored: Iterable[Stored], viewer: str | None
         and (viewer is None or not item.item.private_to or item.item.private_to[0] == viewer)
     ]
     held_back = {
-        fact for event in reader.reverts_after_recall_drop() for fact in event.data["items"]
+        fact for event in reader.reverts_after_recall_drop() for fact in RevertEvent.of(event).items
     }
     return [_view(item, viewer, held_back) for item in visible]
 
@@ -173,9 +180,14 @@ def show_fact(reader: IndexReader, fact_id: str, viewer: str | None) -> FactView
     stored = reader.items_by_row([*reader.rows_of([fact_id]).values()]).values()
     for view in view_facts(reader, stored, viewer):
         reviews = [
-            Review(event.kind, event.agent_id, event.timestamp, str(event.data.get("why") or ""))
+            Review(
+                event.kind,
+                event.agent_id,
+                event.timestamp,
+                "" if isinstance(payload, AcceptEvent) else payload.why,
+            )
             for event in reader.events_of_item(fact_id)
-            if event.kind in ("accept", "reject", "revert")
+            if isinstance(payload := payload_of(event), AcceptEvent | RejectEvent | RevertEvent)
         ]
         return replace(view, reviews=tuple(reviews), lines=_source_lines(reader, view.fact, viewer))
     raise NotFound(f"there is no fact {fact_id!r}; `memtier facts list` shows them")
@@ -200,16 +212,17 @@ def show_timeline(reader: IndexReader, subject: str, viewer: str | None) -> list
 
 def list_consolidations(reader: IndexReader, limit: int) -> list[ConsolidationInfo]:
     """Return the newest consolidations, oldest first, and which of them were rolled back."""
-    events = reader.events_of_kind("consolidate", limit)
+    events = reader.events_of_kind(ConsolidateEvent.KIND, limit)
     reverts = {
-        event.data["run"]: event for event in reversed(reader.events_of_kind("revert", limit))
+        RevertEvent.of(event).run: event
+        for event in reversed(reader.events_of_kind(RevertEvent.KIND, limit))
     }
     infos = []
     for event in reversed(events):
-        revert = reverts.get(event.run_id)
+        revert = reverts.get(event.run_id or "")
         figures = {k: v for k, v in event.data.items() if k not in ("cursors", "number")}
         reverted = revert.timestamp if revert else None
-        why = str(revert.data.get("why", "")) if revert else ""
+        why = RevertEvent.of(revert).why if revert else ""
         infos.append(
             ConsolidationInfo(event.run_id, event.timestamp, event.agent_id, figures, reverted, why)
         )
