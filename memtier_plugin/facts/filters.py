@@ -61,11 +61,10 @@ _SHELL: Final = regex.compile(
     r"|[./~]\S*|[a-z-]+(?:\s+[\w./:=@~-]+)*\s*$))"
 )
 _CODE: Final = regex.compile(
-    r"```|~~~|[;{}]\s*$|=>|\bdef \w+\(|\bclass \w+[:({]|\bimport \w+(?:\.\w+)*\s*$"
-    r"|\bfrom \w+ import\b|\bfunction\s*\w*\(|\b(?:const|let|var) \w+\s*="
-    r"|\bpublic (?:static|class|void)\b|#include\s*<"
-    r"|<\/?\w+(?:\s[^<>]*)?>.*<\/\w+>|\bSELECT\b.+\bFROM\b|\breturn \w+[;(]|\w+\(\)\s*[;{]"
-    r"|^\s*[\[{].*[\]}]\s*$|\w+\s*=\s*[\[{(\"'].*",
+    r"```|~~~|[;{}]\s*$|=>|\bdef \w+\(|\bclass \w+[:({]|\bimport \w+(?:\.\w+)*\s*$|\bfrom \w+ "
+    r"import\b|\bfunction\s*\w*\(|\b(?:const|let|var) \w+\s*=|\bpublic (?:static|class|void)\b|"
+    r"#include\s*<|<\/?\w+(?:\s[^<>]*)?>.*<\/\w+>|\bSELECT\b.+\bFROM\b|\breturn \w+[;(]|"
+    r"\w+\(\)\s*[;{]|^\s*[\[{].*[\]}]\s*$|\w+\s*=\s*[\[{(\"'].*",
     regex.MULTILINE,
 )
 _BLOB: Final = regex.compile(

@@ -40,123 +40,74 @@ def word_set(text: str) -> frozenset[str]:
 
 
 class Lexicon:
-    """The words of one language by class; each class is parsed when it is first asked for.
-
-    Writing:
-        unspaced: words are not separated by spaces.
-        foreign_letters: letters that the language does not use, though related ones do.
-        abbreviations: words whose full stop does not end a sentence.
-        stop_words: function words that the index leaves out.
-
-    Grammar:
-        function_words: may come and go without changing a statement.
-        negations, concord_negations: deny a clause; the latter only where nothing else does.
-        first_person, first_possessive, second_person, third_person: say whose a statement is.
-        pro_drop: a statement may lack its subject.
-        contrasts: begin a new statement.
-        conjunctions: join two things or two statements.
-        nonfactual: say that something is wished, doubted, planned, over, reported or
-            conditional; they must not get lost. ``nonfactual_classes`` groups those that say the
-            same.
-        verb_endings, verb_forms: first to third person, by ending and by whole form.
-        irregular_verbs: the forms of a verb, the past ones after the bar.
-        hints: further words by which the language is recognised.
-        contractions, contracted_endings: short forms and the words they stand for.
-        clause_subjects, clause_verbs: begin a clause after a comma or a conjunction.
-        question_openers: begin a question.
-        determiners: before "one" they make it a pronoun rather than a number.
-
-    Numbers and time:
-        articles: indefinite; before a unit of time they count one.
-        numbers, ordinals: by their value. ``homograph_numbers`` are numbers in this language
-            only, since other languages have another word of that spelling.
-        unit_aliases: other names of a unit of measure.
-        months, weekdays: from January and from Monday, the full name first.
-        ambiguous_months: also words of another meaning.
-        weekday_steps: "last", "this" and "next" before a weekday, in weeks.
-        units: forms of day, week, month and year.
-        relative_times: "yesterday" and the like by unit and distance ("day -1").
-        not_tomorrow_after: words after which the word for tomorrow means the morning.
-        ago_before, ago_after, ahead_before, ahead_after: stand around a count of units.
-        year_cues: before a number they make it a year.
-
-    Talk:
-        greetings, thanks, acknowledgements: phrases without content.
-
-    Claims:
-        conditionals, copulas, possession_verbs, kinship: as named.
-        omissible: may be left out of a statement, or added to it.
-        fiction_frames: name something in which a statement need not be true.
-        locatives: the prepositions before such a frame.
-        clause_final: nonfactual words that reach back over a conjunction.
-        phrase_starters: content words that begin a phrase of their own.
-        polar: content words, although their class counts as function words.
-        reporting_words, request_words: may be added by a report without claiming more.
-        antonyms: pairs of comparison keys that exclude each other.
-        synonyms: words that state the same of a person, by their shared meaning.
-    """
+    """The words of one language by class; each class is parsed when it is first asked for."""
 
     language: str
-    unspaced: bool
-    pro_drop: bool
-    foreign_letters: str
-    abbreviations: Words
-    stop_words: Words
-    function_words: Words
-    negations: Words
-    concord_negations: Words
-    first_person: Words
+    # Writing
+    unspaced: bool  # words are not separated by spaces
+    foreign_letters: str  # of related languages, not of this one
+    abbreviations: Words  # their full stop does not end a sentence
+    stop_words: Words  # function words that the index leaves out
+    # Grammar
+    function_words: Words  # may come and go without changing a statement
+    negations: Words  # deny a clause
+    concord_negations: Words  # deny a clause only where nothing else does
+    first_person: Words  # this and the next three say whose a statement is
     first_possessive: Words
     second_person: Words
     third_person: Words
-    contrasts: Words
-    conjunctions: Words
-    nonfactual: Words
-    nonfactual_classes: Mapping[str, WordList]
-    verb_endings: WordList
-    verb_forms: WordList
-    irregular_verbs: Phrases
-    hints: Words
-    contractions: Mapping[str, str]
+    contrasts: Words  # begin a new statement
+    conjunctions: Words  # join two things or two statements
+    nonfactual: Words  # wish, doubt, plan, end, report or condition a statement; never negligible
+    nonfactual_classes: Mapping[str, WordList]  # those that say the same
+    pro_drop: bool  # a statement may lack its subject
+    verb_endings: WordList  # "first>third": the first person and the third
+    verb_forms: WordList  # the same of whole verbs, where endings do not tell
+    irregular_verbs: Phrases  # the forms of a verb, the past ones after the bar
+    hints: Words  # further words by which the language is recognised
+    contractions: Mapping[str, str]  # short forms and the words they stand for
     contracted_endings: Mapping[str, str]
-    clause_subjects: Words
-    clause_verbs: Words
+    clause_subjects: Words  # begin a clause after a comma or a conjunction
+    clause_verbs: Words  # follow the subject of such a clause
     question_openers: Words
-    determiners: Words
-    articles: WordList
+    determiners: Words  # make "one" a pronoun rather than a number
+    # Numbers and time
+    articles: WordList  # indefinite; before a unit of time they count one
     numbers: Mapping[str, int]
     ordinals: Mapping[str, int]
-    homograph_numbers: Words
-    unit_aliases: Mapping[str, str]
-    months: Phrases
-    ambiguous_months: Words
-    weekdays: Phrases
-    weekday_steps: Mapping[str, int]
-    units: Mapping[str, WordList]
-    relative_times: Mapping[str, Phrases]
-    not_tomorrow_after: WordList
-    ago_before: Phrases
+    homograph_numbers: Words  # numbers in this language only: others spell another word so
+    unit_aliases: Mapping[str, str]  # other names of a unit of measure
+    months: Phrases  # from January, the full name first
+    ambiguous_months: Words  # also words of another meaning
+    weekdays: Phrases  # from Monday, the full name first
+    weekday_steps: Mapping[str, int]  # "last", "this" and "next" before a weekday, in weeks
+    units: Mapping[str, WordList]  # forms of day, week, month and year
+    relative_times: Mapping[str, Phrases]  # by unit and distance ("day -1": yesterday)
+    not_tomorrow_after: WordList  # after these the word for tomorrow means the morning
+    ago_before: Phrases  # this and the next three stand around a count of units
     ago_after: Phrases
     ahead_before: WordList
     ahead_after: Phrases
-    year_cues: Phrases
+    year_cues: Phrases  # before a number they make it a year
+    # Talk
     greetings: Phrases
     thanks: Phrases
     acknowledgements: Phrases
+    # Claims
     conditionals: Words
     copulas: Words
     possession_verbs: Words
-    kinship: Words
-    omissible: Words
-    fiction_frames: Words
-    locatives: Words
-    clause_final: Words
-    phrase_starters: Words
-    polar: Words
-    reporting_words: Words
-    request_words: Words
-    antonyms: Phrases
-    synonyms: Mapping[str, WordList]
+    kinship: Words  # people and animals
+    omissible: Words  # may be left out of a statement, or added to it
+    fiction_frames: Words  # name something in which a statement need not be true
+    locatives: Words  # prepositions before such a frame
+    clause_final: Words  # nonfactual words that reach back over a conjunction
+    phrase_starters: Words  # content words that begin a phrase of their own
+    polar: Words  # content words of a class that otherwise counts as function words
+    reporting_words: Words  # a report may add them without claiming more
+    request_words: Words  # of these, the ones that report a request
+    antonyms: Phrases  # pairs of comparison keys that exclude each other
+    synonyms: Mapping[str, WordList]  # words that state the same of a person, by their meaning
 
     def __init__(self, language: str) -> None:
         self.language = language

@@ -8,10 +8,9 @@ from typing import Final
 from memtier_plugin.core.records import Entry
 
 _STANDING: Final = re.compile(
-    r"(?im)^\W*(?:please[ ,]+)?(?:always|never|do not ever|don['’]?t ever|from now on|"
-    r"whenever i|every time i|in (?:the )?future)\b"
-    r"|\b(?:when|whenever|every time|if) i ask (?:you )?(?:about|for|to|how|what)\b"
-    r"|\bfrom now on\b"
+    r"(?im)^\W*(?:please[ ,]+)?(?:always|never|do not ever|don['’]?t ever|from now on|whenever i|"
+    r"every time i|in (?:the )?future)\b|\b(?:when|whenever|every time|if) i ask (?:you )?(?:about|"
+    r"for|to|how|what)\b|\bfrom now on\b"
 )
 
 

@@ -12,17 +12,14 @@ from memtier_plugin.text.dates.annotate import RELATIVE
 MAX_CLAUSE_CHARS: Final = 400
 _LEAD: Final = re.compile(
     r"(?:(?:yeah|yes|yep|yup|yea|no|nope|nah|well|so|also|and|but|oh|ooh|ah|aw+|hey|hi|hello|wow|"
-    r"woah"
-    r"|whoa|actually|by the way|btw|fyi|anyway|plus|honestly|thanks(?: so much| a lot)?|thank "
-    r"you|sure"
-    r"|okay|ok|haha|lol|for me|as for me|in fact|lately|these days|nowadays|right now|currently|"
-    r"at the"
-    r" moment|luckily|unfortunately|sadly|fortunately|thankfully|of course|definitely|absolutely"
-    r"|totally|exactly|true|same here|cool|awesome|nice|great|right|omg|hmm+|uh|um|then|since then"
-    r"|after that|besides|personally|basically|apparently|overall|anyways|hi there|to be honest"
-    r"|not gonna lie|in addition|additionally|recently|ever since)\b[,!:.-]*\s+"
-    r"|(?-i:(?!Yesterday|Today|Tonight|Tomorrow)[A-Z][a-z]+)[,!]\s+(?=(?:I|we|my|our)\b)|"
-    r"[-*•]\s+|\d+[.)]\s+)",
+    r"woah|whoa|actually|by the way|btw|fyi|anyway|plus|honestly|thanks(?: so much| a lot)?|thank "
+    r"you|sure|okay|ok|haha|lol|for me|as for me|in fact|lately|these days|nowadays|right now|"
+    r"currently|at the moment|luckily|unfortunately|sadly|fortunately|thankfully|of course|"
+    r"definitely|absolutely|totally|exactly|true|same here|cool|awesome|nice|great|right|omg|hmm+|"
+    r"uh|um|then|since then|after that|besides|personally|basically|apparently|overall|anyways|hi "
+    r"there|to be honest|not gonna lie|in addition|additionally|recently|ever since)\b[,!:.-]*\s+|"
+    r"(?-i:(?!Yesterday|Today|Tonight|Tomorrow)[A-Z][a-z]+)[,!]\s+(?=(?:I|we|my|our)\b)|[-*•]\s+|"
+    r"\d+[.)]\s+)",
     re.IGNORECASE,
 )
 # A time or a place before the statement that belongs to it: "Last Friday, I went to ..."
@@ -30,9 +27,8 @@ _FRONT: Final = re.compile(
     rf"(?P<front>{RELATIVE}|(?:as a|when I was|back in|growing up|during|in (?:(?:high|middle) "
     rf"school"
     r"|college|university|my (?:free|spare|down) ?time|my [\w]+s|\w+ \d{4}|(?:19|20)\d\d)|for "
-    r"(?:my|our)"
-    r"|on (?:my|our|weekends|weekdays|\w+days)|at (?:my|our|work|school|home)|after (?:work|school)"
-    r"|around \w+|since (?!then))[^,.!?;]{0,50}),? (?=(?:I|we)\b)",
+    r"(?:my|our)|on (?:my|our|weekends|weekdays|\w+days)|at (?:my|our|work|school|home)|after "
+    r"(?:work|school)|around \w+|since (?!then))[^,.!?;]{0,50}),? (?=(?:I|we)\b)",
     re.IGNORECASE,
 )
 _CODE: Final = re.compile(
@@ -42,14 +38,13 @@ _CODE: Final = re.compile(
 )
 _SENTENCE: Final = re.compile(r"[^\s.!?](?:[^.!?\n]|[.](?=\S)|[!?](?=[\w]))*[.!?]*")
 _CUT: Final = re.compile(
-    r"(?:\s?[,;:—–]|\s-)?\s(?:(?:and|but|so|because|since|though|although|which|while|as|cuz|cause"
-    r"|['’](?:cause|cuz))\s+)+"
-    r"(?=(?:I|we|my|our|it|he|she|they|you|can|could|would|will|please|how|what|that|this|there|"
-    r"things|everything|everyone|life|the \w+ (?:is|are|was|were|has|have))\b)"
-    r"|\s?(?:[;—–]|,\s(?=(?:can|could|would|will|do|does|did|is|are|how|what|why|which|where|when|"
-    r"should|please|I|we|you|it|he|she|they|that|this|those|thanks|so|but|because|which|especially"
-    r"|isn|lol|haha|(?:the|my|their|his|her) \w+(?: \w+)? (?:is|are|was|were))\b)|"
-    r"\s-\s|-\s|->|\.\.\.|\[)\s?",
+    r"(?:\s?[,;:—–]|\s-)?\s(?:(?:and|but|so|because|since|though|although|which|while|as|cuz|cause|"
+    r"['’](?:cause|cuz))\s+)+(?=(?:I|we|my|our|it|he|she|they|you|can|could|would|will|please|how|"
+    r"what|that|this|there|things|everything|everyone|life|the \w+ (?:is|are|was|were|has|"
+    r"have))\b)|\s?(?:[;—–]|,\s(?=(?:can|could|would|will|do|does|did|is|are|how|what|why|which|"
+    r"where|when|should|please|I|we|you|it|he|she|they|that|this|those|thanks|so|but|because|which|"
+    r"especially|isn|lol|haha|(?:the|my|their|his|her) \w+(?: \w+)? (?:is|are|was|were))\b)|\s-\s|"
+    r"-\s|->|\.\.\.|\[)\s?",
     re.IGNORECASE,
 )
 _QUESTION: Final = re.compile(

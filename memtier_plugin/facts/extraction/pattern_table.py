@@ -122,8 +122,7 @@ SELF_STATEMENTS: Final = (
     (
         "likes",
         rf"{ME} (?:can['’]?t|cannot|couldn['’]t|could not) (?P<value>(?:live|do|function|imagine "
-        rf"(?:my )?life|"
-        r"(?:go|start) (?:a|my) (?:single )?(?:day|morning)) without .+)",
+        rf"(?:my )?life|(?:go|start) (?:a|my) (?:single )?(?:day|morning)) without .+)",
     ),
     ("likes", rf"{ME} (?:can['’]?t|cannot) (?P<value>(?:get enough of|resist) .+)"),
     ("likes", rf"{ME}{ADVERB} (?P<verb>swear) by {WHAT}"),
@@ -172,9 +171,8 @@ SELF_STATEMENTS: Final = (
     ),
     (
         "can",
-        rf"{AM}{ADVERB} (?P<value>(?:good|great|bad|terrible|skilled|fluent|experienced|"
-        rf"proficient|certified) "
-        r"(?:at|in|with) .+)",
+        rf"{AM}{ADVERB} (?P<value>(?:good|great|bad|terrible|skilled|fluent|experienced|proficient|"
+        rf"certified) (?:at|in|with) .+)",
     ),
     (
         "plans",
@@ -202,8 +200,7 @@ SELF_STATEMENTS: Final = (
     (
         "plans",
         rf"{AM}{ADVERB} (?P<value>{ACT}.*? (?:next|tomorrow|tonight|this (?:weekend|coming)|in "
-        rf"(?:\w+ )?\w+ "
-        r"(?:days|weeks|months)\b).*)",
+        rf"(?:\w+ )?\w+ (?:days|weeks|months)\b).*)",
     ),
     (
         "did",
@@ -212,15 +209,13 @@ SELF_STATEMENTS: Final = (
     (
         "does",
         rf"{HAVING}{ADVERB} been (?P<value>(?:(?!busy|thinking|trying|feeling|meaning|wondering|"
-        rf"having|hearing|"
-        rf"so|really|a|an|the|through|getting|seeing|going|in|on|told|there|able|putting|"
-        rf"pretty)\w+) .*?{LASTING}.*)",
+        rf"having|hearing|so|really|a|an|the|through|getting|seeing|going|in|on|told|there|able|"
+        rf"putting|pretty)\w+) .*?{LASTING}.*)",
     ),
     (
         "does",
         rf"{HAVING}{ADVERB} (?P<value>(?:known|had|lived|worked|played|owned|used|studied|"
-        rf"practi[cs]ed|"
-        rf"trained|wanted|loved|run|taught|danced|painted|written) .*?{LASTING}.*)",
+        rf"practi[cs]ed|trained|wanted|loved|run|taught|danced|painted|written) .*?{LASTING}.*)",
     ),
     ("does", rf"{HAVING}{ADVERB} been (?P<value>{ACT} .+)"),
     (
@@ -240,12 +235,10 @@ SELF_STATEMENTS: Final = (
     ("usually", rf"{ME}{ADVERB} (?P<value>(?P<verb>{HABIT}) (?:(?!{OFTEN})\S.*?)?{OFTEN}.*)"),
     (
         "does",
-        rf"{ME}{ADVERB} (?P<value>(?P<verb>play|mentor|tutor|foster|bake|paint|draw|surf|ski|"
-        rf"speak|teach|coach|collect|volunteer|own|lead|"
-        rf"manage|sell|"
-        r"attend|belong|practi[cs]e|host|speciali[sz]e|major|sing|garden|run(?= an?\b| my\b)|"
-        r"knit|study|grow(?! up)|"
-        r"commute|breed|compete|meditate|support(?= the\b| [A-Z])) .+)",
+        rf"{ME}{ADVERB} (?P<value>(?P<verb>play|mentor|tutor|foster|bake|paint|draw|surf|ski|speak|"
+        rf"teach|coach|collect|volunteer|own|lead|manage|sell|attend|belong|practi[cs]e|host|"
+        rf"speciali[sz]e|major|sing|garden|run(?= an?\b| my\b)|knit|study|grow(?! up)|commute|"
+        rf"breed|compete|meditate|support(?= the\b| [A-Z])) .+)",
     ),
 )
 
@@ -287,9 +280,8 @@ OWN_THINGS: Final = (
     (
         "scheduled_for",
         rf"(?:[Mm]y|[Oo]ur) (?P<own>(?:[\w'’-]+ ){{0,3}}?[\w-]+) (?:is|are|starts?|begins?|"
-        rf"ends?)(?: now)?"
-        r"(?: scheduled| set| due| planned| happening| booked)?"
-        rf"(?: on| for| by)? (?P<value>{DATE}(?: at \d[\d:]*(?: ?[AaPp][Mm]\b)?)?)",
+        rf"ends?)(?: now)?(?: scheduled| set| due| planned| happening| booked)?(?: on| for| by)? "
+        rf"(?P<value>{DATE}(?: at \d[\d:]*(?: ?[AaPp][Mm]\b)?)?)",
     ),
     (
         "favorite",
@@ -299,8 +291,7 @@ OWN_THINGS: Final = (
     (
         "amount",
         rf"(?:[Mm]y|[Oo]ur) (?P<own>[\w ]{{3,30}}?) (?:is|are)(?: set to| limited to| capped at| "
-        rf"about| around)? "
-        rf"(?P<value>(?:[$€£]\s?\d[\d,.]*|\d[\d,.]*\s?{UNIT}).*)",
+        rf"about| around)? (?P<value>(?:[$€£]\s?\d[\d,.]*|\d[\d,.]*\s?{UNIT}).*)",
     ),
     ("has", rf"(?:[Mm]y|[Oo]ur) (?P<own>{MINE}) (?:is|are|was|were) (?P<value>(?!{PRAISE})\S.*)"),
     (
@@ -322,16 +313,14 @@ OWN_THINGS: Final = (
     (
         "has",
         rf"(?:[Mm]y|[Oo]ur) (?P<own>(?:\w+ )?{KIN})(?: is|['’]s| are) (?P<value>(?:an?|\d+|{ACT}|"
-        rf"allergic|from|{STATE})\b(?! (?:big|huge|"
-        r"great|lot|bit|blast|real|total|true|source)).*)",
+        rf"allergic|from|{STATE})\b(?! (?:big|huge|great|lot|bit|blast|real|total|true|source)).*)",
     ),
     (
         "does",
-        rf"(?:[Mm]y|[Oo]ur) (?P<own>(?:\w+ )?{KIN}) (?:(?:also|really|all) )*"
-        r"(?P<value>(?:loves?|likes?|works?|lives?|hates?|plays?|owns?|runs?|teach(?:es)?|"
-        r"stud(?:y|ies)|"
-        r"(?:has|have)(?! (?:been|so|the most|really|always|my back|our back|never|had)\b)|goes|"
-        r"speaks?|collects?|volunteers?) .+)",
+        rf"(?:[Mm]y|[Oo]ur) (?P<own>(?:\w+ )?{KIN}) (?:(?:also|really|all) )*(?P<value>(?:loves?|"
+        rf"likes?|works?|lives?|hates?|plays?|owns?|runs?|teach(?:es)?|stud(?:y|ies)|(?:has|"
+        rf"have)(?! (?:been|so|the most|really|always|my back|our back|never|had)\b)|goes|speaks?|"
+        rf"collects?|volunteers?) .+)",
     ),
 )
 
@@ -344,9 +333,8 @@ INSTRUCTIONS: Final = (
     ),
     (
         "always",
-        r"(?P<value>(?:[Ff]rom now on|[Gg]oing forward|[Ww]henever I|[Ww]hen I ask|[Ee]very time "
-        r"I|[Ii]n (?:the )?"
-        r"future)\b.{12,})",
+        r"(?P<value>(?:[Ff]rom now on|[Gg]oing forward|[Ww]henever I|[Ww]hen I ask|[Ee]very time I|"
+        r"[Ii]n (?:the )?future)\b.{12,})",
     ),
     ("always", r"(?:[Pp]lease )?(?P<value>[Cc]all me [A-Z]\w+)"),
     (
@@ -370,9 +358,8 @@ SUBJECTLESS: Final = (  # "Just got a puppy": of oneself, without saying so
     (
         "did",
         rf"(?P<i>)(?P<value>(?:[Ww]ent|[Tt]ook|[Bb]ought|[Gg]ot|[Ss]tarted|[Ff]inished|[Ll]ost|"
-        rf"[Ss]old|[Aa]dopted|[Mm]oved|[Pp]assed|[Mm]et|[Rr]an|[Jj]oined|"
-        rf"[Vv]isited|[Ww]on|"
-        rf"[Mm]ade|[Hh]ad|[Ss]igned)\b.*?\b{DATE}.*)",
+        rf"[Ss]old|[Aa]dopted|[Mm]oved|[Pp]assed|[Mm]et|[Rr]an|[Jj]oined|[Vv]isited|[Ww]on|[Mm]ade|"
+        rf"[Hh]ad|[Ss]igned)\b.*?\b{DATE}.*)",
     ),
     (
         "plans",
@@ -407,24 +394,21 @@ NAMED_THINGS: Final = (
     (
         "amount",
         rf"(?:The|Our|My|the|our|my) (?P<thing>[\w`-]+(?: [\w`-]+){{0,4}}?) (?:is|are) (?:set to|"
-        rf"limited to|capped at) "
-        rf"(?P<value>(?:[$€£]\s?\d[\d,.]*|\d[\d,.]*\s?{UNIT}))",
+        rf"limited to|capped at) (?P<value>(?:[$€£]\s?\d[\d,.]*|\d[\d,.]*\s?{UNIT}))",
     ),
     (
         "likes",
-        r"(?P<value>(?!(?i:['\"“]?(?:it|this|that|these|those|they|he|she|which|what|who|there|"
-        r"one|ones|here|your|the|i|we)\b))\S+(?: (?!is |are )\S+){0,5}?)"
-        r"(?: is| are|['’]s) (?:also |still |definitely |always |probably )?(?:one of )?"
-        r"(?P<mine>my) (?:all-time |absolute )?"
-        r"(?:fav(?:ou?rite|e)?s?|go-to|comfort food)\b[^,]*",
+        r"(?P<value>(?!(?i:['\"“]?(?:it|this|that|these|those|they|he|she|which|what|who|there|one|"
+        r"ones|here|your|the|i|we)\b))\S+(?: (?!is |are )\S+){0,5}?)(?: is| are|['’]s) (?:also |"
+        r"still |definitely |always |probably )?(?:one of )?(?P<mine>my) (?:all-time |absolute "
+        r")?(?:fav(?:ou?rite|e)?s?|go-to|comfort food)\b[^,]*",
     ),
     ("likes", r"(?P<nothing>Nothing beats) (?P<value>\S.*)"),
     (
         "does",
-        r"(?P<thing>(?!(?:It|This|That|These|Those|They|He|She|Which|What|Who|There|Here|Your?|"
-        r"The|Seeing|Having|Knowing|"
-        r"Hearing|Being|But|And)\b|\w+ing (?:it|them|this|that)\b)[A-Z]\w+(?: [\w-]+){0,2}?) "
-        r"(?:really |always |definitely )?(?:helps?|calms?|relaxes|inspires?) me"
-        r" (?P<value>(?:to )?[a-z]\w+.*)",
+        r"(?P<thing>(?!(?:It|This|That|These|Those|They|He|She|Which|What|Who|There|Here|Your?|The|"
+        r"Seeing|Having|Knowing|Hearing|Being|But|And)\b|\w+ing (?:it|them|this|"
+        r"that)\b)[A-Z]\w+(?: [\w-]+){0,2}?) (?:really |always |definitely )?(?:helps?|calms?|"
+        r"relaxes|inspires?) me (?P<value>(?:to )?[a-z]\w+.*)",
     ),
 )

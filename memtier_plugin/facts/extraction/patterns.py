@@ -30,14 +30,13 @@ class Rule(NamedTuple):
 
 _OPENING: Final = re.compile(
     r"(?:[Ii]|[Ww]e)(?:(?P<am>['’]?m\b|['’]re| am\b| are\b)|(?P<have>['’]?ve\b| have\b)|"
-    r"(?P<will>['’]ll| will\b)|"
-    r"(?P<would>['’]d| would\b)|(?P<i>\b))|(?P<my>(?:[Mm]y|[Oo]ur) )"
-    r"|(?P<order>[Pp]lease |[Aa]lways |[Nn]ever |[Dd]on|[Dd]o not |[Rr]emember |[Nn]ote|[Kk]eep in "
-    r"|[Ll]et|[Ff]rom now|[Gg]oing forward|[Ww]hen|[Ee]very time|[Ii]n (?:the )?future|[Cc]all me )"
-    r"|(?P<bare>(?:[Jj]ust|[Ff]inally|[Rr]ecently|[Aa]lso|[Ee]ven|[Ww]ent|[Tt]ook|[Bb]ought|[Gg]ot|"
-    r"[Ss]tarted|[Ff]inished|[Ll]ost|[Ss]old|[Aa]dopted|[Mm]oved|[Pp]assed|[Mm]et|[Rr]an|"
-    r"[Jj]oined|[Vv]isited|[Ww]on|[Mm]ade|[Hh]ad|[Ss]igned|[Gg]onna|"
-    r"[Gg]oing to|[Pp]lanning to|[Hh]oping to|[Bb]een) )"
+    r"(?P<will>['’]ll| will\b)|(?P<would>['’]d| would\b)|(?P<i>\b))|(?P<my>(?:[Mm]y|[Oo]ur) )|"
+    r"(?P<order>[Pp]lease |[Aa]lways |[Nn]ever |[Dd]on|[Dd]o not |[Rr]emember |[Nn]ote|[Kk]eep in |"
+    r"[Ll]et|[Ff]rom now|[Gg]oing forward|[Ww]hen|[Ee]very time|[Ii]n (?:the )?future|[Cc]all me )|"
+    r"(?P<bare>(?:[Jj]ust|[Ff]inally|[Rr]ecently|[Aa]lso|[Ee]ven|[Ww]ent|[Tt]ook|[Bb]ought|[Gg]ot|"
+    r"[Ss]tarted|[Ff]inished|[Ll]ost|[Ss]old|[Aa]dopted|[Mm]oved|[Pp]assed|[Mm]et|[Rr]an|[Jj]oined|"
+    r"[Vv]isited|[Ww]on|[Mm]ade|[Hh]ad|[Ss]igned|[Gg]onna|[Gg]oing to|[Pp]lanning to|[Hh]oping to|"
+    r"[Bb]een) )"
 )
 _TABLES: Final = {
     "my": OWN_THINGS + NAMED_THINGS,

@@ -30,16 +30,12 @@ _NO_PAST: Final = frozenset(
 )
 # Verbs that follow a first one: "I usually watch a film and go to bed".
 _ALSO: Final = re.compile(
-    r"(?P<before>(?:,| and| or| then) (?:and |then |or )?)"
-    r"(?P<verb>bake|bring|build|buy|call|care|clean|collect|cook|create|dance|discuss|do|draw|"
-    r"drink|"
-    r"drive|eat|enjoy|explore|feed|find|follow|get|give|go|grab|grow|hang|have|help|hike|hit|invite"
-    r"|join|keep|knit|learn|like|listen|live|look|love|make|meditate|meet|order|paint|plan|play"
-    r"|practi[cs]e|prepare|put|read|relax|ride|run|sell|share|sing|sit|sleep|spend|start|stay|"
-    r"stop|study"
-    r"|swim|take|talk|teach|train|travel|try|use|visit|volunteer|wake|walk|wash|watch|wear|work|"
-    r"write)"
-    r"(?=[ ,]|\Z)"
+    r"(?P<before>(?:,| and| or| then) (?:and |then |or )?)(?P<verb>bake|bring|build|buy|call|care|"
+    r"clean|collect|cook|create|dance|discuss|do|draw|drink|drive|eat|enjoy|explore|feed|find|"
+    r"follow|get|give|go|grab|grow|hang|have|help|hike|hit|invite|join|keep|knit|learn|like|listen|"
+    r"live|look|love|make|meditate|meet|order|paint|plan|play|practi[cs]e|prepare|put|read|relax|"
+    r"ride|run|sell|share|sing|sit|sleep|spend|start|stay|stop|study|swim|take|talk|teach|train|"
+    r"travel|try|use|visit|volunteer|wake|walk|wash|watch|wear|work|write)(?=[ ,]|\Z)"
 )
 
 

@@ -53,13 +53,11 @@ _UNSURE: Final = re.compile(
 )
 _VOCATIVE: Final = re.compile(r", [A-Z][a-z]+[.!\s]*\Z")
 _TASK: Final = re.compile(
-    r"wants |does (?:looking (?:for|to|into)|working (?:on|with)|focusing|finali[sz]ing|"
-    r"exploring|targeting"
-    r"|updating|starting|getting|applying|considering|integrating|aiming|tracking|advancing)\b"
-    r"|did (?:added|implemented|integrated|configured|set up|enabled|estimated|updated|improved|"
-    r"achieved"
-    r"|reduced|increased|reached|installed|deployed|completed|created|designed|built|spent|made|"
-    r"come)\b"
+    r"wants |does (?:looking (?:for|to|into)|working (?:on|with)|focusing|finali[sz]ing|exploring|"
+    r"targeting|updating|starting|getting|applying|considering|integrating|aiming|tracking|"
+    r"advancing)\b|did (?:added|implemented|integrated|configured|set up|enabled|estimated|updated|"
+    r"improved|achieved|reduced|increased|reached|installed|deployed|completed|created|designed|"
+    r"built|spent|made|come)\b"
 )
 _TIMELESS: Final = frozenset(["name", "birthday", "born"])
 _IN_FUTURE: Final = {"did": False, "plans": True, "scheduled_for": True}
@@ -71,8 +69,7 @@ _CALENDAR: Final = "|".join(
 )
 _CALLED: Final = re.compile(
     rf"\b(?:(?:[Mm]y|[Oo]ur) (?P<own>{KIN}),? |(?:an?|[Mm]y|[Oo]ur) (?P<other>{KIN}),? (?:named|"
-    rf"called) )"
-    rf"(?P<name>(?!(?:I|God|Day|Christmas|Easter|{_CALENDAR})[a-z]*\b)[A-Z][a-z]+)\b"
+    rf"called) )(?P<name>(?!(?:I|God|Day|Christmas|Easter|{_CALENDAR})[a-z]*\b)[A-Z][a-z]+)\b"
 )
 _LAST_TALK: Final = re.compile(
     r"(?i)\b(?:talk\w*|chat\w*|spoke|spoken|convers\w*|caught up|met up)\b"

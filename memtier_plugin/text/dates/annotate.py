@@ -35,18 +35,15 @@ WEEKDAY: Final = rf"(?:{'|'.join(_names(_ENGLISH.weekdays))})\b"
 ONE_TO_TEN: Final = "|".join(_ENGLISH.number_words(1, 10))
 # A time relative to the day of the utterance; without regard to case.
 RELATIVE: Final = (
-    r"\b(?:the day before yesterday|(?:not (?:so|too|that) )?long ago|a while (?:ago|back)|"
-    r"yesterday|today|tonight|tomorrow|last night"
-    r"|this (?:morning|afternoon|evening)|earlier (?:today|this (?:week|month|year))"
-    r"|(?:last|past|next|this(?: past| coming)?|the (?:past|coming|other|following))"
-    rf" (?:few |couple of )?(?:days?|nights?|weekends?|weeks?|months?|years?|{_SEASONS}|{WEEKDAY}|"
-    rf"{MONTH})"
-    rf"|(?:\d+|an?|{ONE_TO_TEN}|twenty|(?:a )?few|(?:a )?couple(?: of)?|several|some) "
-    rf"(?:{_UNITS})s? (?:ago|back\b|from now)"
-    rf"|in (?:about |around )?(?:\d+|an?|{'|'.join(_ENGLISH.number_words(1, 6))}|a few|"
-    rf"a couple of) (?:hour|{_UNITS})s?\b(?! time\b)"
-    rf"|on {WEEKDAY}|(?<!every )(?<!each )(?<!the )(?:{'|'.join(_WEEKDAY_NAMES)})\b"
-    r"(?!['’]s| [Pp]aper))"
+    rf"\b(?:the day before yesterday|(?:not (?:so|too|that) )?long ago|a while (?:ago|back)|"
+    rf"yesterday|today|tonight|tomorrow|last night|this (?:morning|afternoon|evening)|earlier "
+    rf"(?:today|this (?:week|month|year))|(?:last|past|next|this(?: past| coming)?|the (?:past|"
+    rf"coming|other|following)) (?:few |couple of )?(?:days?|nights?|weekends?|weeks?|months?|"
+    rf"years?|{_SEASONS}|{WEEKDAY}|{MONTH})|(?:\d+|an?|{ONE_TO_TEN}|twenty|(?:a )?few|(?:a "
+    rf")?couple(?: of)?|several|some) (?:{_UNITS})s? (?:ago|back\b|from now)|in (?:about |around "
+    rf")?(?:\d+|an?|{'|'.join(_ENGLISH.number_words(1, 6))}|a few|a couple of) (?:hour|"
+    rf"{_UNITS})s?\b(?! time\b)|on {WEEKDAY}|(?<!every )(?<!each )(?<!the "
+    rf")(?:{'|'.join(_WEEKDAY_NAMES)})\b(?!['’]s| [Pp]aper))"
 )
 
 
