@@ -1,8 +1,8 @@
-"""The scorer as MemTier published it (3.2, eq. 2 and 3), behind the `paper` profile.  Pure.
+"""The scorer as MemTier published it (MemTier, section 3.2, eq. 2 and 3), for the `paper` profile.
 
-Raw Okapi BM25 over the pool it is given (rank-bm25), decay with its bypass, cognitive weight,
-tier bonus.  Ambiguities are resolved as in the reference: facts and entries are ranked together
-(A4), the bypass is literal (A2), the pool of Stage 2 is the scoped one (A3).
+Pure.  Raw Okapi BM25 over the pool it is given (rank-bm25), decay with its bypass, cognitive
+weight, tier bonus.  Where the paper is ambiguous: facts and entries are ranked together, a raw
+score above the threshold bypasses decay literally, and the pool of Stage 2 is the scoped one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memtier_plugin.retrieval.ranking import TIER_FACTOR, decay, weight_signal
 from memtier_plugin.storage.index.bm25 import K1, B
 
 PAPER_SIGNALS: Final = ("semantic", "bm25", "decay", "cw", "tier")
-RRF_CONSTANT: Final = 60  # the constant of reciprocal rank fusion (appendix B)
+RRF_CONSTANT: Final = 60  # of reciprocal rank fusion (MemTier, appendix B; Cormack et al. 2009)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +56,34 @@ def select_sessions(
     visible: set[str],
     limit: int | None = None,
 ) -> tuple[str, ...]:
-    """Return S_sem: the first ``limit`` distinct sessions of the best facts that score at all.
+    """Return the sessions of Stage 1 (S_sem in MemTier, section 3.2): those of the best facts.
 
     Args:
-        visible: sessions that hold an entry the asker may see; others are passed over.
-        limit: k1; all sessions in their order when None, which is what `fuse_ranks` takes.
+        scores: a fact that scores 0 chooses nothing.
+        visible: sessions that hold an entry the viewer may see; others are passed over.
+        limit: how many, k1 in the paper; all when None, as `fuse_ranks` takes them.
     """
     order = sorted(
         (i for i, score in enumerate(scores) if score > 0),
         key=lambda i: (-scores[i], -facts[i].timestamp, facts[i].id),
     )
-    found: dict[str, None] = {}
+    sessions: dict[str, None] = {}
     for i in order:
         for session in facts[i].sessions:
-            if session in visible and (limit is None or len(found) < limit):
-                found[session] = None
-    return tuple(found)
+            if session in visible and (limit is None or len(sessions) < limit):
+                sessions[session] = None
+    return tuple(sessions)
 
 
 def fuse_ranks(lists: Sequence[Sequence[str]], constant: int = RRF_CONSTANT) -> dict[str, float]:
-    """Return what reciprocal rank fusion gives each name of some rankings, best first.
+    """Fuse rankings of names by reciprocal rank (Cormack et al. 2009), best first.
 
-    A name counts 1 / (constant + its place) in each list that has it (Cormack et al. 2009); names
-    that come out equal stand in their own order.
+    A name earns 1 / (constant + rank) in each ranking that has it; equal ones go by name.
     """
     scores: dict[str, float] = {}
     for names in lists:
-        for place, name in enumerate(names, start=1):
-            scores[name] = scores.get(name, 0.0) + 1 / (constant + place)
+        for rank, name in enumerate(names, start=1):
+            scores[name] = scores.get(name, 0.0) + 1 / (constant + rank)
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -97,7 +97,7 @@ def score_document(
     threshold: float = 2.0,
     scaled: float | None = None,
 ) -> Scored:
-    """Return eq. 2 for one document.
+    """Score one document (MemTier, section 3.2, eq. 2).
 
     Args:
         bm25: the raw score, which decides whether decay is bypassed (eq. 3).
@@ -124,19 +124,19 @@ def order_scored(scored: Sequence[Scored]) -> list[Scored]:
 
 
 def ablate(weights: Mapping[str, float], dropped: str) -> dict[str, float]:
-    """Return the weights of an ablation: one signal 0, the rest summing to 1 (Table 2)."""
+    """Return the weights of an ablation: one signal 0, the rest summing to 1 (MemTier, table 2)."""
     return normalise_weights({name: 0.0 if name == dropped else w for name, w in weights.items()})
 
 
 def normalise_weights(weights: Mapping[str, float]) -> dict[str, float]:
-    """Return weights clipped at 0 and divided by their sum, as the learned ones were (4.4)."""
+    """Return weights clipped at 0 and divided by their sum (MemTier, section 4.4)."""
     clipped = {name: max(0.0, weight) for name, weight in weights.items()}
     total = sum(clipped.values())
     return {name: weight / total for name, weight in clipped.items()} if total else clipped
 
 
 def normalise_scores(scores: Sequence[float], how: str) -> list[float]:
-    """Return BM25 scores as appendix E probed them: ``raw``, ``log1p``, ``minmax`` or ``zscore``.
+    """Normalise BM25 scores: ``raw``, ``log1p``, ``minmax`` or ``zscore`` (MemTier, appendix E).
 
     ``log1p`` takes the scores that rank-bm25 makes negative (in pools of a few documents) as 0.
     """

@@ -1,7 +1,8 @@
-"""One query ranked as MemTier published it (3.2): facts choose sessions, eq. 2 ranks the entries.
+"""One query ranked as MemTier was published: facts choose sessions, eq. 2 ranks their entries.
 
-`paper` has the arithmetic; here it meets the index.  The variants of its appendices are settings:
-Stage 1 by BM25, vectors or both (B), scoping (C), normalised BM25 (E).
+`paper_scorer` has the arithmetic (MemTier, section 3.2); here it meets the index.  The variants of
+the paper's appendices are settings: Stage 1 by BM25, vectors or both (appendix B), scoping
+(appendix C), normalised BM25 (appendix E).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Final
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.retrieval import paper_scorer, ranking
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.retrieval.paper_scorer import Document, Scored
+from memtier_plugin.storage.index.reader import Candidate, IndexReader
+from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.text.tokenizer import plain_words
 
-MAX_POOL: Final = 20_000  # documents that are scored at most, of facts and of entries
+MAX_POOL: Final = 20_000  # documents that are scored, of facts and of entries
 
-DenseScorer = Callable[[str, Sequence[int]], Mapping[int, float]]
+Similarity = Callable[[Sequence[int]], Mapping[int, float]]  # of rows to the query
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class PaperRanking:
 
 
 class PaperSearch:
-    """The `paper` profile for one asker."""
+    """The `paper` profile for one viewer."""
 
     def __init__(
         self,
@@ -42,10 +45,10 @@ class PaperSearch:
         at: datetime,
         check: Callable[[], None],
     ) -> None:
-        """Take who asks.
+        """Take the viewer's view.
 
         Args:
-            scopes: what the asker may see, besides the shared facts.
+            scopes: what the viewer may see, besides the shared facts.
             at: what "now" is.
             check: called between the steps; raises when the deadline has passed.
         """
@@ -56,96 +59,103 @@ class PaperSearch:
         self._check = check
         self._vectors = 0
 
-    def rank(self, query: str, dense: DenseScorer | None) -> PaperRanking:
+    def rank(self, query: str, similarity: Similarity | None) -> PaperRanking:
         """Rank facts and entries together.
 
         Args:
-            dense: how near rows are to a query; without it Stage 1 goes by words alone.
+            similarity: without it Stage 1 goes by words alone.
         """
-        words, settings = plain_words(query), self._settings.paper
-        facts = self._documents(
-            self._reader.newest_rows(self._reader.shared_scopes(), None, MAX_POOL)
-        )
-        raw_facts = paper_scorer.okapi_scores([document.words for document in facts], words)
+        words, reader = plain_words(query), self._reader
+        facts = self._documents(reader.newest_rows(reader.shared_scopes(), None, MAX_POOL))
+        fact_scores = _okapi(facts, words)
         self._check()
-        rows = self._reader.newest_rows(self._scopes, None, MAX_POOL)
+        rows = reader.newest_rows(self._scopes, None, MAX_POOL)
         scope: tuple[str, ...] = ()
-        if settings.scope == "sessions":
-            visible = {str(place.session) for place in self._reader.candidates(rows)}
-            scope = self._stage_one(query, facts, raw_facts, visible, dense)
+        if self._settings.paper.scope == "sessions":
+            visible = {str(candidate.session) for candidate in reader.candidates(rows)}
+            scope = self._select_sessions(facts, fact_scores, visible, similarity)
         if scope:
-            rows = self._reader.newest_rows(self._scopes, [*map(int, scope)], MAX_POOL)
+            rows = reader.newest_rows(self._scopes, [*map(int, scope)], MAX_POOL)
         entries = self._documents(rows)
         self._check()
-        raw = paper_scorer.okapi_scores([document.words for document in entries], words)
-        pool = [*zip(entries, raw, strict=True)]
-        pool += [(fact, score) for fact, score in zip(facts, raw_facts, strict=True) if score > 0]
+        pool = [*zip(entries, _okapi(entries, words), strict=True)]
+        pool += [pair for pair in zip(facts, fact_scores, strict=True) if pair[1] > 0]
+        scored = self._score(pool, scope)
+        row_of = reader.rows_of(document.document.id for document in scored)
+        return PaperRanking(
+            [(row_of[s.document.id], s.score, s.signals) for s in scored],
+            postings=len(pool),
+            vectors=self._vectors,
+        )
+
+    def _score(self, pool: Sequence[tuple[Document, float]], scope: Sequence[str]) -> list[Scored]:
+        """Return the documents of the pool, scored by eq. 2, best first."""
+        settings = self._settings
+        weights = asdict(settings.paper.weights)
         # Over all candidates, so that a monotonic scale cannot reorder what BM25 alone ranks.
-        scaled = paper_scorer.normalise_scores([score for _, score in pool], settings.normalise)
-        ranked = paper_scorer.order_scored(
+        scaled = paper_scorer.normalise_scores(
+            [score for _, score in pool], settings.paper.normalise
+        )
+        return paper_scorer.order_scored(
             [
                 paper_scorer.score_document(
                     document,
                     score,
                     scope,
-                    asdict(settings.weights),
-                    rate=self._settings.retrieval.decay_lambda,
-                    threshold=self._settings.retrieval.decay_bypass,
+                    weights,
+                    rate=settings.retrieval.decay_lambda,
+                    threshold=settings.retrieval.decay_bypass,
                     scaled=value,
                 )
                 for (document, score), value in zip(pool, scaled, strict=True)
             ]
         )
-        rows_of = self._reader.rows_of(scored.document.id for scored in ranked)
-        return PaperRanking(
-            [(rows_of[s.document.id], s.score, s.signals) for s in ranked],
-            postings=len(pool),
-            vectors=self._vectors,
-        )
 
-    def _stage_one(
+    def _select_sessions(
         self,
-        query: str,
-        facts: Sequence[paper_scorer.Document],
-        raw: Sequence[float],
+        facts: Sequence[Document],
+        scores: Sequence[float],
         visible: set[str],
-        dense: DenseScorer | None,
+        similarity: Similarity | None,
     ) -> tuple[str, ...]:
         """Return the sessions that the facts choose: by words, by vectors, or by both ranks."""
         how, limit = self._settings.paper.stage_one, self._settings.retrieval.sessions
-        if how == "bm25" or dense is None:
-            return paper_scorer.select_sessions(facts, raw, visible, limit)
+        if how == "bm25" or similarity is None:
+            return paper_scorer.select_sessions(facts, scores, visible, limit)
         rows = self._reader.rows_of(fact.id for fact in facts)
-        near = dense(query, [*rows.values()])
-        self._vectors += len(near)
-        likeness = [near.get(rows[fact.id], 0.0) for fact in facts]
+        cosines = similarity([*rows.values()])
+        self._vectors += len(cosines)
+        near = [cosines.get(rows[fact.id], 0.0) for fact in facts]
         if how == "dense":
-            return paper_scorer.select_sessions(facts, likeness, visible, limit)
-        lists = [paper_scorer.select_sessions(facts, scores, visible) for scores in (raw, likeness)]
+            return paper_scorer.select_sessions(facts, near, visible, limit)
+        lists = [paper_scorer.select_sessions(facts, values, visible) for values in (scores, near)]
         return tuple(paper_scorer.fuse_ranks(lists))[:limit]
 
-    def _documents(self, rows: Sequence[int]) -> list[paper_scorer.Document]:
-        places = {place.row: place for place in self._reader.candidates(rows)}
-        found = []
-        for row, stored in self._reader.items_by_row(rows).items():
-            place, item = places[row], stored.item
-            fact = isinstance(item, Fact)
-            sessions = (
-                tuple(map(str, self._reader.fact_sessions(item.id, self._scopes)))
-                if fact
-                else (str(place.session),)
-            )
-            age = (self._at.timestamp() - place.observed) / ranking.DAY_SECONDS
-            found.append(
-                paper_scorer.Document(
-                    id=item.id,
-                    words=plain_words(item.text if isinstance(item, Fact) else item.content),
-                    sessions=sessions,
-                    age_days=max(0.0, age),
-                    weight=place.weight,
-                    tier=place.tier,
-                    timestamp=item.timestamp.timestamp(),
-                )
-            )
+    def _documents(self, rows: Sequence[int]) -> list[Document]:
+        candidates = {candidate.row: candidate for candidate in self._reader.candidates(rows)}
+        documents = [
+            self._document(stored, candidates[row])
+            for row, stored in self._reader.items_by_row(rows).items()
+        ]
         # In a fixed order: rank-bm25 adds floats in the order of its corpus.
-        return sorted(found, key=lambda document: document.id)
+        return sorted(documents, key=lambda document: document.id)
+
+    def _document(self, stored: Stored, candidate: Candidate) -> Document:
+        item = stored.item
+        sessions: tuple[str, ...] = (str(candidate.session),)
+        if isinstance(item, Fact):
+            sessions = tuple(map(str, self._reader.fact_sessions(item.id, self._scopes)))
+        age = (self._at.timestamp() - candidate.observed) / ranking.DAY_SECONDS
+        return Document(
+            id=item.id,
+            words=plain_words(item.text if isinstance(item, Fact) else item.content),
+            sessions=sessions,
+            age_days=max(0.0, age),
+            weight=candidate.weight,
+            tier=candidate.tier,
+            timestamp=item.timestamp.timestamp(),
+        )
+
+
+def _okapi(documents: Sequence[Document], words: Sequence[str]) -> list[float]:
+    return paper_scorer.okapi_scores([document.words for document in documents], words)

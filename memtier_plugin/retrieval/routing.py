@@ -1,13 +1,13 @@
-"""Whether the facts are enough for a question, without asking a model.  Pure.
+"""Route a question to the facts alone, or to the raw log, without asking a model.  Pure.
 
-The router of TierMem (section 2.2) as features: how much of the question the facts say, and whether
-they say what was found in the log; what kind of a question it is; whether the facts can be trusted.
-Each is a doubt; when they come to more than `MAX_DOUBT`, or anything goes wrong, the raw log is
-asked.
+The router of TierMem (TierMem, section 2.2) as features: how much of the question the facts say,
+whether they say what was found in the log, what kind of question it is, and whether the facts can
+be trusted.  Each is a doubt; when they add up to more than `MAX_DOUBT`, or anything goes wrong, the
+raw log is asked.
 
-What a routed recall shows is chosen here too.  A line must bring a source that no line before it
+The lines of a routed recall are chosen here too.  A line must bring a source that no line before it
 brought, and stand in the upper part of the scores; a fact stands for the entry it rests on where it
-is the shorter of the two.  All of it is one setting for all data.
+is the shorter of the two.  The constants are the same for all data.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from memtier_plugin.core.results import Action, Depth, Hit, Route
 from memtier_plugin.retrieval.contradictions import StatedValue
 from memtier_plugin.text.lexicon import lexicon
 
-MAX_DOUBT: Final = 0.2  # doubt up to which the facts alone answer
+MAX_DOUBT: Final = 0.2  # up to which the facts alone answer
 SCORE_RANGE: Final = 0.475  # part of the range of scores, from the best down, that is worth a line
 FACT_SCORE_RANGE: Final = 0.4  # ... where the facts alone answer
 SUBSTITUTE_SHARE: Final = 0.8  # a fact's own score, as a share of the entry's that it stands for
 MIN_HITS: Final = 20  # hits below which the lowest score says nothing about what is far off
-_LOOKED_AT: Final = 60  # hits from which lines are chosen
+_WINDOW: Final = 60  # hits from which lines are chosen
 
-# What the doubts count.  The two shares come to 1 where the facts say nothing of the question.
+# The weights of the doubts.  The two shares add up to 1 where facts say nothing of the question.
 _UNSAID: Final = 0.5
 _UNCARRIED: Final = 0.5
 _NO_FACT: Final = 0.3  # no fact rests on the best line
@@ -63,10 +63,13 @@ _DATED: Final = regex.compile(rf"\d|\b({'|'.join(lexicon('english').month_names)
 
 @dataclass(frozen=True, slots=True)
 class RoutingInput:
-    """What a router sees: the question and what was found for it, best first.
+    """A question and the hits found for it, best first.
 
-    ``terms`` has what each word of the question counts (its idf), ``values`` what facts of
-    single-valued relations state; ``tokenize`` is the tokenizer that made the terms.
+    Attributes:
+        terms: how much each word of the question counts (its idf).
+        tokenize: the tokenizer that made the terms.
+        values: by id, what facts of single-valued relations state.
+        english: whether the question can be classified.
     """
 
     query: str
@@ -79,103 +82,103 @@ class RoutingInput:
 
 @dataclass(frozen=True, slots=True)
 class RoutedHits:
-    """What a routed recall offers to the block, and why the other hits are not among it."""
+    """The hits that a routed recall offers to the block; by id, why it leaves out the others."""
 
     hits: tuple[Hit, ...]
     left_out: Mapping[str, str]
 
 
 def filter_depth(depth: Depth, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that a depth has: the facts, the entries, or all of them."""
+    """Return the hits that a depth admits: the facts, the entries, or all of them."""
     if depth in ("mixed", "auto"):
         return list(hits)
     return [hit for hit in hits if isinstance(hit.item, Fact) == (depth == "facts")]
 
 
-def route_hits(found: RoutingInput) -> tuple[Route, RoutedHits]:
-    """Return the decision, and the lines that go with it; what cannot be decided is escalated."""
+def route_hits(question: RoutingInput) -> tuple[Route, RoutedHits]:
+    """Return the decision, and the lines that go with it; where it fails, the log is asked."""
     try:
-        lines = select_from_log(found)
-        route = decide_route(found, lines)
-        return route, select_facts(found) if route.action == "S" else lines
+        lines = select_from_log(question)
+        route = decide_route(question, lines)
+        return route, select_facts(question) if route.action == "S" else lines
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         why = f"the router failed: {type(error).__name__}"
-        return Route(action="R", doubt=1.0, why=(why,)), RoutedHits(tuple(found.hits), {})
+        return Route(action="R", doubt=1.0, why=(why,)), RoutedHits(tuple(question.hits), {})
 
 
-def decide_route(found: RoutingInput, lines: RoutedHits | None = None) -> Route:
-    """Return whether the facts among the hits answer, or the raw log has to be asked.
+def decide_route(question: RoutingInput, lines: RoutedHits | None = None) -> Route:
+    """Decide whether the facts among the hits answer, or the raw log has to be asked.
 
     Args:
         lines: those that the log would give, if they are known.
     """
-    facts = [hit for hit in found.hits if isinstance(hit.item, Fact)]
+    facts = [hit for hit in question.hits if isinstance(hit.item, Fact)]
     if not facts:
         return Route(action="R", doubt=1.0, why=("no fact was found",))
-    shown = (lines or select_from_log(found)).hits
-    from_facts = select_facts(found).hits or tuple(facts[:1])
-    said = covered_share(found, from_facts[0])
-    carried = sum(isinstance(hit.item, Fact) for hit in shown) / max(1, len(shown))
+    log_lines = (lines or select_from_log(question)).hits
+    fact_lines = select_facts(question).hits or tuple(facts[:1])
+    covered = covered_share(question, fact_lines[0])
+    carried = sum(isinstance(hit.item, Fact) for hit in log_lines) / max(1, len(log_lines))
     doubts = {
-        f"the best fact says {said:.0%} of the question": _UNSAID * (1 - said),
+        f"the best fact says {covered:.0%} of the question": _UNSAID * (1 - covered),
         f"facts carry {carried:.0%} of what was found": _UNCARRIED * (1 - carried),
     }
-    best = next((hit for hit in found.hits if isinstance(hit.item, Entry)), None)
+    best = next((hit for hit in question.hits if isinstance(hit.item, Entry)), None)
     if best is not None and not any(_rests_on(fact, best) for fact in facts):
         doubts["no fact rests on the best entry"] = _NO_FACT
-    doubts |= dict.fromkeys(question_kinds(found, from_facts[0]), _KIND)
-    doubts |= _distrust(found, from_facts)
+    doubts |= dict.fromkeys(question_kinds(question, fact_lines[0]), _KIND)
+    doubts |= _distrust(question, fact_lines)
     doubt = round(sum(doubts.values()), 9)
     action: Action = "S" if doubt <= MAX_DOUBT else "R"
-    why = sorted((name for name, count in doubts.items() if count > 0), key=lambda n: -doubts[n])
+    why = sorted((name for name, size in doubts.items() if size > 0), key=lambda n: -doubts[n])
     return Route(action=action, doubt=doubt, why=tuple(why))
 
 
-def question_kinds(found: RoutingInput, best: Hit) -> list[str]:
-    """Return what a question asks for that facts may not give in full."""
-    if not found.english:
+def question_kinds(question: RoutingInput, best: Hit) -> list[str]:
+    """Return the kinds of answer that a question asks for and facts may not give in full."""
+    if not question.english:
         return ["the question's kind is told in English only"]
-    query = found.query.casefold()
-    asked = [name for name, pattern in _KINDS.items() if pattern.search(query)]
+    query = question.query.casefold()
+    kinds = [name for name, pattern in _KINDS.items() if pattern.search(query)]
     dated = isinstance(best.item, Fact) and (
         best.item.valid_from is not None or _DATED.search(best.text.casefold())
     )
     if _WHEN.search(query) and not dated:
-        asked.append("a time is asked for, and the best fact has none")
-    return asked[:1]  # one doubt, however many words give it away
+        kinds.append("a time is asked for, and the best fact has none")
+    return kinds[:1]  # one doubt, however many words give it away
 
 
-def covered_share(found: RoutingInput, *hits: Hit) -> float:
-    """Return the share of the question's words, by what each counts, that these hits say."""
-    total = sum(found.terms.values())
+def covered_share(question: RoutingInput, *hits: Hit) -> float:
+    """Return the share of the question's words, by their weights, that these hits say."""
+    total = sum(question.terms.values())
     if not total:
         return 0.0
-    said: set[str] = set()
-    for hit in hits:
-        said.update(found.tokenize(f"{_who(hit)} {hit.text}"))
-    return sum(found.terms[word] for word in sorted(said.intersection(found.terms))) / total
+    covered = sorted(_words_of(question, hits).intersection(question.terms))
+    return sum(question.terms[word] for word in covered) / total
 
 
-def uncovered_terms(found: RoutingInput, hits: Sequence[Hit]) -> list[str]:
+def uncovered_terms(question: RoutingInput, hits: Sequence[Hit]) -> list[str]:
     """Return the question's words that none of these hits says, the rarest first."""
-    said: set[str] = set()
-    for hit in hits:
-        said.update(found.tokenize(f"{_who(hit)} {hit.text}"))
-    left = {word: count for word, count in found.terms.items() if count > 0 and word not in said}
-    return sorted(left, key=lambda word: (-left[word], word))
+    words, terms = _words_of(question, hits), question.terms
+    uncovered = [word for word, weight in terms.items() if weight > 0 and word not in words]
+    return sorted(uncovered, key=lambda word: (-terms[word], word))
 
 
-def bringing_new_sources(shown: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that stand for something which no line shown stands for."""
-    brought = {entry for hit in shown for entry in _brings(hit)}
-    return [hit for hit in hits if not _brings(hit) <= brought]
+def _words_of(question: RoutingInput, hits: Sequence[Hit]) -> set[str]:
+    return {word for hit in hits for word in question.tokenize(f"{_who(hit)} {hit.text}")}
 
 
-def _distrust(found: RoutingInput, facts: Sequence[Hit]) -> dict[str, float]:
+def bringing_new_sources(lines: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits that stand for an entry which no line stands for."""
+    brought = {entry for line in lines for entry in _entries_of(line)}
+    return [hit for hit in hits if not _entries_of(hit) <= brought]
+
+
+def _distrust(question: RoutingInput, facts: Sequence[Hit]) -> dict[str, float]:
     """Return why facts that are about to be shown may be wrong."""
     doubts: dict[str, float] = {}
-    stated = [found.values[hit.id] for hit in facts if hit.id in found.values]
-    if any(one.contradicts(other) for one in stated for other in stated):
+    values = [question.values[hit.id] for hit in facts if hit.id in question.values]
+    if any(value.contradicts(other) for value in values for other in values):
         doubts["facts disagree"] = _DISAGREE
     first = facts[0].item
     if isinstance(first, Fact):
@@ -188,67 +191,67 @@ def _distrust(found: RoutingInput, facts: Sequence[Hit]) -> dict[str, float]:
     return doubts
 
 
-def select_facts(found: RoutingInput) -> RoutedHits:
+def select_facts(question: RoutingInput) -> RoutedHits:
     """Return the facts that are worth a line, each with something new."""
-    facts = [hit for hit in found.hits if isinstance(hit.item, Fact)]
-    left_out = {hit.id: "entry" for hit in found.hits if isinstance(hit.item, Entry)}
-    return _chosen(facts, found.hits, FACT_SCORE_RANGE, left_out)
+    facts = [hit for hit in question.hits if isinstance(hit.item, Fact)]
+    left_out = {hit.id: "entry" for hit in question.hits if isinstance(hit.item, Entry)}
+    return _select_lines(facts, question.hits, FACT_SCORE_RANGE, left_out)
 
 
-def select_from_log(found: RoutingInput) -> RoutedHits:
+def select_from_log(question: RoutingInput) -> RoutedHits:
     """Return the entries and facts that are worth a line, in their order.
 
     A fact takes the place of the entry it rests on where it is the shorter and ranks as well.
     """
-    shorter: dict[str, list[Hit]] = {}
-    for hit in found.hits[:_LOOKED_AT]:
+    by_entry: dict[str, list[Hit]] = {}
+    for hit in question.hits[:_WINDOW]:
         if isinstance(hit.item, Fact) and not hit.item.shelf:
             for source in hit.sources:
-                shorter.setdefault(source.entry, []).append(hit)
-    placed: list[Hit] = []
-    for hit in found.hits:
-        instead = [
+                by_entry.setdefault(source.entry, []).append(hit)
+    ordered: list[Hit] = []
+    for hit in question.hits:
+        shorter = (
             fact
-            for fact in shorter.get(hit.id, ())
+            for fact in by_entry.get(hit.id, ())
             if fact.score >= SUBSTITUTE_SHARE * hit.score and len(fact.text) < len(hit.text)
-        ]
-        if instead:
-            # Its own line comes later, and finds that nothing in it is new.
-            placed.append(replace(instead[0], score=hit.score))
-        placed.append(hit)
-    return _chosen(placed, found.hits, SCORE_RANGE, {})
+        )
+        if fact := next(shorter, None):
+            # The entry's own line comes after it, and brings nothing new then.
+            ordered.append(replace(fact, score=hit.score))
+        ordered.append(hit)
+    return _select_lines(ordered, question.hits, SCORE_RANGE, {})
 
 
-def _chosen(
-    placed: Sequence[Hit], hits: Sequence[Hit], part: float, left_out: dict[str, str]
+def _select_lines(
+    ordered: Sequence[Hit], hits: Sequence[Hit], score_range: float, left_out: dict[str, str]
 ) -> RoutedHits:
-    floor = _floor([hit.score for hit in hits], part)
+    floor = _score_floor([hit.score for hit in hits], score_range)
     brought: set[str] = set()
-    chosen: dict[str, Hit] = {}
-    for place, hit in enumerate(placed):
-        if hit.id in chosen:
+    lines: dict[str, Hit] = {}
+    for index, hit in enumerate(ordered):
+        if hit.id in lines:
             continue
-        sources = _brings(hit)
-        if sources <= brought:
+        entries = _entries_of(hit)
+        if entries <= brought:
             left_out[hit.id] = "said"
-        elif chosen and (hit.score < floor or place >= 2 * _LOOKED_AT):
+        elif lines and (hit.score < floor or index >= 2 * _WINDOW):
             left_out[hit.id] = "far"
         else:
-            chosen[hit.id] = hit
-            brought |= sources
+            lines[hit.id] = hit
+            brought |= entries
             left_out.pop(hit.id, None)
-    return RoutedHits(tuple(chosen.values()), left_out)
+    return RoutedHits(tuple(lines.values()), left_out)
 
 
-def _floor(scores: Sequence[float], part: float) -> float:
+def _score_floor(scores: Sequence[float], score_range: float) -> float:
     """Return the score below which a hit is nearer to the last one than to the best."""
     if len(scores) < MIN_HITS:
         return float("-inf")
     best, last = max(scores), min(scores)
-    return best - part * (best - last)
+    return best - score_range * (best - last)
 
 
-def _brings(hit: Hit) -> set[str]:
+def _entries_of(hit: Hit) -> set[str]:
     """Return the entries that a line stands for; a summary of many stands for itself."""
     if isinstance(hit.item, Fact) and hit.item.shelf:
         return {hit.id}

@@ -132,15 +132,15 @@ class Search:
         search = PaperSearch(
             self._reader, self._settings, self._scopes, self._viewer.at, self._check
         )
-        ranking_ = search.rank(query[:MAX_QUERY_CHARS], self._similarity if self._vector else None)
+        order = search.rank(query[:MAX_QUERY_CHARS], self._similarity if self._vector else None)
         return SearchResult(
-            ranking_.ranked,
-            ranking_.postings,
-            ranking_.vectors,
+            order.ranked,
+            order.postings,
+            order.vectors,
             partly_embedded=self._partly_embedded,
         )
 
-    def _similarity(self, _query: str, rows: Sequence[int]) -> Mapping[int, float]:
+    def _similarity(self, rows: Sequence[int]) -> Mapping[int, float]:
         assert self._vector is not None  # or else not handed on
         vectors = self._reader.vectors
         cosines = vectors.similarity(self._vector.model, self._vector.vector, rows)
