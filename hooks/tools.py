@@ -136,17 +136,13 @@ def _resolve_item(memory: MemTier, item_id: str, sender: str | None) -> Entry | 
     with store.session() as reader:
         recalls = (
             e
-            for e in reader.events_of_kind("recall", _RECENT_RECALLS)
+            for e in reader.events(kinds=["recall"], newest=_RECENT_RECALLS)
             if e.agent_id == memory.agent_id
         )
         shown = {hit["item"] for e in recalls for hit in e.data["injected"]}
         matches = [item for item in shown if item.endswith(item_id)] if item_id else []
-        rows = reader.rows_of([*matches, item_id]).values()
-        items = [
-            stored.item
-            for stored in reader.items_by_row([*rows]).values()
-            if not stored.state.forgotten
-        ]
+        stored = reader.items([*matches, item_id]).values()
+        items = [item.item for item in stored if not item.state.forgotten]
     read_all = memory.settings.agents.get(memory.agent_id)
     if read_all is None or not read_all.read_all:
         items = [item for item in items if _is_visible(item, memory.agent_id, sender)]

@@ -389,7 +389,7 @@ class MemTier(Project):
     def events(self, *, kinds: Collection[str], limit: int = 1000) -> list[JournalEvent]:
         """Return the project's newest journal events of these kinds, oldest first."""
         with self.store.session() as reader:
-            found = [event for kind in kinds for event in reader.events_of_kind(kind, limit)]
+            found = [event for kind in kinds for event in reader.events([kind], newest=limit)]
         return sorted(found, key=lambda event: (event.timestamp, event.id))[-limit:]
 
     @check_arguments

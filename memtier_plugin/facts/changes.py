@@ -79,15 +79,17 @@ def list_changes(
     Args:
         viewer: the agent; None is the person at the machine, or who reads everybody's entries.
     """
-    start, end = to_iso(since), to_iso(until)
-    written = reader.facts_written(start, end)
-    events = [event for kind in EVENT_CHANGES for event in reader.events_between(kind, start, end)]
+    written = reader.facts(written_since=since, written_until=until)
+    events = [
+        event
+        for kind in EVENT_CHANGES
+        for event in reader.events(kinds=[kind], since=since, until=until)
+    ]
     named = {item for event in events for item in _items(event)}
     named |= {SupersedeEvent.of(event).by for event in events if event.kind == SupersedeEvent.KIND}
-    rows = reader.rows_of([*named, *(one.item.id for one in written)])
     known: dict[str, Fact | None] = {}  # None is one that was forgotten
     runs: dict[str, str | None] = {}
-    for one in reader.items_by_row([*rows.values()]).values():
+    for one in reader.items([*named, *(fact.item.id for fact in written)]).values():
         fact = one.item
         if isinstance(fact, Fact) and (
             viewer is None or not fact.private_to or fact.private_to[0] == viewer

@@ -154,8 +154,7 @@ class Consolidator:
             writer.commit(outcome.added, events)
         if outcome.added:
             return outcome.added[0]
-        rows = reader.rows_of(twin for _, twin in outcome.restated)
-        for stored in reader.items_by_row([*rows.values()]).values():
+        for stored in reader.items(twin for _, twin in outcome.restated).values():
             if isinstance(stored.item, Fact) and not stored.state.forgotten:
                 return stored.item
         raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
@@ -168,7 +167,7 @@ class Consolidator:
         """
         if not self._store.settings.trust.defence:
             return True
-        recalls = self._store.reader().events_of_kind("recall", _PROMPTS)
+        recalls = self._store.reader().events(kinds=["recall"], newest=_PROMPTS)
         prompts = [
             event.data["query"]
             for event in [*recalls, *self._store.unindexed_events(self._actor.agent)]
@@ -344,7 +343,7 @@ class Consolidator:
 
     def _journal_problem(self, extractor: str, problem: str, dry_run: bool) -> None:
         """Journal why a pass ended early, once for as long as the problem persists."""
-        recent = self._store.reader().events_of_kind(ConsolidateEvent.KIND, _RECENT)
+        recent = self._store.reader().events(kinds=[ConsolidateEvent.KIND], newest=_RECENT)
         last = next((event for event in recent if event.data.get("extractor") == extractor), None)
         if not dry_run and (last is None or last.data.get("problem") != problem):
             event = ConsolidateEvent(extractor=extractor, problem=problem)

@@ -40,24 +40,21 @@ def find_with_dependents(
     store.catch_up_all()
     with store.session() as reader:
         wanted = list(dict.fromkeys(ids))
-        rows = reader.rows_of(wanted)
-        if viewer is not None:
-            hidden = {
-                one.item.id
-                for one in reader.items_by_row([*rows.values()]).values()
-                if _owner(one.item) not in (None, viewer)
-            }
-            rows = {identity: row for identity, row in rows.items() if identity not in hidden}
-        if missing := [identity for identity in wanted if identity not in rows]:
+        visible = {
+            identity
+            for identity, stored in reader.items(wanted).items()
+            if viewer is None or _owner(stored.item) in (None, viewer)
+        }
+        if missing := [identity for identity in wanted if identity not in visible]:
             raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
         if session is not None:
             inside = reader.ids_in_session(agent, session)
             if not inside:
                 raise NotFound(f"{agent} has no session {session!r}")
-            wanted += [identity for identity in inside if identity not in rows]
-        stored = reader.items_by_row([*reader.rows_of(wanted).values()]).values()
-        entries = [one.item.id for one in stored if isinstance(one.item, Entry)]
-        facts = {one.item.id for one in stored if isinstance(one.item, Fact)}
+            wanted += [identity for identity in inside if identity not in visible]
+        items = [stored.item for stored in reader.items(wanted).values()]
+        entries = [item.id for item in items if isinstance(item, Entry)]
+        facts = {item.id for item in items if isinstance(item, Fact)}
         facts.update(reader.dependent_facts(entries))
     return Forgotten(tuple(sorted(entries)), tuple(sorted(facts)))
 

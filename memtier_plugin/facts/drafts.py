@@ -182,11 +182,11 @@ class DraftBuilder:
         if entry is None:
             return False
         reader = self._store.reader()
-        recalls = reader.events_of_run(entry.agent_id, entry.run_id, RecallEvent.KIND)
-        rows = reader.rows_of(
+        recalls = reader.events(agent=entry.agent_id, run=entry.run_id, kinds=[RecallEvent.KIND])
+        injected = reader.items(
             {ranked.item for event in recalls for ranked in RecallEvent.of(event).injected}
         )
-        shown = [_text_of(stored.item) for stored in reader.items_by_row([*rows.values()]).values()]
+        shown = [_text_of(stored.item) for stored in injected.values()]
         return echoes.is_restatement(draft.text, shown, self._store.tokenizer.words)
 
     def _hold_if_from_tools(self, draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft:

@@ -44,7 +44,7 @@ class FactReview:
         """
         self._store.catch_up_all()
         with self._store.session() as reader:
-            stored = [*reader.waiting_facts(), *reader.reverted_facts()]
+            stored = [*reader.facts(standing="waiting"), *reader.facts(standing="reverted")]
             undecided = [fact for fact in stored if fact.state.reviewed is None]
             waiting = views.view_facts(reader, undecided, self._viewer)
         return sorted((v for v in waiting if v.state in _WAITING), key=lambda view: view.fact.id)
@@ -91,14 +91,14 @@ class FactReview:
 
     def _load_fact(self, fact_id: str) -> Fact:
         with self._store.session() as reader:
-            [stored] = reader.items_by_row([*reader.rows_of([fact_id]).values()]).values()
+            [stored] = reader.items([fact_id]).values()
         assert isinstance(stored.item, Fact)
         return stored.item
 
     def _actor_after(self, item: str) -> Actor:
         """Return the actor with a clock that is past what the journal has of an item."""
         with self._store.session() as reader:
-            history = reader.events_of_item(item)
+            history = reader.events(item=item)
         return replace(self._actor, clock=lambda: time_after(self._actor.clock(), history))
 
 

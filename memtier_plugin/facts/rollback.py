@@ -29,7 +29,7 @@ from memtier_plugin.facts.recall_check import Regression
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.retrieval.contradictions import holds_since, may_replace
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.index.facts import Confirmation
+from memtier_plugin.storage.index.item_reader import SHARED, Confirmation
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS, fold
 from memtier_plugin.text.normalise import normalise
@@ -141,8 +141,8 @@ class _RollbackPlanner:
         self._project = store.project
         single_valued = store.settings.facts.single_valued
         self._single = {normalise(relation)[0] for relation in single_valued}
-        self._run_events = reader.events_in_run(run, CONSOLIDATION_KINDS)
-        made = reader.facts_of_run(run)
+        self._run_events = reader.events(run=run, kinds=CONSOLIDATION_KINDS)
+        made = reader.facts(run=run)
         if not made and not self._run_events:
             raise NotFound(f"no consolidation {run!r}; `memtier facts runs` shows them")
         # An accepted fact belongs to its reviewer and no longer depends on the run.
@@ -152,7 +152,7 @@ class _RollbackPlanner:
         }  # including those already removed, for a rollback that is repeated
         self._superseded = reader.superseded_by(self._removed)
         touched = (*self._removed, *self._superseded)
-        history = [event for item in touched for event in reader.events_of_item(item)]
+        history = [event for item in touched for event in reader.events(item=item)]
         self._now = time_after(now, [*self._run_events, *history])
         self._reissued: dict[str, _Reissue] = {}
         self._replacements: dict[str, str] = {}
@@ -209,7 +209,7 @@ class _RollbackPlanner:
     def _already_restored(self) -> set[str]:
         """Return what was restored before, after everything that the run did to it."""
         reader = self._reader
-        restores = reader.events_in_run(self._run, ["restore"])
+        restores = reader.events(run=self._run, kinds=["restore"])
         restored = {str(item) for event in restores for item in event.data["items"]}
         return {
             item
@@ -217,7 +217,7 @@ class _RollbackPlanner:
             if reader.state(item).superseded_by not in self._removed
             and not any(
                 event.run_id == self._run and event.kind in CONSOLIDATION_KINDS
-                for event in _events_after(restores, item, reader.events_of_item(item))
+                for event in _events_after(restores, item, reader.events(item=item))
             )
         }
 
@@ -226,9 +226,9 @@ class _RollbackPlanner:
         reader = self._reader
         restored = replace(restored, data={**restored.data, "items": list(touched)})
         current = {}
-        for stored in reader.items_by_row([*reader.rows_of(touched).values()]).values():
+        for stored in reader.items(touched).values():
             if isinstance(stored.item, Fact) and stored.item.id not in self._removed:
-                state = fold([*reader.events_of_item(stored.item.id), restored])
+                state = fold([*reader.events(item=stored.item.id), restored])
                 current[stored.item.id] = replace(stored, state=state)
         return dict(sorted(current.items()))
 
@@ -274,7 +274,7 @@ class _RollbackPlanner:
 
     def _entries(self, ids: Iterable[str]) -> dict[str, Entry]:
         """Return the entries of these ids that are not forgotten."""
-        stored = self._reader.items_by_row([*self._reader.rows_of(ids).values()]).values()
+        stored = self._reader.items(ids).values()
         return {
             entry.item.id: entry.item
             for entry in stored
@@ -290,8 +290,12 @@ class _RollbackPlanner:
         """
         subject, relation, value = normalise(fact.subject, fact.relation, fact.value)
         for holds in (True, False):
-            for stored in self._reader.facts_about(
-                subject, relation, current=holds, private_to=fact.private_to, value=value
+            for stored in self._reader.facts(
+                subject=subject,
+                relation=relation,
+                value=value,
+                standing="current" if holds else "past",
+                audience=fact.private_to or SHARED,
             ):
                 other, state = _fact(stored), current.get(stored.item.id, stored).state
                 sources = {source.entry for source in self._reader.sources(other.id)}
@@ -365,8 +369,11 @@ class _RollbackPlanner:
         The facts of one run were decided on in the order of their validity.
         """
         learned: dict[str, tuple[str, Fact, str | None]] = {}
-        for stored in self._reader.facts_about(
-            slot.subject, slot.relation, private_to=slot.private_to
+        for stored in self._reader.facts(
+            subject=slot.subject,
+            relation=slot.relation,
+            standing="current",
+            audience=slot.private_to or SHARED,
         ):
             if stored.item.id not in self._removed:
                 learned[stored.item.id] = stored.item.id, _fact(stored), self._run_of(stored)
@@ -401,7 +408,7 @@ class _RollbackPlanner:
                 continue
             by = [
                 str(event.data["by"])
-                for event in self._reader.events_of_item(fact.id)
+                for event in self._reader.events(item=fact.id)
                 if event.kind == "supersede" and event.data["by"] in self._removed
             ]
             waiting += [(fact, by[-1])] if by else []
@@ -433,10 +440,9 @@ class _RollbackPlanner:
             if by is None:
                 return None
             if by not in self._removed:
-                events = self._reader.events_of_item(removed)
+                events = self._reader.events(item=removed)
                 run = next(e.run_id for e in reversed(events) if e.data.get("by") == by)
-                rows = self._reader.rows_of([by]).values()
-                for stored in self._reader.items_by_row([*rows]).values():
+                for stored in self._reader.items([by]).values():
                     if not stored.state.reverted and may_replace(_fact(stored), fact):
                         return _fact(stored), run
                 return None

@@ -99,7 +99,7 @@ class FactService:
     def facts_by_id(self, ids: Iterable[str]) -> list[FactView]:
         """Return those of these ids that are facts and may be seen, oldest first."""
         with self._reading() as reader:
-            stored = reader.items_by_row([*reader.rows_of(ids).values()]).values()
+            stored = reader.items(ids).values()
             facts = views.view_facts(reader, stored, self._viewer)
         return sorted(facts, key=lambda view: view.fact.id)
 

@@ -152,7 +152,7 @@ def list_facts(
         everything: also those that do not hold now.
         shelves: also summaries and timelines.
     """
-    stored = reader.all_facts(include_superseded=everything, agent=viewer)
+    stored = reader.facts(standing="remembered" if everything else "current", readable_by=viewer)
     return [view for view in view_facts(reader, stored, viewer) if shelves or not view.fact.shelf]
 
 
@@ -177,7 +177,7 @@ def show_fact(reader: IndexReader, fact_id: str, viewer: str | None) -> FactView
     Raises:
         NotFound: there is no such fact that this agent may see.
     """
-    stored = reader.items_by_row([*reader.rows_of([fact_id]).values()]).values()
+    stored = reader.items([fact_id]).values()
     for view in view_facts(reader, stored, viewer):
         reviews = [
             Review(
@@ -186,7 +186,7 @@ def show_fact(reader: IndexReader, fact_id: str, viewer: str | None) -> FactView
                 event.timestamp,
                 "" if isinstance(payload, AcceptEvent) else payload.why,
             )
-            for event in reader.events_of_item(fact_id)
+            for event in reader.events(item=fact_id)
             if isinstance(payload := payload_of(event), AcceptEvent | RejectEvent | RevertEvent)
         ]
         return replace(view, reviews=tuple(reviews), lines=_source_lines(reader, view.fact, viewer))
@@ -200,7 +200,7 @@ def show_timeline(reader: IndexReader, subject: str, viewer: str | None) -> list
         NotFound: nothing is known of it; the message suggests similar subjects.
     """
     [name] = normalise(subject)
-    about = view_facts(reader, reader.facts_of_subject(name), viewer)
+    about = view_facts(reader, reader.facts(subject=name), viewer)
     views = [view for view in about if view.state in ("active", "superseded")]
     if not views:
         similar = ", ".join(map(repr, _similar_subjects(reader, name, viewer)))
@@ -212,10 +212,10 @@ def show_timeline(reader: IndexReader, subject: str, viewer: str | None) -> list
 
 def list_consolidations(reader: IndexReader, limit: int) -> list[ConsolidationInfo]:
     """Return the newest consolidations, oldest first, and which of them were rolled back."""
-    events = reader.events_of_kind(ConsolidateEvent.KIND, limit)
+    events = reader.events(kinds=[ConsolidateEvent.KIND], newest=limit)
     reverts = {
         RevertEvent.of(event).run: event
-        for event in reversed(reader.events_of_kind(RevertEvent.KIND, limit))
+        for event in reversed(reader.events(kinds=[RevertEvent.KIND], newest=limit))
     }
     infos = []
     for event in reversed(events):
@@ -251,15 +251,14 @@ def _similar_subjects(reader: IndexReader, name: str, viewer: str | None) -> lis
     similar: dict[str, None] = {}
     for word in name.split() or [""]:
         for subject in reader.subjects_like(word, _SUGGESTED):
-            if view_facts(reader, reader.facts_of_subject(subject), viewer):
+            if view_facts(reader, reader.facts(subject=subject), viewer):
                 similar[subject] = None
     return list(similar)[:_SUGGESTED]
 
 
 def _source_lines(reader: IndexReader, fact: Fact, viewer: str | None) -> tuple[SourceLine, ...]:
     sources = reader.sources(fact.id)
-    rows = reader.rows_of(source.entry for source in sources)
-    stored = {item.item.id: item for item in reader.items_by_row([*rows.values()]).values()}
+    stored = reader.items(source.entry for source in sources)
     lines = []
     for index, source in enumerate(sources):
         line = stored.get(source.entry)

@@ -19,6 +19,7 @@ from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.index.item_reader import SHARED
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
@@ -115,7 +116,7 @@ class FactWriter:
         ]
         facts.sort(key=lambda item: holds_since(item[0])[0])  # at the same time: in the order given
         outcome, known = WriteOutcome(), _KnownFacts(self._store)
-        existing = known.reader.rows_of(fact.id for fact, _, _ in facts)
+        existing = known.reader.items(fact.id for fact, _, _ in facts)
         known.embed([fact for fact, _, _ in facts])
         for fact, context, judgement in facts:
             if fact.id in existing:
@@ -220,8 +221,9 @@ class FactWriter:
         if not self._store.settings.trust.defence:
             return drafts
         reader = self._store.reader()
-        rows = reader.rows_of({source.entry for draft in drafts for source in draft.sources})
-        stored = reader.items_by_row([*rows.values()]).values()
+        stored = reader.items(
+            {source.entry for draft in drafts for source in draft.sources}
+        ).values()
         entries = {item.item.id: item.item for item in stored if isinstance(item.item, Entry)}
         return [
             origins.apply_trust(
@@ -268,8 +270,12 @@ class _KnownFacts:
         """Return the facts of the same audience that a new one is compared with."""
         subject, relation, value = normalise(fact.subject, fact.relation, fact.value)
         is_rival = relation in normalise(*single_valued)
-        stored = self.reader.facts_about(
-            subject, relation, private_to=fact.private_to, value=None if is_rival else value
+        stored = self.reader.facts(
+            subject=subject,
+            relation=relation,
+            value=None if is_rival else value,
+            standing="current",
+            audience=fact.private_to or SHARED,
         )
         vector = self._vectors.get(fact.id)
         stored += self.reader.similar_facts(
@@ -317,8 +323,12 @@ class _KnownFacts:
         was rejected or waits already is not proposed again.
         """
         subject, relation, value = normalise(fact.subject, fact.relation, fact.value)
-        former = self.reader.facts_about(
-            subject, relation, current=False, private_to=fact.private_to, value=value
+        former = self.reader.facts(
+            subject=subject,
+            relation=relation,
+            value=value,
+            standing="past",
+            audience=fact.private_to or SHARED,
         )
         entries = {source.entry for source in fact.sources}
         proposed = fact.status == "proposed"

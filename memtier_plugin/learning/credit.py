@@ -75,7 +75,7 @@ def _credits(
     if not items:
         return []
     agent, settings = recalls[0].agent_id, actor.store.settings
-    stored = [*reader.items_by_row([*reader.rows_of(items).values()]).values()]
+    stored = [*reader.items(items).values()]
     words = {
         hit.item.id: plain_words(hit.item.text if isinstance(hit.item, Fact) else hit.item.content)
         for hit in stored
@@ -85,7 +85,7 @@ def _credits(
     shares = dict(zip(items, normalise_shares(affinities), strict=True))
     alpha = settings.attribution.alpha
     deltas = {item: alpha * reward * share for item, share in shares.items() if reward and share}
-    journalled = reader.events_of_run(agent, run, CreditEvent.KIND)
+    journalled = reader.events(agent=agent, run=run, kinds=[CreditEvent.KIND])
     if settings.trust.defence:
         # A run that is delivered again has the limits of its first delivery.
         now = journalled[0].timestamp if journalled else actor.clock()
@@ -120,7 +120,9 @@ def _cap_deltas(
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     capped = {}
     for item, delta in deltas.items():
-        others = last_attempts(reader.credits(item, agent, day, now))
+        others = last_attempts(
+            reader.events(item=item, agent=agent, kinds=[CreditEvent.KIND], since=day, before=now)
+        )
         allowed = origins.cap_daily_credit(delta, [CreditEvent.of(e).delta for e in others])
         if allowed and (allowed < 0 or item not in doubtful):
             capped[item] = allowed

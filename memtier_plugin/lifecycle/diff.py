@@ -16,7 +16,6 @@ from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts import changes
 from memtier_plugin.facts.changes import FactChange
 from memtier_plugin.storage.index.reader import IndexReader
-from memtier_plugin.storage.index.selection import IndexSelect
 from memtier_plugin.storage.state import fold
 
 _WEIGHING: Final = ("credit", "uncredit", "reinstate")
@@ -81,38 +80,40 @@ class ProjectDiff:
         }
 
 
-def diff_project(
-    reader: IndexReader, chosen: IndexSelect, since: datetime, until: datetime
-) -> ProjectDiff:
+def diff_project(reader: IndexReader, since: datetime, until: datetime) -> ProjectDiff:
     """Return what happened after a moment and until another, as the person at the machine sees it.
 
     Nothing of what is forgotten is shown, whenever it was forgotten.
     """
     start, end = to_iso(since), to_iso(until)
-    events = {kind: reader.events_between(kind, start, end) for kind in (*_WEIGHING, *_RUNS)}
+    events = {
+        kind: reader.events([kind], since=since, until=until) for kind in (*_WEIGHING, *_RUNS)
+    }
     events = {kind: [e for e in found if e.timestamp > since] for kind, found in events.items()}
     hidden = {
         str(item)
-        for event in (*reader.events_between("forget", start, end), *events["withdraw"])
+        for event in (
+            *reader.events(["forget"], since=since, until=until),
+            *events["withdraw"],
+        )
         if event.timestamp > since
         for item in event.data["items"]
     }
-    entries = {one.id for one in chosen.list_items(hidden) if one.tier == "episodic"}
+    entries = {one.id for one in reader.list_items(hidden) if one.tier == "episodic"}
     facts = [one for one in changes.list_changes(reader, since, until, None) if one.at > since]
     return ProjectDiff(
         since=since,
         until=until,
-        said=chosen.written_between(start, end),
+        said=reader.written_between(start, end),
         facts=tuple(facts),
         forgotten=tuple(sorted(entries)),
-        weights=tuple(_weights(reader, chosen, events, since, until)),
+        weights=tuple(_weights(reader, events, since, until)),
         runs=tuple(_describe_run(event) for event in _in_order(events, _RUNS)),
     )
 
 
 def _weights(
     reader: IndexReader,
-    chosen: IndexSelect,
     events: dict[str, list[JournalEvent]],
     since: datetime,
     until: datetime,
@@ -124,9 +125,9 @@ def _weights(
         for item in ([event.data["item"]] if kind == "credit" else event.data["items"])
     }
     found = []
-    for one in chosen.list_items(touched):
+    for one in reader.list_items(touched):
         state = reader.state(one.id)
-        mine = reader.events_of_item(one.id)
+        mine = reader.events(item=one.id)
         before = fold([event for event in mine if event.timestamp <= since]).weight
         after = fold([event for event in mine if event.timestamp <= until]).weight
         if abs(before - after) > _MIN_CHANGE:

@@ -19,7 +19,6 @@ from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.files import AS_OF_PREFIX, remove_index
-from memtier_plugin.storage.index.selection import IndexSelect
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import build_index
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS
@@ -69,14 +68,13 @@ class History:
         self._store.catch_up_all()
         end = aware(until) or self._actor.clock()
         with self._store.session() as reader:
-            select = IndexSelect(self._store.index.connection())
-            return diff_project(reader, select, aware(since) or since, end)
+            return diff_project(reader, aware(since) or since, end)
 
     def is_consolidation(self, run: str) -> bool:
         """Tell whether a run is a consolidation that wrote something."""
         self._store.catch_up_all()
         with self._store.session() as reader:
-            return bool(reader.facts_of_run(run) or reader.events_in_run(run, CONSOLIDATION_KINDS))
+            return bool(reader.facts(run=run) or reader.events(run=run, kinds=CONSOLIDATION_KINDS))
 
     def revert(
         self,
@@ -105,7 +103,7 @@ class History:
         if not undo:
             return self._person.revert(run, dry_run=dry_run, why=why)
         with self._store.session() as reader:
-            removed = [fact.item.id for fact in reader.facts_of_run(run) if fact.state.reverted]
+            removed = [fact.item.id for fact in reader.facts(run=run) if fact.state.reverted]
         if not dry_run:
             self._person.accept(removed)
         return Rollback(run, restored=tuple(removed))

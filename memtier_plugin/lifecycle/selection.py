@@ -8,7 +8,7 @@ from datetime import datetime
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index.selection import IndexSelect
+from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.store import Store
 
 
@@ -54,42 +54,46 @@ def select_items(store: Store, wanted: Selection) -> tuple[list[str], list[str]]
         NotFound: an id is not known, or nothing is as it is said.
         IndexProblem: what there is cannot be known.
     """
-    with store.session():
-        chosen = IndexSelect(store.index.connection())
-        known = chosen.rows_of(wanted.ids)
-        if missing := [one for one in wanted.ids if one not in known]:
+    with store.session() as reader:
+        existing = reader.items(wanted.ids)
+        if missing := [identity for identity in wanted.ids if identity not in existing]:
             raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
         items = [*dict.fromkeys(wanted.ids)]
         if wanted._narrowed:
-            found = _narrowed(store, chosen, wanted)
+            found = _narrowed(store, reader, wanted)
             if not found:
                 raise NotFound(f"nothing is there of {wanted.describe()}")
             items += found
-        tiers = {one.id: one.tier for one in chosen.list_items(items)}
-    entries = sorted(one for one, tier in tiers.items() if tier == "episodic")
+        tiers = {item.id: item.tier for item in reader.list_items(items)}
+    entries = sorted(identity for identity, tier in tiers.items() if tier == "episodic")
     return entries, sorted(tiers.keys() - set(entries))
 
 
-def _narrowed(store: Store, chosen: IndexSelect, wanted: Selection) -> Sequence[str]:
+def _narrowed(store: Store, reader: IndexReader, wanted: Selection) -> Sequence[str]:
     since, until = (at.timestamp() if at else None for at in (wanted.since, wanted.until))
-    found = chosen.entries_where(
-        agent=wanted.agent, sender=wanted.sender, session=wanted.session, run=wanted.run,
-        since=since, until=until,
-    )  # fmt: skip
+    ids = reader.entries(
+        agent=wanted.agent,
+        sender=wanted.sender,
+        session=wanted.session,
+        run=wanted.run,
+        since=since,
+        until=until,
+    )
     if wanted.query is None:
-        return found
+        return ids
     if wanted.agent is wanted.sender is wanted.session is wanted.run is None:
-        found += chosen.facts_where(since, until)
-    return filter_by_words(store, chosen, found, wanted.query)
+        facts = reader.facts(valid_since=since, valid_until=until)
+        ids += [stored.item.id for stored in facts]
+    return filter_by_words(store, reader, ids, wanted.query)
 
 
-def filter_by_words(store: Store, chosen: IndexSelect, ids: Sequence[str], query: str) -> list[str]:
+def filter_by_words(store: Store, reader: IndexReader, ids: Sequence[str], query: str) -> list[str]:
     """Return those of these items that have every word of a query."""
     words = store.tokenizer.words
     asked = set(words(query))
     if not asked:
         raise NotFound(f"{query!r} has no word to look for")
-    return [one.id for one in chosen.list_items(ids) if asked <= set(words(one.text))]
+    return [item.id for item in reader.list_items(ids) if asked <= set(words(item.text))]
 
 
 def expand_to_dependents(
@@ -100,11 +104,10 @@ def expand_to_dependents(
     What is on a shelf (summaries, timelines) shows the very words of its sources, and goes whole.
     """
     with store.session() as reader:
-        chosen = IndexSelect(store.index.connection())
         gone, entries = set(facts), set(entries)
         while True:
-            touching = [*{*chosen.facts_citing([*entries, *gone])} - gone]
-            stored = reader.items_by_row([*reader.rows_of(touching).values()]).values()
+            touching = [*{*reader.facts_citing([*entries, *gone])} - gone]
+            stored = reader.items(touching).values()
             more = {one.item.id for one in stored if getattr(one.item, "shelf", "")}
             more |= {*reader.dependent_facts([*entries, *gone])} - gone
             if not more:

@@ -31,7 +31,6 @@ from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.index.selection import IndexSelect
 from memtier_plugin.storage.state import UNDO_KINDS
 
 
@@ -95,9 +94,8 @@ class _UndoPlanner:
         self._actor = actor
         self._reader = actor.store.reader()
         self._run = run
-        select = IndexSelect(actor.store.index.connection())
-        self._entries = select.entries_where(agent=owner, run=run)
-        owners = sorted({item.agent for item in select.list_items(self._entries)})
+        self._entries = self._reader.entries(agent=owner, run=run)
+        owners = sorted({item.agent for item in self._reader.list_items(self._entries)})
         if not owners:
             raise NotFound(
                 f"no consolidation {run!r}, and no run of that id; "
@@ -110,10 +108,10 @@ class _UndoPlanner:
             stored.item.id: stored
             for stored in self._stored(self._reader.dependent_facts(self._entries))
         }
-        credits = self._reader.events_of_run(self._owner, run, CreditEvent.KIND)
+        credits = self._reader.events(agent=self._owner, run=run, kinds=[CreditEvent.KIND])
         self._credited = sorted({CreditEvent.of(event).item for event in credits})
         items = (*self._entries, *self._facts, *self._credited)
-        history = [event for item in items for event in self._reader.events_of_item(item)]
+        history = [event for item in items for event in self._reader.events(item=item)]
         self._now = time_after(now, history)
         self._is_undone = self._last_kind() in (WithdrawEvent.KIND, UncreditEvent.KIND)
 
@@ -122,7 +120,7 @@ class _UndoPlanner:
         events = [
             event
             for item in (*self._entries, *self._credited)
-            for event in self._reader.events_of_item(item)
+            for event in self._reader.events(item=item)
             if event.kind in UNDO_KINDS and self._is_of_run(UNDO_KINDS[event.kind].of(event))
         ]
         return max(events, key=lambda event: (event.timestamp, event.id)).kind if events else ""
@@ -192,13 +190,13 @@ class _UndoPlanner:
     def _previously_superseded(self) -> list[tuple[str, Fact]]:
         """Return what a fact of the run had superseded, and nothing else has since."""
         pairs = []
-        restores = self._reader.events_in_run(self._run, [RestoreEvent.KIND])
+        restores = self._reader.events(run=self._run, kinds=[RestoreEvent.KIND])
         for item in sorted({item for event in restores for item in RestoreEvent.of(event).items}):
             if self._reader.state(item).superseded_by is not None:
                 continue
             by = [
                 SupersedeEvent.of(event).by
-                for event in self._reader.events_of_item(item)
+                for event in self._reader.events(item=item)
                 if event.kind == SupersedeEvent.KIND
             ]
             own = [fact_id for fact_id in by if fact_id in self._facts]
@@ -208,7 +206,7 @@ class _UndoPlanner:
         return pairs
 
     def _stored(self, ids: Sequence[str]) -> list[Stored]:
-        return [*self._reader.items_by_row([*self._reader.rows_of(ids).values()]).values()]
+        return [*self._reader.items(ids).values()]
 
     def _supersede_event(self, old: str, new: Fact) -> JournalEvent:
         valid_to = to_iso(holds_since(new)[0])

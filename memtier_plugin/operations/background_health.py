@@ -45,13 +45,13 @@ class HealthFinding:
 def report_facts(store: Store, now: datetime) -> dict[str, Any]:
     """Return how far the facts are: what waits to be read, what for a person, what it cost."""
     reader = store.reader()
-    events = reader.events_of_kind("consolidate", 1)
+    events = reader.events(["consolidate"], newest=1)
     last = events[0] if events else None
     left = {name: count_unread(store, name) for name in list_extractors(store)}
     known = job_state.read_background(store.folder)
     state = known.jobs.get("consolidation", job_state.JobState())
     ran = max(filter(None, (state.ok, to_iso(last.timestamp) if last else None)), default=None)
-    proposed = [one.item for one in reader.waiting_facts()]
+    proposed = [one.item for one in reader.facts(standing="waiting")]
     day = ChatBudget(store, PROJECT_JOURNAL, lambda: now).spent_today()
     wanted = store.settings.consolidation
     return {
@@ -205,7 +205,7 @@ def report_limits(store: Store, now: datetime, report: dict[str, Any]) -> None:
     report["warnings"] += near
     try:
         with store.session() as reader:
-            events = reader.events_of_kind(LIMIT_EVENT, _TOLD)
+            events = reader.events([LIMIT_EVENT], newest=_TOLD)
     except MemTierError:
         return  # told above
     for event in events:

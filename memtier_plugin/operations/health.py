@@ -129,7 +129,7 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
             when = to_iso(datetime.fromtimestamp(float(when), UTC))
         report["hooks"].setdefault(agent, {})
         report["agents"].setdefault(agent, {})[name] = when
-    for agent, injected in _injected(reader.events_of_kind("recall", _RECALLS)).items():
+    for agent, injected in _injected(reader.events(["recall"], newest=_RECALLS)).items():
         report["agents"].setdefault(agent, {})["injected"] = injected
     report |= report_facts(store, now)
     if behind:
@@ -253,7 +253,7 @@ def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
         with store.session() as reader:
             with suppress(LedgerError):  # named above, with its remedy
                 store.catch_up_all()
-            [check] = [str(r[0]) for r in store.index.connection().execute("PRAGMA quick_check(1)")]
+            check = store.check_index()
             bad, notices = reader.bad_lines(), reader.notices()
             counts = ", ".join(f"{number} {what}" for what, number in reader.counts().items())
     except IndexProblem as error:

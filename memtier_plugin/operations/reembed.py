@@ -14,7 +14,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
-from memtier_plugin.core import locks
 from memtier_plugin.core.errors import CapReached, EndpointError, LedgerError, SettingsError
 from memtier_plugin.core.events import EmbedEvent, EventPayload, new_event
 from memtier_plugin.core.hookspecs import Embedder
@@ -139,19 +138,15 @@ class Reembedder:
         embedder = _embedder(self._store)
         if embedder is None:
             return EmbeddingReport()
-        held = locks.try_acquire_lock(self._store.folder / ".embed.lock")
-        if held is None:
-            raise LedgerError(f"another process embeds the project {self._store.project!r} now")
-        try:
-            with self._store.session():
-                self._store.catch_up_all()
-                self._store.index.connection().set_busy_timeout(LOCK_MS)
-                if afresh:
-                    self._index().set_probe_vector(embedder.name, None)
-                    self._drop(embedder.name, stop)
-                return self._noted(lambda: self._pass(embedder, stop, progress))
-        finally:
-            locks.release_lock(held)
+        with self._store.try_exclusive("embed") as held, self._store.session():
+            if not held:
+                raise LedgerError(f"another process embeds the project {self._store.project!r} now")
+            self._store.catch_up_all()
+            self._store.set_busy_timeout(LOCK_MS)
+            if afresh:
+                self._index().set_probe_vector(embedder.name, None)
+                self._drop(embedder.name, stop)
+            return self._noted(lambda: self._pass(embedder, stop, progress))
 
     def _noted(self, run: Callable[[], EmbeddingReport]) -> EmbeddingReport:
         """Keep for `status` how a pass ended."""
@@ -281,7 +276,7 @@ class Reembedder:
         return event.id
 
     def _index(self) -> IndexCoverage:
-        return IndexCoverage(self._store.index.connection())
+        return self._store.reader().coverage
 
 
 def read_embedding_state(store: Store) -> EmbeddingState:
@@ -294,8 +289,8 @@ def read_embedding_state(store: Store) -> EmbeddingState:
     embedder = _embedder(store)
     if embedder is None:
         return EmbeddingState()
-    with store.session():
-        index, budget = IndexCoverage(store.index.connection()), _budget(store)
+    with store.session() as reader:
+        index, budget = reader.coverage, _budget(store)
         found = index.coverage(embedder.name)
         return EmbeddingState(
             model=embedder.name,
@@ -322,7 +317,7 @@ def _budget(store: Store) -> EmbeddingBudget:
     embedder = store.embedder
     if not isinstance(embedder, EndpointEmbedder) or not embedder.cost(1):
         return EmbeddingBudget("", 0.0, 0.0)
-    events = store.reader().events_of_kind(EmbedEvent.KIND, _ALL)
+    events = store.reader().events(kinds=[EmbedEvent.KIND], newest=_ALL)
     events += [e for e in store.unindexed_events(PROJECT_JOURNAL) if e.kind == EmbedEvent.KIND]
     return EmbeddingBudget.from_events(
         embedder.name, embedder.cost(1), store.settings.embedding.max_cost, events

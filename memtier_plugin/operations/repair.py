@@ -155,7 +155,7 @@ def _socket(home: Path) -> Iterator[Repair]:
 def _index(store: Store, progress: Progress) -> Iterator[Repair]:
     try:
         with store.session():
-            [check] = [str(r[0]) for r in store.index.connection().execute("PRAGMA quick_check(1)")]
+            check = store.check_index()
             why = "" if check == "ok" else f"the index was damaged: {check}"
         if store.stale_tokenizer:
             why = f"the index was made for {store.stale_tokenizer!r}"

@@ -79,7 +79,7 @@ class AlreadyShown:
             if session in self._injected:
                 return dict(self._injected[session])
         with self._store.session() as reader:
-            events = reader.events_of_kind("recall", _MAX_RECALLS)
+            events = reader.events(kinds=["recall"], newest=_MAX_RECALLS)
         injected = {
             str(item["item"]): event.timestamp
             for event in reversed(events)

@@ -16,7 +16,8 @@ from memtier_plugin.core.settings.schema import Retrieval
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, Viewer, wants_kind
 from memtier_plugin.retrieval.signals import Around, Pool, adjacent_rows
-from memtier_plugin.storage.index.reader import Candidate, IndexReader, Match
+from memtier_plugin.storage.index.candidate_reader import Candidate, Match
+from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.text.tokenizer import ngrams
 
 MIN_COSINE: Final = 0.3  # below it an item is not found by its meaning alone

@@ -103,7 +103,7 @@ class Explainer:
             event = self._find_recall(reader, recall_id)
             data, run = event.data, event.run_id
             stored = reader.items(h["item"] for h in [*data["injected"], *data["near_misses"]])
-            credits = reader.events_of_run(event.agent_id, run, "credit") if run else []
+            credits = reader.events(agent=event.agent_id, run=run, kinds=["credit"]) if run else []
             weights = data.get("weights", {})
             document = {
                 **event.to_json(),
@@ -195,7 +195,7 @@ class Explainer:
         if not state.forgotten and (state.reverted or state.reviewed == "rejected"):
             return self._undone(event, item.id)
         kind = "forget" if state.forgotten else "supersede"
-        events = [e for e in reader.events_of_item(item.id) if e.kind == kind]
+        events = [e for e in reader.events(item=item.id) if e.kind == kind]
         since = bool(events) and events[-1].timestamp > event.timestamp
         on = f" on {to_iso(events[-1].timestamp)[:10]}" if events else ""
         if state.forgotten:
@@ -210,7 +210,7 @@ class Explainer:
         return _Hidden("unindexed", "the index does not hold it yet")
 
     def _undone(self, event: JournalEvent, item_id: str) -> _Hidden:
-        events = self._store.reader().events_of_item(item_id)
+        events = self._store.reader().events(item=item_id)
         last = [undo for undo in events if undo.kind in ("revert", "reject")][-1]
         on, since = to_iso(last.timestamp)[:10], last.timestamp > event.timestamp
         if last.kind == "reject":

@@ -70,7 +70,7 @@ class RecallJournal:
         unindexed = self._store.unindexed_events(self._agent)
         if run_id:
             events += [event for event in unindexed if event.run_id == run_id]
-            events += reader.events_of_run(self._agent, run_id, "recall")
+            events += reader.events(agent=self._agent, run=run_id, kinds=["recall"])
         events += [event for i in recall_ids if (event := reader.event(i))]
         return [event for event in events if event.kind == "recall"]
 

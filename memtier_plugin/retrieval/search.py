@@ -17,7 +17,8 @@ from memtier_plugin.retrieval.candidates import PoolBuilder
 from memtier_plugin.retrieval.paper_search import PaperSearch
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, QueryVector, Viewer, parse_query
 from memtier_plugin.retrieval.signals import score_signals
-from memtier_plugin.storage.index.reader import Candidate, IndexReader
+from memtier_plugin.storage.index.candidate_reader import Candidate
+from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.text.tokenizer import Tokenizer
 

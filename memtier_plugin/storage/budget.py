@@ -45,7 +45,7 @@ class ChatBudget:
         now = self._clock()
         limits = self._store.settings.consolidation
         with self._store.session() as reader:
-            events = reader.events_since(ChatEvent.KIND, start_of_day(now))
+            events = reader.events(kinds=[ChatEvent.KIND], since=start_of_day(now))
             events += [
                 e for e in self._store.unindexed_events(PROJECT_JOURNAL) if e.kind == ChatEvent.KIND
             ]

@@ -63,6 +63,15 @@ class IndexSessions:
         self._check_tokenizer(connection)
         return connection
 
+    def set_busy_timeout(self, milliseconds: int) -> None:
+        """Set how long this thread's writes wait for those of others."""
+        self._connection().set_busy_timeout(milliseconds)
+
+    def check_index(self) -> str:
+        """Return "ok", or the first damage that SQLite finds in the index."""
+        [(result,)] = self._connection().execute("PRAGMA quick_check(1)").fetchall()
+        return str(result)
+
     @contextmanager
     def _session(self) -> Iterator[apsw.Connection]:
         connection = self._connection()

@@ -65,7 +65,7 @@ def state_of(home: Path) -> dict[str, Any]:
     with MemTier.open(home, PROJECT, AGENT, settings=SETTINGS) as memory:
         memory.catch_up()
         reader = memory.store.reader()
-        stored = list(reader.all_facts(include_superseded=True))
+        stored = list(reader.facts(standing="remembered"))
         text = {one.item.id: one.item.text for one in stored if isinstance(one.item, Fact)}
         entries = Counter(
             (entry.agent_id, entry.session_id, entry.run_id, entry.role, entry.content)

@@ -74,7 +74,7 @@ def facts_of(home: Path) -> list[Any]:
     with MemTier.open(home, PROJECT) as memory:
         memory.catch_up()
         reader = memory.store.reader()
-        stored = reader.all_facts(include_superseded=True)
+        stored = reader.facts(standing="remembered")
         said = {one.item.id: _said(one.item) for one in stored if isinstance(one.item, Fact)}
         return sorted(
             (

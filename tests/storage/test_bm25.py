@@ -15,7 +15,8 @@ from rank_bm25 import BM25Okapi
 from memtier_plugin import MemTier
 from memtier_plugin.core.records import Entry
 from memtier_plugin.storage.index import bm25
-from memtier_plugin.storage.index.reader import MAX_TERMS, IndexReader
+from memtier_plugin.storage.index.candidate_reader import MAX_TERMS
+from memtier_plugin.storage.index.reader import IndexReader
 
 VOCABULARY = ["alder", "birch", "cedar", "dogwood", "elm", "fir", "ginkgo", "hazel", "iris"]
 DOCUMENTS = st.lists(

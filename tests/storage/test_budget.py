@@ -106,7 +106,7 @@ def told(found: ChatBudget, purpose: str = "extraction", max_tokens: int = 100) 
 
 def lines(found: ChatBudget) -> list[dict[str, Any]]:
     """Return what the journal says of chat, oldest first, without the times."""
-    events = found._store.reader().events_since("chat", datetime(2000, 1, 1, tzinfo=UTC))
+    events = found._store.reader().events(["chat"], since=datetime(2000, 1, 1, tzinfo=UTC))
     return [{"id": event.id, **event.data} for event in events]
 
 

@@ -382,7 +382,7 @@ class Summariser:
 
     @property
     def _overviews(self) -> IndexOverviews:
-        return IndexOverviews(self._store.index.connection())
+        return self._store.reader().overviews
 
 
 def _time_of(stamp: float) -> datetime:

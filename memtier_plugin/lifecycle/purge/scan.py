@@ -30,7 +30,6 @@ from memtier_plugin.lifecycle.purge.plan import (
 )
 from memtier_plugin.lifecycle.purge.rewrite import read_lines
 from memtier_plugin.lifecycle.selection import expand_to_dependents
-from memtier_plugin.storage.index.selection import IndexSelect
 from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
 from memtier_plugin.storage.store import Store
 
@@ -227,10 +226,9 @@ class CopyScanner:
             name = _counted_as(file, record)
             setattr(copies, name, getattr(copies, name) + 1)
         copies.agents = sorted(agents)
-        with self._store.session():
-            select = IndexSelect(self._store.index.connection())
-            derived = select.derived_counts(matches.items)
-            copies.pages = select.count_sessions(matches.items)
+        with self._store.session() as reader:
+            derived = reader.derived_counts(matches.items)
+            copies.pages = reader.count_sessions(matches.items)
         copies.vectors, copies.ngrams = derived["vectors"], derived["ngrams"]
         return copies
 

@@ -72,7 +72,7 @@ def import_memtier_export(
     ]
     if dry_run:
         with memory.store.session() as reader:
-            existing = reader.rows_of([fact.id for fact in drafts])
+            existing = reader.items(fact.id for fact in drafts)
         report.new_facts = len(drafts) - len(existing)
     elif drafts:
         report.new_facts = len(memory.add_facts(drafts))

@@ -1,0 +1,357 @@
+"""Reading the index: entries and facts with their current state, and what rests on what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple
+
+from memtier_plugin.core.records import Source
+from memtier_plugin.storage.index.records import (
+    IndexRecords,
+    Stored,
+    join_conditions,
+    read_state,
+    to_utf8,
+)
+from memtier_plugin.storage.state import State
+
+_VECTORS: Final = """SELECT count(*) FROM vectors JOIN items ON row = item
+    WHERE id IN (SELECT value FROM json_each(?))"""
+_NGRAMS: Final = """SELECT count(*) FROM grams WHERE rowid IN
+    (SELECT row FROM items WHERE id IN (SELECT value FROM json_each(?)))"""
+_ID_CHARACTERS: Final = 64  # of an id's end that are compared
+_STANDING: Final[Mapping[Standing, str]] = {
+    "current": "indexed",
+    "past": "NOT indexed",
+    "waiting": "NOT retrievable AND reviewed IS NULL AND NOT coalesce(reverted, 0)"
+    " AND NOT coalesce(forgotten, 0) AND superseded_by IS NULL",
+    "reverted": "reverted AND NOT forgotten",
+    "remembered": "NOT coalesce(forgotten, 0)",
+}
+# current: found by recalls now.  past: superseded, forgotten, reverted or still proposed.
+# waiting: proposed, and not decided on yet.  reverted: of a consolidation that was rolled back.
+# remembered: all but the forgotten ones.
+Standing = Literal["current", "past", "waiting", "reverted", "remembered"]
+SHARED: Final = ("", "")  # the audience of what every agent of the project may see
+
+
+class Confirmation(NamedTuple):
+    """A source that a later promotion added to a fact: the event, and its run if it had one."""
+
+    source: Source
+    event: str
+    run: str | None
+
+
+class ListedItem(NamedTuple):
+    """An item and whose it is: ``agent`` and ``sender`` are "" for a fact that all share."""
+
+    id: str
+    tier: str
+    agent: str
+    sender: str
+    text: str
+
+
+class ItemReader(IndexRecords):
+    """The entries and facts of one project's index, hidden ones included."""
+
+    def items(self, ids: Iterable[str]) -> dict[str, Stored]:
+        """Return the items that the index has of these ids, oldest first."""
+        inside = "items.id IN (SELECT value FROM json_each(?))"
+        values = json.dumps([to_utf8(identity) for identity in ids])
+        return {item.item.id: item for item in self._items(inside, values).values()}
+
+    def facts(
+        self,
+        *,
+        run: str | None = None,
+        subject: str | None = None,
+        relation: str | None = None,
+        value: str | None = None,
+        standing: Standing | None = None,
+        audience: tuple[str, str] | None = None,
+        readable_by: str | None = None,
+        written_since: datetime | None = None,
+        written_until: datetime | None = None,
+        valid_since: float | None = None,
+        valid_until: float | None = None,
+    ) -> list[Stored]:
+        """Return the facts that meet every condition, oldest first.
+
+        Args:
+            run: the consolidation that wrote them.
+            subject: normalised, like ``relation`` and ``value``.
+            audience: the agent and sender who alone may see them, ("", "") for shared facts;
+                summaries and timelines are left out.
+            readable_by: leave out what is private to any other agent than this one.
+            written_since: included, like all limits of time.
+            valid_since: when they began to hold, in seconds since 1970.
+        """
+        agent, sender = audience or (None, None)
+        condition, values = join_conditions(
+            {
+                "items.data ->> 'run' = ?": run,
+                "subject = ?": subject,
+                "relation = ?": relation,
+                "value = ?": value,
+                "agent = ?": agent,
+                "sender = ?": sender,
+                "agent IN ('', ?)": readable_by,
+                "items.data ->> 'timestamp' >= ?": written_since,
+                "items.data ->> 'timestamp' <= ?": written_until,
+                "observed >= ?": valid_since,
+                "observed <= ?": valid_until,
+            },
+            _STANDING[standing] if standing else "true",
+            "shelf = ''" if audience else "true",
+        )
+        rows = [
+            int(row)
+            for (row,) in self._db.execute(
+                f"""SELECT items.row FROM facts CROSS JOIN items ON items.row = facts.row
+                    JOIN scopes ON scopes.id = scope LEFT JOIN states ON item = items.id
+                    WHERE {condition} ORDER BY items.id""",  # noqa: S608
+                values,
+            )
+        ]
+        stored = self.items_by_row(rows)
+        return [stored[row] for row in rows]
+
+    def entries(
+        self,
+        *,
+        agent: str | None = None,
+        sender: str | None = None,
+        session: str | None = None,
+        run: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> list[str]:
+        """Return the ids of the entries that meet every condition, oldest first.
+
+        Args:
+            since: when they were observed, in seconds since 1970; included, like ``until``.
+        """
+        condition, values = join_conditions(
+            {
+                "scopes.agent = ?": agent,
+                "sender = ?": sender,
+                "name = ?": session,
+                "items.data ->> 'run_id' = ?": run,
+                "observed >= ?": since,
+                "observed <= ?": until,
+            },
+            "tier = 'episodic'",
+        )
+        rows = self._db.execute(
+            f"""SELECT items.id FROM items JOIN scopes ON scopes.id = scope
+                LEFT JOIN sessions ON sessions.id = session
+                WHERE {condition} ORDER BY items.id""",  # noqa: S608
+            values,
+        )
+        return [str(row[0]) for row in rows]
+
+    def list_items(self, ids: Collection[str]) -> Iterator[ListedItem]:
+        """Yield these items with their texts."""
+        rows: Any = self._db.execute(
+            """SELECT items.id, tier, agent, sender,
+                 coalesce(data ->> 'content', data ->> 'text', '')
+               FROM items JOIN scopes ON scopes.id = scope
+               WHERE items.id IN (SELECT value FROM json_each(?)) ORDER BY items.id""",
+            (json.dumps([to_utf8(one) for one in ids]),),
+        )
+        for row in rows:
+            yield ListedItem(*map(str, row))
+
+    def ids_in_session(self, agent: str, session: str) -> list[str]:
+        """Return the ids of an agent's entries of one session, in order."""
+        rows = self._db.execute(
+            """SELECT items.id FROM items JOIN sessions ON sessions.id = session
+               WHERE agent = ? AND name = ? ORDER BY observed, turn, items.id""",
+            (to_utf8(agent), to_utf8(session)),
+        )
+        return [str(row[0]) for row in rows]
+
+    def user_entries(self, session: int, most: int) -> list[Stored]:
+        """Return the first entries of a session's user that can be found, by their ids."""
+        rows = [
+            int(row)
+            for (row,) in self._db.execute(
+                """SELECT row FROM (SELECT row, id FROM items
+                     WHERE session = ? AND indexed AND role = 'user' AND tier = 'episodic'
+                     ORDER BY observed, turn, id LIMIT ?) ORDER BY id""",
+                (session, most),
+            )
+        ]
+        stored = self.items_by_row(rows)
+        return [stored[row] for row in rows]
+
+    def all_sessions(self) -> dict[str, list[int]]:
+        """Return the sessions of each agent, in the order of their names."""
+        found: dict[str, list[int]] = {}
+        for number, agent in self._db.execute(
+            "SELECT id, agent FROM sessions ORDER BY agent, name"
+        ):
+            found.setdefault(str(agent), []).append(int(number))
+        return found
+
+    def ids_ending(self, end: str, limit: int) -> list[str]:
+        """Return ids that end so, of what is not forgotten."""
+        end = to_utf8(end)[-_ID_CHARACTERS:]
+        rows = self._db.execute(
+            """SELECT id FROM items LEFT JOIN states ON item = id
+               WHERE substr(id, -?) = ? AND NOT coalesce(forgotten, 0) LIMIT ?""",
+            (len(end), end, limit),
+        )
+        return [str(row[0]) for row in rows]
+
+    def state(self, identity: str) -> State:
+        """Return an item's current state."""
+        return read_state(self._db, identity)
+
+    def sources(self, fact: str) -> list[Source]:
+        """Return a fact's sources, its own first, then those of later promotions."""
+        rows = self._db.execute(
+            """SELECT sources.agent, sources.session, entry, path, line FROM sources
+               LEFT JOIN items ON items.id = entry LEFT JOIN files ON files.id = file
+               WHERE fact = ? GROUP BY entry ORDER BY min(place), entry""",
+            (fact,),
+        )
+        return [Source(agent=a, session=s, entry=e, file=f, line=n) for a, s, e, f, n in rows]
+
+    def confirmations(self, fact: str) -> list[Confirmation]:
+        """Return the sources that later promotions added to a fact, in the order of these."""
+        rows = self._db.execute(
+            """SELECT sources.agent, session, entry, events.id, run FROM sources
+               JOIN events ON events.id = via WHERE fact = ? ORDER BY stamp, events.id, entry""",
+            (to_utf8(fact),),
+        )
+        return [Confirmation(Source(agent=a, session=s, entry=e), i, r) for a, s, e, i, r in rows]
+
+    def dependent_facts(self, entries: Collection[str]) -> list[str]:
+        """Return the facts all of whose sources are among these entries or already forgotten."""
+        rows = self._db.execute(
+            """SELECT fact FROM sources LEFT JOIN states ON item = entry
+               WHERE fact IN (SELECT fact FROM sources
+                              WHERE entry IN (SELECT value FROM json_each(?1)))
+               GROUP BY fact
+               HAVING sum(entry NOT IN (SELECT value FROM json_each(?1))
+                          AND NOT coalesce(forgotten, 0)) = 0
+               ORDER BY fact""",
+            (json.dumps(list(entries)),),
+        )
+        return [str(row[0]) for row in rows]
+
+    def facts_citing(self, items: Collection[str]) -> list[str]:
+        """Return the facts that rest on one of these items, also on others."""
+        rows = self._db.execute(
+            """SELECT DISTINCT fact FROM sources
+               WHERE entry IN (SELECT value FROM json_each(?)) ORDER BY fact""",
+            (json.dumps([to_utf8(one) for one in items]),),
+        )
+        return [str(row[0]) for row in rows]
+
+    def excluded_from_facts(self, entries: Collection[str]) -> set[str]:
+        """Return those of these entries that are forgotten, or were made facts of by request."""
+        rows = self._db.execute(
+            """SELECT item FROM states JOIN json_each(?1) ON item = value WHERE forgotten
+               UNION SELECT item FROM json_each(?1) JOIN touches ON item = value
+               JOIN events ON events.id = event WHERE kind = 'promote' AND run IS NULL""",
+            (json.dumps(list(entries)),),
+        )
+        return {str(row[0]) for row in rows}
+
+    def evidence_ids(self, rows: Collection[int]) -> dict[int, list[str]]:
+        """Return what each of these rows tells of: an entry of itself, a fact of its sources."""
+        found: dict[int, list[str]] = {}
+        for row, entry in self._db.execute(
+            """SELECT row, coalesce(entry, id) FROM items LEFT JOIN sources ON fact = id
+               WHERE row IN (SELECT value FROM json_each(?)) ORDER BY row, place, entry""",
+            (json.dumps(list(rows)),),
+        ):
+            found.setdefault(int(row), []).append(str(entry))
+        return found
+
+    def superseded_by(self, facts: Collection[str]) -> list[str]:
+        """Return the items in whose place these facts stand now."""
+        rows = self._db.execute(
+            """SELECT item FROM states
+               WHERE superseded_by IN (SELECT value FROM json_each(?)) ORDER BY item""",
+            (json.dumps([to_utf8(fact) for fact in facts]),),
+        )
+        return [str(row[0]) for row in rows]
+
+    def replacement_facts(self, about: Collection[Sequence[str]]) -> set[str]:
+        """Return the facts of these (normalised) subjects and relations that replaced an older one.
+
+        One that was forgotten does not count: nobody may learn that it was there.
+        """
+        rows = self._db.execute(
+            """SELECT DISTINCT superseded_by FROM json_each(?) AS wanted
+               CROSS JOIN facts ON subject = wanted.value ->> 0 AND relation = wanted.value ->> 1
+               JOIN states ON item = facts.id WHERE superseded_by IS NOT NULL AND NOT forgotten""",
+            (json.dumps([[to_utf8(part) for part in pair] for pair in about]),),
+        )
+        return {str(row[0]) for row in rows}
+
+    def subjects_like(self, part: str, limit: int) -> list[str]:
+        """Return (normalised) subjects of which a text is a part, those with most facts first."""
+        rows = self._db.execute(
+            """SELECT subject FROM facts WHERE instr(subject, ?) GROUP BY subject
+               ORDER BY count(*) DESC, subject LIMIT ?""",
+            (to_utf8(part), limit),
+        )
+        return [str(row[0]) for row in rows]
+
+    def ids_of_keys(self, keys: Collection[str]) -> dict[str, str]:
+        """Return those of these entry keys that are stored, with the entries' ids."""
+        rows = self._db.execute(
+            "SELECT key, id FROM items WHERE key IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(keys)),),
+        )
+        return {str(key): str(identity) for key, identity in rows}
+
+    def last_turn(self, agent: str, session: str) -> int:
+        """Return the highest turn of a session; 0 when it has none."""
+        return self._count(
+            """SELECT coalesce(max(turn), 0) FROM items JOIN sessions ON sessions.id = session
+               WHERE agent = ? AND name = ?""",
+            (to_utf8(agent), to_utf8(session)),
+        )
+
+    def count_since(self, row: int, scopes: Collection[int]) -> int:
+        """Return how many items of these scopes were written after a row and can be found."""
+        return self._count(
+            """SELECT count(*) FROM items WHERE row > ? AND indexed
+               AND scope IN (SELECT value FROM json_each(?))""",
+            (row, json.dumps(list(scopes))),
+        )
+
+    def written_between(self, since: str, until: str) -> dict[str, int]:
+        """Return how many entries of each agent were written after one moment, until another."""
+        rows = self._db.execute(
+            """SELECT agent, count(*) FROM items JOIN scopes ON scopes.id = scope
+               WHERE tier = 'episodic' AND data ->> 'timestamp' > ? AND data ->> 'timestamp' <= ?
+               GROUP BY agent ORDER BY agent""",
+            (since, until),
+        )
+        return {str(agent): int(count) for agent, count in rows}
+
+    def count_sessions(self, ids: Collection[str]) -> int:
+        """Return of how many sessions the pages show one of these entries."""
+        return self._count(
+            """SELECT count(DISTINCT session) FROM items
+               WHERE id IN (SELECT value FROM json_each(?))""",
+            (json.dumps([to_utf8(one) for one in ids]),),
+        )
+
+    def derived_counts(self, ids: Collection[str]) -> dict[str, int]:
+        """Return how many vectors, and items with n-grams, the index has of these items."""
+        wanted = (json.dumps([to_utf8(one) for one in ids]),)
+        return {
+            "vectors": self._count(_VECTORS, wanted),
+            "ngrams": self._count(_NGRAMS, wanted),
+        }

@@ -1,0 +1,154 @@
+"""Reading the index: journal events, and how far everything was read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from datetime import datetime
+
+from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.storage.index.records import (
+    IndexRecords,
+    join_conditions,
+    parse_event,
+)
+
+
+class JournalReader(IndexRecords):
+    """The journal events and the positions of one project's index."""
+
+    def event(self, identity: str) -> JournalEvent | None:
+        """Return a journal event by its id."""
+        for (data,) in self._db.execute("SELECT data FROM events WHERE id = ?", (identity,)):
+            return parse_event(data)
+        return None
+
+    def events(
+        self,
+        kinds: Collection[str] = (),
+        *,
+        agent: str | None = None,
+        run: str | None = None,
+        item: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: datetime | None = None,
+        newest: int | None = None,
+    ) -> list[JournalEvent]:
+        """Return the journal events that meet every condition, in order.
+
+        Args:
+            kinds: any, unless some are named.
+            item: an item whose state they may change.
+            since: included, like ``until``; ``before`` is excluded.
+            newest: only so many, the newest first.
+        """
+        several = json.dumps(list(kinds)) if len(kinds) > 1 else None
+        condition, values = join_conditions(
+            {
+                "item = ?": item,
+                "kind = ?": next(iter(kinds)) if len(kinds) == 1 else None,
+                "kind IN (SELECT value FROM json_each(?))": several,
+                "agent = ?": agent,
+                "run = ?": run,
+                "stamp >= ?": since,
+                "stamp <= ?": until,
+                "stamp < ?": before,
+            }
+        )
+        table = "events" if item is None else "touches JOIN events ON events.id = event"
+        order = "stamp, id" if newest is None else f"stamp DESC, id DESC LIMIT {newest:d}"
+        rows = self._db.execute(
+            f"SELECT data FROM {table} WHERE {condition} ORDER BY {order}",  # noqa: S608
+            values,
+        )
+        return [parse_event(data) for (data,) in rows]
+
+    def reverts_after_recall_drop(self) -> list[JournalEvent]:
+        """Return the undoings of consolidations after which recall fell, in order."""
+        rows = self._db.execute(
+            """SELECT data FROM events WHERE kind = 'revert' AND data ->> 'probes' IS NOT NULL
+               ORDER BY stamp, id"""
+        )
+        return [parse_event(data) for (data,) in rows]
+
+    def existing_events(self, ids: Collection[str]) -> set[str]:
+        """Return those of these ids that are journal events."""
+        rows = self._db.execute(
+            "SELECT id FROM events WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(ids)),),
+        )
+        return {str(row[0]) for row in rows}
+
+    def cursors(self, extractor: str = "rules") -> dict[str, int]:
+        """Return how far each episodic ledger file was consolidated, in bytes.
+
+        A file that has become shorter than that was rewritten by somebody: it begins anew.
+        """
+        rows = self._db.execute(
+            """SELECT cursors.path, iif(cursors.offset > files.offset, 0, cursors.offset)
+               FROM cursors JOIN files ON files.path = cursors.path WHERE extractor = ?""",
+            (extractor,),
+        )
+        return {str(path): int(at) for path, at in rows}
+
+    def last_pass(self, extractor: str) -> int:
+        """Return the number of an extractor's last consolidation; 0 before the first."""
+        return self._count(
+            "SELECT coalesce(max(pass), 0) FROM cursors WHERE extractor = ?", (extractor,)
+        )
+
+    def offsets(self) -> dict[str, int]:
+        """Return how far each ledger file is in the index, in bytes of whole lines."""
+        rows = self._db.execute("SELECT path, offset FROM files")
+        return {str(path): int(at) for path, at in rows}
+
+    def line_counts(self) -> dict[str, int]:
+        """Return how many lines of each ledger file are in the index."""
+        rows = self._db.execute("SELECT path, lines FROM files")
+        return {str(path): int(count) for path, count in rows}
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers that `status` shows."""
+        one = self._count
+        return {
+            "entries": one("SELECT count(*) FROM items WHERE tier = 'episodic'"),
+            "facts": one("SELECT count(*) FROM items WHERE tier <> 'episodic' AND indexed"),
+            "sessions": one("SELECT count(*) FROM sessions"),
+            "forgotten": one("SELECT count(*) FROM states WHERE forgotten"),
+            "files": one("SELECT count(*) FROM files"),
+            "bad_lines": one("SELECT count(*) FROM bad_lines"),
+        }
+
+    def bad_lines(self, limit: int = 50) -> list[tuple[str, int, str]]:
+        """Return (file, line, reason) of lines that could not be read."""
+        found: list[tuple[str, int, str]] = self._db.execute(
+            """SELECT path, line, reason FROM bad_lines JOIN files ON files.id = file
+               ORDER BY path, line LIMIT ?""",
+            (limit,),
+        ).fetchall()
+        return found
+
+    def notices(self, limit: int = 20) -> list[tuple[str, str, str]]:
+        """Return (when, file, what) of the newest surprises in the ledgers."""
+        found: list[tuple[str, str, str]] = self._db.execute(
+            "SELECT at, path, what FROM notices ORDER BY at DESC LIMIT ?", (limit,)
+        ).fetchall()
+        return found
+
+    def last_activity(self) -> list[tuple[str, str, str]]:
+        """Return (agent, "stored" or "recalled", when) of each agent's newest run and recall."""
+        stored = self._db.execute(
+            """SELECT agent, 'stored', max(observed) FROM items
+               JOIN sessions ON sessions.id = session GROUP BY agent"""
+        ).fetchall()
+        recalled = self._db.execute(
+            "SELECT agent, 'recalled', max(stamp) FROM events WHERE kind = 'recall' GROUP BY agent"
+        ).fetchall()
+        return [*stored, *recalled]
+
+    def build_id(self) -> str:
+        """Return by what a build of the index is known from others; "" for the first one."""
+        for (value,) in self._db.execute("SELECT value FROM meta WHERE key = 'built'"):
+            return str(value)
+        return ""
