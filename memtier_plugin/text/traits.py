@@ -12,29 +12,23 @@ _STANDING: Final = re.compile(
     r"every time i|in (?:the )?future)\b|\b(?:when|whenever|every time|if) i ask (?:you )?(?:about|"
     r"for|to|how|what)\b|\bfrom now on\b"
 )
-
-
-_STANDING_HINTS: Final = ("always", "ever", "now on", "future", "i ask")  # one is in any match
-
-
-_BEGINNING: Final = 400  # characters in which an instruction is stated
+_STANDING_HINTS: Final = ("always", "ever", "now on", "future", "i ask")  # each match has one
+_BEGINNING: Final = 400  # characters within which an instruction is stated
 
 
 def is_standing_instruction(text: str) -> bool:
-    """Tell whether a user's words are an instruction for all times to come (English)."""
+    """Check whether a user's words are a standing instruction (English)."""
     beginning = text[:_BEGINNING]
     lower = beginning.lower()
-    for hint in _STANDING_HINTS:
-        if hint in lower:
-            return bool(_STANDING.search(beginning))
-    return False
+    hinted = any(hint in lower for hint in _STANDING_HINTS)
+    return hinted and bool(_STANDING.search(beginning))
 
 
 TOOL_CALL_MARK: Final = "[tool call:"
 
 
 def is_quotable(entry: Entry) -> bool:
-    """Tell whether an entry may be quoted in a summary: a user's or the assistant's own words."""
+    """Check whether an entry may be quoted in a summary: a user's or the assistant's own words."""
     return (
         entry.role in ("user", "assistant")
         and entry.origin in ("user", "assistant")

@@ -1,24 +1,24 @@
-"""How people state facts: one row per way of saying, each with the relation it gives.
+"""The patterns of statements: one row per phrasing, each with the relation that it states.
 
 A row's pattern matches a clause from its start.  The relations:
 
 =============  ===================================================================================
 name           of the speaker, or of a relative or pet (subject ``Ann's dog``)
 lives_in       also *from* and *moved_to*: places of the speaker
-works_at       also *works_as*: employer and trade; *is*: what else one is
+works_at       also *works_as*: employer and trade; *is*: other traits of the speaker
 born           date or place of birth; *birthday*: the day; *age*: years
 has            family, pets, possessions, appointments
 likes          also *dislikes*, *prefers*, *favorite* (subject ``Ann's favorite colour``)
 always         also *never*, *usually*: habits and standing instructions
 allergic_to    also *diet*
 decided        decisions and switches
-plans          also *wants*, *considers*: what is to come, for sure or not
-did            what the speaker, or a relative, did or had done; *used_to*: no longer
-does           what the speaker is at, or has been at; *can*: what they are able to do
+plans          also *wants*, *considers*: the future, certain or not
+did            past events of the speaker or a relative; *used_to*: past habits
+does           present activities; *can*: abilities
 uses           tools; *version_of* (subject: the tool), *runs_on_port*, *located_at* (the thing),
                *amount* (of a thing)
 scheduled_for  dates and deadlines of a thing
-remember       what the user asked to remember or to note
+remember       things that the user asked to remember or to note
 =============  ===================================================================================
 """
 
@@ -242,7 +242,7 @@ SELF_STATEMENTS: Final = (
     ),
 )
 
-TENTATIVE: Final = (  # what holds a word of doubt and says so
+TENTATIVE: Final = (  # statements about wishes, valid in spite of a word of doubt
     (
         "wants",
         rf"{ME}{ADVERB} (?P<verb>want|hope|dream) (?P<value>(?:to|of) {TO_DO} .+)",
@@ -344,7 +344,7 @@ INSTRUCTIONS: Final = (
     ),
 )
 
-SUBJECTLESS: Final = (  # "Just got a puppy": of oneself, without saying so
+SUBJECTLESS: Final = (  # about the speaker without a pronoun: "Just got a puppy"
     (
         "did",
         rf"(?P<i>)(?:(?:[Jj]ust|[Ff]inally|[Rr]ecently|[Aa]lso|[Ee]ven) "
