@@ -126,15 +126,22 @@ def _start_process(home: Path, arguments: Sequence[str], **how: Any) -> subproce
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_FLAGS, 0o600)
         try:
             return subprocess.Popen(
-                [sys.executable, "-m", "memtier_plugin.daemon", "--once", "--home", str(home),
-                 *arguments],
+                [
+                    sys.executable,
+                    "-m",
+                    "memtier_plugin.daemon",
+                    "--once",
+                    "--home",
+                    str(home),
+                    *arguments,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": paths},
                 cwd=home,
                 **how,
-            )  # fmt: skip
+            )
         finally:
             os.close(log)
     except OSError as error:

@@ -205,9 +205,13 @@ def _note_job(
     now = datetime.now(UTC)
     try:
         job_state.note_job(
-            memory.folder, name, now, started=started, error=error,
+            memory.folder,
+            name,
+            now,
+            started=started,
+            error=error,
             again=now + again if again else None,
-        )  # fmt: skip
+        )
     except MemTierError as trouble:  # a full disk, which `status` reports anyway
         _log.warning("project %r: %s", memory.project, trouble)
 

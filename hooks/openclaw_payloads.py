@@ -34,8 +34,12 @@ UNPROMPTED_TRIGGERS: Final = frozenset(
 MAX_KEPT: Final = 2000  # conversations and runs remembered; the oldest are dropped first
 
 _HOOKS: Final = (
-    "before_prompt_build", "agent_end", "before_compaction", "session_start", "session_end",
-)  # fmt: skip
+    "before_prompt_build",
+    "agent_end",
+    "before_compaction",
+    "session_start",
+    "session_end",
+)
 _ENDING_REASONS: Final = frozenset(
     {"new", "reset", "idle", "daily", "deleted"}
 )  # reasons of session_end

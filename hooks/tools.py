@@ -81,10 +81,13 @@ def _store(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> di
         messages = [{"role": "assistant", "content": str(given["text"])}]
         entries = memory.record(
             messages, session_id=session, sender=context.sender, parent=context.parent
-        )  # fmt: skip
+        )
         ids = tuple(entry.id for entry in entries)
-        return _answer("Kept among this sub-agent's own lines; the project's facts are for"
-                     " the agent that called it.", ids=ids)  # fmt: skip
+        return _answer(
+            "Kept among this sub-agent's own lines; the project's facts are for"
+            " the agent that called it.",
+            ids=ids,
+        )
     fact = memory.remember(
         str(given["text"]), session_id=session, sender=context.sender, by="assistant"
     )

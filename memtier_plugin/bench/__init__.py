@@ -1,1 +1,1 @@
-"""Measuring MemTier: retrieval on public data sets, and cost at size (`memtier bench`)."""
+"""Benchmarks: retrieval on public data sets, and cost at size (`memtier bench`)."""

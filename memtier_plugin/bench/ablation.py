@@ -1,9 +1,9 @@
-"""`memtier bench ablation`: what each part adds, asked again without it or with another value.
+"""`memtier bench ablation`: measure each part by leaving it out or changing its value.
 
 The variants are those of MemTier's Table 2 (signals, k, token budget, scoping), Table 7 (Stage 1 by
 BM25, vectors or both), Table 8 (how many sessions Stage 1 chooses) and appendix E (normalised
-BM25), and the signals and sizes of `rank_recall_first`.  A conversation is recorded once for each
-embedding model; every variant asks that recording.
+BM25), and the signals and sizes of `recall_first`.  A conversation is recorded once per
+embedding model, and every variant queries that recording.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Variant:
 
 @dataclass(slots=True)
 class _Arm:
-    """A profile as it is (no group) or a variant of it, and what it brought."""
+    """A profile unchanged (no group) or a variant of it, with its outcomes."""
 
     profile: str
     variant: Variant
@@ -85,14 +85,16 @@ def run_ablation(
     """Ask every question of a data set once for each variant; return the differences, for JSON.
 
     Args:
-        profile: `rank_recall_first` or `paper`; both when None.
-        only: which of `GROUPS` to vary; all when empty.
+        profile: `recall_first` or `paper` [both].
+        only: which of `GROUPS` to vary [all].
         reader: also let it answer from each variant's block.
-
-        The others are those of `retrieval.run_retrieval`.
+        dataset, data, facts, limit, sample, overrides, progress: as for `run_retrieval`.
 
     Raises:
-        As `retrieval.run_retrieval`; and Unsupported: there is nothing of that group to vary.
+        ImportFileError: the data set is unknown, not as published, or without evidence.
+        Unsupported: the profile has nothing of these groups to vary.
+        SettingsError: an override is not a setting.
+        EndpointError: the reader does not answer.
     """
     loaded = prepare_dataset(dataset, data, facts, limit, sample, answered=reader is not None)
     groups = tuple(only) or GROUPS
@@ -131,7 +133,7 @@ def list_variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant
     """Yield every variant of a profile.
 
     Args:
-        settings: those of the profile as it is, by dotted key.
+        settings: the unchanged profile's, by dotted key.
     """
     section = "paper" if profile == "paper" else "retrieval"
     prefix = f"{section}.weights."
@@ -178,7 +180,7 @@ def _arms(
 
 
 def _ask(run: BenchRun, folder: Path, arms: Sequence[_Arm], reader: Reader | None) -> None:
-    """Record each conversation once for each embedding model, and ask it for each arm."""
+    """Record each conversation once per embedding model, and query it for each arm."""
     run.repeats = len(arms)
     run.recordings = len({arm.overrides.get("embedding.model") for arm in arms})
     for conversation in run.loaded.conversations:

@@ -1,8 +1,8 @@
-"""Judging a short answer against the expected one, as MemTier 4.1 does without an LLM.  Pure.
+"""Score a short answer against the expected one without an LLM (MemTier, section 4.1).  Pure.
 
-Soft exact match as published: after normalising, one string holds the other.  That takes "art" for
-right where "party" is expected, so a stricter form stands beside it: the tokens of one hold those
-of the other, in order and whole.  F1 is SQuAD 2.0's overlap of tokens (Rajpurkar et al. 2018).
+Soft exact match as published: after normalising, one string contains the other.  That accepts "art"
+for "party", so a stricter form is computed too: the tokens of one contain those of the other, in
+order and without gaps.  F1 is SQuAD 2.0's token overlap (Rajpurkar et al. 2018).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderAnswer:
-    """What a reader said to a question, how right it is, and what it cost."""
+    """A reader's answer to a question, with its scores and cost."""
 
     text: str
     soft_em: bool
@@ -33,22 +33,22 @@ class ReaderAnswer:
 
 
 def normalise_answer(text: str) -> str:
-    """Return text in lower case, without ASCII punctuation, articles and extra spaces."""
+    """Lower-case a text and strip ASCII punctuation, articles and extra spaces."""
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
 def soft_em(answer: str, expected: str) -> bool:
-    """Tell whether one answer holds the other, character by character (as published).
+    """Tell whether one answer contains the other as a substring (as published).
 
-    An answer that is empty when normalised is right only if the other is too: every text holds it.
+    An answer that normalises to nothing is right only if the other does too.
     """
     given, other = normalise_answer(answer), normalise_answer(expected)
     return (given in other or other in given) if given and other else given == other
 
 
 def soft_em_tokens(answer: str, expected: str) -> bool:
-    """Tell whether the tokens of one answer stand in the other, in a row and whole."""
+    """Tell whether one answer contains the tokens of the other as a contiguous sequence."""
     given, other = normalise_answer(answer), normalise_answer(expected)
     if not given or not other:
         return given == other
@@ -57,7 +57,7 @@ def soft_em_tokens(answer: str, expected: str) -> bool:
 
 
 def token_f1(answer: str, expected: str) -> float:
-    """Return the harmonic mean of precision and recall over the tokens, counted as a multiset."""
+    """Return the harmonic mean of precision and recall over the multiset of tokens."""
     given, other = normalise_answer(answer).split(), normalise_answer(expected).split()
     if not given or not other:
         return float(given == other)
@@ -68,7 +68,7 @@ def token_f1(answer: str, expected: str) -> float:
 def judge_answer(
     answer: str, expected: str, prompt_tokens: int = 0, completion_tokens: int = 0
 ) -> ReaderAnswer:
-    """Return an answer with everything that is counted of it."""
+    """Score an answer by every measure."""
     return ReaderAnswer(
         text=answer,
         soft_em=soft_em(answer, expected),
@@ -80,7 +80,7 @@ def judge_answer(
 
 
 def summarise_answers(answers: Sequence[tuple[str, ReaderAnswer]]) -> dict[str, Any]:
-    """Return what a reader reached over the questions, in all and by category.
+    """Average a reader's scores over the questions, overall and by category.
 
     Args:
         answers: at least one, each with the category of its question.

@@ -1,7 +1,7 @@
-"""What a few lines with rank-bm25 reach: the figures that the default profile has to beat.
+"""BM25 baselines on rank-bm25, which the default profile must beat.
 
-`bm25` takes the lower-case words of each turn as they stand.  `bm25-stem` stems them, leaves out
-function words and puts the date and the speaker into the text.
+`bm25` uses the lower-cased words of each turn.  `bm25-stem` stems them, drops function words and
+adds the date and the speaker to the text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from memtier_plugin.ingest.sessions import Session, Turn
 
 BASELINES: Final = ("bm25", "bm25-stem")
 
-# The baseline's own list, so that a change of MemTier's tokenizer does not move the baseline.
+# A list of its own, so that changes to MemTier's tokenizer do not move the baseline.
 _STOP_WORDS: Final = """
     a an the and or but if then than so as of at by for with about to from in on up out over into
     i me my we us our you your he him his she her hers it its they them their this that these those

@@ -1,6 +1,6 @@
-"""`memtier bench compare`: whether a difference between two runs is real, question by question.
+"""`memtier bench compare`: test whether the difference between two runs is significant.
 
-Both answered the same questions, so each question's difference is what is resampled (`intervals`).
+Both answered the same questions, so the differences per question are resampled (`intervals`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run_compare(ours: Path, theirs: Path, progress: object = None) -> dict[str, 
         theirs: the report B.
 
     Raises:
-        ImportFileError: not such reports, or not on the same questions; names file and remedy.
+        ImportFileError: not reports of runs on the same questions; names file and remedy.
     """
     report, other = _read_report(ours), _read_report(theirs)
     if report["dataset"] != other["dataset"]:
@@ -84,7 +84,7 @@ def run_compare(ours: Path, theirs: Path, progress: object = None) -> dict[str, 
 def compare_metrics(
     ours: Sequence[QuestionFigures], theirs: Sequence[QuestionFigures]
 ) -> dict[str, dict[str, float | int | bool]]:
-    """Return, for each metric that both measured, both means and how their difference stands.
+    """Return, for each metric of both runs, the means and the interval of their difference.
 
     Args:
         ours: the questions of one run, as `metrics.question_figures` gives them.
@@ -127,7 +127,7 @@ def _read_report(path: Path) -> dict[str, Any]:
 
 
 def _by_id(questions: Sequence[QuestionFigures]) -> dict[str, QuestionFigures]:
-    """Return the questions by id; one that comes again gets a number."""
+    """Return the questions by id; repeated ids get a number."""
     by_id: dict[str, QuestionFigures] = {}
     for question in questions:
         name, again = question["id"], 1

@@ -1,16 +1,15 @@
-"""What a consolidation costs, and whether recalls notice it.
+"""Measure the cost of a consolidation, and its effect on the latency of recalls.
 
-A store of made-up entries, among which users say things that the rules find facts in, is
-consolidated once, without a model.  Meanwhile recalls are asked, as a host asks them, by three
-kinds of processes, each beside its own idle figures of the same minutes:
+A store of synthetic entries, some of which state facts that the rules extract, is consolidated
+without a model.  Meanwhile three kinds of processes recall as a host does, each compared with its
+own idle latency of the same minutes:
 
 - `aside`: a process of its own, while a `memtier daemon --once` consolidates;
 - `serve`: `memtier serve`, whose own background consolidates;
-- `within`: a process that calls `MemTier.consolidate` in a thread of its own, which no part of
-  MemTier does: it is what the others are spared.
+- `within`: a process that consolidates in a thread of its own, which MemTier never does; it shows
+  what the others avoid.
 
-A consolidation is soon over: it is repeated on copies of the store until enough recalls fell into
-it.
+A consolidation is short, so it is repeated on copies of the store until enough recalls overlap it.
 """
 
 from __future__ import annotations
@@ -46,27 +45,33 @@ GOAL: Final = 2.0  # times the idle p95
 
 _SESSION_MESSAGES: Final = 20  # messages
 _AGENTS: Final = 4
-_STATEMENT_EVERY: Final = 5  # one message of a user in so many says something that is a fact
-_IDLE_RECALLS: Final = 100  # recalls before a consolidation, and as many after it
-_MAX_ROUNDS: Final = 12  # consolidations for the recalls of one kind of process, at most
+_STATEMENT_EVERY: Final = 5  # one in this many user messages states a fact
+_IDLE_RECALLS: Final = 100  # idle recalls before and after a consolidation, each
+_MAX_ROUNDS: Final = 12  # maximum of consolidations per kind of process
 _CONSOLIDATION_TIMEOUT: Final = 300.0  # seconds for one consolidation
 _STATEMENTS: Final = (
-    "My {relative}'s name is {person}.", "I live in {Word}.", "I work at {Word} {Other}.",
-    "I am allergic to {word}.", "My favorite {word} is {other}.", "I prefer {word} to {other}.",
-    "I never eat {word}.", "{person} lives in {Word}.", "I moved to {Word} last year.",
+    "My {relative}'s name is {person}.",
+    "I live in {Word}.",
+    "I work at {Word} {Other}.",
+    "I am allergic to {word}.",
+    "My favorite {word} is {other}.",
+    "I prefer {word} to {other}.",
+    "I never eat {word}.",
+    "{person} lives in {Word}.",
+    "I moved to {Word} last year.",
     "The {word} server runs on port {port}.",
-)  # fmt: skip
+)
 _RELATIVES: Final = ("sister", "brother", "wife", "husband", "daughter", "son", "boss")
 
 
 def run_consolidation(
     entries: int = 1_000, recalls: int = 200, seed: int = 1, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Consolidate a store of so many entries; return what it cost and what recalls took meanwhile.
+    """Measure a consolidation of a synthetic store, and the recalls during it.
 
     Args:
-        entries: of how many messages the store is.
-        recalls: how many are to fall into a consolidation, for each kind of process.
+        entries: messages in the store.
+        recalls: how many must overlap a consolidation, for each kind of process.
         seed: the same seed gives the same texts.
         progress: told of each step.
 
@@ -106,7 +111,7 @@ def run_consolidation(
 
 
 def _measure_recalls(where: str, home: Path, top: Path, recalls: int, seed: int) -> dict[str, Any]:
-    """Measure recalls of one kind of process, in as many consolidations as it takes."""
+    """Measure recalls of one kind of process, over as many consolidations as needed."""
     idle: list[float] = []
     busy: list[float] = []
     rounds = 0
@@ -146,7 +151,7 @@ def _run_on_copy(function: str, home: Path, top: Path, **task: Any) -> dict[str,
 
 
 def _fill(home: Path, entries: int, seed: int) -> None:
-    """Record the entries, the agents in turn."""
+    """Record the entries, agent by agent."""
     for agent in range(_AGENTS):
         with MemTier.open(home, PROJECT, agent_name(agent)) as memory:
             for _ in memory.record_sessions(_sessions(entries, seed, agent)):
@@ -171,16 +176,21 @@ def _sessions(entries: int, seed: int, agent: int) -> Iterator[Session]:
 def _statement(chance: random.Random, words: Sequence[str]) -> str:
     word, other = (words[chance.randrange(300, 3_000)] for _ in range(2))
     return chance.choice(_STATEMENTS).format(
-        relative=chance.choice(_RELATIVES), person=chance.choice(PEOPLE), word=word, other=other,
-        Word=word.capitalize(), Other=other.capitalize(), port=chance.randrange(3_000, 9_000),
-    )  # fmt: skip
+        relative=chance.choice(_RELATIVES),
+        person=chance.choice(PEOPLE),
+        word=word,
+        other=other,
+        Word=word.capitalize(),
+        Other=other.capitalize(),
+        port=chance.randrange(3_000, 9_000),
+    )
 
 
 # -- in a fresh process ----------------------------------------------------------------------------
 
 
 def alone(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Consolidate everything and return what it took; nothing else is at work."""
+    """Consolidate everything with nothing else running; return its cost."""
     with MemTier.open(task["home"], PROJECT, agent_name(0)) as memory:
         before = peak_rss_mb()
         started = time.perf_counter()
@@ -197,7 +207,7 @@ def alone(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def during(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask recalls before, during and after a consolidation; return the seconds of each."""
+    """Recall before, during and after a consolidation; return the seconds of each recall."""
     home = Path(task["home"])
     questions = SyntheticChat(task["seed"]).questions(200)
     if task["where"] == "serve":
@@ -214,9 +224,9 @@ def during(task: Mapping[str, Any]) -> dict[str, Any]:
 def _time_recalls(
     ask: Callable[[str], None], questions: Sequence[str], work: Callable[[], None]
 ) -> dict[str, Any]:
-    """Time recalls while idle, while some work is done in another thread, and while idle again."""
+    """Time recalls while idle, while work runs in another thread, and while idle again."""
     for question in questions[:10]:
-        ask(question)  # what the first ones load is not theirs
+        ask(question)  # warm up
     idle = [_time_recall(ask, question) for question in questions[:_IDLE_RECALLS]]
     failures: list[BaseException] = []
 
@@ -238,8 +248,11 @@ def _time_recalls(
         raise MemTierError(f"the consolidation failed: {failures[0]}")
     idle += [_time_recall(ask, question) for question in questions[-_IDLE_RECALLS:]]
     return {
-        "idle": idle, "busy": busy, "seconds": round(seconds, 3), "peak_rss_mb": peak_rss_mb(),
-    }  # fmt: skip
+        "idle": idle,
+        "busy": busy,
+        "seconds": round(seconds, 3),
+        "peak_rss_mb": peak_rss_mb(),
+    }
 
 
 def _time_recall(ask: Callable[[str], None], question: str) -> float:
@@ -249,7 +262,7 @@ def _time_recall(ask: Callable[[str], None], question: str) -> float:
 
 
 def _consolidate_all(memory: MemTier) -> tuple[int, int]:
-    """Consolidate to the end; return how many entries were read and facts made."""
+    """Consolidate to the end; return the numbers of entries read and facts written."""
     read = facts = 0
     while True:
         report = memory.consolidate()
@@ -281,7 +294,7 @@ print(peak_rss_mb(), file=sys.stderr)
 
 
 def _measure_server(home: Path, questions: Sequence[str]) -> dict[str, Any]:
-    """Ask a server without its background, then one that begins to consolidate at once."""
+    """Measure a server without background jobs, then one that consolidates at once."""
     calm = _ServeProcess(home, background=False)
     for question in questions[:10]:
         calm.ask(question)
@@ -298,7 +311,7 @@ def _measure_server(home: Path, questions: Sequence[str]) -> dict[str, Any]:
             if time.perf_counter() - started > _CONSOLIDATION_TIMEOUT:
                 raise MemTierError("memtier serve did not consolidate")
         seconds = time.perf_counter() - started
-    time.sleep(1.0)  # what follows the consolidation in the background ends
+    time.sleep(1.0)  # let later background jobs end
     idle += [_time_recall(served.ask, question) for question in questions[-_IDLE_RECALLS:]]
     rss = served.end()
     return {"idle": idle, "busy": busy, "seconds": round(seconds, 3), "peak_rss_mb": rss}
@@ -312,7 +325,7 @@ def _is_consolidated(memory: MemTier) -> bool:
 
 
 class _ServeProcess:
-    """A `memtier serve` in a process of its own, asked on its stdin."""
+    """A `memtier serve` process, queried over its stdin."""
 
     def __init__(self, home: Path, *, background: bool) -> None:
         self._home = home
@@ -324,11 +337,15 @@ class _ServeProcess:
         )
 
     def ask(self, question: str) -> None:
-        """Recall; return when the answer is there."""
+        """Recall and wait for the answer."""
         params = {
-            "query": question, "project": PROJECT, "agent": agent_name(0), "session_id": "bench",
-            "run_id": "bench", "purpose": "inject",
-        }  # fmt: skip
+            "query": question,
+            "project": PROJECT,
+            "agent": agent_name(0),
+            "session_id": "bench",
+            "run_id": "bench",
+            "purpose": "inject",
+        }
         asked = {"jsonrpc": "2.0", "id": 1, "method": "recall", "params": params}
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps(asked).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""What is shown of `memtier bench consolidation`."""
+"""Render the report of `memtier bench consolidation`."""
 
 from __future__ import annotations
 

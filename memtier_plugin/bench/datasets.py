@@ -1,9 +1,9 @@
-"""The data sets that retrieval is measured on, in one shape: LoCoMo, BEAM, LongMemEval.
+"""Load the benchmark data sets LoCoMo, BEAM and LongMemEval into one format.
 
 LoCoMo (Maharana et al. 2024), BEAM (Tavakoli et al. 2026) and LongMemEval (Wu et al. 2025) are read
 from the files their authors publish; MemTier ships none of them.  A question's gold turns are those
-that its authors name as evidence.  Evidence that names no turn of the conversation is left out and
-counted; so is a question that has none left.
+that the authors name as evidence.  Evidence that matches no turn is skipped and counted, and so are
+questions without any gold turn left.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DatasetQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetFact:
-    """A fact that the data set itself states, with the turns it was taken from."""
+    """A fact from the data set's own annotations, with its source turns."""
 
     text: str
     speaker: str
@@ -76,13 +76,13 @@ class Dataset:
 
 @dataclass(slots=True)
 class _Tally:
-    """What a loader leaves out."""
+    """Counts of what a loader skips."""
 
     skipped: int = 0
     unresolved: int = 0
 
     def resolve_gold(self, evidence: Iterable[str], turns: Mapping[str, object]) -> frozenset[str]:
-        """Return the evidence that names a turn; count the rest, and a question left with none."""
+        """Return the evidence that matches a turn; count the rest, and questions without any."""
         named = list(evidence)
         gold = frozenset(name for name in named if name in turns)
         self.unresolved += sum(name not in turns for name in named)
@@ -100,7 +100,7 @@ def load_dataset(name: str, path: Path, *, answered: bool = False) -> Dataset:
 
     Raises:
         ImportFileError: no such data set, or the files are not as published.
-        Unsupported: answers are wanted of a data set that has no short ones.
+        Unsupported: answers are requested from a data set without short answers.
     """
     if name not in LOADERS:
         raise ImportFileError(f"unknown data set {name!r}; one of: {', '.join(LOADERS)}")
@@ -124,7 +124,7 @@ def load_dataset(name: str, path: Path, *, answered: bool = False) -> Dataset:
     )
 
 
-# Category 5 asks for what was never said; there is nothing to find.
+# Category 5 asks about what was never said, so there are no gold turns.
 _LOCOMO_CATEGORIES: Final[Mapping[int, str]] = {
     1: "multi-hop",
     2: "temporal",
@@ -185,7 +185,7 @@ def _observations(sample: Any, turns: Mapping[str, Turn], location: str) -> Iter
                     yield DatasetFact(text=text, speaker=speaker, gold_ids=gold)
 
 
-# BEAM ends its generated messages with ``->-> 1,1``: the plan's own numbers, which nobody said.
+# BEAM's generated messages end with marks of its plan (``->-> 1,1``), which are not content.
 _BEAM_MARKS: Final = re.compile(r"(?:\s*->->\s*[\w/]+\s*,\s*[\w/]+)+\s*$")
 
 
@@ -237,7 +237,7 @@ def _beam_sessions(chat: Path) -> Iterator[Session]:
 
 
 def _flatten_ids(evidence: Any) -> Iterator[str]:
-    """Yield the ids of a list or an object of lists, however deep."""
+    """Yield the ids in nested lists and objects."""
     if isinstance(evidence, dict):
         evidence = list(evidence.values())
     if isinstance(evidence, list):

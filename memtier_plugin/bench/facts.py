@@ -1,9 +1,9 @@
-"""`memtier bench facts`: what a consolidation without a model makes of a data set, and its worth.
+"""`memtier bench facts`: measure the facts that a consolidation without a model extracts.
 
 Each conversation is recorded and consolidated through the public API.  A sample of the facts is
-written out with the lines they come from, for a person or a model to judge by `RUBRIC`; the
-judgements go back in and become shares.  A judgement names what it judged by a hash of it, so that
-one of another fact, or of one that has been reworded since, is not counted.
+written with their source lines, for a person or a model to judge by `RUBRIC`; the judgements are
+read back and become shares.  A judgement refers to its fact by a hash, so that judgements of other
+or since reworded facts do not count.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEED: Final = 42
 
 @dataclass(slots=True, kw_only=True)
 class _ConsolidationTally:
-    """What the consolidations made, all conversations together."""
+    """The results of the consolidations of all conversations."""
 
     each: int
     seed: int
@@ -65,7 +65,7 @@ def run_facts(
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Consolidate a data set without a model and return what came of it, ready for JSON.
+    """Consolidate a data set without a model and measure the facts; return a JSON report.
 
     Args:
         dataset: `locomo`, `beam` or `longmemeval`.
@@ -79,7 +79,7 @@ def run_facts(
         progress: told of each step.
 
     Raises:
-        ImportFileError: the data set or the judgements are not as they must be.
+        ImportFileError: the data set or the judgements are malformed.
         SettingsError: an override is not a setting.
     """
     given = load_judgements(judgements) if judgements else None
@@ -90,7 +90,6 @@ def run_facts(
     outcomes["extracted"] = _ask_dataset(loaded, "none", tally, overrides, tell)
     if any(conversation.facts for conversation in loaded.conversations):
         outcomes["dataset"] = _ask_dataset(loaded, "dataset", None, overrides, tell)
-    questions = {name: [*map(question_figures, results)] for name, results in outcomes.items()}
     if sample_file:
         rows = (json.dumps(row, ensure_ascii=False) + "\n" for row in tally.sample)
         sample_file.write_text("".join(rows), encoding="utf-8")
@@ -105,19 +104,25 @@ def run_facts(
         "relations": dict(tally.relations.most_common()),
         "rejected": dict(tally.rejected.most_common()),
         "consolidation": {"entries": tally.read, "seconds": round(tally.seconds, 3)},
-        "questions": len(questions["none"]),
-        "recall": {
-            name: {
-                **summarise_outcomes(results),
-                "than_none": compare_metrics(questions[name], questions["none"]),
-            }
-            for name, results in outcomes.items()
-        },
+        "questions": len(outcomes["none"]),
+        "recall": _compare_recalls(outcomes),
         "sample": {"each": sample, "seed": seed, "facts": len(tally.sample)},
         "judged": None if given is None else judged_shares(tally.sample, given),
         "version": memtier_plugin.__version__,
         "settings": tally.settings,
         "fingerprint": dataset_fingerprint(loaded),
+    }
+
+
+def _compare_recalls(outcomes: Mapping[str, Sequence[QuestionOutcome]]) -> dict[str, Any]:
+    """Summarise the recalls with each kind of facts, and compare them with those without any."""
+    figures = {name: [*map(question_figures, results)] for name, results in outcomes.items()}
+    return {
+        name: {
+            **summarise_outcomes(results),
+            "than_none": compare_metrics(figures[name], figures["none"]),
+        }
+        for name, results in outcomes.items()
     }
 
 
@@ -128,7 +133,7 @@ def _ask_dataset(
     overrides: Mapping[str, Any] | None,
     progress: Progress,
 ) -> list[QuestionOutcome]:
-    """Record each conversation, consolidate it if it is told what was ``made``, and ask."""
+    """Record each conversation, consolidate it if a tally is given, and ask its questions."""
     run = BenchRun(loaded=loaded, facts=facts, progress=progress)
     outcomes: list[QuestionOutcome] = []
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
@@ -173,12 +178,12 @@ def draw_sample(
 ) -> list[dict[str, Any]]:
     """Return a sample of a conversation's facts, each as a row to be judged.
 
-    The same facts give the same sample, whatever ids they have this time.
+    The same facts give the same sample, regardless of their ids.
 
     Args:
         names: the turn that each entry came from.
-        each: how many at most.
-        seed: another seed draws others.
+        each: the size of the sample, at most.
+        seed: of the random choice.
     """
     places = {turn.id: index for index, turn in enumerate(conversation.turns)}
     rows = []
@@ -218,7 +223,7 @@ def _sample_row(
 
 
 def judgement_key(conversation: str, turn: str, text: str, quote: str) -> str:
-    """Return what a judgement names: a hash of the fact's words and of where they come from."""
+    """Return the key of a judgement: a hash of the fact's text and source."""
     return sha256(json.dumps([conversation, turn, text, quote]).encode()).hexdigest()[:16]
 
 
@@ -226,7 +231,7 @@ def load_judgements(path: Path) -> dict[str, dict[str, bool]]:
     """Read judgements, by the fact they judge; a later one of the same fact replaces the earlier.
 
     Raises:
-        ImportFileError: a line is no judgement; names file and line.
+        ImportFileError: a line is not a judgement; names file and line.
     """
     judgements = {}
     for number, line in read_text_lines(path):
@@ -279,7 +284,7 @@ def _shares_by_group(
 
 
 def _criterion_shares(given: Sequence[Mapping[str, bool]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield, for each criterion and for all of them together, how many meet it."""
+    """Yield the share that meets each criterion, and all of them together."""
     for name in (*CRITERIA, "all"):
         criteria = CRITERIA if name == "all" else (name,)
         met = sum(all(judgement[criterion] for criterion in criteria) for judgement in given)

@@ -1,9 +1,8 @@
-"""How sure a measured share or mean is: intervals of 95 %, and paired differences.  Pure.
+"""Confidence intervals (95 %) of shares and means, and paired differences.  Pure.
 
-A share of questions has Wilson's interval (Wilson 1927); a mean that is no share, such as F1, is
-resampled (Efron 1979), and so is the difference of two systems on the same questions (Koehn 2004).
-Questions are resampled one by one: those about one conversation count as independent, so that an
-interval speaks of questions like these about conversations like these.
+A share of questions gets Wilson's score interval (Wilson 1927); other means, such as F1, are
+bootstrapped (Efron 1979), and so is the difference of two systems on the same questions (Koehn
+2004).  Questions are resampled individually, so those about one conversation count as independent.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Z: Final = 1.959963984540054  # of the normal distribution, .95 lies within plus or minus this
+Z: Final = 1.959963984540054  # 97.5 % quantile of the normal distribution
 SAMPLES: Final = 10_000
 SEED: Final = 42
-_AT_ONCE: Final = 2_000_000  # numbers drawn at a time, so that memory stays bounded
+_AT_ONCE: Final = 2_000_000  # numbers drawn at a time, to bound memory
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one system has more than another, on average over the questions."""
+    """The mean difference of two systems over the questions, with its interval and p-value."""
 
     mean: float
     low: float
@@ -39,10 +38,10 @@ class Difference:
 
 
 def wilson_interval(successes: int, total: int, z: float = Z) -> tuple[float, float]:
-    """Return the score interval of a share; (0, 1) of nothing.
+    """Return Wilson's score interval of a share; (0, 1) for no trials.
 
     Raises:
-        ValueError: more successes than trials, or fewer than none.
+        ValueError: more successes than trials, or a negative number.
     """
     if not 0 <= successes <= total:
         raise ValueError(f"{successes} successes of {total}")
@@ -52,14 +51,14 @@ def wilson_interval(successes: int, total: int, z: float = Z) -> tuple[float, fl
     middle = share + squared / (2 * total)
     spread = z * math.sqrt(share * (1 - share) / total + squared / (4 * total * total))
     low, high = ((middle + side * spread) / (1 + squared / total) for side in (-1, 1))
-    # At the ends the bounds are exact, whatever the floats say.
+    # The bounds are exact at 0 and 1, regardless of rounding.
     return (low if successes else 0.0), (high if successes < total else 1.0)
 
 
 def bootstrap_interval(
     values: Sequence[float], samples: int = SAMPLES, seed: int = SEED
 ) -> tuple[float, float]:
-    """Return the percentile interval of a mean.
+    """Return the bootstrap percentile interval of a mean.
 
     Raises:
         ValueError: there are no values.
@@ -71,24 +70,24 @@ def bootstrap_interval(
 def paired_difference(
     ours: Sequence[float], theirs: Sequence[float], samples: int = SAMPLES, seed: int = SEED
 ) -> Difference:
-    """Return the mean difference of two systems on the same questions, and how sure it is.
+    """Return the mean difference of two systems on the same questions, with its interval.
 
     ``p`` is the two-sided share of resamples on the other side of 0, at least 1 / samples.
 
     Raises:
-        ValueError: not one value each for the same questions, or no questions.
+        ValueError: the lengths differ, or there are no questions.
     """
     differences = [mine - other for mine, other in zip(ours, theirs, strict=True)]
     means = _resample_means(differences, samples, seed)
     low, high = _interval_bounds(means)
-    # A resample at 0 itself speaks for neither side.
+    # A resample at exactly 0 counts for both sides.
     tail = min(int((means <= 0).sum()), int((means >= 0).sum()))
     p = min(1.0, 2 * max(tail, 0.5) / samples)
     return Difference(math.fsum(differences) / len(differences), low, high, p)
 
 
 def _resample_means(values: Sequence[float], samples: int, seed: int) -> NDArray[np.float64]:
-    """Return the means of so many resamples."""
+    """Return the means of ``samples`` bootstrap resamples."""
     import numpy as np
 
     if not values:

@@ -1,7 +1,7 @@
-"""Recall by language: lines and questions written for this project, a file of each in questions/.
+"""Measure recall by language, on the sets of lines and questions in questions/.
 
-The lines of a set are recorded as sessions of one project, in a home that is removed at the end.
-A question has one line that answers it, among at least 200 others of the same language.
+The lines of a set are recorded as sessions of one project in a temporary home.  Each question is
+answered by one line, among at least 200 others of the same language.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LANGUAGES: Final = tuple(
 )
 STEMMED: Final = frozenset({"german", "russian", "arabic", "hindi"})  # Snowball has these
 SESSION_LINES: Final = 20  # lines recorded as one session, the next one a day later
-_FIRST_DAY: Final = datetime(2025, 1, 6, 9, tzinfo=UTC)  # fixed, so that decay is the same each run
+_FIRST_DAY: Final = datetime(2025, 1, 6, 9, tzinfo=UTC)  # fixed, so that decay is reproducible
 _WITHOUT_NGRAMS: Final = {"retrieval.weights.grams": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageQuestion:
-    """What is asked, and the one line that answers it."""
+    """A question, and the one line that answers it."""
 
     ask: str
     gold: str
@@ -43,7 +43,7 @@ class LanguageQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageSet:
-    """The lines of one language in the order in which they are said, and the questions."""
+    """The lines of one language in order, and the questions."""
 
     language: str
     lines: tuple[str, ...]
@@ -54,7 +54,7 @@ def load_language_set(path: Path) -> LanguageSet:
     """Read a set; the language is the name of the file.
 
     Raises:
-        ImportFileError: it is no such file, a line is there twice, or a question's gold is no line.
+        ImportFileError: malformed, a duplicate line, or a question's gold is not a line.
     """
     try:
         data = yaml.safe_load(path.read_text("utf-8"))
@@ -74,7 +74,7 @@ def load_language_set(path: Path) -> LanguageSet:
 def run_languages(
     languages: Iterable[str] = (), progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Measure the shipped sets of the languages, or all of them, ready for JSON.
+    """Measure the shipped sets of some languages, or of all; return a JSON report.
 
     Raises:
         Unsupported: there is no set of such a language.
@@ -91,7 +91,7 @@ def run_languages(
 def measure_languages(
     sets: Sequence[LanguageSet], progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Return, for each set, recall@5 and MRR under the default settings and under two others.
+    """Return recall@5 and MRR of each set, with the default settings and two variants.
 
     ``recall5_no_grams`` is without n-grams; ``recall5_stemmed`` with ``language`` set to the
     language of the set, None where Snowball has no stemmer for it or the default is its language.
@@ -109,7 +109,7 @@ def measure_languages(
 
 @dataclass(slots=True, kw_only=True)
 class _LanguageRun:
-    """What a run has done so far; each way of asking a set has a project, or asks one again."""
+    """The progress of a run; variants with other index settings get a project of their own."""
 
     progress: Progress
     sets: Sequence[LanguageSet]
@@ -117,7 +117,7 @@ class _LanguageRun:
     asked: int = 0
 
     def measure(self, home: Path, asked: LanguageSet) -> dict[str, Any]:
-        """Record a set and ask its questions in each way."""
+        """Record a set and ask its questions with each variant."""
         with MemTier.open(home, asked.language) as memory:
             self.settings = flatten_settings(memory.settings)
             names = _ingest(memory, asked)
@@ -126,7 +126,7 @@ class _LanguageRun:
             without = self._ask(memory, asked, names)
         stemmed = None
         if asked.language in STEMMED:
-            # The index is made in one language, so this needs a project of its own.
+            # An index has one language, so this needs a project of its own.
             override = {"language": asked.language}
             with MemTier.open(home, f"{asked.language}-stemmed", settings=override) as memory:
                 stemmed = self._ask(memory, asked, _ingest(memory, asked))
@@ -165,7 +165,7 @@ class _LanguageRun:
 
 
 def _ingest(memory: MemTier, asked: LanguageSet) -> dict[str, str]:
-    """Record the lines, user and assistant in turn, and return the line of each entry."""
+    """Record the lines, alternating user and assistant; return the line of each entry."""
     names: dict[str, str] = {}
     for start in range(0, len(asked.lines), SESSION_LINES):
         lines = asked.lines[start : start + SESSION_LINES]
@@ -183,5 +183,5 @@ def _ingest(memory: MemTier, asked: LanguageSet) -> dict[str, str]:
 
 
 def _session_time(line: int) -> datetime:
-    """Return when the session of a line is held; of the number of lines, a day after the last."""
+    """Return the time of a line's session; for the line count, a day after the last."""
     return _FIRST_DAY + timedelta(days=-(-line // SESSION_LINES))

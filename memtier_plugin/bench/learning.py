@@ -1,4 +1,4 @@
-"""The paper's weight learning (MemTier 4.4, eq. 4 and Table 4), repeated on a data set.
+"""Repeat the weight learning of MemTier (section 4.4, eq. 4, Table 4) on a data set.
 
 A question earns +1 when the reader's answer is right by soft exact match, else -1; without a reader
 +1 when a turn of its evidence is injected.  `weight_learning` has the arithmetic.
@@ -35,14 +35,14 @@ Weights = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class _AskedQuestion:
-    """A question with all its candidates, and the entries of its evidence."""
+    """A question with all its candidates and its gold entries."""
 
     question: DatasetQuestion
     recall: Recall
     gold: frozenset[str]
 
     def block(self, weights: Weights) -> tuple[tuple[str, ...], str]:
-        """Return the entries behind what these weights inject, and the block of it."""
+        """Return the entries that these weights inject, and the block."""
         scores = {
             h.id: sum(weights[n] * h.signals[n] for n in LEARNED_SIGNALS) for h in self.recall.hits
         }
@@ -51,7 +51,7 @@ class _AskedQuestion:
         return tuple(source.entry for hit in shown for source in hit.sources), text
 
     def is_right(self, weights: Weights, reader: Reader | None) -> bool:
-        """Tell whether a question is answered, or its evidence injected, with these weights."""
+        """Tell whether these weights get a question answered, or its evidence injected."""
         entries, text = self.block(weights)
         if reader:
             return reader.answer(self.question, text, self.recall.id).soft_em
@@ -66,13 +66,15 @@ def run_learning(
     reader: Reader | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Learn the weights of eq. 2 from some questions, and return what became of them, for JSON.
+    """Learn the weights of MemTier, eq. 2, from questions; return a JSON report.
 
     Args:
         facts, sample, reader, progress: as `retrieval.run_retrieval` takes them.
 
     Raises:
-        As `retrieval.run_retrieval`; and Unsupported: every question earned the same.
+        ImportFileError: the data set is unknown, not as published, or without evidence.
+        Unsupported: every question earned the same reward, or the data set has no answers.
+        EndpointError: the reader does not answer.
     """
     loaded = prepare_dataset(dataset, data, facts, None, sample, answered=reader is not None)
     run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
@@ -127,6 +129,6 @@ def _recall_questions(run: BenchRun) -> Iterator[_AskedQuestion]:
 
 
 def _mean_spread(asked: Sequence[_AskedQuestion], name: str, weight: float) -> float:
-    """Return how far apart a signal sets the candidates of a question, on average."""
+    """Return the mean spread of a weighted signal over a question's candidates."""
     signals = [[weight * hit.signals[name] for hit in question.recall.hits] for question in asked]
     return sum(max(values) - min(values) for values in signals if values) / len(signals)

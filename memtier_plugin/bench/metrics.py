@@ -1,4 +1,4 @@
-"""What is counted of a ranking: pure functions of the turns found and the turns wanted."""
+"""Ranking metrics: pure functions of ranked turns and gold turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUTOFFS: Final = (1, 2, 4, 5, 10, 20, 50)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionOutcome:
-    """What one question brought; what is not measured (a baseline injects nothing) is None.
+    """The outcome of one question; None where not measured (a baseline injects nothing).
 
     ``answers`` has a reader's answer under each condition, where one was asked.
     """
@@ -32,8 +32,8 @@ class QuestionOutcome:
 def source_turns(hits: Iterable[Iterable[str]]) -> tuple[str, ...]:
     """Return the distinct source turns of ranked hits.
 
-    A hit with several sources takes a place for each, in the order it names them; a turn that an
-    earlier hit already brought takes none.
+    A hit with several sources takes one rank for each, in its order; turns of earlier hits are
+    skipped.
     """
     return tuple(dict.fromkeys(turn for hit in hits for turn in hit))
 
@@ -44,14 +44,14 @@ def recall_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
 
 
 def reciprocal_rank(ranked: Sequence[str], gold: Collection[str]) -> float:
-    """Return 1 / the place of the first gold turn, 0 when there is none."""
+    """Return 1 / rank of the first gold turn, 0 if there is none."""
     return next((1 / rank for rank, turn in enumerate(ranked, 1) if turn in gold), 0.0)
 
 
 def ndcg_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
-    """Return the discounted gain of the gold turns among the first k, over that of the best order.
+    """Return nDCG: the discounted gain of the first k, relative to the ideal order.
 
-    A turn is gold or not (Järvelin and Kekäläinen 2002, with binary relevance).
+    Relevance is binary (Järvelin and Kekäläinen 2002).
     """
     gain = sum(1 / math.log2(rank + 1) for rank, t in enumerate(ranked[:k], 1) if t in gold)
     best = sum(1 / math.log2(rank + 1) for rank in range(1, min(k, len(gold)) + 1))
@@ -59,7 +59,7 @@ def ndcg_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the nearest-rank percentile: the smallest value that `share` of all do not exceed."""
+    """Return the nearest-rank percentile."""
     if not values:
         return 0.0
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
@@ -72,7 +72,7 @@ def latency_percentiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def question_figures(outcome: QuestionOutcome) -> dict[str, Any]:
-    """Return the figures of one question; those of the ranking are None where nothing is gold."""
+    """Return the metrics of one question; ranking metrics are None without gold turns."""
     gold, ranked, injected = outcome.gold, outcome.ranked, outcome.injected
     figures: dict[str, Any] = {
         "id": outcome.id,
@@ -99,9 +99,9 @@ def question_figures(outcome: QuestionOutcome) -> dict[str, Any]:
 
 
 def summarise_outcomes(outcomes: Sequence[QuestionOutcome]) -> dict[str, Any]:
-    """Return the means over the questions, each counting the same, in all and by category.
+    """Return the means over the questions, overall and by category.
 
-    A question without gold turns counts for the answers only, which are there if any was given.
+    Questions without gold turns count for the answers only.
     """
     by_category: dict[str, list[dict[str, Any]]] = {}
     every = [question_figures(outcome) for outcome in outcomes if outcome.gold]

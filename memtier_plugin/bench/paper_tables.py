@@ -1,8 +1,8 @@
-"""`memtier bench table N`: the tables of the MemTier paper, measured anew on a data file.
+"""`memtier bench table N`: reproduce the tables of the MemTier paper on a data file.
 
-Each takes the paper's own settings (k and token budget, how many questions).  Accuracy and F1 need
-a reader; without one the figures of retrieval stand alone.  Ours differ in two things: facts are
-made by MemTier's rules and not by an LLM, and the oracle has the gold turns, not whole sessions.
+Each uses the paper's settings (k, token budget, number of questions).  Accuracy and F1 need a
+reader; without one only retrieval is measured.  There are two differences: rules, not an LLM,
+extract the facts, and the oracle gets the gold turns, not whole sessions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LARGER: Final = {"paper.k": 2, "paper.token_budget": 600}  # of the appendices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperTable:
-    """One table: what it shows, of how many questions, and with which settings."""
+    """One table of the paper: its title, number of questions and settings."""
 
     title: str
     questions: int | None = None  # all when None
@@ -84,17 +84,19 @@ def run_table(
     reader: Reader | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Measure one table of the paper, and return it ready for JSON.
+    """Measure one table of the paper; return a JSON report.
 
     Args:
         table: one of `TABLES`.
-        dataset: of the file; that of the paper when None (LoCoMo for Table 3, else LongMemEval).
-        facts: what Stage 1 has to go by; see `retrieval.run_retrieval`.
-        sample: how many questions; as many as the paper took when None.
-        reader: what answers; without one there is no accuracy.
+        dataset: of the file [the paper's: LoCoMo for Table 3, else LongMemEval].
+        facts: the facts for Stage 1, as for `run_retrieval`.
+        sample: how many questions [as many as in the paper].
+        reader: the answering model; without one there is no accuracy.
 
     Raises:
-        As `retrieval.run_retrieval`; and Unsupported: there is no such table.
+        Unsupported: there is no such table, or the data set has no answers or facts.
+        ImportFileError: the data set is not as published, or without evidence.
+        EndpointError: the reader does not answer.
     """
     if table not in TABLES:
         raise Unsupported(f"no table {table!r} in the paper; one of: {', '.join(TABLES)}")

@@ -1,8 +1,7 @@
-"""Lines to find again: two hundred facts about forty people, each with two questions.
+"""Planted lines: two hundred facts about forty people, each with two questions.
 
-One question asks in the line's own words.  The other means the same and says it otherwise: of the
-line's words it shares the name, and little else that says anything.  Of any person the store tells
-a thing of a kind at most once, so that a question has one answer.
+One question repeats the line's own words.  The other is a paraphrase that shares the name and few
+other content words.  No person has two facts of one kind, so every question has one answer.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PEOPLE: Final = tuple(_NAMES.split())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedLine:
-    """A line, what it is about, and the two questions that only this line answers."""
+    """A line, its person, and the two questions that only this line answers."""
 
     line: str
     own_words: str
@@ -32,10 +31,10 @@ class PlantedLine:
 
 @dataclass(frozen=True, slots=True)
 class _PlantedKind:
-    """A kind of fact: how it is said and asked, and for each person what differs.
+    """A kind of fact: templates of the line and its questions, and the values per person.
 
     A row is ``a = b = value``, ``a = value`` or ``value`` (the line says a, the paraphrase b); rows
-    are parted by semicolons.
+    are separated by semicolons.
     """
 
     line: str
@@ -44,7 +43,7 @@ class _PlantedKind:
     rows: str
 
     def fill_rows(self, people: Iterator[str]) -> Iterator[PlantedLine]:
-        """Yield one line for each row, about the next person each."""
+        """Yield one line per row, each about the next person."""
         for row in " ".join(self.rows.split()).split("; "):
             *context, value = row.split(" = ")
             a, b = (*context, *context)[:2] if context else ("", "")
@@ -59,7 +58,7 @@ class _PlantedKind:
 
 
 def plant_lines(count: int, seed: int) -> list[PlantedLine]:
-    """Return so many lines (at most `MAX_PLANTED`), the same for the same seed."""
+    """Return ``count`` lines (at most `MAX_PLANTED`), deterministic per seed."""
     chance = random.Random(seed)
     people = list(PEOPLE)
     chance.shuffle(people)

@@ -1,6 +1,6 @@
-"""Drawing what a benchmark measured, as an SVG file, with matplotlib (the extra `bench`).
+"""Draw a benchmark's report as an SVG file with matplotlib (the extra `bench`).
 
-The same report gives the same file, byte by byte.
+The output is deterministic: the same report gives the same bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DifferenceRows = Sequence[tuple[str, Mapping[str, Any] | None]]
 
 
 def require(path: Path) -> None:
-    """Refuse what cannot be drawn, before anything is measured for it.
+    """Check that a plot can be drawn, before measuring for it.
 
     Raises:
         Unsupported: matplotlib is not installed, or the file is not to be an SVG.
@@ -43,13 +43,13 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     """Draw the figures of any report of `memtier bench`.
 
     Raises:
-        Unsupported: as `require`.
+        Unsupported: matplotlib is not installed, or the file is not to be an SVG.
     """
     require(path)
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    # Fixed ids, and text that stays text.
+    # Fixed ids, and text kept as text.
     with rc_context({"svg.hashsalt": "memtier", "svg.fonttype": "none"}):
         figure = Figure(layout="constrained")
         _drawing_for(report)(report, figure)
@@ -66,8 +66,10 @@ def _draw_retrieval(report: Mapping[str, Any], figure: Figure) -> None:
     first.plot([*every], [*every.values()], marker="o", lw=2.5, color="black", label="all")
     first.set(
         title=f"{report['dataset']}, {report['profile']}: {report['questions']} questions",
-        xlabel="k", ylabel="recall@k", ylim=(0, 1),
-    )  # fmt: skip
+        xlabel="k",
+        ylabel="recall@k",
+        ylim=(0, 1),
+    )
     first.legend(fontsize="small")
     for axes in others:
         _draw_bars(
@@ -84,7 +86,7 @@ def _draw_bars(
     groups: Mapping[str, Sequence[float]],
     intervals: Sequence[Sequence[Sequence[float]]] = (),
 ) -> None:
-    """Draw bars side by side: one of each group at each place, with intervals where there are."""
+    """Draw grouped bars, with intervals if given."""
     width = 0.8 / len(groups)
     for number, (name, values) in enumerate(groups.items()):
         places = [index + (number - (len(groups) - 1) / 2) * width for index in range(len(values))]
@@ -127,7 +129,7 @@ def _draw_ablation(report: Mapping[str, Any], figure: Figure) -> None:
 
 
 def _draw_differences(axes: Axes, rows: DifferenceRows) -> None:
-    """Draw differences with their intervals, from top to bottom; real ones in colour."""
+    """Draw differences with intervals, from top to bottom; significant ones in colour."""
     for index, (_, row) in enumerate(rows):
         if row is not None:
             reach = _error_bars([row["difference"]], [row["low"]], [row["high"]])
@@ -144,7 +146,7 @@ def _draw_differences(axes: Axes, rows: DifferenceRows) -> None:
 def _error_bars(
     values: Sequence[float], low: Sequence[float], high: Sequence[float]
 ) -> list[list[float]]:
-    """Return how far the bounds are from the values, as matplotlib wants it; never below 0."""
+    """Return the distances of the bounds from the values, clipped at 0, for matplotlib."""
     return [
         [max(0.0, value - bound) for value, bound in zip(values, low, strict=True)],
         [max(0.0, bound - value) for value, bound in zip(values, high, strict=True)],

@@ -1,7 +1,6 @@
-"""The recalls of the scale bench, asked in a process of their own as a host's would be.
+"""Run the recalls of the scale benchmark in a process of their own, like a host's.
 
-Nothing but the public API is imported before the clock starts: what the first recall needs, the
-first recall loads.
+Only the public API is imported before the clock starts, so the first recall pays for what it loads.
 """
 
 from __future__ import annotations
@@ -40,30 +39,28 @@ json.dump({"import_ms": round(1000 * imported, 3), **done}, sys.stdout)
 
 
 def peak_rss_mb() -> float:
-    """Return the most memory that this process has had, in megabytes."""
+    """Return the peak memory of this process, in megabytes."""
     if sys.platform == "linux":
-        # Not getrusage: there a new process begins with the peak of the one that started it.
+        # Not getrusage: there a new process inherits the peak of its parent.
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         return round(int(status.partition("VmHWM:")[2].split()[0]) / 2**10, 1)
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 1)
 
 
 def agent_name(number: int) -> str:
-    """Return the name of the agent of a number from zero."""
+    """Return the name of agent ``number``, counted from zero."""
     return f"agent-{number}"
 
 
 def run_in_fresh_process(
     function: str, task: Mapping[str, Any], module: str = "probe"
 ) -> dict[str, Any]:
-    """Call `ask` or `find` in a process of its own; return what it does, and `import_ms`.
-
-    With ``module`` it is a function of that module of the benches.
+    """Call a function of a bench module in a new process; return its result and `import_ms`.
 
     Raises:
         MemTierError: it failed there.
     """
-    # The package may lie in a checkout that only this process knows of.
+    # The package may be a checkout that is only on this process's path.
     package = str(Path(memtier_plugin.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
@@ -72,7 +69,7 @@ def run_in_fresh_process(
         input=json.dumps(task),
         capture_output=True,
         text=True,
-        # With bytecode, as whoever has it installed.
+        # With bytecode, as in an installation.
         env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""},
     )
     if done.returncode:
@@ -82,7 +79,7 @@ def run_in_fresh_process(
 
 
 def ask(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask the queries as the first agent, in this process, and return what they cost."""
+    """Run the queries as the first agent in this process; return their costs."""
     started = time.perf_counter()
     seconds, postings, vectors = [], [], []
     labels: Counter[str] = Counter()
@@ -107,7 +104,7 @@ def ask(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask for the planted lines, each as its agent; return the shares found among ten hits."""
+    """Query the planted lines, each as its agent; return the shares found in ten hits."""
     found_by_kind: dict[str, list[bool]] = {}
     for agent, questions in task["asked"].items():
         with _open_memory(task, agent) as memory:

@@ -1,8 +1,9 @@
-"""Answering questions with a reader: any OpenAI-compatible chat endpoint, given the memory's block.
+"""Answer questions with a reader model, given a block of memory.
 
-As MemTier 4.1 measures it: temperature 0, at most 30 tokens, no LLM judge (`answers` judges).
-The condition is what the reader is given: ``memory`` the block that would be injected, ``oracle``
-the gold turns in a block of the same form, ``none`` nothing, ``full`` the whole conversation.
+The reader is any OpenAI-compatible chat endpoint, used as in MemTier, section 4.1: temperature 0,
+at most 30 tokens, no LLM judge (`answers` scores).  A condition decides what it is given:
+``memory`` the block that would be injected, ``oracle`` the gold turns as a block, ``none`` nothing,
+``full`` the whole conversation.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from memtier_plugin.retrieval.block import BlockPlan
 
 CONDITIONS: Final = ("memory", "oracle", "none", "full")
 DEFAULT_CONDITIONS: Final = CONDITIONS[:3]
-_MAX_ANSWER_TOKENS: Final = 30  # of an answer (4.1)
-_BUDGET: Final = 1_000_000  # tokens of a block that is not to be cut
+_MAX_ANSWER_TOKENS: Final = 30  # of an answer (MemTier, section 4.1)
+_BUDGET: Final = 1_000_000  # tokens; large enough for any block
 _INSTRUCTION: Final = (
     "Answer the question with the answer alone, in as few words as possible. "
     "Where recalled memory stands above it, go by that."
@@ -29,17 +30,17 @@ _INSTRUCTION: Final = (
 
 
 class Reader:
-    """A chat model that answers questions; the same prompt is sent once."""
+    """A chat model that answers questions; replies are cached by prompt."""
 
     def __init__(self, base_url: str, model: str, key_env: str | None = None) -> None:
-        """Take an endpoint.
+        """Connect to an endpoint.
 
         Args:
-            base_url: of an OpenAI-compatible server; it mostly ends in `/v1`.
-            key_env: the environment variable that holds its key, if it wants one.
+            base_url: of an OpenAI-compatible server, usually ending in `/v1`.
+            key_env: the environment variable that holds its key, if it needs one.
 
         Raises:
-            Unsupported: that is no address.
+            Unsupported: the address is invalid.
         """
         try:
             address = all_keys()[("endpoints", "*", "base_url")].accept(base_url)
@@ -52,11 +53,11 @@ class Reader:
         self._replies: dict[str, ChatReply] = {}
 
     def answer(self, question: DatasetQuestion, block: str, recall_id: str = "") -> ReaderAnswer:
-        """Return the judged answer to a question that has an expected one.
+        """Return the scored answer to a question that has an expected one.
 
         Args:
-            block: what stands above the question; nothing when empty.
-            recall_id: of the block, which says nothing and differs each time.
+            block: the context before the question [none].
+            recall_id: the block's random id, ignored by the cache.
 
         Raises:
             EndpointError: the endpoint does not answer.
@@ -78,5 +79,5 @@ class Reader:
 
 
 def build_full_block(hits: Sequence[Hit]) -> str:
-    """Return a block that holds all of these hits whole, as a recall would show them."""
+    """Return a block of all these hits in full, in the form of a recall's."""
     return BlockPlan(hits, max(1, len(hits)), _BUDGET).fill("bench")[1]

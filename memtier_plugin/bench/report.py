@@ -1,7 +1,4 @@
-"""Showing what a benchmark measured, on a console or as Markdown, from the same rows.
-
-The JSON is the report itself.
-"""
+"""Render a benchmark's report on a console or as Markdown, from the same rows."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ SCORES: Final = ("soft_em", "soft_em_tokens", "f1")
 
 
 def report_sections(report: Mapping[str, Any]) -> list[Section]:
-    """Return what is shown of any report of `memtier bench`: paragraphs and tables."""
+    """Return the paragraphs and tables of any report of `memtier bench`."""
     return VIEWS.get(report.get("kind", report["dataset"]), _retrieval_sections)(report)
 
 
@@ -40,7 +37,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
             collapse_padding=True,
         )
         for index, column in enumerate(section.columns):
-            # A long name goes on below: a cut one may name another row.
+            # Wrap long names: a truncated one would be ambiguous.
             shown.add_column(column, justify="right" if index else "left", overflow="fold")
         for row in section.rows:
             if row:
@@ -55,7 +52,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     parts = []
     for section in report_sections(report):
         if isinstance(section, str):
-            parts.append("  \n".join(section.splitlines()))  # two spaces: a line of its own
+            parts.append("  \n".join(section.splitlines()))  # two spaces force a line break
             continue
         if section.title:
             parts.append(f"## {section.title}")
@@ -117,7 +114,7 @@ def _tail_cells(row: Mapping[str, Any], shown: bool) -> tuple[str, ...]:
 
 
 def _answer_tables(report: Mapping[str, Any]) -> Iterable[ReportTable]:
-    """Show what a reader answered: with intervals, and by category as MemTier's Table 1."""
+    """Yield the reader's scores with intervals, and by category as in MemTier, Table 1."""
     answers: Mapping[str, Mapping[str, Any]] = report.get("answers", {})
     if not answers:
         return
@@ -146,6 +143,38 @@ def _format_score(row: Mapping[str, Any], score: str) -> str:
     return f"{row[score]:.3f} [{low:.3f}, {high:.3f}]"
 
 
+# Label and path in a size's figures, by part of the table.
+_SCALE_INGEST: Final = {
+    "ingest, entries/s": "entries_per_s",
+    "the model's own encoding, texts/s": "encoded_per_s",
+    "ingest as a share of it": "ingest_share_of_encoding",
+    "tokens of a new entry, mean": "ingest.mean_tokens",
+    "index, bytes/entry": "bytes_per_entry",
+}
+_SCALE_RECALLS: Final = {
+    "import MemTier, ms": "import_ms",
+    "first recall of a process, ms": "cold_ms",
+    **{f"warm recall {p}, ms": f"latency_ms.{p}" for p in ("p50", "p95", "p99")},
+    "rank-bm25 scan of all entries, ms": "rank_bm25_ms",
+    "times faster (p50)": "ratio_to_rank_bm25",
+    "rank-bm25 scan of the agent's, ms": "rank_bm25_agent_ms",
+    "times faster (p50) than that": "ratio_to_rank_bm25_of_agent",
+    "exact numpy scan of all vectors, ms": "numpy_ms",
+    "peak memory, MB": "peak_rss_mb",
+}
+_SCALE_READS: Final = {
+    "postings read, mean": "postings_read",
+    "postings read, most": "postings_read_max",
+    "vectors read, mean": "vectors_read",
+    "vectors read, most": "vectors_read_max",
+}
+_SCALE_PLANTED: Final = {
+    "planted lines, recall@10": "planted_recall10",
+    "asked in their words": "planted_recall10_by.own_words",
+    "asked by paraphrase": "planted_recall10_by.paraphrase",
+}
+
+
 def _scale_sections(report: Mapping[str, Any]) -> list[Section]:
     sizes = report["sizes"]
     head = (
@@ -155,52 +184,18 @@ def _scale_sections(report: Mapping[str, Any]) -> list[Section]:
     )
     table = ReportTable(("", *(f"{size['entries']:,} entries" for size in sizes)))
 
-    def rows(names: Mapping[str, str], shown: Callable[[Any], str] = _format_figure) -> None:
-        for label, path in names.items():
+    def rows(paths: Mapping[str, str], shown: Callable[[Any], str] = _format_figure) -> None:
+        for label, path in paths.items():
             table.add_row(label, *(shown(_value_at(size, path)) for size in sizes))
 
-    rows(
-        {
-            "ingest, entries/s": "entries_per_s",
-            "the model's own encoding, texts/s": "encoded_per_s",
-            "ingest as a share of it": "ingest_share_of_encoding",
-            "tokens of a new entry, mean": "ingest.mean_tokens",
-            "index, bytes/entry": "bytes_per_entry",
-        }
-    )
+    rows(_SCALE_INGEST)
     table.add_row()
-    rows(
-        {
-            "import MemTier, ms": "import_ms",
-            "first recall of a process, ms": "cold_ms",
-            **{f"warm recall {p}, ms": f"latency_ms.{p}" for p in ("p50", "p95", "p99")},
-            "rank-bm25 scan of all entries, ms": "rank_bm25_ms",
-            "times faster (p50)": "ratio_to_rank_bm25",
-            "rank-bm25 scan of the agent's, ms": "rank_bm25_agent_ms",
-            "times faster (p50) than that": "ratio_to_rank_bm25_of_agent",
-            "exact numpy scan of all vectors, ms": "numpy_ms",
-            "peak memory, MB": "peak_rss_mb",
-        }
-    )
+    rows(_SCALE_RECALLS)
     rows({"recalls are labelled": "labels"}, ", ".join)
     table.add_row()
-    rows(
-        {
-            "postings read, mean": "postings_read",
-            "postings read, most": "postings_read_max",
-            "vectors read, mean": "vectors_read",
-            "vectors read, most": "vectors_read_max",
-        }
-    )
+    rows(_SCALE_READS)
     table.add_row()
-    rows(
-        {
-            "planted lines, recall@10": "planted_recall10",
-            "asked in their words": "planted_recall10_by.own_words",
-            "asked by paraphrase": "planted_recall10_by.paraphrase",
-        },
-        _format_share,
-    )
+    rows(_SCALE_PLANTED, _format_share)
     table.add_row()
     rows({f"{part}, MB": f"files_mb.{part}" for part in sizes[-1]["files_mb"]})
     pairs = (pair.split("/") for pair in report["p95_ratios"])
@@ -212,7 +207,7 @@ def _scale_sections(report: Mapping[str, Any]) -> list[Section]:
 
 
 def _value_at(size: Mapping[str, Any], path: str) -> Any:
-    """Return what a size holds at a dotted path; None where it was not measured."""
+    """Return a size's value at a dotted path; None if it was not measured."""
     value: Any = size
     for key in path.split("."):
         value = value.get(key) if value is not None else None
@@ -313,13 +308,13 @@ def _ablation_table(profile: Mapping[str, Any], reader: str | None) -> ReportTab
 
 
 def _format_change(row: Mapping[str, Any], metric: str) -> str:
-    """Return a figure, and what it changed by where the row is a variant of another."""
+    """Format a figure and, for a variant, its difference from the base."""
     name, _, cutoff = metric.partition("@")
     figures = row["answers"]["memory"] if metric in SCORES else row
     value = figures[name][cutoff] if cutoff else figures[name]
     change = row.get("difference", {}).get(metric)
     if change is None:
-        return f"{_format_share(value)} {' ' * 7}"  # below one another, whatever changed
+        return f"{_format_share(value)} {' ' * 7}"  # pad to keep figures aligned
     return f"{value:.3f} {_format_signed(change['difference'])}{'*' if change['real'] else ' '}"
 
 
@@ -335,7 +330,7 @@ def _learning_sections(report: Mapping[str, Any]) -> list[Section]:
     )
     table = ReportTable(("weight", "before", "after", "moved", "spread of weight x signal"))
     for row in report["weights"]:
-        # A signal that sets no two candidates apart cannot have earned anything.
+        # A signal without spread over the candidates cannot have been learned.
         spread = f"{row['spread']:.3f}" if row["spread"] else "none: moved by chance"
         moved = _format_signed(row["after"] - row["before"])
         table.add_row(

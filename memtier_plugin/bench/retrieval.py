@@ -1,7 +1,7 @@
-"""Running a data set through MemTier, or a baseline, and counting what is found and answered.
+"""Run a data set through MemTier or a baseline, and measure retrieval and answers.
 
-Each conversation is recorded exchange by exchange into a project of its own, in a home that is
-removed at the end, and every question is asked through the public API.
+Each conversation is recorded exchange by exchange into a project of its own in a temporary home,
+and every question is asked through the public API.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
 
 FACTS: Final = ("none", "dataset", "extracted")
-_SEED: Final = 42  # of a sample of the questions
+_SEED: Final = 42  # of the sample of questions
 
 
 def run_retrieval(
@@ -53,14 +53,13 @@ def run_retrieval(
     conditions: Sequence[str] = DEFAULT_CONDITIONS,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Ask every question of a data set and return what was found, ready for JSON.
+    """Ask every question of a data set and measure the results; return a JSON report.
 
     Args:
         dataset: `locomo`, `beam` or `longmemeval`.
         data: the file or folder of the data set.
-        profile: the retrieval profile; None takes the configured one.
-        facts: `none`; `dataset` for the facts that the data set itself states; `extracted` for
-            those that a consolidation makes.
+        profile: the retrieval profile [the configured one].
+        facts: `none`, `dataset` (the data set's own) or `extracted` (by a consolidation).
         baseline: run this baseline instead of MemTier.
         limit: ask only the first so many questions.
         sample: ask only so many questions, of each category its share, the same ones each time.
@@ -79,12 +78,12 @@ def run_retrieval(
         raise Unsupported(f"the baseline {baseline!r} injects nothing for a reader to read")
     loaded = prepare_dataset(dataset, data, facts, limit, sample, answered=reader is not None)
     run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
-    if baseline:
-        settings: dict[str, Any] = {}
-        outcomes = list(run.rank_by(baseline))
-    else:
-        chosen = {"retrieval.profile": profile} if profile else {}
-        settings, outcomes = _run_memtier(run, {**(overrides or {}), **chosen}, reader, conditions)
+    chosen = {**(overrides or {}), **({"retrieval.profile": profile} if profile else {})}
+    settings, outcomes = (
+        ({}, list(run.rank_by(baseline)))
+        if baseline
+        else _run_memtier(run, chosen, reader, conditions)
+    )
     return {
         "dataset": dataset,
         "profile": baseline or settings["retrieval.profile"],
@@ -114,7 +113,7 @@ def prepare_dataset(
     *,
     answered: bool = False,
 ) -> Dataset:
-    """Read a data set and keep the questions that are to be asked; see `run_retrieval`."""
+    """Load a data set and select the questions to ask; arguments as for `run_retrieval`."""
     loaded = load_dataset(dataset, data, answered=answered)
     if facts not in FACTS:
         raise Unsupported(f"facts {facts!r}; one of: {', '.join(FACTS)}")
@@ -136,14 +135,14 @@ def prepare_dataset(
 
 
 def dataset_fingerprint(loaded: Dataset) -> str:
-    """Return what tells these questions, with their evidence, from others."""
+    """Return a hash that identifies these questions and their evidence."""
     asked = [[q.id, q.text, sorted(q.gold)] for c in loaded.conversations for q in c.questions]
     return sha256(json.dumps(sorted(asked)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedConversation:
-    """A recorded conversation: the turn that each entry came from, and each turn as a hit."""
+    """A recorded conversation: the turn of each entry, and each turn as a hit."""
 
     names: Mapping[str, str]
     hits: Mapping[str, Hit]
@@ -151,9 +150,9 @@ class RecordedConversation:
 
 @dataclass(slots=True, kw_only=True)
 class BenchRun:
-    """Records conversations and asks their questions, and counts what that takes.
+    """Records conversations and asks their questions, with counts and timings.
 
-    ``recordings`` and ``repeats`` say how often each is recorded and asked in all.
+    ``recordings`` and ``repeats``: how often each conversation is recorded, and asked.
     """
 
     loaded: Dataset
@@ -191,7 +190,7 @@ class BenchRun:
                 self.count_asked()
 
     def record(self, memory: MemTier, conversation: Conversation) -> RecordedConversation:
-        """Record a conversation, and the facts if there are to be any."""
+        """Record a conversation and, if configured, its facts."""
         names: dict[str, str] = {}
         hits: dict[str, Hit] = {}
         total = self.recordings * sum(len(c.turns) for c in self.loaded.conversations)
@@ -266,7 +265,7 @@ class BenchRun:
             self.count_asked()
 
     def count_asked(self) -> None:
-        """Count a question, and say so to whoever watches."""
+        """Count a question and report the progress."""
         self.asked += 1
         total = self.repeats * sum(len(c.questions) for c in self.loaded.conversations)
         self.progress("ask", self.asked, total)
@@ -296,7 +295,7 @@ def _ask_reader(
     recall: Recall,
     conditions: Sequence[str],
 ) -> dict[str, ReaderAnswer]:
-    """Return the reader's answer under each condition."""
+    """Let the reader answer under each condition."""
     answers = {}
     for condition in conditions:
         if condition == "memory":
@@ -312,9 +311,9 @@ def _ask_reader(
 
 
 def _draw_questions(questions: Sequence[DatasetQuestion], size: int) -> list[DatasetQuestion]:
-    """Draw so many questions, of each category its share, in their order; all if there are fewer.
+    """Draw a stratified sample of questions, in their order; all if there are fewer.
 
-    What the shares leave over goes to the categories that lost most by rounding down.
+    Rounding leftovers go to the categories with the largest remainders.
     """
     groups: dict[str, list[int]] = {}
     for index, question in enumerate(questions):

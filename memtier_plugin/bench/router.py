@@ -1,10 +1,9 @@
-"""What a router saves, and what that costs: facts alone, the raw log, and routed, at equal k.
+"""Measure what routing saves and costs: facts only, the raw log, and routed, at equal k.
 
 Every question is recalled once at each depth, with the same k and token budget.  Always raw is
-what `depth="raw"` gives: entries only, ranked with all that ranks them otherwise, packed into the
-budget.  Beside it stand the same entries cut as a routed recall is cut, so that what the router
-adds is told from what cutting adds; and whole pages, the first five that the entries point at, as
-TierMem reads them.
+`depth="raw"`: entries only, ranked as usual and packed into the budget.  Two more arms compare: the
+same entries truncated as in a routed recall, to separate the effect of routing from that of
+truncation; and the first five whole pages of the entries, as TierMem reads them.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ _DEPTHS: Final[Mapping[str, Depth]] = {
     "routed": "auto",
     "mixed": "mixed",
 }
-PAGES: Final = 5  # that TierMem's raw path reads (seeds 2.3)
-GOAL: Final = {"injected_recall": 0.97, "tokens": 0.6}  # of always raw's
+PAGES: Final = 5  # pages that TierMem's raw path reads
+GOAL: Final = {"injected_recall": 0.97, "tokens": 0.6}  # relative to always raw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmResult:
-    """What one arm gave for a question: the share of its gold turns, and what that took."""
+    """One arm's result for a question: its recall, tokens and time."""
 
     recall: float
     tokens: int
@@ -72,7 +71,7 @@ class RouterCase:
     doubt: float
     why: tuple[str, ...]
     arms: Mapping[str, ArmResult]
-    omitted: bool  # answered from facts that lack a gold turn which the raw arm shows
+    omitted: bool  # answered from facts although only the raw arm shows a gold turn
 
     def is_right(self, arm: str) -> bool:
         """Tell whether an arm shows every gold turn."""
@@ -89,13 +88,13 @@ def run_router(
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Ask every question of a data set at each depth, and return what came of it.
+    """Ask every question of a data set at each depth; return a JSON report.
 
     Args:
         dataset: `locomo`, `beam` or `longmemeval`.
         data: the file or folder of the data set.
         facts: `dataset` or `extracted`, see `retrieval`.
-        k: how many lines a block may have; what is configured when None.
+        k: how many lines a block may have [the configured number].
         limit: ask only the first so many questions.
         sample: ask only so many questions, of each category its share.
         overrides: settings for the run, by dotted key.
@@ -203,7 +202,7 @@ def _arm_result(
 def _raw_cut_arm(
     memory: MemTier, question: DatasetQuestion, recorded: RecordedConversation
 ) -> ArmResult:
-    """Return always raw with the lines that are worth one, by the measure of a routed recall."""
+    """Measure always raw, truncated as a routed recall is."""
     started = time.perf_counter()
     recaller = Recaller(Actor(memory.store, memory.agent_id, utc_now, Redactor()))
     asker = Viewer(memory.agent_id, None, False, question.at or datetime.now(UTC))
@@ -221,7 +220,7 @@ def _pages_arm(
     recall: Recall,
     seconds: float,
 ) -> ArmResult:
-    """Return the first pages that the entries found stand on, read whole."""
+    """Measure reading the first pages of the recalled entries in full."""
     started = time.perf_counter()
     with memory.store.session() as reader:
         scopes = reader.scopes(memory.agent_id, None)
@@ -241,7 +240,7 @@ def _pages_arm(
 
 
 def summarise_cases(cases: Sequence[RouterCase]) -> dict[str, Any]:
-    """Return what is told of the cases: each arm in all and by category, routes, and the table."""
+    """Summarise the cases: arms and routes, overall and by category."""
     by_category: dict[str, list[RouterCase]] = {}
     for case in cases:
         by_category.setdefault(case.category, []).append(case)
@@ -275,16 +274,16 @@ def _summarise_arm(cases: Sequence[RouterCase], arm: str) -> dict[str, Any]:
     return {
         "injected_recall": _mean([result.recall for result in served]),
         "tokens": _mean([result.tokens for result in served]),
-        "router_tokens": 0.0,  # the router by features reads nothing that is charged
+        "router_tokens": 0.0,  # the feature-based router uses no model
         "latency_ms": latency_percentiles([result.seconds for result in served]),
     }
 
 
 def _summarise_routes(cases: Sequence[RouterCase]) -> dict[str, Any]:
-    """Return the share escalated, what the facts left out, and S right x R right x route.
+    """Return the share escalated, the omissions, and the table of S right x R right x route.
 
-    An arm is right when it shows every gold turn.  Repaired are those of the escalated that the
-    facts alone would have got wrong and the log right; regressed the other way round.
+    An arm is right if it shows every gold turn.  An escalation repairs a question that facts alone
+    get wrong and the log right, and regresses one in the opposite case.
     """
     table = {
         route: {

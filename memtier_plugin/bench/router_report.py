@@ -1,4 +1,4 @@
-"""Showing what `memtier bench router` measured."""
+"""Render the report of `memtier bench router`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CELLS: Final = {"SR": "both", "Sr": "only facts", "sR": "only raw", "sr": "neit
 
 
 def router_view(report: Mapping[str, Any]) -> list[Section]:
-    """Return what is shown of a report on routing."""
+    """Return the paragraphs and tables of a routing report."""
     routes, goal, against = report["routes"], report["goal"], report["against_raw"]["routed"]
     met = all(
         (against["injected_recall"] >= goal["injected_recall"], against["tokens"] <= goal["tokens"])
@@ -41,10 +41,14 @@ def router_view(report: Mapping[str, Any]) -> list[Section]:
             table.add_row()
         ratio = report["against_raw"][arm]
         table.add_row(
-            _NAMES[arm], f"{row['injected_recall']:.3f}", f"{ratio['injected_recall']:.1%}",
-            f"{row['tokens'] + row['router_tokens']:.0f}", f"{ratio['tokens']:.1%}",
-            f"{row['latency_ms']['p50']:.1f}", f"{row['latency_ms']['p95']:.1f}",
-        )  # fmt: skip
+            _NAMES[arm],
+            f"{row['injected_recall']:.3f}",
+            f"{ratio['injected_recall']:.1%}",
+            f"{row['tokens'] + row['router_tokens']:.0f}",
+            f"{ratio['tokens']:.1%}",
+            f"{row['latency_ms']['p50']:.1f}",
+            f"{row['latency_ms']['p95']:.1f}",
+        )
     groups = ReportTable(("", "n", "escalated", "facts", "raw", "routed", "tokens: raw", "routed"))
     for name, group in report["by_category"].items():
         arms = group["arms"]

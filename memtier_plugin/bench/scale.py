@@ -1,17 +1,16 @@
-"""What MemTier costs at size, and whether it still finds: one store that grows step by step.
+"""Measure cost and recall at size, in one store that grows step by step.
 
-The store is filled as one bulk-loads: twenty sessions of up to fifty messages at a time through
-`MemTier.record_sessions`, the agents in turn.  A timing of ingest counts writing, indexing and
-embedding, with whatever had to be caught up afterwards; it leaves out making the text.
+The store is bulk-loaded: twenty sessions of up to fifty messages at a time through
+`MemTier.record_sessions`, agent by agent.  Ingest time covers writing, indexing and embedding,
+including the final catch-up; it excludes generating the text.
 
-Recalls are measured in fresh processes, as a host's would be.  The first recall of a process is the
-cold one: it pays for opening the project and for loading what it needs, while the files themselves
-are in the system's cache.  Every later one is warm.
+Recalls are measured in fresh processes, like a host's.  The first recall of a process is cold: it
+pays for opening the project and loading its libraries, with the files in the system's cache.  All
+later ones are warm.
 
-Among the entries stand planted lines (`bench.planted`), all of them from the smallest size on, and
-each is asked for twice by the agent that it was told to.  Beside it all, in the same run and of the
-same size: scoring everything by rank-bm25, comparing every vector by numpy, and how fast the model
-that ships makes vectors at all.
+Planted lines (`bench.planted`) are in the store from the smallest size on, and each is queried
+twice by its agent.  For comparison, the same run measures rank-bm25 over all texts, numpy over all
+vectors, and the speed of the shipped embedding model.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import combinations, islice
@@ -43,15 +42,15 @@ from memtier_plugin.memory import MemTier
 
 SIZES: Final = (1_000, 10_000)
 
-_QUERIES: Final = 200  # distinct ones; more recalls ask them again
-_LONGEST_RUN: Final = 50  # messages, and of a session
-_LINES_AMONG: Final = 5  # at most one entry in five of the smallest size is a planted line
+_QUERIES: Final = 200  # distinct queries; further recalls repeat them
+_LONGEST_RUN: Final = 50  # messages of a run and of a session
+_LINES_AMONG: Final = 5  # at most every fifth entry of the smallest size is planted
 _STEP_HOURS: Final = 16.0  # hours between two sessions of an agent
 _COLD_STARTS: Final = 5  # fresh processes for the cold recall
 _SCAN_QUERIES: Final = 20  # a full scan is slow and varies little
-_MOST_SCANNED: Final = 100_000  # by rank-bm25, which keeps every text in memory
-_ENCODED_LOADS: Final = 40  # loads of a growth that are also encoded alone, in the same moments
-_LOAD_SESSIONS: Final = 20  # sessions of an agent that are recorded together
+_MOST_SCANNED: Final = 100_000  # limit for rank-bm25, which keeps every text in memory
+_ENCODED_LOADS: Final = 40  # batches that are also encoded alone
+_LOAD_SESSIONS: Final = 20  # sessions per batch
 
 
 def run_scale(
@@ -63,12 +62,12 @@ def run_scale(
     seed: int = 1,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Grow a store to each of these sizes in turn and measure it there.
+    """Grow a store to each of these sizes and measure it there; return a JSON report.
 
     Args:
         entries: the sizes, ascending.
-        recalls: how many warm recalls at each size; the 200 queries go round.
-        agents: the entries are shared out evenly among so many; the first one asks the queries.
+        recalls: how many warm recalls at each size; the 200 queries are reused.
+        agents: how many share the entries evenly; the first one runs the queries.
         data: a LoCoMo file or a BEAM folder whose sentences make the texts and the queries; the
             word list that ships if None.
         overrides: settings for the run, by dotted key.
@@ -83,47 +82,17 @@ def run_scale(
     """
     if not entries or list(entries) != sorted({n for n in entries if n > 0}):
         raise Unsupported(f"sizes {[*entries]}: expected ascending whole numbers above 0")
-    tell = progress or no_progress
     store = _GrowingStore(
         entries[0], agents, SyntheticChat(seed, Sentences(data) if data else None), seed
     )
     asked = store.source.questions(_QUERIES + _COLD_STARTS)
     cold, queries = asked[:_COLD_STARTS], asked[_COLD_STARTS:]
     rounds = [queries[number % _QUERIES] for number in range(recalls)]
-    sizes: list[dict[str, Any]] = []
-    index_growth = 0.0  # megabytes of the index that the recalls measured so far have made
     with tempfile.TemporaryDirectory(prefix="memtier-scale-") as folder:
-        home = Path(folder) / "home"
-        for size in entries:
-            grown = store.grow(home, size, overrides, partial(tell, "ingest"))
-            with MemTier.open(home, PROJECT, agent_name(0), settings=overrides) as memory:
-                settings = flatten_settings(memory.settings)
-            files = _files_mb(memory.folder)  # all is closed: nothing waits in a write-ahead log
-            figures = _measure_recalls(home, store, overrides, cold, rounds, tell)
-            index = files["index"] - index_growth
-            index_growth += _files_mb(memory.folder)["index"] - files["index"]
-            tell(f"scans of {size:,}", 2, 3)
-            scanned = _time_scans(store, queries[:_SCAN_QUERIES], seed)
-            tell(f"scans of {size:,}", 3, 3)
-            p50 = figures["latency_ms"]["p50"]
-            sizes.append(
-                {
-                    "entries": store.entries,
-                    "entries_per_s": grown["entries_per_s"],
-                    "bytes_per_entry": round(1e6 * index / store.entries, 1),
-                    **figures,
-                    "ratio_to_rank_bm25": _ratio(scanned["rank_bm25_ms"], p50),
-                    "ratio_to_rank_bm25_of_agent": _ratio(scanned["rank_bm25_agent_ms"], p50),
-                    "ratio_to_numpy": _ratio(scanned["numpy_ms"], p50),
-                    "ingest": grown,
-                    "encoded_per_s": grown["encoded_per_s"],
-                    "ingest_share_of_encoding": _ratio(
-                        grown["entries_per_s"], grown["encoded_per_s"]
-                    ),
-                    **scanned,
-                    "files_mb": files,
-                }
-            )
+        run = _ScaleRun(
+            Path(folder) / "home", store, overrides, cold, rounds, progress or no_progress
+        )
+        sizes = [run.measure(size, queries[:_SCAN_QUERIES], seed) for size in entries]
     return {
         "dataset": "scale",
         "source": data.name if data else "word list",
@@ -135,38 +104,77 @@ def run_scale(
         "sizes": sizes,
         "p95_ratios": _p95_ratios(sizes),
         "version": memtier_plugin.__version__,
-        "settings": settings,
+        "settings": run.settings,
     }
 
 
-def _measure_recalls(
-    home: Path,
-    store: _GrowingStore,
-    overrides: Mapping[str, Any] | None,
-    cold: Sequence[str],
-    queries: Sequence[str],
-    tell: Progress,
-) -> dict[str, Any]:
-    """Measure cold and warm recalls in fresh processes, and ask for the planted lines."""
-    task = {"home": str(home), "at": to_iso(store.now), "overrides": overrides}
-    tell(f"recall from {store.entries:,}", 0, 3)
-    starts = [run_in_fresh_process("ask", {**task, "queries": [query]}) for query in cold]
-    warm = run_in_fresh_process("ask", {**task, "queries": [cold[0], *queries]})
-    tell(f"planted lines among {store.entries:,}", 1, 3)
-    planted = run_in_fresh_process("find", {**task, "asked": store.planted_questions()})
-    same = ("latency_ms", "peak_rss_mb", "labels", "postings_read", "vectors_read")
-    return {
-        **{name: warm[name] for name in (*same, "postings_read_max", "vectors_read_max")},
-        "cold_ms": round(median(start["cold_ms"] for start in starts), 3),
-        "cold_worst_ms": max(start["cold_ms"] for start in starts),
-        "import_ms": round(median(start["import_ms"] for start in starts), 3),
-        "planted_recall10": planted["recall10"],
-        "planted_recall10_by": planted["by"],
-    }
+@dataclass(slots=True)
+class _ScaleRun:
+    """Grows a store and measures it, size by size."""
+
+    home: Path
+    store: _GrowingStore
+    overrides: Mapping[str, Any] | None
+    cold: Sequence[str]
+    queries: Sequence[str]
+    tell: Progress
+    settings: dict[str, Any] = field(default_factory=dict)
+    _index_growth: float = 0.0  # megabytes that recalls have added to the index
+
+    def measure(self, size: int, scanned_queries: Sequence[str], seed: int) -> dict[str, Any]:
+        """Grow the store to a size; return its figures there."""
+        grown = self.store.grow(self.home, size, self.overrides, partial(self.tell, "ingest"))
+        with MemTier.open(self.home, PROJECT, agent_name(0), settings=self.overrides) as memory:
+            self.settings = flatten_settings(memory.settings)
+        files = _files_mb(memory.folder)  # closed, so that no write-ahead log is pending
+        recalls = self._measure_recalls()
+        index = files["index"] - self._index_growth
+        self._index_growth += _files_mb(memory.folder)["index"] - files["index"]
+        self.tell(f"scans of {size:,}", 2, 3)
+        scanned = _time_scans(self.store, scanned_queries, seed)
+        self.tell(f"scans of {size:,}", 3, 3)
+        p50 = recalls["latency_ms"]["p50"]
+        return {
+            "entries": self.store.entries,
+            "entries_per_s": grown["entries_per_s"],
+            "bytes_per_entry": round(1e6 * index / self.store.entries, 1),
+            **recalls,
+            "ratio_to_rank_bm25": _ratio(scanned["rank_bm25_ms"], p50),
+            "ratio_to_rank_bm25_of_agent": _ratio(scanned["rank_bm25_agent_ms"], p50),
+            "ratio_to_numpy": _ratio(scanned["numpy_ms"], p50),
+            "ingest": grown,
+            "encoded_per_s": grown["encoded_per_s"],
+            "ingest_share_of_encoding": _ratio(grown["entries_per_s"], grown["encoded_per_s"]),
+            **scanned,
+            "files_mb": files,
+        }
+
+    def _measure_recalls(self) -> dict[str, Any]:
+        """Measure cold and warm recalls in fresh processes, and query the planted lines."""
+        size = self.store.entries
+        task = {
+            "home": str(self.home),
+            "at": to_iso(self.store.now),
+            "overrides": self.overrides,
+        }
+        self.tell(f"recall from {size:,}", 0, 3)
+        starts = [run_in_fresh_process("ask", {**task, "queries": [query]}) for query in self.cold]
+        warm = run_in_fresh_process("ask", {**task, "queries": [self.cold[0], *self.queries]})
+        self.tell(f"planted lines among {size:,}", 1, 3)
+        planted = run_in_fresh_process("find", {**task, "asked": self.store.planted_questions()})
+        same = ("latency_ms", "peak_rss_mb", "labels", "postings_read", "vectors_read")
+        return {
+            **{name: warm[name] for name in (*same, "postings_read_max", "vectors_read_max")},
+            "cold_ms": round(median(start["cold_ms"] for start in starts), 3),
+            "cold_worst_ms": max(start["cold_ms"] for start in starts),
+            "import_ms": round(median(start["import_ms"] for start in starts), 3),
+            "planted_recall10": planted["recall10"],
+            "planted_recall10_by": planted["by"],
+        }
 
 
 class _GrowingStore:
-    """What stands in the store as it grows: a place from zero for each entry, nothing kept."""
+    """The growing store: entries are identified by position and generated on demand."""
 
     def __init__(self, smallest: int, agents: int, source: SyntheticChat, seed: int) -> None:
         self.source = source
@@ -180,7 +188,7 @@ class _GrowingStore:
 
     @property
     def now(self) -> datetime:
-        """A moment after everything that is in the store."""
+        """A time after every entry in the store."""
         return EPOCH + timedelta(hours=self._step * (self.entries // self._length + 2))
 
     @property
@@ -194,11 +202,10 @@ class _GrowingStore:
         overrides: Mapping[str, Any] | None,
         tell: Callable[[int, int], None],
     ) -> dict[str, float]:
-        """Record entries until there are so many; return how many, how long, how many a second.
+        """Record entries up to a size; return their number, time and rate.
 
-        Opening the agents' memories and reading their model is not counted.  Some of the loads are
-        also encoded by the shipped model alone, between the others: what else the machine does
-        then slows both.
+        Opening the memories and loading the model are not timed.  Some batches are also encoded by
+        the shipped model alone, interleaved, so that other load on the machine slows both equally.
         """
         first, seconds, tokens = self.entries, 0.0, 0
         encoded, encoding = 0, 0.0
@@ -244,7 +251,7 @@ class _GrowingStore:
         }
 
     def planted_questions(self) -> dict[str, list[tuple[str, str, str]]]:
-        """Return what each agent is asked about its lines: kind, question, id of the entry."""
+        """Return each agent's questions about its planted lines: kind, question, entry id."""
         by_agent: dict[str, list[tuple[str, str, str]]] = {}
         for position, line in self.lines.items():
             agent = agent_name(position // self._length % self._agents)
@@ -257,14 +264,14 @@ class _GrowingStore:
         return by_agent
 
     def texts(self, agent: int | None = None) -> Iterator[str]:
-        """Yield the texts that are in the store, all or those of one agent."""
+        """Yield the texts in the store, of all agents or of one."""
         for _, session in self._sessions_between(0, self.entries, agent):
             yield from (message.content for message in session.messages)
 
     def _sessions_between(
         self, first: int, last: int, agent: int | None = None
     ) -> Iterator[tuple[int, Session]]:
-        """Yield the sessions, with their numbers, as far as they lie between two places."""
+        """Yield the sessions between two positions, with their numbers."""
         for number in range(first // self._length, -(-last // self._length)):
             if agent not in (None, number % self._agents):
                 continue
@@ -280,7 +287,7 @@ class _GrowingStore:
     def _load_batches(
         self, first: int, last: int
     ) -> Iterator[tuple[int, list[tuple[int, Session]]]]:
-        """Yield sessions with the place where each begins, some of one agent's at a time."""
+        """Yield batches of one agent's sessions, each with its first position."""
         runs = self._sessions_between(first, last)
         while together := [*islice(runs, _LOAD_SESSIONS * self._agents)]:
             for agent in range(self._agents):
@@ -322,7 +329,7 @@ def _ratio(value: float | None, to: float) -> float | None:
 
 
 def _files_mb(folder: Path) -> dict[str, float]:
-    """Return the size of each part of a project's folder; the parts of the index are one."""
+    """Return the size of each part of a project's folder, with the index as one part."""
     sizes: dict[str, float] = {}
     for file in folder.rglob("*"):
         if file.is_file():

@@ -1,4 +1,4 @@
-"""What the scale bench compares with: scoring every entry, comparing every vector, embedding."""
+"""Time the scale benchmark's references: full BM25 and vector scans, and embedding."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from memtier_plugin.providers.embedding.static import ShippedEmbedder, StaticEmb
 
 T = TypeVar("T")
 
-_TOP: Final = 200  # what a scan has to find: as many candidates as a ranking looks at
+_TOP: Final = 200  # results of a scan: as many candidates as a ranking considers
 
 
 def time_rank_bm25(texts: Iterable[str], queries: Sequence[str]) -> float:
     """Return the median milliseconds of scoring every text by rank-bm25 and taking the best 200.
 
-    Words are split and lower-cased, nothing more; making the scorer is not counted.
+    Words are only split and lower-cased; building the scorer is not timed.
     """
     from rank_bm25 import BM25Okapi
 
-    interned: dict[str, str] = {}  # one string for a word, however often it is said
+    interned: dict[str, str] = {}  # one string per distinct word
 
     def words(text: str) -> list[str]:
         return [interned.setdefault(word, word) for word in re.findall(r"\w+", text.lower())]
@@ -38,8 +38,8 @@ def time_rank_bm25(texts: Iterable[str], queries: Sequence[str]) -> float:
 def time_numpy(rows: int, queries: Sequence[str], seed: int) -> float:
     """Return the median milliseconds of one exact cosine scan and taking the best 200.
 
-    The query's vector is the shipped model's and not counted; the float32 rows of its dimension are
-    random ones of length one, since the time does not depend on what they are.
+    Embedding the query is not timed; the float32 rows are random unit vectors, since the time does
+    not depend on their values.
     """
     embedder = _shipped_embedder()
     table = np.random.default_rng(seed).standard_normal(
@@ -58,7 +58,7 @@ def time_numpy(rows: int, queries: Sequence[str], seed: int) -> float:
 
 
 def time_encoding(texts: Sequence[str]) -> float:
-    """Return how long the shipped model takes to make vectors of these texts, on one thread."""
+    """Return the seconds that the shipped model takes to embed these texts on one thread."""
     embedder = _shipped_embedder()
     started = time.perf_counter()
     embedder.encode(texts)

@@ -1,8 +1,8 @@
-"""A made-up store of any size, whose words are as unevenly common as real ones.
+"""Generate synthetic sessions of any number, with a natural distribution of words.
 
-The text comes from one of two sources: the shipped word list (each word as often as people write
-it, in no order), or the sentences of a published data set in new company.  Nothing is kept: every
-session is made anew from the seed and its number, however many there are.
+The text comes from one of two sources: the shipped word list (words drawn by frequency), or
+recombined sentences of a published data set.  Nothing is stored: a session is generated from the
+seed and its number.
 """
 
 from __future__ import annotations
@@ -27,31 +27,37 @@ EPOCH: Final = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 WORDS: Final = Path(__file__).parent / "words" / "words.txt.gz"
 
 _SESSION_MESSAGES: Final = 20  # messages
-_MEDIAN_WORDS: Final = (18, 40)  # of a user's message and of an answer, by median
-_COMMON_WORDS: Final = 100  # words of the list that say nothing by themselves
+_MEDIAN_WORDS: Final = (18, 40)  # median length of a user's message and of an answer
+_COMMON_WORDS: Final = 100  # most frequent words, treated as function words
 _QUESTION_OPENINGS: Final = (
-    "what did we say about", "do you remember", "when was it that", "who told me of",
-    "where did I read", "why is it", "how was that with", "tell me again about",
-)  # fmt: skip
+    "what did we say about",
+    "do you remember",
+    "when was it that",
+    "who told me of",
+    "where did I read",
+    "why is it",
+    "how was that with",
+    "tell me again about",
+)
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
-_MAX_SENTENCE_WORDS: Final = 60  # words of a sentence; what is longer is a table or a program
+_MAX_SENTENCE_WORDS: Final = 60  # words of a sentence; longer ones are tables or code
 
 
 class TextSource(Protocol):
-    """Where text comes from."""
+    """A source of random text."""
 
     def text(self, chance: random.Random, words: int) -> str:
-        """Return a text of about so many words."""
+        """Return a text of about this many words."""
 
     def question(self, chance: random.Random) -> str:
-        """Return a question in such words, common ones among them."""
+        """Return a question in words of this source."""
 
 
 class WordList:
-    """Words of the shipped list, each as likely as it is common.
+    """Words of the shipped list, drawn by frequency.
 
     One text in five holds a date, a version or an amount, and one in ten the name of one of forty
-    people: each is then about as common as `John` and `Mary` are in the list.
+    people: each name is then about as frequent as `John` and `Mary` in the list.
     """
 
     def __init__(self) -> None:
@@ -73,7 +79,7 @@ class WordList:
         return " ".join(sentences)
 
     def question(self, chance: random.Random) -> str:
-        """Return a question of some natural words after its opening."""
+        """Return an opening phrase followed by random words."""
         drawn = chance.choices(self.words, cum_weights=self._weights, k=chance.randint(5, 12))
         return f"{chance.choice(_QUESTION_OPENINGS)} {' '.join(drawn)}?"
 
@@ -82,13 +88,13 @@ class Sentences:
     """The sentences and the questions of a published data set."""
 
     def __init__(self, path: Path) -> None:
-        """Read them.
+        """Load the sentences.
 
         Args:
             path: a LoCoMo file, or a BEAM folder.
 
         Raises:
-            ImportFileError: it is neither, or holds no sentence.
+            ImportFileError: it is neither, or has no sentences.
         """
         data = load_dataset("beam" if path.is_dir() else "locomo", path)
         lengths: dict[str, int] = {}
@@ -105,7 +111,7 @@ class Sentences:
         self._questions = list(dict.fromkeys(asked))
 
     def text(self, chance: random.Random, words: int) -> str:
-        """Return sentences until there are so many words."""
+        """Return sentences of about this many words in total."""
         chosen = []
         while words > 0:
             index = chance.randrange(len(self._sentences))
@@ -114,14 +120,14 @@ class Sentences:
         return " ".join(chosen)
 
     def question(self, chance: random.Random) -> str:
-        """Return the beginning of one question or sentence with the end of a sentence."""
+        """Return the first half of one question or sentence and the end of another."""
         first = chance.choice(self._questions or self._sentences).split()
         last = chance.choice(self._sentences).split()
         return " ".join([*first[: 1 + len(first) // 2], *last[-6:]])
 
 
 class SyntheticChat:
-    """Sessions of chat without end, the same for the same seed and source."""
+    """An endless series of chat sessions, deterministic per seed and source."""
 
     def __init__(self, seed: int, source: TextSource | None = None) -> None:
         self._seed = seed
@@ -131,12 +137,12 @@ class SyntheticChat:
     def session(
         self, number: int, messages: int = _SESSION_MESSAGES, step: float = 16.0
     ) -> Session:
-        """Return the session of a number from zero: a user and an assistant taking turns.
+        """Return session ``number``: a user and an assistant taking turns.
 
         Args:
-            number: which one.
+            number: counted from zero.
             messages: how many it has.
-            step: hours from one session to the next, about.
+            step: approximate hours between two sessions.
         """
         chance = random.Random(f"{self._seed}/{number}")
         turns = []
@@ -153,11 +159,11 @@ class SyntheticChat:
         )
 
     def sessions(self) -> Iterator[Session]:
-        """Yield sessions, a day or so apart, of ten exchanges each."""
+        """Yield sessions of ten exchanges, about a day apart."""
         return map(self.session, count())
 
     def questions(self, number: int) -> list[str]:
-        """Return so many questions, no two the same; more begin with the same ones."""
+        """Return distinct questions; a larger number begins with the same ones."""
         chance = random.Random(f"{self._seed}/questions")
         asked: dict[str, None] = {}
         while len(asked) < number:
@@ -165,7 +171,7 @@ class SyntheticChat:
         return list(asked)
 
     def question(self, text: str) -> str:
-        """Ask for a text by a few of its words, among some that say nothing."""
+        """Return a question that contains a few content words of a text."""
         common = {word.casefold() for word in _word_list()[0][:_COMMON_WORDS]}
         words = [word.strip(".,!?") for word in text.split()]
         words = [word for word in words if word and word.casefold() not in common]
@@ -179,7 +185,7 @@ class SyntheticChat:
 
 @cache
 def _word_list() -> tuple[list[str], list[int]]:
-    """Return the words of the list, most common first, and the sums of their counts."""
+    """Return the words, most frequent first, and their cumulative counts."""
     with gzip.open(WORDS, "rt", encoding="utf-8") as file:
         rows = [line.split() for line in file]
     return [word for word, _ in rows], list(accumulate(int(counted) for _, counted in rows))

@@ -1,4 +1,4 @@
-"""What a report is shown as: paragraphs, and tables of named columns."""
+"""The elements of a rendered report: paragraphs, and tables of named columns."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """Named columns, the first one of names; an empty row is a rule."""
+    """A table whose first column holds names; an empty row is a rule."""
 
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]] = field(default_factory=list)
     title: str = ""
 
     def add_row(self, *cells: str) -> None:
-        """Add a row, or a rule when there are no cells."""
+        """Add a row, or a rule if there are no cells."""
         self.rows.append(cells)
 
 

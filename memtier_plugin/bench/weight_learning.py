@@ -1,8 +1,8 @@
-"""Learning the weights of eq. 2 by policy gradient, as MemTier 4.4 probed it (eq. 4).  Pure.
+"""Learn the weights of MemTier, eq. 2, by policy gradient (MemTier, section 4.4, eq. 4).  Pure.
 
 A Gaussian with a mean for each weight draws the weights of an episode; its reward is +1 or -1.
-PPO's clipped objective moves the mean, with the batch's mean reward as the baseline.  What the
-paper does not state (the clip, Adam, its rate) is seeds 1.7's choice.
+PPO's clipped objective moves the mean, with the batch's mean reward as the baseline.  The paper
+does not state the clip, the optimiser (Adam here) and its rate.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-SIGMA: Final = 0.15  # exploration (4.4)
+SIGMA: Final = 0.15  # exploration (MemTier, section 4.4)
 CLIP: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """The weights that were drawn for one question, and what they earned."""
+    """The weights drawn for one question, and their reward."""
 
     action: tuple[float, ...]
     reward: float
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:
-    """Return A_t = r_t - mean(r): all 0, so that nothing is learned, when all rewards are equal."""
+    """Return A_t = r_t - mean(r) (MemTier, eq. 4); equal rewards teach nothing."""
     mean = sum(rewards) / len(rewards)
     return [reward - mean for reward in rewards]
 
@@ -40,7 +40,7 @@ def log_probability(action: Sequence[float], mean: Sequence[float], sigma: float
 
 
 def likelihood_ratio(old: float, new: float) -> float:
-    """Return how much likelier an action became, from its log probabilities."""
+    """Return the probability ratio of an action from its log probabilities."""
     return math.exp(new - old)
 
 
@@ -53,10 +53,10 @@ def clipped_objective(likelier: float, advantage: float, clip: float = CLIP) -> 
 def policy_gradient(
     mean: Sequence[float], old: Sequence[float], batch: Sequence[Episode], sigma: float = SIGMA
 ) -> list[float]:
-    """Return the gradient, by the policy's mean, of the batch's average objective.
+    """Return the gradient of the batch's mean objective with respect to the policy's mean.
 
     Args:
-        old: the mean that the actions were drawn with.
+        old: the mean with which the actions were drawn.
     """
     total = [0.0] * len(mean)
     gains = advantages([episode.reward for episode in batch])
@@ -64,7 +64,7 @@ def policy_gradient(
         before = log_probability(episode.action, old, sigma)
         likelier = likelihood_ratio(before, log_probability(episode.action, mean, sigma))
         if clipped_objective(likelier, gain) < likelier * gain:
-            continue  # clipped: no step goes further this way
+            continue  # clipped: no further step in this direction
         for i, (a, m) in enumerate(zip(episode.action, mean, strict=True)):
             total[i] += likelier * gain * (a - m) / sigma**2 / len(batch)
     return total
@@ -82,7 +82,7 @@ def learn_weights(
     """Return the policy's mean after some epochs of Adam over batches of episodes.
 
     Raises:
-        ValueError: every episode has the same reward, so that there is nothing to learn from.
+        ValueError: every episode has the same reward, so there is nothing to learn.
     """
     if len({episode.reward for episode in episodes}) < 2:
         raise ValueError(

@@ -28,9 +28,19 @@ from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.memory import MemTier
 
 _COUNTS: Final = (
-    "entries", "facts", "experiences", "summaries", "answers", "quotes", "journal", "unreadable",
-    "vectors", "ngrams", "pages", "queue",
-)  # fmt: skip
+    "entries",
+    "facts",
+    "experiences",
+    "summaries",
+    "answers",
+    "quotes",
+    "journal",
+    "unreadable",
+    "vectors",
+    "ngrams",
+    "pages",
+    "queue",
+)
 
 _CommandFunction = Callable[..., Any]
 

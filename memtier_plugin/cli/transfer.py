@@ -85,8 +85,10 @@ def _import_transcript(
         origins.update(message.origin or message.role for message in session.messages)
         examples += [m.content for m in session.messages[: _EXAMPLES - len(examples)]]
     figures: dict[str, Any] = {
-        "sessions": len(names), "messages": total, "origins": dict(sorted(origins.items())),
-    }  # fmt: skip
+        "sessions": len(names),
+        "messages": total,
+        "origins": dict(sorted(origins.items())),
+    }
     with progress_bar() as report:
         sessions = _report_progress(read_transcript(file, form), report, total)
         if dry_run:
@@ -145,8 +147,10 @@ def import_view(document: views.Document) -> RenderableType:
         views.safe_text(f"  {views.one_line(example, 90)}", "dim")
         for example in document.get("examples", ())
     ]
-    parts += [views.safe_text(f"left out: {item['place']}: {item['why']}", "yellow")
-              for item in document["why"]]  # fmt: skip
+    parts += [
+        views.safe_text(f"left out: {item['place']}: {item['why']}", "yellow")
+        for item in document["why"]
+    ]
     if document["left_out"] > len(document["why"]):
         parts.append(views.safe_text(f"... and {document['left_out'] - len(document['why'])} more"))
     return Group(*parts)
@@ -154,9 +158,13 @@ def import_view(document: views.Document) -> RenderableType:
 
 @click.command(cls=CliCommand)
 @click.option(
-    "--format", "form", default="jsonl", show_default=True,
-    type=click.Choice(["jsonl", "markdown"]), help="To be imported again, or to be read.",
-)  # fmt: skip
+    "--format",
+    "form",
+    default="jsonl",
+    show_default=True,
+    type=click.Choice(["jsonl", "markdown"]),
+    help="To be imported again, or to be read.",
+)
 @click.option("--session", metavar="ID", help="Only this session.")
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="A new file [stdout]."

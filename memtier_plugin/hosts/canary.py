@@ -72,9 +72,12 @@ def run_canary(host: str, home: Path, seconds: float = TURN_TIMEOUT) -> CanaryRe
     binary = find_program(host)
     if binary is None:
         return CanaryResult(
-            host=host, ran=False, ok=False, what=f"there is no command {host!r} on the path",
+            host=host,
+            ran=False,
+            ok=False,
+            what=f"there is no command {host!r} on the path",
             remedy=f"install {host}, then `memtier install {host}` again to prove that it works",
-        )  # fmt: skip
+        )
     started = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="memtier-canary-", ignore_cleanup_errors=True) as top,
@@ -147,9 +150,11 @@ def _judge(scene: _CanaryRun, model: CanaryModel, code: int | None, output: str)
     if not _is_stored(scene):
         return failed("the line was recalled, but the turn is not in the ledger", check)
     return CanaryResult(
-        host=host, ran=True, ok=True,
+        host=host,
+        ran=True,
+        ok=True,
         what="a planted line stood in the request, and the turn is in the ledger",
-    )  # fmt: skip
+    )
 
 
 def _is_stored(scene: _CanaryRun) -> bool:
@@ -184,8 +189,11 @@ def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str
         "maxTokens": 4096,
     }
     provider = {
-        "baseUrl": scene.url, "apiKey": "none", "api": "openai-completions", "models": [model],
-    }  # fmt: skip
+        "baseUrl": scene.url,
+        "apiKey": "none",
+        "api": "openai-completions",
+        "models": [model],
+    }
     config = {
         "gateway": {"mode": "local", "bind": "loopback"},
         "models": {"mode": "replace", "providers": {"memtier-canary": provider}},

@@ -40,9 +40,11 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
         config = json.loads(text or "{}")
     except ValueError:
         if "memtier" in text:
-            yield _warn("OpenClaw's configuration is not plain JSON and was not checked", where,
+            yield _warn(
+                "OpenClaw's configuration is not plain JSON and was not checked",
+                where,
                 "openclaw plugins inspect memtier --runtime --json",
-            )  # fmt: skip
+            )
         return
     plugins = _section(config, "plugins")
     entry = _section(plugins, "entries", "memtier")
@@ -64,17 +66,22 @@ def _check_openclaw_plugin(
     """Yield the settings that keep OpenClaw from loading the plugin or calling its hooks."""
     hooks, slot = _section(entry, "hooks"), _section(plugins, "slots").get("memory")
     if plugins.get("enabled") is False:
-        yield _error("OpenClaw loads no plugin: plugins.enabled is false", where,
-                      "openclaw config set plugins.enabled true")  # fmt: skip
+        yield _error(
+            "OpenClaw loads no plugin: plugins.enabled is false",
+            where,
+            "openclaw config set plugins.enabled true",
+        )
     if "memtier" in (plugins.get("deny") or ()):
-        yield _error("OpenClaw does not load MemTier: plugins.deny names it", where,
-                      "take memtier out of plugins.deny")  # fmt: skip
+        yield _error(
+            "OpenClaw does not load MemTier: plugins.deny names it",
+            where,
+            "take memtier out of plugins.deny",
+        )
     allow = plugins.get("allow")
     if isinstance(allow, list) and "memtier" not in allow:
         yield _error("OpenClaw does not load MemTier: plugins.allow lacks it", where, again)
     if entry.get("enabled") is False:
-        yield _error("OpenClaw does not load MemTier: it is switched off there", where,
-                      again)  # fmt: skip
+        yield _error("OpenClaw does not load MemTier: it is switched off there", where, again)
     if slot != "memtier":
         other = f"{slot} has it" if slot else "nothing has it"
         yield _error(f"OpenClaw's memory slot is not MemTier's: {other}", where, again)
@@ -90,15 +97,19 @@ def _check_openclaw_plugin(
     limits = {**_section(hooks, "timeouts"), "any hook": hooks.get("timeoutMs")}
     for name, limit in limits.items():
         if isinstance(limit, int | float) and limit < 2000:
-            yield _warn(f"OpenClaw gives {name} {limit} ms: a recall may be cut off", where,
+            yield _warn(
+                f"OpenClaw gives {name} {limit} ms: a recall may be cut off",
+                where,
                 "raise or remove plugins.entries.memtier.hooks.timeoutMs and timeouts",
-            )  # fmt: skip
+            )
     config = _section(entry, "config")
     accepted = {"command", "home", "project", "environment", "promptDeadlineMs", "endDeadlineMs"}
     if unknown := set(config) - accepted:
-        yield _error(f"OpenClaw refuses MemTier's configuration: {', '.join(sorted(unknown))}",
-            where, "take these keys out of plugins.entries.memtier.config",
-        )  # fmt: skip
+        yield _error(
+            f"OpenClaw refuses MemTier's configuration: {', '.join(sorted(unknown))}",
+            where,
+            "take these keys out of plugins.entries.memtier.config",
+        )
 
 
 def _check_openclaw_paths(
@@ -119,12 +130,15 @@ def _check_openclaw_paths(
                 "error" if path in ours or not ours else "warn",
                 f"OpenClaw's plugin is of version {version}, MemTier of "
                 f"{memtier_plugin.__version__}",
-                str(path), again,
-            )  # fmt: skip
+                str(path),
+                again,
+            )
     if ours and copies:
-        yield _warn("OpenClaw has a copy of the plugin beside the one that is used",
-            str(copies[0]), "openclaw plugins uninstall memtier, then memtier install openclaw",
-        )  # fmt: skip
+        yield _warn(
+            "OpenClaw has a copy of the plugin beside the one that is used",
+            str(copies[0]),
+            "openclaw plugins uninstall memtier, then memtier install openclaw",
+        )
     if not ours and not copies:
         yield _error("OpenClaw is told of no folder that has the plugin", str(state), again)
 
@@ -191,16 +205,19 @@ def _check_hermes_plugin(plugin: Path, again: str) -> Iterator[HealthFinding]:
     lines = manifest.read_text("utf-8", "replace").splitlines()
     fields = dict(line.split(": ", 1) for line in lines if ": " in line and line[:1].isalpha())
     if "kind" in fields:
-        yield _error(f"Hermes' plugin has kind {fields['kind']!r}: it is not loaded as a memory",
-            str(manifest), again,
-        )  # fmt: skip
+        yield _error(
+            f"Hermes' plugin has kind {fields['kind']!r}: it is not loaded as a memory",
+            str(manifest),
+            again,
+        )
     if fields.get("version") != memtier_plugin.__version__:
         yield HealthFinding(
             "error" if (plugin / "memtier_plugin").is_dir() else "warn",
             f"Hermes' plugin is of version {fields.get('version')}, MemTier of "
             f"{memtier_plugin.__version__}",
-            str(manifest), again,
-        )  # fmt: skip
+            str(manifest),
+            again,
+        )
     entry = plugin / "__init__.py"
     text = entry.read_text("utf-8", "replace") if entry.is_file() else ""
     for line in text.splitlines():
@@ -219,9 +236,11 @@ def _check_command(
     """Yield the reasons why a host would not reach this MemTier."""
     theirs = Path(str(plugin_config.get("home") or home)).expanduser()
     if theirs != home:
-        yield _warn(f"the host writes to the home {theirs}, and this is {home}", where,
+        yield _warn(
+            f"the host writes to the home {theirs}, and this is {home}",
+            where,
             f"memtier --home {theirs} status shows its memory; or {again}",
-        )  # fmt: skip
+        )
     command = plugin_config.get("command") or ["memtier"]
     if not isinstance(command, list) or not all(isinstance(part, str) for part in command):
         yield _error(f"the command is {command!r}, not a list of texts", where, again)
@@ -231,9 +250,13 @@ def _check_command(
         return
     try:
         done = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, check=False,
-            stdin=subprocess.DEVNULL, timeout=COMMAND_SECONDS,
-        )  # fmt: skip
+            [*command, "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=COMMAND_SECONDS,
+        )
     except (OSError, subprocess.SubprocessError) as error:
         yield _error(f"the host cannot start {command[0]}: {error}", where, again)
         return
@@ -242,22 +265,28 @@ def _check_command(
         last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         yield _error(f"{' '.join(command)} ends with {done.returncode}: {last}", where, again)
     elif version.rpartition(" ")[2] != memtier_plugin.__version__:
-        yield _error(f"the host starts {version}, and this is {memtier_plugin.__version__}", where,
+        yield _error(
+            f"the host starts {version}, and this is {memtier_plugin.__version__}",
+            where,
             again,
-        )  # fmt: skip
+        )
 
 
 def _check_queue(home: Path) -> Iterator[HealthFinding]:
     """Yield findings on runs that hosts could not deliver."""
     waits, refused = count_queued_runs(home)
     if waits:
-        yield _warn(f"{waits} runs of hosts wait to be stored", str(home / "queue"),
+        yield _warn(
+            f"{waits} runs of hosts wait to be stored",
+            str(home / "queue"),
             "the next turn of the host delivers them",
-        )  # fmt: skip
+        )
     if refused:
-        yield _error(f"{refused} runs of hosts were refused", str(home / "queue"),
+        yield _error(
+            f"{refused} runs of hosts were refused",
+            str(home / "queue"),
             "look at the *.refused files: each is the JSON that the host sent",
-        )  # fmt: skip
+        )
 
 
 def _error(what: str, where: str, remedy: str) -> HealthFinding:

@@ -203,9 +203,13 @@ def _write_archive(
             done += part.size
             progress(done, total)
         manifest = {
-            "format": FORMAT, "version": VERSION, "memtier": __version__, "project": project,
-            "made": to_iso(now), "files": listed,
-        }  # fmt: skip
+            "format": FORMAT,
+            "version": VERSION,
+            "memtier": __version__,
+            "project": project,
+            "made": to_iso(now),
+            "files": listed,
+        }
         data = json.dumps(manifest, indent=1).encode("ascii")
         archive.addfile(_tar_info(_MANIFEST, len(data), stamp), io.BytesIO(data))
 

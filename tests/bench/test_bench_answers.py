@@ -238,8 +238,11 @@ def test_a_reader_answers_from_what_it_is_given(tmp_path: Path) -> None:
         )
     answers = report["answers"]
     assert {name: row["questions"] for name, row in answers.items()} == {
-        "memory": 4, "oracle": 4, "none": 4, "full": 4,
-    }  # fmt: skip
+        "memory": 4,
+        "oracle": 4,
+        "none": 4,
+        "full": 4,
+    }
     # Nobody said how many cellos there are, so no reader that quotes can know it.
     right = {name: row["soft_em_tokens"] for name, row in answers.items()}
     assert right == {"memory": 0.75, "oracle": 0.75, "none": 0.0, "full": 0.75}

@@ -267,10 +267,23 @@ def test_every_table_of_the_paper_runs(tmp_path: Path, number: str) -> None:
     path = tmp_path / "table.json"
     with Loopback() as server:
         result = run(
-            "table", number, "--data", locomo(tmp_path), "--dataset", "locomo", "--facts",
-            "dataset", "--reader", server.base_url, "--reader-model", "m", "--json", path,
-            "--plot", tmp_path / "table.svg",
-        )  # fmt: skip
+            "table",
+            number,
+            "--data",
+            locomo(tmp_path),
+            "--dataset",
+            "locomo",
+            "--facts",
+            "dataset",
+            "--reader",
+            server.base_url,
+            "--reader-model",
+            "m",
+            "--json",
+            path,
+            "--plot",
+            tmp_path / "table.svg",
+        )
     assert result.exit_code == 0, result.output
     title = f"Table {number}" if number.isdigit() else "Appendix E"
     assert f"{title} of the MemTier paper: {TABLES[number].title}" in result.output
@@ -347,10 +360,20 @@ def test_answers_are_plotted(tmp_path: Path) -> None:
     path = tmp_path / "plot.svg"
     with Loopback() as server:
         result = run(
-            "locomo", "--data", locomo(tmp_path), "--reader", server.base_url,
-            "--reader-model", "m", "--condition", "memory", "--condition", "oracle",
-            "--plot", path,
-        )  # fmt: skip
+            "locomo",
+            "--data",
+            locomo(tmp_path),
+            "--reader",
+            server.base_url,
+            "--reader-model",
+            "m",
+            "--condition",
+            "memory",
+            "--condition",
+            "oracle",
+            "--plot",
+            path,
+        )
     assert result.exit_code == 0, result.output
     assert {"memory", "oracle", "soft-EM", "by tokens", "F1"} <= set(texts(path))
     assert "oracle - memory" in result.output

@@ -100,12 +100,18 @@ def test_the_sample_is_the_same_for_the_same_facts(tmp_path: Path) -> None:
     names = {f"e{n}": f"D1:{n + 1}" for n in range(4)}
     facts = [
         Fact(
-            id=f"{n}", timestamp=datetime(2023, 5, 8, tzinfo=UTC), project="p", subject="Ann",
-            relation="likes", value=f"v{n}", text=f"Ann likes v{n}.", quote=f"v{n}",
+            id=f"{n}",
+            timestamp=datetime(2023, 5, 8, tzinfo=UTC),
+            project="p",
+            subject="Ann",
+            relation="likes",
+            value=f"v{n}",
+            text=f"Ann likes v{n}.",
+            quote=f"v{n}",
             sources=(Source(agent="a", session="s", entry=f"e{n % 4}"),),
         )
         for n in range(20)
-    ]  # fmt: skip
+    ]
     first = draw_sample(facts, conversation, names, 5, 1)
     assert len(first) == 5
     assert draw_sample(facts[::-1], conversation, names, 5, 1) == first

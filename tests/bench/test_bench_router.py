@@ -19,16 +19,23 @@ def case(action: str, facts: float, raw: float, *, omitted: bool = False) -> Rou
     served = {arm: ArmResult(recall=raw, tokens=100, seconds=0.01) for arm in ARMS}
     served["facts"] = ArmResult(recall=facts, tokens=20, seconds=0.01)
     served["routed"] = served["facts" if action == "S" else "raw"]
-    return RouterCase(id="q", category="c", gold=1, action=action, doubt=0.5, why=(), arms=served,
-                omitted=omitted)  # fmt: skip
+    return RouterCase(
+        id="q", category="c", gold=1, action=action, doubt=0.5, why=(), arms=served, omitted=omitted
+    )
 
 
 def test_the_table_counts_what_either_arm_would_have_shown() -> None:
     """S right x R right x route, with the rates of repair and regress of seeds 2.5."""
     cases = [
-        case("S", 1, 1), case("S", 0, 1, omitted=True), case("R", 0, 1), case("R", 0, 1),
-        case("R", 0, 0), case("R", 1, 0), case("R", 1, 1), case("R", 1, 1),
-    ]  # fmt: skip
+        case("S", 1, 1),
+        case("S", 0, 1, omitted=True),
+        case("R", 0, 1),
+        case("R", 0, 1),
+        case("R", 0, 0),
+        case("R", 1, 0),
+        case("R", 1, 1),
+        case("R", 1, 1),
+    ]
     told = summarise_cases(cases)
     assert told["routes"]["table"] == {
         "S": {"SR": 1, "Sr": 0, "sR": 1, "sr": 0},

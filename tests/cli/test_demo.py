@@ -56,9 +56,16 @@ def test_demo_tells_as_json(folder: Path) -> None:
     made = json.loads(result.stdout)
     assert Path(made["home"]) == folder / "here" and made["entries"] == 20
     told = play(
-        "explain", made["recall_after"], "--home", "here", "--project", demo.PROJECT,
-        "--agent", "builder", "--json",
-    )  # fmt: skip
+        "explain",
+        made["recall_after"],
+        "--home",
+        "here",
+        "--project",
+        demo.PROJECT,
+        "--agent",
+        "builder",
+        "--json",
+    )
     weights = [row["weight_then"] for row in json.loads(told.stdout)["injected"]]
     assert max(weights) > 0 > min(weights)
 

@@ -56,8 +56,10 @@ def test_list_and_search(world: World, run: Run) -> None:
     ]
     every = document(run("list", "--all", "--subject", "INES", "--json"))["facts"]
     assert {f["value"]: f["state"] for f in every} == {
-        "Porto": "active", "green tea": "active", "Lisbon": "superseded",
-    }  # fmt: skip
+        "Porto": "active",
+        "green tea": "active",
+        "Lisbon": "superseded",
+    }
     assert [f["subject"] for f in document(run("list", "--proposed", "--json"))["facts"]] == [
         "Tomas"
     ]
@@ -91,17 +93,21 @@ def test_review_lists_and_decides(world: World, run: Run) -> None:
         run("review", "--accept", one.id[-8:], "--reject", two.id, "--why", "no", "--json")
     )
     assert [(d["id"], d["now"]) for d in done["decided"]] == [
-        (one.id, "active"), (two.id, "rejected"),
-    ]  # fmt: skip
+        (one.id, "active"),
+        (two.id, "rejected"),
+    ]
     assert "Nothing waits" in run("review").stdout
     assert "by main: no" in run("show", two.id).stdout
 
 
 def test_review_asks_a_person(world: World) -> None:
     """On a terminal each fact is asked for in turn; quitting keeps what was decided."""
-    facts = world.consolidate("r1", WAITS, TEA._replace(status="proposed"), LISBON._replace(
-        subject="Tomas", status="proposed"
-    ))  # fmt: skip
+    facts = world.consolidate(
+        "r1",
+        WAITS,
+        TEA._replace(status="proposed"),
+        LISBON._replace(subject="Tomas", status="proposed"),
+    )
     world.close()
     master, slave = os.openpty()
     process = memtier("facts", "review", stdin=slave)
@@ -122,8 +128,10 @@ def test_diff(world: World, run: Run) -> None:
     world.consolidate("r2", PORTO)
     told = document(run("diff", "--since", "2026-01-01", "--until", "2027-01-01", "--json"))
     assert [(c["what"], c["fact"]["value"]) for c in told["changes"]] == [
-        ("added", "Lisbon"), ("added", "Porto"), ("superseded", "Lisbon"),
-    ]  # fmt: skip
+        ("added", "Lisbon"),
+        ("added", "Porto"),
+        ("superseded", "Lisbon"),
+    ]
     assert told["changes"][2]["by"]["value"] == "Porto"
     shown = run("diff", "--since", "2026-01-01", "--until", "2027-01-01").stdout
     assert "- superseded" in shown and "→ Ines lives_in Porto" in shown
@@ -180,9 +188,15 @@ def test_every_command_answers_in_json(world: World, run: Run) -> None:
     """With `--json` each prints one document and nothing else, also when it refuses."""
     [fact] = world.consolidate("r1", TEA)
     for args in (
-        ["list"], ["search", "tea"], ["show", fact.id], ["review"], ["diff", "--since", "1d"],
-        ["runs"], ["revert", "--run", "r1", "--dry-run"], ["timeline", "Ines"],
-    ):  # fmt: skip
+        ["list"],
+        ["search", "tea"],
+        ["show", fact.id],
+        ["review"],
+        ["diff", "--since", "1d"],
+        ["runs"],
+        ["revert", "--run", "r1", "--dry-run"],
+        ["timeline", "Ines"],
+    ):
         assert isinstance(json.loads(run(*args, "--json").stdout), dict)
     refused: Any = document(run("show", "ZZZZZZZZ", "--json", code=1))
     assert refused["kind"] == "NotFound"

@@ -165,8 +165,13 @@ def test_a_compaction_in_the_middle_of_a_turn() -> None:
     ended = run_of(told("sync_turn", event))
     assert ended.messages[:3] == saved.messages
     assert [m.role for m in ended.messages] == [
-        "user", "assistant", "tool", "assistant", "tool", "assistant",
-    ]  # fmt: skip
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert [m.tool.exit_code for m in ended.messages if m.tool] == [0, 3]
 
 
@@ -490,9 +495,13 @@ def test_hermes_environment_needs_nothing_of_ours(tmp_path: Path) -> None:
         "ctx.provider.sync_turn('a', 'b'); ctx.provider.shutdown()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False,
-        env={"PATH": "/nowhere", "MEMTIER_HOME": str(tmp_path / "h")}, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-I", "-S", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/nowhere", "MEMTIER_HOME": str(tmp_path / "h")},
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["memtier", "True"]
     assert list((tmp_path / "h" / "queue").glob("*.json")), "the run waits for a resident"

@@ -114,8 +114,12 @@ def halt(process: int) -> None:
     """Stop a process; on a busy machine its other threads go on for a while after the signal."""
     os.kill(process, signal.SIGSTOP)
     tasks = Path(f"/proc/{process}/task")
-    until(lambda: all(t.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"
-                      for t in tasks.iterdir()))  # fmt: skip
+    until(
+        lambda: all(
+            t.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"
+            for t in tasks.iterdir()
+        )
+    )
 
 
 @contextmanager
@@ -344,8 +348,9 @@ def test_a_payload_of_many_megabytes(home: Path, pipe: Callable[..., ResidentCli
     assert "Many." in stored(home)
 
 
-def test_a_childs_environment(home: Path, pipe: Callable[..., ResidentClient], tmp_path: Path,
-                              monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_childs_environment(
+    home: Path, pipe: Callable[..., ResidentClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The resident gets no secret of the host but what is named."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
     monkeypatch.setenv("NAMED_KEY", "named")

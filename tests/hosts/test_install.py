@@ -197,10 +197,19 @@ def test_hermes_comes_back(
 
 @pytest.mark.parametrize(
     "text",
-    [None, "", HERMES, "memory: {}\n", "memory:\n", "memory: {nudge_interval: 3}\na: 1", "x: 1\n",
-     "memory: # of the agent\n  nudge_interval: 3\n", "memory: {provider: ''}\n",
-     "a: 1\r\nmemory:\r\n  nudge_interval: 0\r\n"],
-)  # fmt: skip
+    [
+        None,
+        "",
+        HERMES,
+        "memory: {}\n",
+        "memory:\n",
+        "memory: {nudge_interval: 3}\na: 1",
+        "x: 1\n",
+        "memory: # of the agent\n  nudge_interval: 3\n",
+        "memory: {provider: ''}\n",
+        "a: 1\r\nmemory:\r\n  nudge_interval: 0\r\n",
+    ],
+)
 def test_forms_of_hermes_configuration(hosts: Path, home: Path, text: str | None) -> None:
     """Every way in which people write the section is understood, and comes back byte for byte."""
     put(hosts, hermes=text)

@@ -50,10 +50,13 @@ def filled(home: Path, project: str = "harbor") -> MemTier:
     memory.remember("The harbour master is called Ines.")
     memory.recall("tide gauge", purpose="inject", session_id="s", run_id="r9")
     memory.end_run(
-        [{"role": "user", "content": "and now?"},
-         {"role": "tool", "name": "sh", "content": "tide gauge 3 hangs at pier 3", "ok": True}],
-        session_id="s", run_id="r9",
-    )  # fmt: skip
+        [
+            {"role": "user", "content": "and now?"},
+            {"role": "tool", "name": "sh", "content": "tide gauge 3 hangs at pier 3", "ok": True},
+        ],
+        session_id="s",
+        run_id="r9",
+    )
     [gone] = [e.id for e in memory.entries() if e.content.startswith("The tide gauge 2")]
     memory.forget(ids=[gone])
     memory.catch_up()
@@ -148,8 +151,11 @@ def test_a_torn_line_and_what_is_derived_stay_out(tmp_path: Path, home: Path) ->
         archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
     names = {file["path"] for file in verify_backup(archive)["files"]}
     assert {name.partition("/")[0] for name in names} == {
-        "episodic", "semantic", "journal", "project.yaml",
-    }  # fmt: skip
+        "episodic",
+        "semantic",
+        "journal",
+        "project.yaml",
+    }
     _, folder = restore_backup(archive, tmp_path / "other")
     assert (folder / path.relative_to(memory.folder)).read_bytes() == whole
 

@@ -106,8 +106,11 @@ def test_one_agent_or_session(world: MemTier) -> None:
 
     with world:
         assert texts(agent="hermes.other") == ["The other agent likes rye."]
-        assert texts(session="s") == ["My name is Mara.", "Two\nlines *here*",
-                                      "The user's name is Mara."]  # fmt: skip
+        assert texts(session="s") == [
+            "My name is Mara.",
+            "Two\nlines *here*",
+            "The user's name is Mara.",
+        ]
 
 
 def test_what_is_not_proven_waits(world: MemTier, tmp_path: Path) -> None:
@@ -119,8 +122,14 @@ def test_what_is_not_proven_waits(world: MemTier, tmp_path: Path) -> None:
     page = next(entry for entry in entries if entry["origin"] == "external")
     source = {"agent": "main", "session": "u", "entry": page["id"]}
     planted = {**fact, "id": "0" * 26, "text": "Obey.", "quote": "Obey.", "value": "obey"}
-    outside = {**planted, "id": "1" * 26, "text": "a page", "value": "x", "quote": "a page",
-               "sources": [source]}  # fmt: skip
+    outside = {
+        **planted,
+        "id": "1" * 26,
+        "text": "a page",
+        "value": "x",
+        "quote": "a page",
+        "sources": [source],
+    }
     loose = {**fact, "id": "2" * 26, "sources": [{**source, "entry": "nowhere"}]}
     path = tmp_path / "e.jsonl"
     rows = [lines[0], *entries, planted, outside, loose, {"record": "x"}, [1]]

@@ -232,9 +232,11 @@ def test_openclaw_notes(tmp_path: Path) -> None:
     assert sessions[0].observed_at == datetime.fromtimestamp(made.START, UTC)
     assert sessions[-1].observed_at == datetime(2026, 3, 15, 12, tzinfo=UTC)
     assert {s.session_id for s in sessions} == {
-        "openclaw-memory/MEMORY.md", "openclaw-memory/USER.md",
-        "openclaw-memory/memory/2026-03-14.md", "openclaw-memory/memory/2026-03-15-standup.md",
-    }  # fmt: skip
+        "openclaw-memory/MEMORY.md",
+        "openclaw-memory/USER.md",
+        "openclaw-memory/memory/2026-03-14.md",
+        "openclaw-memory/memory/2026-03-15-standup.md",
+    }
     # One of its files has the same ids as the whole.
     alone, _ = read(path / "memory" / "2026-03-14.md", "openclaw-memory")
     assert alone[0].exchanges[0].run_id in {s.exchanges[0].run_id for s in sessions}
@@ -298,8 +300,11 @@ def test_what_was_not_the_users_word_waits(tmp_path: Path, home: Path) -> None:
     path = made.openclaw_workspace(tmp_path / "w")
     result = CliRunner().invoke(main, ["import", str(path), "--json"])
     assert json.loads(result.stdout)["proposed"] == 6
-    with MemTier.open(home, json.loads(CliRunner().invoke(main, ["status", "--json"]).stdout)
-                      ["project"], create=False) as memory:  # fmt: skip
+    with MemTier.open(
+        home,
+        json.loads(CliRunner().invoke(main, ["status", "--json"]).stdout)["project"],
+        create=False,
+    ) as memory:
         assert memory.facts() == []
         waiting = memory.knowledge.proposals()
         assert {one.fact.origin for one in waiting} == {"external"}

@@ -30,7 +30,7 @@ def _within(default: T, low: float, high: float) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What each signal of the `rank_recall_first` profile counts: see `scripts/fit_weights.py`."""
+    """What each signal of the `recall_first` profile counts: see `scripts/fit_weights.py`."""
 
     words: float = _within(1.0, 0, 100)
     grams: float = _within(1.0, 0, 100)

@@ -14,7 +14,7 @@ B: Final = 0.75
 
 
 def idf(documents: int, df: int) -> float:
-    """Return ln(1 + (N - df + 0.5) / (df + 0.5)), never negative: for `rank_recall_first`."""
+    """Return ln(1 + (N - df + 0.5) / (df + 0.5)), never negative: for `recall_first`."""
     return math.log1p((documents - df + 0.5) / (df + 0.5))
 
 
