@@ -16,7 +16,8 @@ from memtier_plugin.core.records import Fact
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.retrieval import paper_scorer, ranking
 from memtier_plugin.retrieval.paper_scorer import Document, Scored
-from memtier_plugin.storage.index.reader import Candidate, IndexReader
+from memtier_plugin.storage.index.candidate_reader import Candidate
+from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.text.tokenizer import plain_words
 
