@@ -1,7 +1,8 @@
-"""What a model is asked while a question is answered: one method a prompt, each answer checked.
+"""The prompts of answering a question: one method each, and every reply is checked.
 
-The router's answer is one of two words; anything else, and every error, goes to the log.  A number
-in an answer that is none of those given counts as nothing.  Source: seeds 2.2 to 2.4.
+Routing, research and write-back are those of TierMem (TierMem, sections 2.2 to 2.4).  The router
+replies with one of two words; anything else, and every error, leads to the log.  A number in a
+reply that is none of those given counts as nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from memtier_plugin.retrieval.follow_up import FollowUp
 
 MAX_KEPT: Final = 2  # findings of one question that become facts
 MAX_SEARCHES: Final = 3  # of one round
-_FINDINGS: Final = 40  # shown to a prompt
-_LISTED: Final = 10  # facts that the router sees
-_SAME_CHARS: Final = 600  # of one finding
+_MAX_FINDINGS: Final = 40  # shown to a prompt
+_MAX_FACTS: Final = 10  # that the router sees
+_FINDING_CHARS: Final = 600
 
 
 def _object(title: str, required: Sequence[str], **properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,10 +93,10 @@ _KEEP: Final = _object(
 
 @dataclass(frozen=True, slots=True)
 class AnswerFinding:
-    """Something that bears on the question, and what it rests on.
+    """A statement that bears on the question, and what it rests on.
 
-    A finding in the log has the ``quote`` of its quote, located by code; one in the facts has the
-    fact.  ``sources`` are the hits of its entries.
+    A finding in the log has a ``quote``, located by code; one in the facts has the ``fact``.
+    ``sources`` are the hits of its entries.
     """
 
     text: str
@@ -107,7 +108,7 @@ class AnswerFinding:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """An answer, and the findings that it cites: those of its numbers that there are."""
+    """An answer, and the findings that it cites by number."""
 
     enough: bool
     text: str
@@ -117,10 +118,10 @@ class ModelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class KeptFinding:
-    """What is to become of a finding."""
+    """A finding that the model wants to keep as a fact, or to add to one."""
 
     finding: AnswerFinding
-    target: Fact | None  # the fact that it says more of
+    target: Fact | None  # the fact that it updates
     subject: str
     relation: str
     value: str
@@ -129,46 +130,46 @@ class KeptFinding:
 
 @dataclass(slots=True)
 class AnsweringModel:
-    """Asks one model, and counts what each step took."""
+    """Asks one model, and records what each step took."""
 
     model: ChatModel
     steps: list[Step] = field(default_factory=list)
     unlocated: int = 0  # findings whose quote stands nowhere
 
     def route(self, question: str, facts: Sequence[Hit]) -> Route:
-        """Return whether the facts are enough; R unless the model says S and nothing else."""
+        """Decide whether the facts are enough: R unless the model replies S and nothing else."""
         if not facts:
             return Route(action="R", doubt=1.0, why=("no fact was found",), by=self.model.name)
         lines = [
             f"[{number}] {hit_time(hit):%Y-%m-%d} (score {hit.score:.2f}) {hit.text}"
-            for number, hit in enumerate(facts[:_LISTED], 1)
+            for number, hit in enumerate(facts[:_MAX_FACTS], 1)
         ]
         try:
-            said = self._asked("route", f"Question: {question}\n\n{fence_data(lines)}", _ROUTE, 300)
+            reply = self._ask("route", f"Question: {question}\n\n{fence_data(lines)}", _ROUTE, 300)
         except BadAnswer as error:
             why = f"no decision: {error.reason}"
             return Route(action="R", doubt=1.0, why=(why,), by=self.model.name)
-        action = said["action"]
+        action = reply["action"]
         doubt = 0.0 if action == "S" else 1.0
         return Route(action=action, doubt=doubt, why=("the model says so",), by=self.model.name)
 
     def integrate(
         self, question: str, before: Sequence[AnswerFinding], pages: Sequence[Sequence[Hit]]
     ) -> tuple[list[AnswerFinding], str]:
-        """Return what pages say that bears on the question, and what is still missing.
+        """Return the findings of pages, and what is still missing.
 
         Pages that are too much for the model at once are read in halves.
 
         Raises:
             ContextTooLong: one page is too much.
         """
-        found = "\n".join(_numbered(before)) or "nothing"
+        known = "\n".join(_numbered(before)) or "nothing"
         lines = [format_line(hit, hit.text) for page in pages for hit in page]
         user = (
-            f"Question: {question}\n\nFound before:\n{fence_data([found])}\n\n{fence_data(lines)}"
+            f"Question: {question}\n\nFound before:\n{fence_data([known])}\n\n{fence_data(lines)}"
         )
         try:
-            said = self._asked("integrate", user, _INTEGRATE, 1200)
+            reply = self._ask("integrate", user, _INTEGRATE, 1200)
         except ContextTooLong:
             if len(pages) < 2:
                 raise
@@ -181,81 +182,82 @@ class AnsweringModel:
         by_id = {hit.id: hit for page in pages for hit in page}
         entries = [hit.item for hit in by_id.values() if isinstance(hit.item, Entry)]
         findings = []
-        for one in said["findings"]:
-            place = find_quote(one["quote"], entries)
-            if place is None or not one["fact"].strip():
+        for finding in reply["findings"]:
+            quote = find_quote(finding["quote"], entries)
+            text = finding["fact"].strip()[:_FINDING_CHARS]
+            if quote is None or not text:
                 self.unlocated += 1
                 continue
-            source = by_id[place.entry.id]
-            text = one["fact"].strip()[:_SAME_CHARS]
-            findings.append(AnswerFinding(text, hit_time(source), (source,), quote=place))
-        return findings, said["missing"]
+            source = by_id[quote.entry.id]
+            findings.append(AnswerFinding(text, hit_time(source), (source,), quote=quote))
+        return findings, reply["missing"]
 
     def plan(
         self,
         question: str,
         findings: Sequence[AnswerFinding],
         missing: str,
-        asked: Sequence[FollowUp],
+        searched: Sequence[FollowUp],
     ) -> list[FollowUp]:
         """Return the searches to make next; none when the model says so, or nothing usable."""
-        made = [f"{command.kind}: {command.text}" for command in asked] or ["none"]
+        searches = [f"{search.kind}: {search.text}" for search in searched] or ["none"]
         user = (
             f"Question: {question}"
             f"\n\nFound so far:\n{fence_data(_numbered(findings) or ['nothing'])}"
             f"\n\nMissing:\n{fence_data([missing or 'nothing named'])}"
-            f"\n\nSearches:\n{fence_data(made)}"
+            f"\n\nSearches:\n{fence_data(searches)}"
         )
         try:
-            said = self._asked("plan", user, _PLAN, 500)
+            reply = self._ask("plan", user, _PLAN, 500)
         except BadAnswer:
             return []
-        if said["decision"] == "DONE":
+        if reply["decision"] == "DONE":
             return []
-        return [FollowUp(one["kind"], one["text"]) for one in said["searches"][:MAX_SEARCHES]]
+        return [FollowUp(new["kind"], new["text"]) for new in reply["searches"][:MAX_SEARCHES]]
 
     def answer(
         self, question: str, at: datetime, findings: Sequence[AnswerFinding]
     ) -> ModelAnswer | None:
-        """Return the answer from findings, None where the model gives none."""
-        shown = findings[:_FINDINGS]
+        """Return the answer from findings; None where the model gives none."""
+        shown = findings[:_MAX_FINDINGS]
         user = f"Question: {question}\nAsked on: {at:%Y-%m-%d}\n\n{fence_data(_numbered(shown))}"
         try:
-            said = self._asked("answer", user, _ANSWER, 600)
+            reply = self._ask("answer", user, _ANSWER, 600)
         except BadAnswer:
             return None
-        numbers = dict.fromkeys(said["cites"])
+        numbers = dict.fromkeys(reply["cites"])
         cites = tuple(shown[n - 1] for n in numbers if 1 <= n <= len(shown))
-        return ModelAnswer(said["enough"], said["answer"].strip(), cites, len(numbers) - len(cites))
+        text, invented = reply["answer"].strip(), len(numbers) - len(cites)
+        return ModelAnswer(reply["enough"], text, cites, invented)
 
     def choose_kept(
-        self, question: str, findings: Sequence[AnswerFinding], known: Sequence[Fact]
+        self, question: str, findings: Sequence[AnswerFinding], existing: Sequence[Fact]
     ) -> list[KeptFinding]:
-        """Return the few findings to be kept; none on anything that is not clear."""
-        facts = [f"F{number} {fact.text}" for number, fact in enumerate(known, 1)]
+        """Return the few findings to keep as facts; none where the reply is not clear."""
+        facts = [f"F{number} {fact.text}" for number, fact in enumerate(existing, 1)]
         user = (
             f"Question: {question}\n\nFindings:\n{fence_data(_numbered(findings))}\n\n"
             f"Known already:\n{fence_data(facts or ['nothing'])}"
         )
         try:
-            said = self._asked("write_back", user, _KEEP, 600)
+            reply = self._ask("write_back", user, _KEEP, 600)
         except BadAnswer:
             return []
-        kept = []
-        for one in said["keep"]:
-            number, target = one["finding"], one["target"]
-            update = one["action"] == "update"
-            usable = 1 <= number <= len(findings) and one["action"] != "skip"
-            if update and not (target and 1 <= target <= len(known)):
-                usable = False  # more of what? an add would make a second one
+        chosen = []
+        for choice in reply["keep"]:
+            number, target = choice["finding"], choice["target"]
+            update = choice["action"] == "update"
+            usable = 1 <= number <= len(findings) and choice["action"] != "skip"
+            if update and not (target and 1 <= target <= len(existing)):
+                usable = False  # an `add` here would create a duplicate
             if usable:
-                other = known[target - 1] if update else None
+                fact = existing[target - 1] if update else None
                 finding = findings[number - 1]
-                parts = (one["subject"], one["relation"], one["value"], one["text"])
-                kept.append(KeptFinding(finding, other, *parts))
-        return kept[:MAX_KEPT]
+                parts = (choice["subject"], choice["relation"], choice["value"], choice["text"])
+                chosen.append(KeptFinding(finding, fact, *parts))
+        return chosen[:MAX_KEPT]
 
-    def _asked(self, name: str, user: str, schema: Mapping[str, Any], most: int) -> Any:
+    def _ask(self, name: str, user: str, schema: Mapping[str, Any], most: int) -> Any:
         started, tokens = time.monotonic(), 0
         count = sum(step.name.partition(" ")[0] == name for step in self.steps)
         title = f"{name} {count + 1}" if name in ("integrate", "plan") else name
@@ -276,5 +278,5 @@ def _numbered(findings: Sequence[AnswerFinding]) -> list[str]:
     return [
         f"[{number}] {finding.at:%Y-%m-%d} {finding.text}"
         + (f' ("{finding.quote.text}")' if finding.quote else "")
-        for number, finding in enumerate(findings[:_FINDINGS], 1)
+        for number, finding in enumerate(findings[:_MAX_FINDINGS], 1)
     ]

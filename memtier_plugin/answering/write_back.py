@@ -1,7 +1,8 @@
-"""Keeping what an answer was found to rest on, as facts: TierMem's write-back (seeds 2.4).
+"""Keep the findings of an answer as facts: TierMem's write-back (TierMem, section 2.4).
 
-At most two of a question, proved anew by `provenance` and settled like every other fact: the agent
-whose line it is must allow it, foreign text waits for a review, and nothing is said twice.
+At most two a question are kept.  Each is verified again (`facts.verification`) and written like
+every other fact: the agent whose line it is must allow it, foreign text waits for a review, and
+nothing is written twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.storage.actor import Actor
 
 EXTRACTOR: Final = "ask"
-_NEAREST: Final = 3  # known facts that are shown for each finding
+_NEAREST: Final = 3  # existing facts that are shown for each finding
 _NO_RIGHTS: Final = AgentRights()
 
 
@@ -33,34 +34,33 @@ class FindingWriter:
         self._store = actor.store
 
     def write(
-        self, run: str, question: str, findings: Sequence[AnswerFinding], thinker: AnsweringModel
+        self, run: str, question: str, findings: Sequence[AnswerFinding], model: AnsweringModel
     ) -> list[Fact]:
-        """Ask the model which findings are worth it, and return the facts that they became.
+        """Ask the model which findings to keep, and return the facts that were written.
 
-        Nothing is kept where the model says nothing usable, or nothing more.
+        Nothing is written where the model replies nothing usable.
         """
-        allowed = [finding for finding in findings if self._may(finding) != "none"]
+        allowed = [finding for finding in findings if self._promotion(finding) != "none"]
         if not allowed:
             return []
-        known = self._nearest(allowed)
+        existing = self._nearest(allowed)
         try:
-            chosen = thinker.choose_kept(question, allowed, known)
+            chosen = model.choose_kept(question, allowed, existing)
         except (EndpointError, CapReached):
             return []  # the answer stands without it
         drafts: list[FactDraft] = []
-        judged: dict[int, Decision] = {}
-        for one in chosen:
-            draft = self._draft(one, thinker.model.name)
+        decisions: dict[int, Decision] = {}
+        for kept in chosen:
+            draft = self._draft(kept, model.model.name)
             if draft is None:
                 continue
-            if one.target is not None:
-                why = "the model's choice"
-                judged[len(drafts)] = Decision("update", one.target, why)
+            if kept.target is not None:
+                decisions[len(drafts)] = Decision("update", kept.target, "the model's choice")
             drafts.append(draft)
         if not drafts:
             return []
         writer = FactWriter(self._actor)
-        return writer.write(drafts, run=f"{EXTRACTOR}-{run}", decisions=judged).added
+        return writer.write(drafts, run=f"{EXTRACTOR}-{run}", decisions=decisions).added
 
     def _draft(self, kept: KeptFinding, model: str) -> FactDraft | None:
         finding = kept.finding
@@ -74,25 +74,25 @@ class FindingWriter:
             quote=finding.quote.text,
             entry=entry.id,
         )
-        found = verify_claim(
+        draft = verify_claim(
             claim,
             [entry],
             extractor=EXTRACTOR,
             model=model,
             prompt_hash=load_prompt("write_back").hash,
         )
-        if isinstance(found, Rejection):
+        if isinstance(draft, Rejection):
             return None
-        if kept.target is not None:  # what it replaces was proved, too
-            sources = dict.fromkeys([*found.sources, *kept.target.sources])
-            found = replace(found, sources=tuple(sources))
-        if self._may(finding) == "propose" and found.status == "active":
+        if kept.target is not None:  # the sources of what it replaces were verified, too
+            sources = dict.fromkeys([*draft.sources, *kept.target.sources])
+            draft = replace(draft, sources=tuple(sources))
+        if self._promotion(finding) == "propose" and draft.status == "active":
             reason = f"agents.{entry.agent_id}.promote is propose"
-            return replace(found, status="proposed", reason=reason)
-        return found
+            return replace(draft, status="proposed", reason=reason)
+        return draft
 
-    def _may(self, finding: AnswerFinding) -> str:
-        """Return what the agent of a line allows to become of it."""
+    def _promotion(self, finding: AnswerFinding) -> str:
+        """Return what the agent of a line allows: its `promote` setting."""
         if finding.quote is None:
             return "none"
         agents = self._store.settings.agents
@@ -101,10 +101,10 @@ class FindingWriter:
     def _nearest(self, findings: Sequence[AnswerFinding]) -> list[Fact]:
         words = self._store.tokenizer.words
         with self._store.session() as reader:
-            stored = [
-                one
+            items = [
+                stored.item
                 for finding in findings
-                for one in reader.similar_facts(words(finding.text), limit=_NEAREST)
+                for stored in reader.similar_facts(words(finding.text), limit=_NEAREST)
             ]
-        facts = {one.item.id: one.item for one in stored if isinstance(one.item, Fact)}
+        facts = {item.id: item for item in items if isinstance(item, Fact)}
         return list(facts.values())

@@ -16,7 +16,8 @@ from memtier_plugin.cli.times import parse_optional_time
 from memtier_plugin.core.times import to_iso
 
 if TYPE_CHECKING:
-    from memtier_plugin.answering.answerer import Answer, Citation
+    from memtier_plugin.answering.answerer import Answer
+    from memtier_plugin.answering.citations import Citation
 
 
 @click.command(cls=CliCommand)
