@@ -1,7 +1,7 @@
-"""A chat model of an endpoint, asked within what the user allows.
+"""Ask a chat model of an endpoint within the user's budget.
 
-Each request is reserved before it is made and settled after; what was refused or never reached the
-server is not charged, what may have been answered is.
+Each request is reserved before it is made and settled after it. A request that was refused or never
+reached the server is not charged; one that may have been answered is.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from memtier_plugin.providers.endpoint import (
 from memtier_plugin.providers.pricing import TOKEN_MARGIN, Meter, Tariff
 from memtier_plugin.providers.structured_output import parse_json
 
-NO_MODEL: Final = "none"  # as a model's name
+NO_MODEL: Final = "none"  # the model name that switches chat off
 
 Reserve = Callable[[Tariff, float, str], AbstractContextManager[Meter]]
 
 
 @contextmanager
 def reserve_nothing(tariff: Tariff, cost: float, purpose: str) -> Generator[Meter]:
-    """Reserve nothing and settle nothing."""
+    """Charge nothing: for models without a budget."""
     yield Meter()
 
 
 class ChatModel:
-    """One model; safe to use from many threads if its `reserve` is."""
+    """Ask one model; safe to use from many threads if its `reserve` is."""
 
     def __init__(
         self, title: str, endpoint: Endpoint, model: str, reserve: Reserve = reserve_nothing
@@ -44,8 +44,8 @@ class ChatModel:
 
         Args:
             title: the endpoint's name in the settings.
-            reserve: called with the tariff, the most that a request may cost and its purpose; what
-                it returns is open while the request is made, and raises CapReached to forbid it.
+            reserve: called with the tariff, the highest cost of a request and its purpose; returns
+                a context that is open during the request, or raises CapReached to forbid it.
         """
         self.name = f"{title}/{model}"
         self.model = model
@@ -57,18 +57,22 @@ class ChatModel:
 
     @classmethod
     def from_name(
-        cls, name: str, endpoints: Mapping[str, Endpoint], reserve: Reserve = reserve_nothing,
-        *, key: str = "consolidation.model",
-    ) -> ChatModel | None:  # fmt: skip
+        cls,
+        name: str,
+        endpoints: Mapping[str, Endpoint],
+        reserve: Reserve = reserve_nothing,
+        *,
+        key: str = "consolidation.model",
+    ) -> ChatModel | None:
         """Return the model of a name such as "endpoint:NAME/MODEL"; None for "none".
 
         Raises:
-            SettingsError: it names no endpoint that is configured; says so of the setting `key`.
+            SettingsError: no such endpoint is configured; the message names the setting `key`.
         """
         return None if name == NO_MODEL else cls(*resolve_model(name, endpoints, key), reserve)
 
     def cost(self, reply: ChatReply) -> float:
-        """Return what a reply cost."""
+        """Return the cost of a reply."""
         return self.tariff.cost(reply.prompt_tokens, reply.completion_tokens)
 
     def chat(
@@ -82,38 +86,43 @@ class ChatModel:
         attempts: int = MAX_ATTEMPTS,
         seconds: float | None = None,
     ) -> ChatReply:
-        """Return what the model answers; each attempt is within what is allowed.
+        """Return the model's answer; every attempt stays within the budget.
 
         An attempt that was refused or found no server leaves its reservation to the next one.
 
         Args:
-            purpose: what it is for, as the journal tells: "extraction", "evolution", "summary";
-                "ask" for what a user waits for, which has a count of calls of its own.
+            purpose: as the journal names it: "extraction", "evolution", "summary", or "ask" for
+                a question that a user waits for, whose calls are counted apart.
             schema: see `EndpointClient.chat`; the answer may still be anything.
 
         Raises:
-            CapReached: a request more would be beyond what is allowed.
+            CapReached: one more request would exceed the budget.
             ContextTooLong, EndpointRefused, AnswerLost, EndpointError: see `EndpointClient.chat`.
         """
         self.client.warm_up()  # outside of a request's time, and nothing is reserved without a key
-        reading = sum(count_tokens(message["content"]) for message in messages)
-        most = self.tariff.cost(reading * TOKEN_MARGIN, max_tokens)
+        prompt_tokens = sum(count_tokens(message["content"]) for message in messages)
+        highest_cost = self.tariff.cost(prompt_tokens * TOKEN_MARGIN, max_tokens)
+        open_meters: list[Meter] = []  # at most one: what a failed attempt leaves to the next
 
-        open_one: list[Meter] = []  # what a refusal or a dead server left to the next attempt
-
-        def once() -> ChatReply:
-            if not open_one:
-                open_one.append(stack.enter_context(self._reserve(self.tariff, most, purpose)))
-            [meter] = open_one
-            # Until it is known better: also where Ctrl-C ends the wait for an answer.
-            meter.calls, meter.tokens, meter.output_tokens = 1, reading, max_tokens
+        def attempt() -> ChatReply:
+            if not open_meters:
+                reservation = self._reserve(self.tariff, highest_cost, purpose)
+                open_meters.append(stack.enter_context(reservation))
+            [meter] = open_meters
+            # The estimate stands if Ctrl-C ends the wait for the answer.
+            meter.calls, meter.tokens, meter.output_tokens = 1, prompt_tokens, max_tokens
             try:
                 reply = self.client.chat(
-                    self.model, messages, max_tokens=max_tokens, temperature=temperature,
-                    schema=schema, attempts=1, seconds=seconds,
-                )  # fmt: skip
+                    self.model,
+                    messages,
+                    max_tokens=max_tokens,
+                    temperature=temperature,
+                    schema=schema,
+                    attempts=1,
+                    seconds=seconds,
+                )
             except AnswerLost:
-                open_one.clear()
+                open_meters.clear()
                 stack.close()
                 raise
             except EndpointError:
@@ -123,7 +132,7 @@ class ChatModel:
             return reply
 
         with ExitStack() as stack:
-            return retry(once, attempts)
+            return retry(attempt, attempts)
 
     def chat_json(
         self,
@@ -136,14 +145,15 @@ class ChatModel:
         checked: Mapping[str, Any] | None = None,
         seconds: float | None = None,
     ) -> tuple[Any, ChatReply]:
-        """Return what the model answers as JSON that fits a schema, and the reply it stood in.
+        """Return the JSON of an answer that fits a schema, and the whole reply.
 
         Args:
-            checked: what the answer is held against, if that is less than what is asked for.
+            checked: the schema to check the answer against, if laxer than the one asked for.
 
         Raises:
-            BadAnswer: the answer holds no such JSON; its tokens are spent all the same.
-            CapReached, EndpointError: as `chat`.
+            BadAnswer: the answer holds no such JSON; its tokens are charged all the same.
+            CapReached: one more request would exceed the budget.
+            EndpointError: there is no answer; see `chat`.
         """
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         reply = self.chat(

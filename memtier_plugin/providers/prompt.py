@@ -1,4 +1,4 @@
-"""The prompts for chat models: files in `prompts/`, each known by the hash of its text."""
+"""Load the prompts for chat models: files in `prompts/`, each identified by its text's hash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROMPT_FOLDER: Final = Path(__file__).parent / "prompts"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt's text, and the hash that is stored with what it led to."""
+    """The text of a prompt, and its hash, which is stored with the prompt's results."""
 
     name: str
     text: str
@@ -23,19 +23,19 @@ class Prompt:
 
 @cache
 def load_prompt(name: str) -> Prompt:
-    """Return the prompt of a name."""
+    """Return a prompt by name."""
     text = (PROMPT_FOLDER / f"{name}.md").read_text("utf-8").strip()
     return Prompt(name, text, _digest(text))
 
 
 def fence_data(lines: Sequence[str]) -> str:
-    """Return data for a model between marks that nothing in it can imitate: they hold its hash.
+    """Fence data for a model with marks that the data cannot imitate, as they hold its hash.
 
-    A line break within a line is indented, so that no line can pretend to be two.
+    Continuations of a line are indented, so that no line can pass for two.
     """
-    whole = "\n".join("\n    ".join(line.splitlines()) for line in lines)
-    mark = _digest(whole)
-    return f"<<<data {mark}\n{whole}\n<<<end {mark}"
+    data = "\n".join("\n    ".join(line.splitlines()) for line in lines)
+    mark = _digest(data)
+    return f"<<<data {mark}\n{data}\n<<<end {mark}"
 
 
 def _digest(text: str) -> str:

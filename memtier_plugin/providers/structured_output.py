@@ -1,7 +1,7 @@
-"""Reading JSON out of what a chat model answers, and checking it.  Pure.
+"""Parse JSON from the answers of chat models, and check it against a schema.  Pure.
 
-Models think aloud, put code fences around their JSON or sentences before it.  All of that is passed
-over; nothing is guessed from single letters or words.  Source: seeds 2.2.
+Models reason aloud, fence their JSON as code or put sentences before it. All of that is skipped;
+nothing is guessed from single letters or words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPEN: Final = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
 _CLOSE: Final = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
 _FENCE: Final = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _BRACKET: Final = re.compile(r"[{\[]")
-_MOST_STARTS: Final = 200  # brackets at which JSON may begin
+_MAX_STARTS: Final = 200  # brackets tried as the beginning of JSON
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "object": (dict,),
     "array": (list,),
@@ -37,18 +37,18 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListedAnswer:
-    """The items of an answer that are as they should be, and how many are not."""
+    """The items of an answer that fit their schema, and the number of those that do not."""
 
     items: tuple[dict[str, Any], ...]
     rejected: int = 0
 
 
 def strip_reasoning(text: str) -> str:
-    """Return an answer without the thoughts before it; an unfinished thought is no answer."""
-    if _whole(text) is not None:
-        return text.strip()  # JSON may speak of such tags
+    """Remove the reasoning before an answer; unfinished reasoning is no answer."""
+    if _decode(text) is not None:
+        return text.strip()  # a string in the JSON may contain such tags
     text = _THOUGHT.sub("", text)
-    text = _CLOSE.sub("", text, count=1)  # the opening tag may stand in the server's own template
+    text = _CLOSE.sub("", text, count=1)  # the server's own template may hold the opening tag
     return "" if _OPEN.search(text) else text.strip()
 
 
@@ -58,51 +58,51 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
     Raises:
         BadAnswer: there is none.
     """
-    shown = strip_reasoning(text)
-    if not shown:
+    answer = strip_reasoning(text)
+    if not answer:
         raise BadAnswer(EMPTY_ANSWER)
-    found = False
-    for value in _candidates(shown):
+    has_json = False
+    for value in _candidates(answer):
         if matches_schema(value, schema):
             return value
-        found = True
-    raise BadAnswer(WRONG_SHAPE if found else NO_JSON)
+        has_json = True
+    raise BadAnswer(WRONG_SHAPE if has_json else NO_JSON)
 
 
 def parse_items(text: str, schema: Mapping[str, Any]) -> ListedAnswer:
-    """Return the items of an answer that is to be an object with one list, or that list itself.
+    """Return the list of an answer: the one property of an object, or the bare list.
 
-    An item that does not fit is left out and counted.
+    Items that do not fit their schema are counted and left out.
 
     Args:
-        schema: of the whole answer; its one property is the list.
+        schema: of the object; its one property is the list.
 
     Raises:
         BadAnswer: the answer has no such list.
     """
     [(name, items)] = schema["properties"].items()
     bare: Mapping[str, Any] = {"type": "array"}
-    wanted = {"type": "object", "required": [name], "properties": {name: bare}}
+    expected = {"type": "object", "required": [name], "properties": {name: bare}}
     try:
-        found = parse_json(text, wanted)[name]
+        listed = parse_json(text, expected)[name]
     except BadAnswer as error:
         if error.reason != WRONG_SHAPE:
             raise
-        found = _bare_list(text, items["items"])
-    good = tuple(item for item in found if matches_schema(item, items["items"]))
-    return ListedAnswer(good, len(found) - len(good))
+        listed = _bare_list(text, items["items"])
+    fitting = tuple(item for item in listed if matches_schema(item, items["items"]))
+    return ListedAnswer(fitting, len(listed) - len(fitting))
 
 
 def matches_schema(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Tell whether a value is as a JSON schema wants it: types, properties, items and choices.
+    """Check a value against a JSON schema: types, required properties, items and choices.
 
-    Properties that the schema does not name are passed over.
+    Properties that the schema does not name are ignored.
     """
     if "enum" in schema and value not in schema["enum"]:
         return False
     kinds = schema.get("type", ())
     kinds = (kinds,) if isinstance(kinds, str) else kinds
-    if kinds and not any(_is(value, kind) for kind in kinds):
+    if kinds and not any(_has_type(value, kind) for kind in kinds):
         return False
     if isinstance(value, dict):
         properties = schema.get("properties", {})
@@ -114,32 +114,32 @@ def matches_schema(value: Any, schema: Mapping[str, Any]) -> bool:
     return True
 
 
-def _is(value: Any, kind: str) -> bool:
-    if isinstance(value, bool):  # which Python takes for a number
+def _has_type(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):  # a number to Python, not to JSON
         return kind == "boolean"
     return isinstance(value, _TYPES[kind])
 
 
 def _bare_list(text: str, item: Mapping[str, Any]) -> list[Any]:
-    """Return a list that stands alone, if anything in it is what is looked for."""
+    """Return a list that stands alone, if any of its items fits or it is empty."""
     for value in _candidates(strip_reasoning(text)):
         if isinstance(value, list) and (
-            not value or any(matches_schema(one, item) for one in value)
+            not value or any(matches_schema(element, item) for element in value)
         ):
             return value
     raise BadAnswer(WRONG_SHAPE)
 
 
 def _candidates(text: str) -> Iterator[Any]:
-    """Yield the JSON objects and lists of a text: itself, what is fenced, what begins anywhere."""
-    if (value := _whole(text)) is not None:
+    """Yield the JSON objects and lists of a text: the whole, fenced ones, any that begins in it."""
+    if (value := _decode(text)) is not None:
         yield value
         return
     for fence in _FENCE.finditer(text):
-        if (value := _whole(fence[1])) is not None:
+        if (value := _decode(fence[1])) is not None:
             yield value
     at = 0
-    for _ in range(_MOST_STARTS):
+    for _ in range(_MAX_STARTS):
         if (start := _BRACKET.search(text, at)) is None:
             return
         try:
@@ -150,8 +150,8 @@ def _candidates(text: str) -> Iterator[Any]:
             yield value
 
 
-def _whole(text: str) -> Any:
-    """Return the object or list that a text is, or None."""
+def _decode(text: str) -> Any:
+    """Return the object or list that the whole text is, or None."""
     try:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError):
