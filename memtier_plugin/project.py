@@ -14,8 +14,10 @@ from memtier_plugin.core.events import HookFailedEvent
 from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.core.settings.load import Settings
 from memtier_plugin.core.times import Clock, to_iso
-from memtier_plugin.operations import health
+from memtier_plugin.operations import recall_expiry
 from memtier_plugin.operations import repair as repairing
+from memtier_plugin.operations.health import checks, hook_marks, status
+from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.operations.reembed import Reembedder
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.storage.actor import Actor
@@ -64,12 +66,12 @@ class Project:
 
     def status(self) -> dict[str, Any]:
         """Return how things stand: what was stored and recalled last, and what is degraded."""
-        return health.collect_status(self.store, self._clock())
+        return status.collect_status(self.store, self._clock())
 
-    def doctor(self) -> list[health.HealthFinding]:
+    def doctor(self) -> list[HealthFinding]:
         """Check the home, the ledgers, the index and the settings, and name each remedy."""
         return [
-            *health.run_checks(self.store, self._clock()),
+            *checks.run_checks(self.store, self._clock()),
             *repairing.find_leftovers(self.store),
         ]
 
@@ -95,7 +97,7 @@ class Project:
             LedgerWriteError: the home cannot be written.
         """
         failure = None if ok else error or "it failed"
-        health.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
+        hook_marks.note_hook(self.store, host_agent, hook, failure, ms, self._clock())
         if failure:
             failed = HookFailedEvent(host_agent=host_agent, hook=hook, error=failure[:500])
             self.store.append_events([self._actor.event(failed)], timeout=1.0)
@@ -127,7 +129,7 @@ class Project:
 
     def expire_recalls(self) -> int:
         """Drop journalled recalls older than `journal.retention_days`; return how many."""
-        return health.expire_recalls(self.store, self._clock())
+        return recall_expiry.expire_recalls(self.store, self._clock())
 
     @property
     def paused(self) -> bool:

@@ -22,7 +22,7 @@ from memtier_plugin.cli.views import (
 )
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.hosts import doctor as doctor_hosts
-from memtier_plugin.operations.health import HealthFinding
+from memtier_plugin.operations.health.finding import HealthFinding
 
 
 @click.command(cls=CliCommand)

@@ -16,7 +16,8 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.hosts import hermes_config, install
-from memtier_plugin.operations.health import HealthFinding, count_queued_runs
+from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.operations.health.hook_marks import count_queued_runs
 
 COMMAND_SECONDS: Final = 20.0  # limit for `memtier --version` as a host runs it
 

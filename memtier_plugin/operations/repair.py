@@ -19,7 +19,7 @@ from memtier_plugin.core.errors import IndexProblem, MemTierError
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import iter_ledger_folders, socket_path, tighten_mode
 from memtier_plugin.facts.writer import FactWriter
-from memtier_plugin.operations.background_health import HealthFinding
+from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.files import broken_indexes, is_own_index
 from memtier_plugin.storage.ledger import jsonl, transaction

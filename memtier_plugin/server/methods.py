@@ -20,7 +20,7 @@ from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, Ru
 from memtier_plugin.core.plugins import manager, watch_failures
 from memtier_plugin.core.results import RecallOptions
 from memtier_plugin.ingest.messages import parse_messages
-from memtier_plugin.operations.health import describe_silence
+from memtier_plugin.operations.health.hook_marks import describe_silence
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.server.parameters import BadParams, check_fields, parse_time, to_jsonable
 

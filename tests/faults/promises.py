@@ -13,7 +13,7 @@ from typing import Any
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Fact
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.background_health import HealthFinding
+from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.storage.ledger import jsonl
 from tests.faults.workload import AGENT, BESIDE, COPY, LONG, PROJECT, REMEMBERED, SETTINGS, START
 from tests.proofs.checks import assert_equal_to_rebuild, bad_lines

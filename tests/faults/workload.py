@@ -24,7 +24,7 @@ from memtier_plugin.daemon import jobs, scheduler
 from memtier_plugin.hooks import agent_end, before_prompt_build, guard, resident
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health import count_queued_runs
+from memtier_plugin.operations.health.hook_marks import count_queued_runs
 from memtier_plugin.operations.hook_latency import HookWait
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.parameters import BadParams

@@ -14,7 +14,7 @@ import memtier_plugin
 from memtier_plugin.hosts import install
 from memtier_plugin.hosts.doctor import check_hosts
 from memtier_plugin.memory import MemTier
-from memtier_plugin.operations.health import (
+from memtier_plugin.operations.health.hook_marks import (
     MAX_UNRECALLED_RUNS,
     MAX_UNSTORED_TURNS,
     describe_silence,

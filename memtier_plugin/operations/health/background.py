@@ -1,22 +1,26 @@
-"""How a project's background does: what waits, what failed, what a person should look at."""
+"""Report the background of a project: backlog, failures, spending, limits."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.paths import PROJECT_JOURNAL
+from memtier_plugin.core.errors import (
+    MemTierError,
+)
+from memtier_plugin.core.paths import (
+    PROJECT_JOURNAL,
+)
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.backlog import MODEL, RULES, count_unread, find_oldest_unread
 from memtier_plugin.facts.consolidation import list_extractors
 from memtier_plugin.ingest.recorder import LIMIT_EVENT
 from memtier_plugin.lifecycle.purge.rewrite import is_in_progress
 from memtier_plugin.operations import job_state
+from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.storage import quota
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Store
@@ -30,16 +34,6 @@ FAILURES_IN_A_ROW: Final = 3  # runs in a row
 _TOLD: Final = 5  # events of limits that `status` tells
 PROPOSAL_PATIENCE: Final = timedelta(days=7)  # how long a proposal may wait
 JOB_OF: Final = {RULES: "consolidation", MODEL: "model"}  # which job makes an extractor's pass
-
-
-@dataclass(frozen=True, slots=True)
-class HealthFinding:
-    """One thing that `doctor` looked at."""
-
-    level: Literal["ok", "warn", "error"]
-    what: str
-    where: str = ""
-    remedy: str = ""
 
 
 def report_facts(store: Store, now: datetime) -> dict[str, Any]:

@@ -1,0 +1,205 @@
+"""Check a project for trouble that stays silent elsewhere; every finding has its remedy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from memtier_plugin.core.errors import (
+    IndexProblem,
+    LedgerError,
+    MemTierError,
+    SettingsError,
+    UnsafePath,
+)
+from memtier_plugin.core.paths import (
+    is_on_network,
+    iter_ledger_folders,
+    make_private_folder,
+)
+from memtier_plugin.core.settings.load import Endpoint
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.operations.health.background import (
+    NOTICE_PERIOD,
+    check_background,
+    check_limits,
+)
+from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.operations.health.hook_marks import read_hook_marks, silence_of
+from memtier_plugin.operations.health.status import describe_missing_vectors, plugin_errors
+from memtier_plugin.operations.reembed import read_embedding_state
+from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.store import Store
+
+_HERE = ("localhost", "127.0.0.1", "::1")
+
+
+def run_checks(store: Store, now: datetime) -> list[HealthFinding]:
+    """Look at everything that fails silently elsewhere; one finding each, with its remedy."""
+    return [
+        *_check_home(store, now),
+        *_check_ledgers(store),
+        *_check_index(store, now),
+        *_check_embedding(store),
+        *check_background(store, now),
+        *_check_hooks(store, now),
+    ]
+
+
+def _check_home(store: Store, now: datetime) -> Iterator[HealthFinding]:
+    try:
+        make_private_folder(store.home, "projects", store.folder.name)
+    except LedgerError as error:
+        yield HealthFinding(
+            "error", str(error), str(store.home), "give the folder back to its owner"
+        )
+        return
+    if not os.access(store.folder, os.W_OK):
+        yield HealthFinding(
+            "error", "the home is read-only: nothing is recorded", str(store.folder),
+            "make it writable, or set MEMTIER_HOME",
+        )  # fmt: skip
+    loose = store.home.stat().st_mode & 0o077
+    if loose:
+        yield HealthFinding(
+            "warn", f"others may enter the home (mode {store.home.stat().st_mode & 0o777:o})",
+            str(store.home), f"chmod 700 {store.home}",
+        )  # fmt: skip
+    if is_on_network(store.folder):
+        yield HealthFinding(
+            "warn", "the home is on a network file system; the index is kept locally",
+            str(store.index.path), "a local MEMTIER_HOME is faster",
+        )  # fmt: skip
+    yield from check_limits(store, now)
+    if store.paused:
+        yield HealthFinding("warn", "the project is switched off", str(store.folder), "memtier on")
+    yield HealthFinding("ok", "the home is private and writable", str(store.home))
+
+
+def _check_ledgers(store: Store) -> Iterator[HealthFinding]:
+    files = 0
+    try:
+        folders = [*iter_ledger_folders(store.folder)]
+    except UnsafePath as error:
+        yield HealthFinding("error", str(error), str(store.folder), "move the real folder here")
+        folders = []
+    for _, _, folder in folders:
+        for path in jsonl.list_day_files(folder):
+            files += 1
+            try:
+                _, mark = jsonl.read_lines(path)
+                if jsonl.has_torn_tail(path, mark):
+                    yield HealthFinding(
+                        "warn", "the last line is torn: a write was cut off by a crash",
+                        f"{path}:{mark.lines + 1}",
+                        "nothing to do: it is skipped, the next line stands alone",
+                    )  # fmt: skip
+            except UnsafePath as error:
+                yield HealthFinding(
+                    "error", str(error), str(path), "replace it by the real file, owned by you"
+                )
+            except LedgerError as error:
+                yield HealthFinding("error", str(error), str(path), "make the file readable")
+    yield HealthFinding("ok", f"{files} ledger files were read", str(store.folder))
+
+
+def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
+    try:
+        with store.session() as reader:
+            with suppress(LedgerError):  # named above, with its remedy
+                store.catch_up_all()
+            check = store.check_index()
+            bad, notices = reader.bad_lines(), reader.notices()
+            counts = ", ".join(f"{number} {what}" for what, number in reader.counts().items())
+    except IndexProblem as error:
+        yield HealthFinding("error", str(error), str(store.index.path), "memtier reindex")
+        return
+    if check != "ok":
+        yield HealthFinding(
+            "error", f"the index is damaged: {check}", str(store.index.path), "memtier reindex"
+        )
+    for name, line, reason in bad:
+        yield HealthFinding(
+            "warn", f"a line cannot be read: {reason}", f"{store.folder / name}:{line}",
+            "correct or delete the line; it is skipped until then",
+        )  # fmt: skip
+    for when, name, what in notices:
+        if when >= to_iso(now - NOTICE_PERIOD):
+            ours = name == store.index.path.name
+            yield HealthFinding(
+                "warn", f"{when}: the file was {what}", str(store.folder / name),
+                "nothing to do: it is derived, the ledgers are untouched" if ours
+                else "ledgers are append-only: use `memtier forget` to hide a line",
+            )  # fmt: skip
+    if store.stale_tokenizer:
+        yield HealthFinding(
+            "warn",
+            f"the index was made for {store.stale_tokenizer!r}, settings say another language",
+            str(store.index.path),
+            "memtier reindex",
+        )
+    yield HealthFinding("ok", f"the index is sound: {counts}", str(store.index.path))
+
+
+def _check_embedding(store: Store) -> Iterator[HealthFinding]:
+    try:
+        state = read_embedding_state(store)
+    except SettingsError as error:
+        yield HealthFinding("error", str(error), "embedding.model", "correct it in config.yaml")
+        return
+    except MemTierError:
+        return  # the index's trouble is named above
+    embedder = store.embedder
+    if embedder is None or state.model is None:
+        return
+    if isinstance(embedder, EndpointEmbedder):
+        yield from _check_endpoint(embedder.endpoint)
+    if state.error:
+        yield HealthFinding("error", state.error, state.model, "memtier embed")
+    elif state.missing:
+        unpaid = state.paid and not state.due
+        remedy = "memtier embed --yes" if unpaid else "memtier embed, or wait for the daemon"
+        yield HealthFinding("warn", describe_missing_vectors(state), state.model, remedy)
+    else:
+        yield HealthFinding("ok", f"all {state.items} items have vectors", state.model)
+
+
+def _check_endpoint(endpoint: Endpoint) -> Iterator[HealthFinding]:
+    key = endpoint.key_env != "none"
+    if key and not os.environ.get(endpoint.key_env):
+        yield HealthFinding(
+            "error", f"the environment variable {endpoint.key_env} is not set here: no key",
+            endpoint.base_url, "set it where hosts and the daemon run",
+        )  # fmt: skip
+    where = urlsplit(endpoint.base_url)
+    if where.scheme == "http" and where.hostname not in _HERE:
+        what = "the key and all texts go" if key else "all texts go"
+        yield HealthFinding(
+            "warn", f"{what} to the endpoint unencrypted", endpoint.base_url, "use https",
+        )  # fmt: skip
+
+
+def _check_hooks(store: Store, now: datetime) -> Iterator[HealthFinding]:
+    hooks = read_hook_marks(store)
+    for agent, seen in hooks.items():
+        for hook, how in seen.items():
+            if how.get("last_error") and how["last_error"] > (how.get("last_ok") or ""):
+                yield HealthFinding(
+                    "error", f"{hook} of {agent} fails since {how['last_error']}: {how['error']}",
+                    agent, "the message says what is wrong; the host's log has the trace",
+                )  # fmt: skip
+        if silent := silence_of(agent, seen):
+            yield HealthFinding(
+                "error", silent, agent, "`memtier install` for its host sets what it needs again"
+            )
+    for plugin in plugin_errors():
+        yield HealthFinding(
+            "warn", f"failed in {plugin['hook']}: {plugin['error']}", plugin["plugin"],
+            "update or uninstall the plugin",
+        )  # fmt: skip
+    if not hooks:
+        yield HealthFinding("ok", "no host has called a hook yet", store.project)

@@ -1,0 +1,162 @@
+"""Report the status of a project as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from memtier_plugin.core.errors import (
+    MemTierError,
+    SettingsError,
+)
+from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.operations import hook_latency, job_state
+from memtier_plugin.operations.health.background import (
+    NOTICE_PERIOD,
+    describe_troubles,
+    report_facts,
+    report_limits,
+)
+from memtier_plugin.operations.health.hook_marks import (
+    count_queued_runs,
+    read_hook_marks,
+    silence_of,
+)
+from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state
+from memtier_plugin.providers.pricing import format_cost
+from memtier_plugin.storage.index.vectors import COVERED_SHARE
+from memtier_plugin.storage.store import Store
+
+_RECALLS = 200  # of which `collect_status` tells what they injected
+
+
+def collect_status(store: Store, now: datetime) -> dict[str, Any]:
+    """Return how things stand, as JSON; never raises for a broken index, it says so."""
+    report: dict[str, Any] = {
+        "project": store.project,
+        "home": str(store.home),
+        "folder": str(store.folder),
+        "paused": store.paused,
+        "entries": 0,
+        "facts": 0,
+        "backlog": 0,
+        "hooks": read_hook_marks(store),
+        "waits": hook_latency.read_waits(store.home, store.project),
+        "agents": {},
+        "degraded": [],
+        "warnings": [],
+        "plugins": plugin_errors(),
+        "index": {"path": str(store.index.path)},
+        "consolidation": {"last": None, "due": False, "backlog": {}},
+        "proposals": {"waiting": 0, "oldest": None},
+        "held_back": [],
+        "spending": {},
+        "background": job_state.read_background(store.folder).to_json(),
+        "embedding": EmbeddingState().to_json(),
+        "disk": {},
+    }
+    try:
+        with store.session():
+            _index_status(store, now, report)
+        _embedding_status(store, report)
+    except SettingsError as error:
+        report["degraded"].append(f"embedding: {error}")
+    except (MemTierError, OSError) as error:
+        report["degraded"].append(f"index: {error}")
+    report["degraded"] += describe_troubles(store, now)
+    report_limits(store, now, report)
+    for plugin in report["plugins"]:
+        report["warnings"].append(
+            f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
+        )
+    for agent, hooks in report["hooks"].items():
+        for hook, seen in hooks.items():
+            if seen.get("last_error") and seen["last_error"] > (seen.get("last_ok") or ""):
+                report["degraded"].append(f"{agent} {hook}: {seen['error']}")
+        if silent := silence_of(agent, hooks):
+            report["degraded"].append(silent)
+    report["degraded"] += hook_latency.describe_unanswered(report["waits"])
+    waiting_runs, refused = count_queued_runs(store.home)
+    report["queue"] = {"waiting": waiting_runs, "refused": refused}
+    if waiting_runs:
+        report["warnings"].append(f"{waiting_runs} runs of hosts wait to be stored")
+    if refused:
+        report["warnings"].append(f"{refused} runs of hosts were refused: `memtier doctor`")
+    return report
+
+
+def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
+    why = store.catch_up(store.files_behind(), wait_ms=200)
+    reader = store.reader()
+    counts = reader.counts()
+    report["entries"], report["facts"] = counts["entries"], counts["facts"]
+    behind = store.files_behind()
+    files = [Path(f"{store.index.path}{suffix}") for suffix in ("", "-wal")]
+    size = sum(path.stat().st_size for path in files if path.exists())
+    report["index"] |= {**counts, "bytes": size, "behind": [file.name for file in behind]}
+    for agent, what, when in reader.last_activity():
+        name = "last_stored" if what == "stored" else "last_recall"
+        if what == "stored":
+            when = to_iso(datetime.fromtimestamp(float(when), UTC))
+        report["hooks"].setdefault(agent, {})
+        report["agents"].setdefault(agent, {})[name] = when
+    for agent, injected in _injected(reader.events(["recall"], newest=_RECALLS)).items():
+        report["agents"].setdefault(agent, {})["injected"] = injected
+    report |= report_facts(store, now)
+    if behind:
+        reason = why or "new lines"
+        report["degraded"].append(f"{len(behind)} ledger files are ahead of the index: {reason}")
+    if store.stale_tokenizer:
+        report["degraded"].append(
+            f"the index was made for {store.stale_tokenizer!r}: run `memtier reindex`"
+        )
+    if counts["bad_lines"]:
+        report["warnings"].append(
+            f"{counts['bad_lines']} ledger lines could not be read: `memtier doctor` names them"
+        )
+    for when, path, what in reader.notices():
+        if when >= to_iso(now - NOTICE_PERIOD):
+            report["warnings"].append(f"{when} {path} was {what}")
+
+
+def _injected(recalls: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
+    """Return per agent what the newest turns had injected, and what they were spared."""
+    found: dict[str, list[JournalEvent]] = {}
+    for event in recalls:
+        if event.data.get("purpose") == "inject":
+            found.setdefault(event.agent_id, []).append(event)
+    return {
+        agent: {
+            "turns": len(events),
+            "tokens_a_turn": round(sum(e.data.get("tokens", 0) for e in events) / len(events), 1),
+            "lines": sum(len(e.data["injected"]) for e in events),
+            "repeats_avoided": sum(len(e.data.get("repeats", ())) for e in events),
+        }
+        for agent, events in found.items()
+    }
+
+
+def _embedding_status(store: Store, report: dict[str, Any]) -> None:
+    state = read_embedding_state(store)
+    report["embedding"] = state.to_json()
+    if state.error:
+        report["degraded"].append(f"embedding: {state.error}")
+    elif state.items - state.missing < COVERED_SHARE * state.items:
+        report["degraded"].append(
+            f"embedding: {describe_missing_vectors(state)}; until then recalls go by words"
+        )
+
+
+def describe_missing_vectors(state: EmbeddingState) -> str:
+    cost = f" (about {format_cost(state.cost)} to pay)" if state.paid else ""
+    return f"{state.missing} of {state.items} items have no vector by {state.model} yet{cost}"
+
+
+def plugin_errors() -> list[dict[str, Any]]:
+    from memtier_plugin.core import plugins
+
+    return [asdict(error) for error in plugins.load_errors()]
