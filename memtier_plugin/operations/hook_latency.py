@@ -97,10 +97,17 @@ def _folded(known: Sequence[dict[str, Any]], wait: HookWait, now: datetime) -> l
 
 
 _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
-    "project": (str, type(None)), "agent": (str,), "hook": (str,), "calls": (int,), "last": (str,),
-    "last_ms": (int,), "slowest_ms": (int,), "slowest_at": (str,), "failed": (int,),
+    "project": (str, type(None)),
+    "agent": (str,),
+    "hook": (str,),
+    "calls": (int,),
+    "last": (str,),
+    "last_ms": (int,),
+    "slowest_ms": (int,),
+    "slowest_at": (str,),
+    "failed": (int,),
     "last_failed": (str, type(None)),
-}  # fmt: skip
+}
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

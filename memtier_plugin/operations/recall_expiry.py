@@ -15,12 +15,12 @@ from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
 
 def expire_recalls(store: Store, now: datetime) -> int:
-    """Write anew, without their old recalls, journal files older than the retention."""
-    limit = now - timedelta(days=store.settings.journal.retention_days)
+    """Remove recalls from journal files older than the retention; return how many."""
+    oldest = now - timedelta(days=store.settings.journal.retention_days)
     dropped = 0
     for kind, _, folder in iter_ledger_folders(store.folder):
         for path in jsonl.list_day_files(folder) if kind == "journal" else ():
-            if path.stem < f"{limit:%Y-%m-%d}":
+            if path.stem < f"{oldest:%Y-%m-%d}":
                 dropped += _without_recalls(path)
                 store.catch_up_file(path, ours=True)
     return dropped
@@ -29,13 +29,13 @@ def expire_recalls(store: Store, now: datetime) -> int:
 def _without_recalls(path: Path) -> int:
     with hold_lock(path, LOCK_SECONDS):
         lines, _ = jsonl.read_lines(path)
-        kept = [line.data for line in lines if not _is_recall(line)]
-        if len(kept) < len(lines):
-            # A new file in its place, not an edit: the index sees that it was replaced.
+        others = [line.data for line in lines if not _is_recall(line)]
+        if len(others) < len(lines):
+            # Replaced, not edited in place: the index notices.
             write_private_file(
-                path, b"".join(kept).decode("utf-8", "surrogateescape"), durable=True
+                path, b"".join(others).decode("utf-8", "surrogateescape"), durable=True
             )
-    return len(lines) - len(kept)
+    return len(lines) - len(others)
 
 
 def _is_recall(line: jsonl.LedgerLine) -> bool:

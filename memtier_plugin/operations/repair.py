@@ -47,21 +47,27 @@ def find_leftovers(store: Store) -> Iterator[HealthFinding]:
         yield HealthFinding("warn", "a process that died left this behind", str(path), fix)
     if (store.folder / transaction.TRANSACTION_FILE).exists():
         yield HealthFinding(
-            "warn", "writing facts was cut off; the next consolidation completes it",
-            str(store.folder / transaction.TRANSACTION_FILE), fix,
-        )  # fmt: skip
+            "warn",
+            "writing facts was cut off; the next consolidation completes it",
+            str(store.folder / transaction.TRANSACTION_FILE),
+            fix,
+        )
     unreadable = (store.folder / transaction.TRANSACTION_FILE).with_suffix(".unreadable")
     if unreadable.exists():
         yield HealthFinding(
-            "warn", "facts that were being written could not be read again", str(unreadable),
+            "warn",
+            "facts that were being written could not be read again",
+            str(unreadable),
             "look whether something of it is missing, then delete it",
-        )  # fmt: skip
+        )
     for path in broken_indexes(store.index.path):
         size = format_bytes(path.lstat().st_size)
         yield HealthFinding(
-            "warn", f"what was set aside for a new index is still there ({size})", str(path),
+            "warn",
+            f"what was set aside for a new index is still there ({size})",
+            str(path),
             fix if is_own_index(path) else "look what it is, then delete it: no index of MemTier's",
-        )  # fmt: skip
+        )
 
 
 def repair(actor: Actor, progress: Progress) -> Iterator[Repair]:

@@ -208,8 +208,9 @@ class EndpointClient:
         form = known or RequestFormat()
         while True:
             try:
-                reply = self._chat(model, messages, form, schema, max_tokens, temperature,
-                                   attempts, seconds)  # fmt: skip
+                reply = self._chat(
+                    model, messages, form, schema, max_tokens, temperature, attempts, seconds
+                )
             except ContextTooLong:
                 raise
             except EndpointRefused as error:

@@ -25,36 +25,34 @@ from memtier_plugin.storage import quota
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Store
 
-NOTICE_PERIOD: Final = timedelta(days=7)  # how long what was surprising stays in `status`
+NOTICE_PERIOD: Final = timedelta(days=7)  # for which notices stay in `status`
 MIN_FREE_BYTES: Final = 64 * 1024  # bytes; a disk that has less is full
-OVERDUE_INTERVALS: Final = (
-    6  # intervals without a consolidation, after which `doctor` asks for a daemon
-)
-FAILURES_IN_A_ROW: Final = 3  # runs in a row
-_TOLD: Final = 5  # events of limits that `status` tells
-PROPOSAL_PATIENCE: Final = timedelta(days=7)  # how long a proposal may wait
-JOB_OF: Final = {RULES: "consolidation", MODEL: "model"}  # which job makes an extractor's pass
+OVERDUE_INTERVALS: Final = 6  # without a consolidation, before `doctor` asks for a daemon
+FAILURES_IN_A_ROW: Final = 3  # after which `doctor` reports a job
+_MAX_LIMIT_EVENTS: Final = 5  # in `status`
+PROPOSAL_PATIENCE: Final = timedelta(days=7)  # before `doctor` reminds of a proposal
+JOB_OF: Final = {RULES: "consolidation", MODEL: "model"}  # the job that runs each extractor
 
 
 def report_facts(store: Store, now: datetime) -> dict[str, Any]:
-    """Return how far the facts are: what waits to be read, what for a person, what it cost."""
+    """Report the backlog, the last consolidation, waiting proposals and the day's spending."""
     reader = store.reader()
     events = reader.events(["consolidate"], newest=1)
     last = events[0] if events else None
-    left = {name: count_unread(store, name) for name in list_extractors(store)}
-    known = job_state.read_background(store.folder)
-    state = known.jobs.get("consolidation", job_state.JobState())
-    ran = max(filter(None, (state.ok, to_iso(last.timestamp) if last else None)), default=None)
-    proposed = [one.item for one in reader.facts(standing="waiting")]
+    backlog = {name: count_unread(store, name) for name in list_extractors(store)}
+    background = job_state.read_background(store.folder)
+    state = background.jobs.get("consolidation", job_state.JobState())
+    last_run = max(filter(None, (state.ok, to_iso(last.timestamp) if last else None)), default=None)
+    proposed = [fact.item for fact in reader.facts(standing="waiting")]
     day = ChatBudget(store, PROJECT_JOURNAL, lambda: now).spent_today()
-    wanted = store.settings.consolidation
+    settings = store.settings.consolidation
     return {
-        "backlog": sum(left.values()),
+        "backlog": sum(backlog.values()),
         "consolidation": {
-            "last": ran,
-            "next": state.next if known.served else None,
-            "due": wanted.enabled and _is_due(store, left, known, ran, now),
-            "backlog": left,
+            "last": last_run,
+            "next": state.next if background.served else None,
+            "due": settings.enabled and _is_due(store, backlog, background, last_run, now),
+            "backlog": backlog,
             "report": {k: v for k, v in last.data.items() if k != "cursors"} if last else None,
         },
         "proposals": {
@@ -67,7 +65,7 @@ def report_facts(store: Store, now: datetime) -> dict[str, Any]:
             if event.timestamp >= now - NOTICE_PERIOD
         ],
         "spending": {
-            "model": wanted.model,
+            "model": settings.model,
             "calls": day.background.calls,
             "most_calls": day.most_calls,
             "asked": day.asked.calls,
@@ -79,19 +77,19 @@ def report_facts(store: Store, now: datetime) -> dict[str, Any]:
 
 def _is_due(
     store: Store,
-    left: Mapping[str, int],
-    known: job_state.BackgroundState,
-    ran: str | None,
+    backlog: Mapping[str, int],
+    background: job_state.BackgroundState,
+    last_run: str | None,
     now: datetime,
 ) -> bool:
-    """Tell whether a pass has something to read and was not tried within the interval.
+    """Tell whether an extractor has a backlog and was not tried within the interval.
 
-    A moment that is still to come counts for nothing: the clock was set back since.
+    Times in the future are ignored: the clock was set back since.
     """
     interval = timedelta(minutes=store.settings.consolidation.interval_minutes)
-    for name in (name for name, number in left.items() if number):
-        state = known.jobs.get(JOB_OF.get(name, name), job_state.JobState())
-        times = (state.ok, state.failed, ran if name == RULES else None)
+    for name in (name for name, number in backlog.items() if number):
+        state = background.jobs.get(JOB_OF.get(name, name), job_state.JobState())
+        times = (state.ok, state.failed, last_run if name == RULES else None)
         tried = max((from_iso(at) for at in times if at), default=None)
         if tried is None or not timedelta(0) <= now - tried < interval:
             return True
@@ -99,20 +97,22 @@ def _is_due(
 
 
 def describe_troubles(store: Store, now: datetime) -> list[str]:
-    known = job_state.read_background(store.folder)
-    found = [
-        f"{name}: {state.trouble}{_times(state)}" for name, state in sorted(known.jobs.items())
+    """Describe what keeps the background from working: failing jobs, a dead daemon, a full disk."""
+    background = job_state.read_background(store.folder)
+    troubles = [
+        f"{name}: {state.trouble}{_times(state)}"
+        for name, state in sorted(background.jobs.items())
         if state.trouble and not (name == "embedding" and state.trouble.startswith("embedding "))
-    ]  # fmt: skip
-    if known.never_began(now):
-        found.append(
-            f"the daemon that a host started at {known.requested} did nothing: {_log(store)}"
+    ]
+    if background.never_began(now):
+        troubles.append(
+            f"the daemon that a host started at {background.requested} did nothing: {_log(store)}"
         )
-    if room := _no_room(store.folder):
-        found.append(room)
+    if disk_full := _no_room(store.folder):
+        troubles.append(disk_full)
     if is_in_progress(store.folder):
-        found.append("a purge is at work or was cut off: `memtier purge --resume` completes it")
-    return found
+        troubles.append("a purge is at work or was cut off: `memtier purge --resume` completes it")
+    return troubles
 
 
 def _times(state: job_state.JobState) -> str:
@@ -124,74 +124,87 @@ def _log(store: Store) -> str:
 
 
 def _no_room(folder: Path) -> str | None:
-    """Say that the disk is full, where it is."""
+    """Return a message if the disk is full."""
     try:
-        left = shutil.disk_usage(folder).free
+        free = shutil.disk_usage(folder).free
     except OSError:
         return None
-    if left >= MIN_FREE_BYTES:
+    if free >= MIN_FREE_BYTES:
         return None
-    return f"the disk is full ({left} bytes are left): nothing is recorded until there is room"
+    return f"the disk is full ({free} bytes are left): nothing is recorded until there is room"
 
 
 def check_background(store: Store, now: datetime) -> Iterator[HealthFinding]:
-    known = job_state.read_background(store.folder)
-    if room := _no_room(store.folder):
-        yield HealthFinding("error", room, str(store.folder), "make room on the disk")
-    if known.never_began(now):
+    """Check the disk, the daemon, its jobs, and the facts that wait for them."""
+    background = job_state.read_background(store.folder)
+    if disk_full := _no_room(store.folder):
+        yield HealthFinding("error", disk_full, str(store.folder), "make room on the disk")
+    if background.never_began(now):
         yield HealthFinding(
-            "error", f"the daemon that a host started at {known.requested} did nothing",
-            str(store.home / "logs" / "daemon.log"), "the log says why; try memtier daemon --once",
-        )  # fmt: skip
-    for name, state in sorted(known.jobs.items()):
+            "error",
+            f"the daemon that a host started at {background.requested} did nothing",
+            str(store.home / "logs" / "daemon.log"),
+            "the log says why; try memtier daemon --once",
+        )
+    for name, state in sorted(background.jobs.items()):
         if state.trouble and state.failures >= FAILURES_IN_A_ROW:
             yield HealthFinding(
-                "error", f"{name} failed {state.failures} times in a row: {state.trouble}",
-                store.project, "the message says what is wrong; memtier daemon --once tries again",
-            )  # fmt: skip
+                "error",
+                f"{name} failed {state.failures} times in a row: {state.trouble}",
+                store.project,
+                "the message says what is wrong; memtier daemon --once tries again",
+            )
     try:
         with store.session():
             facts = report_facts(store, now)
     except MemTierError:
-        return  # the index's trouble is named above
-    yield from _check_facts(store, facts, known, now)
+        return  # the check of the index names its trouble
+    yield from _check_facts(store, facts, background, now)
 
 
 def _check_facts(
-    store: Store, facts: Mapping[str, Any], known: job_state.BackgroundState, now: datetime
+    store: Store, facts: Mapping[str, Any], background: job_state.BackgroundState, now: datetime
 ) -> Iterator[HealthFinding]:
-    wanted = store.settings.consolidation
-    ran = facts["consolidation"]["last"]
-    late = OVERDUE_INTERVALS * timedelta(minutes=wanted.interval_minutes)
-    waits = facts["consolidation"]["backlog"].get(RULES, 0)
-    since = find_oldest_unread(store) if waits else None
-    overdue = since is not None and now - max(since, from_iso(ran) if ran else since) > late
-    if wanted.enabled and overdue and not known.served:
+    settings = store.settings.consolidation
+    last_run = facts["consolidation"]["last"]
+    patience = OVERDUE_INTERVALS * timedelta(minutes=settings.interval_minutes)
+    unread = facts["consolidation"]["backlog"].get(RULES, 0)
+    since = find_oldest_unread(store) if unread else None
+    overdue = (
+        since is not None and now - max(since, from_iso(last_run) if last_run else since) > patience
+    )
+    if settings.enabled and overdue and not background.served:
         yield HealthFinding(
-            "warn", f"{waits} entries wait to be consolidated, and no daemon is there"
-            f" (the last consolidation: {ran or 'never'})",
-            store.project, "memtier daemon, or memtier consolidate",
-        )  # fmt: skip
+            "warn",
+            f"{unread} entries wait to be consolidated, and no daemon is there"
+            f" (the last consolidation: {last_run or 'never'})",
+            store.project,
+            "memtier daemon, or memtier consolidate",
+        )
     spending = facts["spending"]
     if spending["calls"] >= spending["most_calls"] and spending["model"] != "none":
         yield HealthFinding(
-            "warn", f"all {spending['most_calls']} calls of today are made", spending["model"],
+            "warn",
+            f"all {spending['most_calls']} calls of today are made",
+            spending["model"],
             "it goes on tomorrow; consolidation.max_calls_per_day allows more",
-        )  # fmt: skip
+        )
     oldest = facts["proposals"]["oldest"]
     if oldest and now - from_iso(oldest) > PROPOSAL_PATIENCE:
         yield HealthFinding(
-            "warn", f"{facts['proposals']['waiting']} proposals wait, since {oldest}",
-            store.project, "memtier facts review",
-        )  # fmt: skip
-    if not waits:
+            "warn",
+            f"{facts['proposals']['waiting']} proposals wait, since {oldest}",
+            store.project,
+            "memtier facts review",
+        )
+    if not unread:
         yield HealthFinding(
-            "ok", f"everything is consolidated (last: {ran or 'never'})", store.project
+            "ok", f"everything is consolidated (last: {last_run or 'never'})", store.project
         )
 
 
 def report_limits(store: Store, now: datetime, report: dict[str, Any]) -> None:
-    """Tell what is on the disk, and of limits that are near, reached, or have cut something."""
+    """Report the disk usage, and limits that are near, reached, or have cut something."""
     usage = quota.measure_usage(store.folder, store.index.path, now)
     report["disk"] = usage.to_json()
     reached, near = quota.quota_warnings(usage, store.settings.limits)
@@ -199,9 +212,9 @@ def report_limits(store: Store, now: datetime, report: dict[str, Any]) -> None:
     report["warnings"] += near
     try:
         with store.session() as reader:
-            events = reader.events([LIMIT_EVENT], newest=_TOLD)
+            events = reader.events([LIMIT_EVENT], newest=_MAX_LIMIT_EVENTS)
     except MemTierError:
-        return  # told above
+        return  # reported with the index
     for event in events:
         if event.timestamp >= now - NOTICE_PERIOD:
             report["warnings"].append(f"{to_iso(event.timestamp)} {_cut(event.data)}")
@@ -217,6 +230,7 @@ def _cut(data: Mapping[str, Any]) -> str:
 
 
 def check_limits(store: Store, now: datetime) -> Iterator[HealthFinding]:
+    """Check the size of the project against its limits."""
     usage = quota.measure_usage(store.folder, store.index.path, now)
     reached, near = quota.quota_warnings(usage, store.settings.limits)
     remedy = "raise the limit, or let `retention` forget what is old"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from typing import Final
 from urllib.parse import urlsplit
 
 from memtier_plugin.core.errors import (
@@ -28,26 +29,19 @@ from memtier_plugin.operations.health.background import (
     check_limits,
 )
 from memtier_plugin.operations.health.finding import HealthFinding
-from memtier_plugin.operations.health.hook_marks import read_hook_marks, silence_of
+from memtier_plugin.operations.health.hook_marks import is_failing, read_hook_marks, silence_of
 from memtier_plugin.operations.health.status import describe_missing_vectors, plugin_errors
 from memtier_plugin.operations.reembed import read_embedding_state
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import Store
 
-_HERE = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def run_checks(store: Store, now: datetime) -> list[HealthFinding]:
-    """Look at everything that fails silently elsewhere; one finding each, with its remedy."""
-    return [
-        *_check_home(store, now),
-        *_check_ledgers(store),
-        *_check_index(store, now),
-        *_check_embedding(store),
-        *check_background(store, now),
-        *_check_hooks(store, now),
-    ]
+    """Run all checks, in order; each finding of trouble has its remedy."""
+    return [finding for check in CHECKS for finding in check(store, now)]
 
 
 def _check_home(store: Store, now: datetime) -> Iterator[HealthFinding]:
@@ -60,27 +54,33 @@ def _check_home(store: Store, now: datetime) -> Iterator[HealthFinding]:
         return
     if not os.access(store.folder, os.W_OK):
         yield HealthFinding(
-            "error", "the home is read-only: nothing is recorded", str(store.folder),
+            "error",
+            "the home is read-only: nothing is recorded",
+            str(store.folder),
             "make it writable, or set MEMTIER_HOME",
-        )  # fmt: skip
+        )
     loose = store.home.stat().st_mode & 0o077
     if loose:
         yield HealthFinding(
-            "warn", f"others may enter the home (mode {store.home.stat().st_mode & 0o777:o})",
-            str(store.home), f"chmod 700 {store.home}",
-        )  # fmt: skip
+            "warn",
+            f"others may enter the home (mode {store.home.stat().st_mode & 0o777:o})",
+            str(store.home),
+            f"chmod 700 {store.home}",
+        )
     if is_on_network(store.folder):
         yield HealthFinding(
-            "warn", "the home is on a network file system; the index is kept locally",
-            str(store.index.path), "a local MEMTIER_HOME is faster",
-        )  # fmt: skip
+            "warn",
+            "the home is on a network file system; the index is kept locally",
+            str(store.index.path),
+            "a local MEMTIER_HOME is faster",
+        )
     yield from check_limits(store, now)
     if store.paused:
         yield HealthFinding("warn", "the project is switched off", str(store.folder), "memtier on")
     yield HealthFinding("ok", "the home is private and writable", str(store.home))
 
 
-def _check_ledgers(store: Store) -> Iterator[HealthFinding]:
+def _check_ledgers(store: Store, _now: datetime) -> Iterator[HealthFinding]:
     files = 0
     try:
         folders = [*iter_ledger_folders(store.folder)]
@@ -94,10 +94,11 @@ def _check_ledgers(store: Store) -> Iterator[HealthFinding]:
                 _, mark = jsonl.read_lines(path)
                 if jsonl.has_torn_tail(path, mark):
                     yield HealthFinding(
-                        "warn", "the last line is torn: a write was cut off by a crash",
+                        "warn",
+                        "the last line is torn: a write was cut off by a crash",
                         f"{path}:{mark.lines + 1}",
                         "nothing to do: it is skipped, the next line stands alone",
-                    )  # fmt: skip
+                    )
             except UnsafePath as error:
                 yield HealthFinding(
                     "error", str(error), str(path), "replace it by the real file, owned by you"
@@ -110,7 +111,7 @@ def _check_ledgers(store: Store) -> Iterator[HealthFinding]:
 def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
     try:
         with store.session() as reader:
-            with suppress(LedgerError):  # named above, with its remedy
+            with suppress(LedgerError):  # `_check_ledgers` names it, with its remedy
                 store.catch_up_all()
             check = store.check_index()
             bad, notices = reader.bad_lines(), reader.notices()
@@ -124,17 +125,22 @@ def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
         )
     for name, line, reason in bad:
         yield HealthFinding(
-            "warn", f"a line cannot be read: {reason}", f"{store.folder / name}:{line}",
+            "warn",
+            f"a line cannot be read: {reason}",
+            f"{store.folder / name}:{line}",
             "correct or delete the line; it is skipped until then",
-        )  # fmt: skip
+        )
     for when, name, what in notices:
         if when >= to_iso(now - NOTICE_PERIOD):
             ours = name == store.index.path.name
             yield HealthFinding(
-                "warn", f"{when}: the file was {what}", str(store.folder / name),
-                "nothing to do: it is derived, the ledgers are untouched" if ours
+                "warn",
+                f"{when}: the file was {what}",
+                str(store.folder / name),
+                "nothing to do: it is derived, the ledgers are untouched"
+                if ours
                 else "ledgers are append-only: use `memtier forget` to hide a line",
-            )  # fmt: skip
+            )
     if store.stale_tokenizer:
         yield HealthFinding(
             "warn",
@@ -145,14 +151,14 @@ def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
     yield HealthFinding("ok", f"the index is sound: {counts}", str(store.index.path))
 
 
-def _check_embedding(store: Store) -> Iterator[HealthFinding]:
+def _check_embedding(store: Store, _now: datetime) -> Iterator[HealthFinding]:
     try:
         state = read_embedding_state(store)
     except SettingsError as error:
         yield HealthFinding("error", str(error), "embedding.model", "correct it in config.yaml")
         return
     except MemTierError:
-        return  # the index's trouble is named above
+        return  # `_check_index` names the trouble of the index
     embedder = store.embedder
     if embedder is None or state.model is None:
         return
@@ -169,37 +175,56 @@ def _check_embedding(store: Store) -> Iterator[HealthFinding]:
 
 
 def _check_endpoint(endpoint: Endpoint) -> Iterator[HealthFinding]:
-    key = endpoint.key_env != "none"
-    if key and not os.environ.get(endpoint.key_env):
+    has_key = endpoint.key_env != "none"
+    if has_key and not os.environ.get(endpoint.key_env):
         yield HealthFinding(
-            "error", f"the environment variable {endpoint.key_env} is not set here: no key",
-            endpoint.base_url, "set it where hosts and the daemon run",
-        )  # fmt: skip
-    where = urlsplit(endpoint.base_url)
-    if where.scheme == "http" and where.hostname not in _HERE:
-        what = "the key and all texts go" if key else "all texts go"
+            "error",
+            f"the environment variable {endpoint.key_env} is not set here: no key",
+            endpoint.base_url,
+            "set it where hosts and the daemon run",
+        )
+    address = urlsplit(endpoint.base_url)
+    if address.scheme == "http" and address.hostname not in _LOOPBACK:
+        exposed = "the key and all texts go" if has_key else "all texts go"
         yield HealthFinding(
-            "warn", f"{what} to the endpoint unencrypted", endpoint.base_url, "use https",
-        )  # fmt: skip
+            "warn",
+            f"{exposed} to the endpoint unencrypted",
+            endpoint.base_url,
+            "use https",
+        )
 
 
-def _check_hooks(store: Store, now: datetime) -> Iterator[HealthFinding]:
+def _check_hooks(store: Store, _now: datetime) -> Iterator[HealthFinding]:
     hooks = read_hook_marks(store)
-    for agent, seen in hooks.items():
-        for hook, how in seen.items():
-            if how.get("last_error") and how["last_error"] > (how.get("last_ok") or ""):
+    for agent, marks in hooks.items():
+        for hook, mark in marks.items():
+            if is_failing(mark):
                 yield HealthFinding(
-                    "error", f"{hook} of {agent} fails since {how['last_error']}: {how['error']}",
-                    agent, "the message says what is wrong; the host's log has the trace",
-                )  # fmt: skip
-        if silent := silence_of(agent, seen):
+                    "error",
+                    f"{hook} of {agent} fails since {mark['last_error']}: {mark['error']}",
+                    agent,
+                    "the message says what is wrong; the host's log has the trace",
+                )
+        if silent := silence_of(agent, marks):
             yield HealthFinding(
                 "error", silent, agent, "`memtier install` for its host sets what it needs again"
             )
     for plugin in plugin_errors():
         yield HealthFinding(
-            "warn", f"failed in {plugin['hook']}: {plugin['error']}", plugin["plugin"],
+            "warn",
+            f"failed in {plugin['hook']}: {plugin['error']}",
+            plugin["plugin"],
             "update or uninstall the plugin",
-        )  # fmt: skip
+        )
     if not hooks:
         yield HealthFinding("ok", "no host has called a hook yet", store.project)
+
+
+CHECKS: Final[tuple[Callable[[Store, datetime], Iterator[HealthFinding]], ...]] = (
+    _check_home,
+    _check_ledgers,
+    _check_index,
+    _check_embedding,
+    check_background,
+    _check_hooks,
+)

@@ -1,4 +1,4 @@
-"""Describe one thing that a check looked at."""
+"""The finding of a check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class HealthFinding:
-    """One thing that `doctor` looked at."""
+    """What a check found, how grave it is, where, and the remedy."""
 
     level: Literal["ok", "warn", "error"]
     what: str

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
@@ -23,39 +23,46 @@ from memtier_plugin.core.times import to_iso
 from memtier_plugin.operations import hook_latency
 from memtier_plugin.storage.store import Store
 
-MAX_UNSTORED_TURNS = 3  # turns with a recall and no run stored, after which something is wrong
-MAX_UNRECALLED_RUNS = 10  # runs stored without a recall before them; announcements are such
-_PAIRED = {"before_prompt_build": "agent_end", "agent_end": "before_prompt_build"}
+MAX_UNSTORED_TURNS: Final = 3  # recalls without a stored run; more of them are an error
+MAX_UNRECALLED_RUNS: Final = 10  # stored runs without a recall, as announcements are
+_COUNTERPART: Final = {"before_prompt_build": "agent_end", "agent_end": "before_prompt_build"}
 
 
 def note_hook(
     store: Store, agent: str, hook: str, error: str | None, ms: int | None, now: datetime
 ) -> None:
-    """Keep when a hook last went well for an agent and how long, and when and why it failed."""
+    """Record a call of a hook for an agent: its time, and why it failed if it did."""
     folder = make_private_folder(store.home, "projects", store.folder.name, "hooks")
     path = folder / f"{encode_file_name(agent)}.json"
-    with hold_lock(folder / ".lock", 1.0):  # hosts of the same agent note at the same time
-        seen = _load(path)
-        new = {"last_ok": None, "last_error": None, "error": None, "runs": 0}
-        mine = seen.setdefault(hook, new)
-        mine["runs"] += 1
-        mine |= hook_latency.add_timing(mine, ms, now) if ms is not None else {}
+    with hold_lock(folder / ".lock", 1.0):  # several hosts may serve one agent
+        marks = _load(path)
+        unused = {"last_ok": None, "last_error": None, "error": None, "runs": 0}
+        mark = marks.setdefault(hook, dict(unused))
+        mark["runs"] += 1
+        mark |= hook_latency.add_timing(mark, ms, now) if ms is not None else {}
         if error is None:
-            mine |= {"last_ok": to_iso(now), "missed": 0}
-            if hook in _PAIRED:
-                other = seen.setdefault(_PAIRED[hook], dict(new))
+            mark |= {"last_ok": to_iso(now), "missed": 0}
+            if hook in _COUNTERPART:
+                other = marks.setdefault(_COUNTERPART[hook], dict(unused))
                 other["missed"] = other.get("missed", 0) + 1
         else:
-            mine |= {"last_error": to_iso(now), "error": error[:500]}
-        write_private_file(path, json.dumps(seen, indent=1))
+            mark |= {"last_error": to_iso(now), "error": error[:500]}
+        write_private_file(path, json.dumps(marks, indent=1))
+
+
+def is_failing(mark: Mapping[str, Any]) -> bool:
+    """Tell whether the last call of a hook failed."""
+    return bool(mark.get("last_error")) and mark["last_error"] > (mark.get("last_ok") or "")
 
 
 def describe_silence(store: Store, agent: str) -> str | None:
-    """Return what goes wrong without an error for an agent of a host, or None."""
+    """Describe calls that a host's agent should make and does not, or return None."""
     return silence_of(agent, _load(store.folder / "hooks" / f"{encode_file_name(agent)}.json"))
 
 
 def silence_of(agent: str, hooks: Mapping[str, Any]) -> str | None:
+    """Describe a missing counterpart: turns that are not stored, or runs without a recall."""
+
     def missed(hook: str) -> int:
         return int(hooks.get(hook, {}).get("missed", 0))
 
@@ -69,6 +76,7 @@ def silence_of(agent: str, hooks: Mapping[str, Any]) -> str | None:
 
 
 def read_hook_marks(store: Store) -> dict[str, dict[str, Any]]:
+    """Return the marks of each agent and hook of a project."""
     folder = store.folder / "hooks"
     try:
         names = sorted(e.name for e in os.scandir(folder) if e.name.endswith(".json"))
@@ -79,10 +87,10 @@ def read_hook_marks(store: Store) -> dict[str, dict[str, Any]]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        seen = json.loads(path.read_text("utf-8"))
+        marks = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return seen if isinstance(seen, dict) else {}
+    return marks if isinstance(marks, dict) else {}
 
 
 def count_queued_runs(home: Path) -> tuple[int, int]:

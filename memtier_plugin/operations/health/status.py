@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from memtier_plugin.core.errors import (
     MemTierError,
@@ -23,6 +23,7 @@ from memtier_plugin.operations.health.background import (
 )
 from memtier_plugin.operations.health.hook_marks import (
     count_queued_runs,
+    is_failing,
     read_hook_marks,
     silence_of,
 )
@@ -31,11 +32,11 @@ from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.storage.index.vectors import COVERED_SHARE
 from memtier_plugin.storage.store import Store
 
-_RECALLS = 200  # of which `collect_status` tells what they injected
+_RECALLS: Final = 200  # the newest ones, whose injections are summed up
 
 
 def collect_status(store: Store, now: datetime) -> dict[str, Any]:
-    """Return how things stand, as JSON; never raises for a broken index, it says so."""
+    """Return the status as JSON; a broken index is reported, not raised."""
     report: dict[str, Any] = {
         "project": store.project,
         "home": str(store.home),
@@ -69,24 +70,32 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
         report["degraded"].append(f"index: {error}")
     report["degraded"] += describe_troubles(store, now)
     report_limits(store, now, report)
-    for plugin in report["plugins"]:
-        report["warnings"].append(
-            f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
-        )
-    for agent, hooks in report["hooks"].items():
-        for hook, seen in hooks.items():
-            if seen.get("last_error") and seen["last_error"] > (seen.get("last_ok") or ""):
-                report["degraded"].append(f"{agent} {hook}: {seen['error']}")
-        if silent := silence_of(agent, hooks):
-            report["degraded"].append(silent)
+    report["warnings"] += [
+        f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
+        for plugin in report["plugins"]
+    ]
+    report["degraded"] += [*_failing_hooks(report["hooks"])]
     report["degraded"] += hook_latency.describe_unanswered(report["waits"])
-    waiting_runs, refused = count_queued_runs(store.home)
-    report["queue"] = {"waiting": waiting_runs, "refused": refused}
-    if waiting_runs:
-        report["warnings"].append(f"{waiting_runs} runs of hosts wait to be stored")
+    _queue_status(store, report)
+    return report
+
+
+def _failing_hooks(hooks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for agent, marks in hooks.items():
+        for hook, mark in marks.items():
+            if is_failing(mark):
+                yield f"{agent} {hook}: {mark['error']}"
+        if silence := silence_of(agent, marks):
+            yield silence
+
+
+def _queue_status(store: Store, report: dict[str, Any]) -> None:
+    waiting, refused = count_queued_runs(store.home)
+    report["queue"] = {"waiting": waiting, "refused": refused}
+    if waiting:
+        report["warnings"].append(f"{waiting} runs of hosts wait to be stored")
     if refused:
         report["warnings"].append(f"{refused} runs of hosts were refused: `memtier doctor`")
-    return report
 
 
 def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
@@ -124,11 +133,11 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
 
 
 def _injected(recalls: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
-    """Return per agent what the newest turns had injected, and what they were spared."""
-    found: dict[str, list[JournalEvent]] = {}
+    """Sum up per agent what the newest turns injected, and the repeats they avoided."""
+    by_agent: dict[str, list[JournalEvent]] = {}
     for event in recalls:
         if event.data.get("purpose") == "inject":
-            found.setdefault(event.agent_id, []).append(event)
+            by_agent.setdefault(event.agent_id, []).append(event)
     return {
         agent: {
             "turns": len(events),
@@ -136,7 +145,7 @@ def _injected(recalls: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
             "lines": sum(len(e.data["injected"]) for e in events),
             "repeats_avoided": sum(len(e.data.get("repeats", ())) for e in events),
         }
-        for agent, events in found.items()
+        for agent, events in by_agent.items()
     }
 
 
@@ -152,11 +161,13 @@ def _embedding_status(store: Store, report: dict[str, Any]) -> None:
 
 
 def describe_missing_vectors(state: EmbeddingState) -> str:
+    """Describe how many items lack a vector, and the estimated price."""
     cost = f" (about {format_cost(state.cost)} to pay)" if state.paid else ""
     return f"{state.missing} of {state.items} items have no vector by {state.model} yet{cost}"
 
 
 def plugin_errors() -> list[dict[str, Any]]:
+    """Return the failures of plugins in this process, as JSON."""
     from memtier_plugin.core import plugins
 
     return [asdict(error) for error in plugins.load_errors()]
