@@ -242,7 +242,7 @@ class Methods:
         session_id: str = "remembered",
         sender: str | None = None,
     ) -> Any:
-        """Keep a statement as a fact."""
+        """Store a statement as a fact."""
         with memory_pool.use(self._context(home, project, agent)) as memory:
             return to_jsonable(memory.remember(text, session_id=session_id, sender=sender))
 
@@ -269,16 +269,16 @@ class Methods:
         include_superseded: bool = False,
         limit: int | None = None,
     ) -> Any:
-        """Return the facts that the agent may see, the newest first, or those a query asks for."""
+        """Return the facts that the agent may see, newest first, or those that match a query."""
         with memory_pool.use(self._context(home, project, agent)) as memory:
             if query is not None:
-                found = memory.knowledge.search(query, limit or 10)
+                result = memory.knowledge.search(query, limit or 10)
                 return {
-                    "label": found.label,
-                    "facts": [to_jsonable(hit.item) for hit in found.hits],
+                    "label": result.label,
+                    "facts": [to_jsonable(hit.item) for hit in result.hits],
                 }
-            known = memory.knowledge.facts(include_superseded=include_superseded, subject=subject)
-        return {"facts": [one.to_json() for one in known[::-1][:limit]]}
+            views = memory.knowledge.facts(include_superseded=include_superseded, subject=subject)
+        return {"facts": [view.to_json() for view in views[::-1][:limit]]}
 
     def fact(
         self,
@@ -287,7 +287,7 @@ class Methods:
         project: str | None = None,
         agent: str = "main",
     ) -> Any:
-        """Return a fact, how it stands, and those of its source lines that the agent may see."""
+        """Return a fact, its state, and those of its source lines that the agent may see."""
         with memory_pool.use(self._context(home, project, agent)) as memory:
             return memory.knowledge.fact(fact_id).to_document()
 
@@ -300,20 +300,23 @@ class Methods:
         reject: list[Any] | None = None,
         why: str = "",
     ) -> Any:
-        """Decide on facts that wait, in the agent's name, and return those that wait then.
+        """Accept or reject proposed facts in the agent's name; return those that still wait.
 
-        It is for a person behind the host; no model is to decide what it may believe.
+        It is meant for a person behind the host: no model may decide what it believes.
         """
         with memory_pool.use(self._context(home, project, agent)) as memory:
             knowledge = memory.knowledge
             decided = [*knowledge.accept(accept or ()), *knowledge.reject(reject or (), why)]
-            waiting = [knowledge.fact(one.fact.id) for one in knowledge.proposals()]
-        return {"decided": to_jsonable(decided), "waiting": [one.to_document() for one in waiting]}
+            waiting = [knowledge.fact(view.fact.id) for view in knowledge.proposals()]
+        return {
+            "decided": to_jsonable(decided),
+            "waiting": [view.to_document() for view in waiting],
+        }
 
     def status(
         self, home: str | None = None, project: str | None = None, agent: str = "main"
     ) -> Any:
-        """Tell how the project does."""
+        """Return the status of the project."""
         with memory_pool.use(self._context(home, project, agent)) as memory:
             return to_jsonable(memory.status())
 

@@ -45,12 +45,12 @@ def serve(
 ) -> int:
     """Serve until ``stdin`` ends or SIGTERM comes, then finish running calls and return 0.
 
-    Without a usable socket (another server has it) stdin and stdout are served alone. With
-    ``scheduler`` the projects that were asked for are consolidated in the background.
+    Without a usable socket (another server holds it) only stdin and stdout are served. With
+    ``scheduler`` the projects that calls name are consolidated in the background.
     """
-    place = resolve_home(home)
-    server = _Server(place, scheduler=scheduler)
-    listener = _listen(place, server) if socket else None
+    home = resolve_home(home)
+    server = _Server(home, scheduler=scheduler)
+    listener = _listen(home, server) if socket else None
     server.methods.socket = str(listener.path) if listener else None
 
     def write(line: bytes) -> None:
@@ -67,22 +67,22 @@ def serve(
 
 
 class _Ending:
-    """Takes SIGTERM for the end of the input, but never in the middle of a call or a line."""
+    """Ends the input on SIGTERM, but never in the middle of a call or a line."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._reading = False
 
     def __call__(self, _signal: int, _frame: FrameType | None) -> None:
-        self.asked = True
+        self.requested = True
         if self._reading:
             raise _Terminated
 
     def readline(self, reader: IO[bytes], limit: int) -> bytes:
-        """Read a line; nothing once the process was asked to end."""
+        """Read a line; empty after SIGTERM."""
         try:
             self._reading = True
-            return b"" if self.asked else reader.readline(limit)
+            return b"" if self.requested else reader.readline(limit)
         except _Terminated:
             return b""
         finally:
@@ -111,7 +111,7 @@ class _Server:
         write: Callable[[bytes], object],
         ending: _Ending | None = None,
     ) -> None:
-        """Read requests to the end of the input; return when all of them are answered."""
+        """Read requests until the input ends; return when all of them are answered."""
         lock = threading.Lock()
         running: set[Future[None]] = set()
 
@@ -123,7 +123,7 @@ class _Server:
                 with lock:
                     write(line)
             except (OSError, ValueError) as error:  # ValueError: a closed file
-                _log.info("an answer reached nobody: %s", error)
+                _log.info("the client was gone before its answer: %s", error)
 
         def answer(request: Any) -> None:
             send(self._answers(request))
@@ -142,23 +142,23 @@ class _Server:
                 send(_error(None, -32700, f"not JSON: {error}"))
                 continue
             if isinstance(request, dict) and request.get("method") == "ping":
-                send(self._answer(request))  # at once, whatever else is at work
+                send(self._answer(request))  # at once, however busy the pool is
                 continue
             self._room.acquire()
             call = self._pool.submit(answer, request)
             running.add(call)
             call.add_done_callback(done)
-        if ending and ending.asked:
+        if ending and ending.requested:
             for call in list(running):
                 call.cancel()
         wait(list(running))
 
     def close(self) -> None:
-        """End the pool, the scheduler and the memories."""
+        """Stop the pool and the scheduler, and close the memories."""
         with self._lock:
             self._closed = True
             if self._scheduler is not None:
-                self._scheduler.ask_to_stop()  # it ends what it is at while calls are finished
+                self._scheduler.ask_to_stop()  # it finishes its job while calls are answered
         self._pool.shutdown()
         with self._lock:
             if self._scheduler is not None:
@@ -187,7 +187,7 @@ class _Server:
             answer = _error(key, error.code, str(error))
         except MemTierError as error:
             answer = _error(key, -32000, str(error), type(error).__name__)
-        except Exception as error:  # a client without an answer waits for ever
+        except Exception as error:  # a client without an answer would wait forever
             _log.exception("%s failed", method)
             answer = _error(key, -32603, f"{type(error).__name__}: {error}", type(error).__name__)
         return answer if "id" in request else None
@@ -199,21 +199,21 @@ class _Server:
         return function(**check_arguments(function, request.get("params", {})))
 
     def _serve_project(self, context: RunContext) -> None:
-        """Put a project that was asked for under the scheduler, aside from the call."""
-        place = RunContext(
+        """Hand the project of a call to the scheduler, on a thread of its own."""
+        served = RunContext(
             agent_id="", project=context.project, home=context.home, workspace=context.workspace
         )
         with self._lock:
-            if place in self._served:
+            if served in self._served:
                 return
-            self._served.add(place)
-        threading.Thread(target=self._schedule, args=(place,), daemon=True).start()
+            self._served.add(served)
+        threading.Thread(target=self._schedule, args=(served,), daemon=True).start()
 
-    def _schedule(self, place: RunContext) -> None:
+    def _schedule(self, context: RunContext) -> None:
         from memtier_plugin.daemon import scheduler  # loading it takes a while
 
         try:
-            home, project = memory_pool.locate(place)
+            home, project = memory_pool.locate(context)
             with self._lock:
                 if self._closed:
                     return
@@ -251,17 +251,17 @@ def _ended_by_sigterm() -> Iterator[_Ending]:
 
 
 def _insist(wake: int, ending: _Ending) -> None:
-    """Send SIGTERM again until it was seen: Python misses one that comes just before a read."""
+    """Send SIGTERM again until it is seen: Python misses one that comes just before a read."""
     main = threading.main_thread().ident
-    while os.read(wake, 1) and not ending.asked and main is not None:
+    while os.read(wake, 1) and not ending.requested and main is not None:
         time.sleep(0.05)
-        if not ending.asked:
+        if not ending.requested:
             signal.pthread_kill(main, signal.SIGTERM)
     os.close(wake)
 
 
 def _lines(reader: IO[bytes], ending: _Ending) -> Iterator[bytes | None]:
-    """Yield the lines that say something, and None for one that is too long."""
+    """Yield the lines that are not blank, and None for one that is too long."""
     while line := ending.readline(reader, MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
             while line and not line.endswith(b"\n"):

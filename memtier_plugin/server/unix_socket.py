@@ -1,4 +1,4 @@
-"""The Unix socket of `memtier serve`: where it is, who may connect, one thread per connection."""
+"""The Unix socket of `memtier serve`: its path, its permissions, one thread a connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.paths import check_ownership, make_private_folder, socket_path
 
 MAX_CONNECTIONS: Final = 64
-SEND_SECONDS: Final = 10  # a client that reads nothing for so long is given up
+SEND_SECONDS: Final = 10  # how long a client may read nothing before its connection ends
 
 _log = logging.getLogger("memtier")
 
@@ -28,10 +28,10 @@ ConnectionHandler = Callable[[IO[bytes], Callable[[bytes], object]], None]
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """Return the user at the other end of a Unix socket, as the system knows it.
+    """Return the user id of the peer of a Unix socket.
 
     Raises:
-        OSError: the system does not tell.
+        OSError: the system does not know it.
     """
     if sys.platform == "darwin":
         # struct xucred by LOCAL_PEERCRED at SOL_LOCAL: version, uid, and groups.
@@ -42,7 +42,7 @@ def peer_uid(connection: socket.socket) -> int:
 
 
 class SocketListener:
-    """Listens on a home's socket and lets ``talk`` have every connection of the same user.
+    """Listens on a home's socket and hands every connection of the same user to ``talk``.
 
     Raises:
         LedgerError: another server of this home is alive, or the folder is not ours.
@@ -66,7 +66,7 @@ class SocketListener:
         self._thread.start()
 
     def close(self) -> None:
-        """Accept nobody any more, let running calls be answered, and remove the socket."""
+        """Refuse new connections, answer running calls, and remove the socket."""
         self._waker.close()
         self._thread.join()
         self._listener.close()
@@ -74,7 +74,7 @@ class SocketListener:
         with self._guard:
             open_now = dict(self._connections)
         for connection, thread in open_now.items():
-            with suppress(OSError):  # the client was faster
+            with suppress(OSError):  # the client closed first
                 connection.shutdown(socket.SHUT_RD)  # its reader sees the end of the input
             thread.join()
         self.path.unlink(missing_ok=True)
@@ -121,11 +121,11 @@ class SocketListener:
 
 
 def _take(path: Path) -> int:
-    """Lock the socket's place, so that a socket left by a dead process is known for one."""
+    """Lock the socket's path, so that the socket of a dead process is recognised."""
     fd = locks.try_acquire_lock(path.with_suffix(".lock"))
     if fd is None:
         raise LedgerError(f"another `memtier serve` listens on {path} already")
-    with suppress(OSError):  # for a client that has to end a server that hangs
+    with suppress(OSError):  # for clients that must end a hanging server
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
     return fd
@@ -134,13 +134,13 @@ def _take(path: Path) -> int:
 def _bind(path: Path) -> socket.socket:
     try:
         check_ownership(path, path.lstat(), stat.S_IFSOCK)
-        path.unlink()  # we hold the lock: whoever made it is gone
+        path.unlink()  # we hold the lock, so its process is dead
     except FileNotFoundError:
         pass
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
-        path.chmod(0o600)  # until here the folder's 0700 protects it
+        path.chmod(0o600)  # until now the folder's 0700 protects it
         listener.listen()
     except BaseException:
         listener.close()
