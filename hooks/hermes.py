@@ -26,7 +26,7 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.operations.hook_latency import HookWait
 
-from .resident import ResidentClient
+from .resident import Payload, ResidentClient
 
 NAME: Final = "memtier"
 HOST: Final = "hermes"
@@ -187,7 +187,7 @@ class Provider:
         assistant_content: str,
         *,
         session_id: str = "",
-        messages: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Payload] | None = None,
     ) -> None:
         """Deliver the turn for storing; called on Hermes' own worker thread."""
         with self._lock:
@@ -209,7 +209,7 @@ class Provider:
         session = session_id or self._context.get("session_id")
         self._deliver("sync_turn", event, {**self._context, "session_id": session, "run_id": run})
 
-    def on_pre_compress(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def on_pre_compress(self, messages: Sequence[Payload]) -> str:
         """Deliver messages before a compaction drops them; return no hints for the summary."""
         context = {**self._context, "run_id": self._unsaved_run}
         copied = _copy_messages(messages)
@@ -232,7 +232,7 @@ class Provider:
             self._context = {**self._context, "session_id": new_session_id}
             self._deliver("session_start", {})
 
-    def on_session_end(self, messages: Sequence[Mapping[str, Any]] = ()) -> None:
+    def on_session_end(self, messages: Sequence[Payload] = ()) -> None:
         """Deliver a turn that failed before `sync_turn`, and end the session."""
         with self._lock:
             run, self._unsaved_run = self._unsaved_run, None
@@ -268,7 +268,7 @@ class Provider:
             for tool, (what, fields, required) in TOOLS.items()
         ]
 
-    def handle_tool_call(self, tool_name: str, args: Mapping[str, Any], **_: Any) -> str:
+    def handle_tool_call(self, tool_name: str, args: Payload, **_: Any) -> str:
         """Call a memory tool; the answer is JSON, like that of Hermes' own tools."""
         answer = self._call_tool(f"memory_{tool_name.removeprefix(f'{NAME}_')}", args or {})
         if not answer["ok"]:
@@ -279,7 +279,7 @@ class Provider:
         """Return one line on the state of the memory, for the chat."""
         return str(self._call_tool("memory_status", {})["text"])
 
-    def _call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _call_tool(self, name: str, arguments: Payload) -> dict[str, Any]:
         if self._resident is None:
             return {"ok": False, "text": "MemTier is not initialised"}
         request = {
@@ -316,7 +316,7 @@ class Provider:
             },
         ]
 
-    def save_config(self, values: Mapping[str, Any], hermes_home: str) -> None:
+    def save_config(self, values: Payload, hermes_home: str) -> None:
         """Write the chosen configuration (mode 0600)."""
         config = {**read_config(hermes_home), **values}
         if isinstance(config["command"], str):
@@ -333,7 +333,7 @@ class Provider:
 
     # -- small parts -----------------------------------------------------------------------------
 
-    def note_tool(self, details: Mapping[str, Any]) -> None:
+    def note_tool(self, details: Payload) -> None:
         """Keep a tool call of this session as it happens."""
         if details.get("session_id") != self._context.get("session_id"):
             return  # a sub-agent's
@@ -350,9 +350,7 @@ class Provider:
         """Return the user's message of the current turn."""
         return next((text for text, run in self._runs.items() if run == self._unsaved_run), "")
 
-    def _payload(
-        self, name: str, event: Mapping[str, Any], context: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _payload(self, name: str, event: Payload, context: Payload) -> dict[str, Any]:
         return {
             "host": HOST,
             "name": name,
@@ -362,18 +360,14 @@ class Provider:
             "project": self._config.get("project"),
         }
 
-    def _deliver(
-        self, name: str, event: Mapping[str, Any], context: Mapping[str, Any] | None = None
-    ) -> None:
+    def _deliver(self, name: str, event: Payload, context: Payload | None = None) -> None:
         if self._resident is not None:
             payload = self._payload(name, event, self._context if context is None else context)
             started = time.monotonic()
             answered = self._resident.deliver(payload, END_SECONDS)
             self._note_wait(name, payload["context"], started, answered)
 
-    def _note_wait(
-        self, name: str, context: Mapping[str, Any], started: float, answered: bool
-    ) -> None:
+    def _note_wait(self, name: str, context: Payload, started: float, answered: bool) -> None:
         """Record for `memtier status` how long Hermes waited for a call."""
         if self._resident is None:
             return
@@ -395,7 +389,7 @@ class Provider:
             sys.stderr.write(f"memtier: {text}\n")
 
 
-def _copy_messages(messages: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+def _copy_messages(messages: Sequence[Payload] | None) -> list[dict[str, Any]]:
     """Copy messages without Hermes' extra fields, which include our own injected block."""
     return [
         {
@@ -407,7 +401,7 @@ def _copy_messages(messages: Sequence[Mapping[str, Any]] | None) -> list[dict[st
     ]
 
 
-def agent_of(context: Mapping[str, Any]) -> str:
+def agent_of(context: Payload) -> str:
     """Return the name by which MemTier knows the agent."""
     return f"{HOST}.{context.get('agent_identity') or 'default'}"
 

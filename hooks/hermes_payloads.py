@@ -8,7 +8,7 @@ sign of failure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from memtier_plugin.trust.fence import remove_blocks
 
 from .hermes import HOST, agent_of
 from .payloads import drop_oldest, text_or_none
+from .resident import Payload
 
 MAX_SESSIONS: Final = 2000  # sessions remembered; the oldest are dropped first
 UNPROMPTED_PLATFORMS: Final = frozenset(
@@ -77,8 +78,8 @@ class HermesTranslator:
     def translate(
         self,
         name: str,
-        event: Mapping[str, Any],
-        context: Mapping[str, Any],
+        event: Payload,
+        context: Payload,
         base: RunContext,
         now: datetime | None = None,
     ) -> HookCall | None:
@@ -107,7 +108,7 @@ class HermesTranslator:
             return _end_call("agent_end", _delegation_messages(event), _child_context(run, event))
         return HookCall(name, run) if name in ("session_start", "session_end") else None
 
-    def context(self, context: Mapping[str, Any], base: RunContext) -> RunContext:
+    def context(self, context: Payload, base: RunContext) -> RunContext:
         """Return the run context: agent, session, run and sender."""
         shared = context.get("chat_type") in _SHARED_CHATS
         sender = context.get("user_id") or context.get("user_name")
@@ -122,7 +123,7 @@ class HermesTranslator:
         )
 
 
-def _child_context(run: RunContext, event: Mapping[str, Any]) -> RunContext:
+def _child_context(run: RunContext, event: Payload) -> RunContext:
     child = text_or_none(event.get("child_session_id")) or f"{run.session_id}:child"
     return replace(
         run,
@@ -134,19 +135,19 @@ def _child_context(run: RunContext, event: Mapping[str, Any]) -> RunContext:
 
 
 def _end_call(
-    hook: str, messages: Iterator[Mapping[str, Any]], run: RunContext, *, failed: bool = False
+    hook: str, messages: Iterator[Payload], run: RunContext, *, failed: bool = False
 ) -> HookCall | None:
     spoken = parse_messages(messages)
     event = RunEvent(messages=spoken, success=not failed)
     return HookCall(hook, run, event) if spoken else None
 
 
-def _delegation_messages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _delegation_messages(event: Payload) -> Iterator[Payload]:
     yield {"role": "user", "content": str(event.get("task") or "")}
     yield {"role": "assistant", "content": str(event.get("result") or "")}
 
 
-def _turn_messages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _turn_messages(event: Payload) -> Iterator[Payload]:
     """Yield the turn's messages; tool calls lost to a compaction come from the live ones."""
     live = {str(call.get("tool_call_id")): call for call in event.get("tools") or ()}
     seen: set[str] = set()
@@ -167,9 +168,7 @@ def _turn_messages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield {"role": "assistant", "content": str(event.get("assistant") or "")}
 
 
-def merge_turn(
-    before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+def merge_turn(before: Sequence[Payload], now: Sequence[Payload]) -> list[Payload]:
     """Return a turn's messages from before a compaction, then those that are new since.
 
     Each thereby keeps its position in the turn, which identifies it when it is delivered again.
@@ -179,7 +178,7 @@ def merge_turn(
     return [*before, *fresh] if before else [*now]
 
 
-def _message_key(message: Mapping[str, Any]) -> tuple[Any, ...]:
+def _message_key(message: Payload) -> tuple[Any, ...]:
     calls = [call.get("id") for call in message.get("tool_calls") or ()]
     text = (
         ""
@@ -189,7 +188,7 @@ def _message_key(message: Mapping[str, Any]) -> tuple[Any, ...]:
     return message.get("role"), message.get("tool_call_id"), calls, text
 
 
-def _messages_of_turn(messages: Sequence[Mapping[str, Any]], user: str) -> list[Mapping[str, Any]]:
+def _messages_of_turn(messages: Sequence[Payload], user: str) -> list[Payload]:
     """Return the messages from the turn's user message on, else from the last user message."""
     spoken = [m for m in messages if m.get("role") in ("user", "assistant", "tool")]
     spoken = [m for m in spoken if not flatten_content(m.get("content")).startswith(_SUMMARIES)]
@@ -199,14 +198,14 @@ def _messages_of_turn(messages: Sequence[Mapping[str, Any]], user: str) -> list[
     return spoken[chosen[-1] :] if chosen else spoken
 
 
-def _is_same_text(message: Mapping[str, Any], user: str) -> bool:
+def _is_same_text(message: Payload, user: str) -> bool:
     return (
         remove_blocks(flatten_content(message.get("content"))).strip()
         == remove_blocks(user).strip()
     )
 
 
-def _live_call_messages(key: str, call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _live_call_messages(key: str, call: Payload) -> Iterator[Payload]:
     name = str(call.get("tool_name") or "tool")
     asked = {"id": key, "name": name, "arguments": str(call.get("args") or "")}
     yield {"role": "assistant", "content": "", "tool_calls": [asked]}
@@ -215,7 +214,7 @@ def _live_call_messages(key: str, call: Mapping[str, Any]) -> Iterator[Mapping[s
     yield {**answer, **_tool_outcome(result, call)}
 
 
-def _tool_outcome(result: str, live: Mapping[str, Any] | None) -> dict[str, Any]:
+def _tool_outcome(result: str, live: Payload | None) -> dict[str, Any]:
     """Return a tool's outcome: its exit code, else what Hermes or the result itself reports."""
     try:
         fields = json.loads(result)

@@ -25,6 +25,7 @@ from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 
 from .payloads import drop_oldest, text_or_none
+from .resident import Payload
 
 HOST: Final = "openclaw"
 SESSION_IDLE: Final = timedelta(hours=6)  # after which a new session begins
@@ -161,8 +162,8 @@ class OpenClawTranslator:
     def translate(
         self,
         name: str,
-        event: Mapping[str, Any],
-        context: Mapping[str, Any],
+        event: Payload,
+        context: Payload,
         base: RunContext,
         now: datetime | None = None,
     ) -> HookCall | None:
@@ -199,7 +200,7 @@ class OpenClawTranslator:
         return HookCall(name, run) if name.startswith("session_") else None
 
     def context(
-        self, context: Mapping[str, Any], base: RunContext, now: datetime | None = None
+        self, context: Payload, base: RunContext, now: datetime | None = None
     ) -> RunContext:
         """Return the run context: agent, our session, run, sender and parent."""
         key = _session_key(context)
@@ -214,7 +215,7 @@ class OpenClawTranslator:
         )
 
 
-def _session_key(context: Mapping[str, Any]) -> str:
+def _session_key(context: Payload) -> str:
     return str(context.get("sessionKey") or context.get("sessionId") or "")
 
 
@@ -224,13 +225,13 @@ def _parent_from_key(key: str) -> str | None:
     return spawner if child else None
 
 
-def _agent_name(context: Mapping[str, Any], key: str) -> str:
+def _agent_name(context: Payload, key: str) -> str:
     """Return the agent that owns the ledger; an agent's sub-agents share one of their own."""
     agent = f"{HOST}.{context.get('agentId') or 'main'}"
     return f"{agent}.subagent" if ":subagent:" in key else agent
 
 
-def _sender_of(context: Mapping[str, Any], key: str) -> str | None:
+def _sender_of(context: Payload, key: str) -> str | None:
     """Return the sender on a channel shared by several people, else None."""
     sender = text_or_none(context.get("senderId") or context.get("requesterSenderId"))
     if not sender or not _GROUP.search(key):
@@ -239,7 +240,7 @@ def _sender_of(context: Mapping[str, Any], key: str) -> str | None:
     return f"{where}:{sender}" if where else sender
 
 
-def _between_sessions(context: Mapping[str, Any], run: str | None) -> bool:
+def _between_sessions(context: Payload, run: str | None) -> bool:
     """Tell whether a turn was requested by another session rather than by a person."""
     origin = context.get("inputProvenance")
     kind = origin.get("kind") if isinstance(origin, Mapping) else None
@@ -250,8 +251,8 @@ def _between_sessions(context: Mapping[str, Any], run: str | None) -> bool:
 
 
 def _prompt_event(
-    event: Mapping[str, Any],
-    context: Mapping[str, Any],
+    event: Payload,
+    context: Payload,
     run: RunContext,
     conversations: Conversations,
 ) -> PromptEvent | None:
@@ -282,7 +283,7 @@ def _strip_subagent_preamble(text: str) -> str:
 # -- a run --------------------------------------------------------------------------------------
 
 
-def _run_event(event: Mapping[str, Any], context: Mapping[str, Any], run: RunContext) -> RunEvent:
+def _run_event(event: Payload, context: Payload, run: RunContext) -> RunEvent:
     mine = _messages_of_run(event.get("messages") or ())
     spoken = parse_messages(_to_openai(mine, between=_between_sessions(context, run.run_id)))
     failure = _model_failure(mine)
@@ -293,15 +294,13 @@ def _run_event(event: Mapping[str, Any], context: Mapping[str, Any], run: RunCon
     )
 
 
-def _last_message_time(event: Mapping[str, Any]) -> datetime | None:
+def _last_message_time(event: Payload) -> datetime | None:
     """Return the time of the last message: delivery may come much later."""
     messages = event.get("messages") or ()
     return _message_time([m for m in messages if isinstance(m, Mapping)], max)
 
 
-def _message_time(
-    messages: Sequence[Mapping[str, Any]], which: Callable[[Any], float]
-) -> datetime | None:
+def _message_time(messages: Sequence[Payload], which: Callable[[Any], float]) -> datetime | None:
     """Return the first or last timestamp of messages, or None if none has one."""
     times = [message.get("timestamp") for message in messages]
     numbers = [time for time in times if isinstance(time, int | float)]
@@ -310,7 +309,7 @@ def _message_time(
     return None
 
 
-def _messages_of_run(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
+def _messages_of_run(messages: Sequence[Any]) -> list[Payload]:
     """Return the messages from the last user message on; earlier ones were delivered before.
 
     Retry prompts of the host and empty failed answers are left out, so that a message has the same
@@ -322,11 +321,11 @@ def _messages_of_run(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
     return spoken[starts[-1] :] if starts else spoken
 
 
-def _is_retry(message: Mapping[str, Any]) -> bool:
+def _is_retry(message: Payload) -> bool:
     return message["role"] == "user" and flatten_content(message.get("content")).startswith(_RETRY)
 
 
-def _model_failure(messages: Sequence[Mapping[str, Any]]) -> str | None:
+def _model_failure(messages: Sequence[Payload]) -> str | None:
     """Return the model's own error, which the host reports as a success."""
     last = next((m for m in reversed(messages) if m["role"] == "assistant"), None)
     if last is None or last.get("stopReason") not in _FAILED_STOP_REASONS:
@@ -334,9 +333,7 @@ def _model_failure(messages: Sequence[Mapping[str, Any]]) -> str | None:
     return str(last.get("errorMessage") or last["stopReason"])
 
 
-def _to_openai(
-    messages: Sequence[Mapping[str, Any]], *, between: bool
-) -> Iterator[Message | dict[str, Any]]:
+def _to_openai(messages: Sequence[Payload], *, between: bool) -> Iterator[Message | dict[str, Any]]:
     """Yield messages in OpenAI's format, which `parse_messages` reads."""
     for message in messages:
         content, when = message.get("content"), message.get("timestamp")
@@ -370,7 +367,7 @@ def _is_spoken(part: Any) -> bool:
     return not isinstance(part, Mapping) or part.get("type") not in ("toolCall", "thinking")
 
 
-def _tool_outcome(result: Mapping[str, Any]) -> dict[str, Any]:
+def _tool_outcome(result: Payload) -> dict[str, Any]:
     """Return a tool's outcome: a command has an exit code and no ``isError``."""
     details = result.get("details")
     code = details.get("exitCode") if isinstance(details, Mapping) else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from memtier_plugin.core.host import HookCall, RunContext
+
+from .resident import Payload
 
 HOSTS: Final = ("openclaw", "hermes")
 
@@ -18,8 +19,8 @@ class Translator(Protocol):
     def translate(
         self,
         name: str,
-        event: Mapping[str, Any],
-        context: Mapping[str, Any],
+        event: Payload,
+        context: Payload,
         base: RunContext,
         now: datetime | None = None,
     ) -> HookCall | None:
@@ -33,7 +34,7 @@ class Translator(Protocol):
             MessageError: the payload holds something that is not a message.
         """
 
-    def context(self, context: Mapping[str, Any], base: RunContext) -> RunContext:
+    def context(self, context: Payload, base: RunContext) -> RunContext:
         """Return the run context that a host's own context describes."""
 
 

@@ -53,6 +53,8 @@ _PASSED_VARIABLES: Final = re.compile(
 
 _log = logging.getLogger("memtier")
 
+Payload = Mapping[str, Any]  # JSON, as a host or the resident gives it
+
 
 class ResidentUnreachable(MemTierError):
     """No resident answers for now."""
@@ -91,7 +93,7 @@ class _Connection:
                 target=work, args=(stream,), name=f"memtier-{name}", daemon=True
             ).start()
 
-    def ask(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
+    def ask(self, method: str, params: Payload, seconds: float) -> Any:
         """Send a request and return its answer.
 
         Raises:
@@ -148,9 +150,9 @@ class _Connection:
 class _PendingAnswer:
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._told: Mapping[str, Any] | None = None
+        self._told: Payload | None = None
 
-    def give(self, answer: Mapping[str, Any] | None) -> None:
+    def give(self, answer: Payload | None) -> None:
         self._told = answer
         self._event.set()
 
@@ -184,11 +186,11 @@ class ResidentClient:
         self._failures = 0
         self._paused_until = 0.0
         self._last_failure = ""
-        self._in_memory: deque[Mapping[str, Any]] = deque(maxlen=MAX_IN_MEMORY)
+        self._in_memory: deque[Payload] = deque(maxlen=MAX_IN_MEMORY)
         self._waits: deque[HookWait] = deque(maxlen=MAX_NOTED)
         self._waits_lock = threading.Lock()
 
-    def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
+    def call(self, method: str, params: Payload, seconds: float) -> Any:
         """Ask the resident, starting it if needed; ask once more if it went away.
 
         Raises:
@@ -201,7 +203,7 @@ class ResidentClient:
         except ResidentBroken:
             return self._ask(method, params, until)
 
-    def _ask(self, method: str, params: Mapping[str, Any], until: float) -> Any:
+    def _ask(self, method: str, params: Payload, until: float) -> Any:
         link = self._connect(until)
         try:
             answer = link.ask(method, params, until - time.monotonic())
@@ -213,7 +215,7 @@ class ResidentClient:
         self._failures = 0
         return answer
 
-    def deliver(self, params: Mapping[str, Any], seconds: float) -> bool:
+    def deliver(self, params: Payload, seconds: float) -> bool:
         """Deliver a hook's payload; if that fails now, keep it on disk for later.
 
         Returns whether it was delivered.
@@ -297,7 +299,7 @@ class ResidentClient:
 
     # -- what waits on the disk ------------------------------------------------------------------
 
-    def _queue(self, params: Mapping[str, Any]) -> None:
+    def _queue(self, params: Payload) -> None:
         try:
             folder = make_private_folder(self.home, "queue")
             name = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex}.json"
@@ -431,7 +433,7 @@ def _is_resident(pid: int) -> bool:
     return False
 
 
-def _fit_request(params: Mapping[str, Any]) -> str:
+def _fit_request(params: Payload) -> str:
     """Encode parameters as JSON within the resident's limit; long texts are truncated if needed."""
     text = json.dumps(params, default=str)
     for most in _TEXT_LIMITS:

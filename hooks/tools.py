@@ -14,12 +14,14 @@ from memtier_plugin.pool import memory_pool
 from memtier_plugin.trust import origins
 from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text
 
+from .resident import Payload
+
 MAX_HITS: Final = 50
 _BUDGET: Final = 2000  # tokens of what a search returns
 _RECENT_RECALLS: Final = 1000  # recalls whose lines a model may still refer to by the end of an id
 
 
-def call_tool(name: str, arguments: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+def call_tool(name: str, arguments: Payload, context: RunContext) -> dict[str, Any]:
     """Call a memory tool for the agent of a context; errors are reported in the text.
 
     Returns ``text`` for the model, ``ok``, and ``ids`` of what the text shows.
@@ -40,7 +42,7 @@ def _answer(text: str, *, ok: bool = True, ids: tuple[str, ...] = ()) -> dict[st
     return {"text": text, "ok": ok, "ids": list(ids)}
 
 
-def _search(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+def _search(memory: MemTier, given: Payload, context: RunContext) -> dict[str, Any]:
     limit = max(1, min(MAX_HITS, int(given.get("limit") or 10)))
     recall = memory.recall(
         str(given["query"]),
@@ -55,7 +57,7 @@ def _search(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> d
     return _answer(recall.text, ids=tuple(hit.id for hit in recall.injected))
 
 
-def _get(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+def _get(memory: MemTier, given: Payload, context: RunContext) -> dict[str, Any]:
     """Show an entry or fact in full; the id may be its last characters, as shown in a block."""
     item_id = str(given["id"]).strip()
     item = _resolve_item(memory, item_id, context.sender)
@@ -73,7 +75,7 @@ def _get(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict
     return _answer(line, ids=(item.id,))
 
 
-def _store(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+def _store(memory: MemTier, given: Payload, context: RunContext) -> dict[str, Any]:
     session = context.session_id or REMEMBERED_SESSION
     if (
         context.parent
@@ -97,7 +99,7 @@ def _store(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> di
     return _answer(f"Kept as {fact.id}: {fact.text}", ids=(fact.id,))
 
 
-def _forget(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+def _forget(memory: MemTier, given: Payload, context: RunContext) -> dict[str, Any]:
     ids = given["ids"]
     if not isinstance(ids, list) or not all(isinstance(item_id, str) for item_id in ids) or not ids:
         raise ValueError("ids is a list of ids")
@@ -108,7 +110,7 @@ def _forget(memory: MemTier, given: Mapping[str, Any], context: RunContext) -> d
     )
 
 
-def _status(memory: MemTier, _given: Mapping[str, Any], context: RunContext) -> dict[str, Any]:
+def _status(memory: MemTier, _given: Payload, context: RunContext) -> dict[str, Any]:
     """Return one line for a chat: last stored and recalled, and what is degraded."""
     report = memory.status()
     hooks = report["hooks"].get(context.agent_id, {})
@@ -161,7 +163,7 @@ def _is_visible(item: Entry | Fact, agent: str, sender: str | None) -> bool:
     return item.agent_id == agent and (item.sender or "") == (sender or "") and item.retrievable
 
 
-TOOLS: Final[Mapping[str, Callable[[MemTier, Mapping[str, Any], RunContext], dict[str, Any]]]] = {
+TOOLS: Final[Mapping[str, Callable[[MemTier, Payload, RunContext], dict[str, Any]]]] = {
     "memory_search": _search,
     "memory_get": _get,
     "memory_store": _store,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from memtier_plugin.bench.tables import ReportTable, Section
+from memtier_plugin.bench.tables import Report, ReportTable, Section
 
 _TITLES: Final = {
     "aside": "another process (beside memtier daemon)",
@@ -14,7 +13,7 @@ _TITLES: Final = {
 }
 
 
-def consolidation_view(report: Mapping[str, Any]) -> list[Section]:
+def consolidation_view(report: Report) -> list[Section]:
     """Return a paragraph on the consolidation and a table of the recalls during it."""
     alone = report["alone"]
     head = (

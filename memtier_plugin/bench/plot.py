@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.bench.report import SCORES
+from memtier_plugin.bench.tables import Report
 from memtier_plugin.core.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _ROW: Final = 0.22  # inches of one row of a chart of differences
 _PERCENTILES: Final = ("p50", "p95", "p99")
 _SCANS: Final = {"rank-bm25 scan": "rank_bm25_ms", "exact numpy scan": "numpy_ms"}
 
-DifferenceRows = Sequence[tuple[str, Mapping[str, Any] | None]]
+DifferenceRows = Sequence[tuple[str, Report | None]]
 
 
 def require(path: Path) -> None:
@@ -39,7 +40,7 @@ def require(path: Path) -> None:
         raise Unsupported("--plot needs matplotlib: pip install 'memtier[bench]'")
 
 
-def draw(report: Mapping[str, Any], path: Path) -> None:
+def draw(report: Report, path: Path) -> None:
     """Draw the figures of any report of `memtier bench`.
 
     Raises:
@@ -56,8 +57,8 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def _draw_retrieval(report: Mapping[str, Any], figure: Figure) -> None:
-    answers: Mapping[str, Any] = report.get("answers", {})
+def _draw_retrieval(report: Report, figure: Figure) -> None:
+    answers: Report = report.get("answers", {})
     figure.set_size_inches(11 if answers else 6, 4.5)
     first, *others = figure.subplots(1, 2 if answers else 1, squeeze=False)[0]
     for name, row in report["by_category"].items():
@@ -99,7 +100,7 @@ def _draw_bars(
     axes.legend(fontsize="small")
 
 
-def _draw_compare(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_compare(report: Report, figure: Figure) -> None:
     rows = [*report["metrics"].items()]
     rows += [
         (f"recall@10, {category}", metrics["recall@10"])
@@ -112,7 +113,7 @@ def _draw_compare(report: Mapping[str, Any], figure: Figure) -> None:
     figure.suptitle(f"{report['dataset']}: {names}, 95 % intervals", fontsize="medium")
 
 
-def _draw_ablation(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_ablation(report: Report, figure: Figure) -> None:
     profiles = [profile for profile in report["profiles"] if profile["rows"]]
     metrics = ["recall@10", "injected_recall", *(["soft_em"] if report["reader"] else [])]
     heights = [1.2 + _ROW * len(profile["rows"]) for profile in profiles]
@@ -153,7 +154,7 @@ def _error_bars(
     ]
 
 
-def _draw_languages(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_languages(report: Report, figure: Figure) -> None:
     figure.set_size_inches(9, 4)
     axes = figure.subplots()
     shown = {"recall5": "recall@5", "recall5_no_grams": "without n-grams"}
@@ -162,7 +163,7 @@ def _draw_languages(report: Mapping[str, Any], figure: Figure) -> None:
     axes.set(ylim=(0, 1), ylabel="recall@5")
 
 
-def _draw_scale(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_scale(report: Report, figure: Figure) -> None:
     figure.set_size_inches(6, 4.5)
     axes = figure.subplots()
     sizes = report["sizes"]
@@ -177,7 +178,7 @@ def _draw_scale(report: Mapping[str, Any], figure: Figure) -> None:
     axes.legend(fontsize="small")
 
 
-def _draw_learning(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_learning(report: Report, figure: Figure) -> None:
     figure.set_size_inches(6, 4)
     axes = figure.subplots()
     rows = report["weights"]
@@ -186,7 +187,7 @@ def _draw_learning(report: Mapping[str, Any], figure: Figure) -> None:
     axes.set_title(f"{report['dataset']}: weights learned from {report['questions']} questions")
 
 
-def _draw_paper_table(report: Mapping[str, Any], figure: Figure) -> None:
+def _draw_paper_table(report: Report, figure: Figure) -> None:
     """Draw the one report of a table, or recall@k of each of several."""
     parts = report["parts"]
     if len(parts) == 1:
@@ -201,11 +202,11 @@ def _draw_paper_table(report: Mapping[str, Any], figure: Figure) -> None:
     axes.legend(fontsize="small")
 
 
-def _drawing_for(report: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Figure], None]:
+def _drawing_for(report: Report) -> Callable[[Report, Figure], None]:
     return DRAWINGS.get(report.get("kind", report["dataset"]), _draw_retrieval)
 
 
-DRAWINGS: Final[Mapping[str, Callable[[Mapping[str, Any], Figure], None]]] = {
+DRAWINGS: Final[Mapping[str, Callable[[Report, Figure], None]]] = {
     "ablation": _draw_ablation,
     "compare": _draw_compare,
     "languages": _draw_languages,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.bench.consolidation_report import consolidation_view
 from memtier_plugin.bench.router_report import router_view
-from memtier_plugin.bench.tables import ReportTable, Section
+from memtier_plugin.bench.tables import Report, ReportTable, Section
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 SCORES: Final = ("soft_em", "soft_em_tokens", "f1")
 
 
-def report_sections(report: Mapping[str, Any]) -> list[Section]:
+def report_sections(report: Report) -> list[Section]:
     """Return the paragraphs and tables of any report of `memtier bench`."""
     return VIEWS.get(report.get("kind", report["dataset"]), _retrieval_sections)(report)
 
 
-def print_report(report: Mapping[str, Any], console: Console) -> None:
+def print_report(report: Report, console: Console) -> None:
     """Print a report on a console."""
     from rich import box
     from rich import table as rich_table
@@ -47,7 +47,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
         console.print(shown, markup=False)
 
 
-def markdown(report: Mapping[str, Any]) -> str:
+def markdown(report: Report) -> str:
     """Return a report as a Markdown document."""
     parts = []
     for section in report_sections(report):
@@ -66,11 +66,11 @@ def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _retrieval_sections(report: Mapping[str, Any]) -> list[Section]:
+def _retrieval_sections(report: Report) -> list[Section]:
     return [_summary_text(report), _ranking_table(report), *_answer_tables(report)]
 
 
-def _summary_text(report: Mapping[str, Any]) -> str:
+def _summary_text(report: Report) -> str:
     ingest, latency = report["ingest"], report["latency_ms"]
     rate = ingest["turns"] / max(ingest["seconds"], 1e-9)
     milliseconds = ", ".join(f"{name} {value:.1f}" for name, value in latency.items())
@@ -92,7 +92,7 @@ def _summary_text(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _ranking_table(report: Mapping[str, Any]) -> ReportTable:
+def _ranking_table(report: Report) -> ReportTable:
     table = ReportTable(("", *(f"@{k}" for k in report["recall"]), "MRR", "injected", "n"))
     for name in ("recall", "hit", "all", "ndcg"):
         label = {"ndcg": "nDCG"}.get(name, name)
@@ -107,15 +107,15 @@ def _ranking_table(report: Mapping[str, Any]) -> ReportTable:
     return table
 
 
-def _tail_cells(row: Mapping[str, Any], shown: bool) -> tuple[str, ...]:
+def _tail_cells(row: Report, shown: bool) -> tuple[str, ...]:
     if not shown:
         return ("", "", "")
     return _format_share(row["mrr"]), _format_share(row["injected_recall"]), str(row["questions"])
 
 
-def _answer_tables(report: Mapping[str, Any]) -> Iterable[ReportTable]:
+def _answer_tables(report: Report) -> Iterable[ReportTable]:
     """Yield the reader's scores with intervals, and by category as in MemTier, Table 1."""
-    answers: Mapping[str, Mapping[str, Any]] = report.get("answers", {})
+    answers: Mapping[str, Report] = report.get("answers", {})
     if not answers:
         return
     title = f"Answers of {report['reader']}, with intervals of 95 %"
@@ -138,7 +138,7 @@ def _answer_tables(report: Mapping[str, Any]) -> Iterable[ReportTable]:
     yield table
 
 
-def _format_score(row: Mapping[str, Any], score: str) -> str:
+def _format_score(row: Report, score: str) -> str:
     low, high = row[f"{score}_interval"]
     return f"{row[score]:.3f} [{low:.3f}, {high:.3f}]"
 
@@ -175,7 +175,7 @@ _SCALE_PLANTED: Final = {
 }
 
 
-def _scale_sections(report: Mapping[str, Any]) -> list[Section]:
+def _scale_sections(report: Report) -> list[Section]:
     sizes = report["sizes"]
     head = (
         f"scale · {report['source']} · {report['agents']} agents · {report['planted']} planted "
@@ -206,7 +206,7 @@ def _scale_sections(report: Mapping[str, Any]) -> list[Section]:
     return [head, table, *(["\n".join(ratios)] if ratios else [])]
 
 
-def _value_at(size: Mapping[str, Any], path: str) -> Any:
+def _value_at(size: Report, path: str) -> Any:
     """Return a size's value at a dotted path; None if it was not measured."""
     value: Any = size
     for key in path.split("."):
@@ -220,7 +220,7 @@ def _format_figure(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def _languages_sections(report: Mapping[str, Any]) -> list[Section]:
+def _languages_sections(report: Report) -> list[Section]:
     figures = ("recall5", "mrr", "recall5_no_grams", "recall5_stemmed")
     columns = ("recall@5", "MRR", "@5 without n-grams", "@5 with its stems")
     table = ReportTable(("", "lines", "questions", *columns))
@@ -234,7 +234,7 @@ def _format_share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _compare_sections(report: Mapping[str, Any]) -> list[Section]:
+def _compare_sections(report: Report) -> list[Section]:
     names = [
         f"{side}: {row['profile']}, facts {row['facts']} ({row['file']})"
         for side, row in (("A", report["ours"]), ("B", report["theirs"]))
@@ -258,7 +258,7 @@ def _compare_sections(report: Mapping[str, Any]) -> list[Section]:
     return ["\n".join(lines), table, by_category, note]
 
 
-def _difference_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _difference_cells(row: Report) -> tuple[str, ...]:
     return (
         _format_share(row["ours"]),
         _format_share(row["theirs"]),
@@ -270,7 +270,7 @@ def _difference_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _ablation_sections(report: Mapping[str, Any]) -> list[Section]:
+def _ablation_sections(report: Report) -> list[Section]:
     head = " · ".join(
         (
             report["dataset"],
@@ -293,7 +293,7 @@ def _ablation_sections(report: Mapping[str, Any]) -> list[Section]:
     return [*shown, note]
 
 
-def _ablation_table(profile: Mapping[str, Any], reader: str | None) -> ReportTable:
+def _ablation_table(profile: Report, reader: str | None) -> ReportTable:
     metrics = {"recall@1": "recall@1", "recall@10": "recall@10", "injected_recall": "injected"}
     metrics |= {"soft_em": "soft-EM", "f1": "F1"} if reader else {}
     table = ReportTable((profile["profile"], *metrics.values(), "ms"))
@@ -307,7 +307,7 @@ def _ablation_table(profile: Mapping[str, Any], reader: str | None) -> ReportTab
     return table
 
 
-def _format_change(row: Mapping[str, Any], metric: str) -> str:
+def _format_change(row: Report, metric: str) -> str:
     """Format a figure and, for a variant, its difference from the base."""
     name, _, cutoff = metric.partition("@")
     figures = row["answers"]["memory"] if metric in SCORES else row
@@ -322,7 +322,7 @@ def _format_signed(change: float) -> str:
     return f"{round(change, 3) + 0.0:+.3f}"  # adding 0 makes a negative zero positive
 
 
-def _learning_sections(report: Mapping[str, Any]) -> list[Section]:
+def _learning_sections(report: Report) -> list[Section]:
     earned = f"soft-EM of {report['reader']}" if report["reader"] else "evidence injected"
     head = (
         f"{report['dataset']} · weights of eq. 2 learned from {report['questions']} questions, "
@@ -343,7 +343,7 @@ def _learning_sections(report: Mapping[str, Any]) -> list[Section]:
     return [head, table, tail]
 
 
-def _paper_table_sections(report: Mapping[str, Any]) -> list[Section]:
+def _paper_table_sections(report: Report) -> list[Section]:
     name = f"Table {report['table']}" if report["table"].isdigit() else "Appendix E"
     shown: list[Section] = [f"{name} of the MemTier paper: {report['title']}"]
     for part in report["parts"]:
@@ -354,7 +354,7 @@ def _paper_table_sections(report: Mapping[str, Any]) -> list[Section]:
     return shown
 
 
-def _facts_sections(report: Mapping[str, Any]) -> list[Section]:
+def _facts_sections(report: Report) -> list[Section]:
     spent, sample = report["consolidation"], report["sample"]
     rate = spent["entries"] / max(spent["seconds"], 1e-9)
     head = (
@@ -381,7 +381,7 @@ def _facts_sections(report: Mapping[str, Any]) -> list[Section]:
     return [head, counts, recalls, questions, drawn, *_judged_sections(report["judged"])]
 
 
-def _judged_sections(judged: Mapping[str, Any] | None) -> Iterable[Section]:
+def _judged_sections(judged: Report | None) -> Iterable[Section]:
     if judged is None:
         return
     names = ("true", "self_contained", "useful", "all")
@@ -407,7 +407,7 @@ def _format_interval(interval: Iterable[float]) -> str:
     return "[{:.3f}, {:.3f}]".format(*interval)
 
 
-VIEWS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Section]]]] = {
+VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "ablation": _ablation_sections,
     "compare": _compare_sections,
     "consolidation": consolidation_view,

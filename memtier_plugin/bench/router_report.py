@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from memtier_plugin.bench.tables import ReportTable, Section
+from memtier_plugin.bench.tables import Report, ReportTable, Section
 
 _NAMES: Final = {
     "facts": "facts only",
@@ -18,7 +17,7 @@ _NAMES: Final = {
 _CELLS: Final = {"SR": "both", "Sr": "only facts", "sR": "only raw", "sr": "neither"}
 
 
-def router_view(report: Mapping[str, Any]) -> list[Section]:
+def router_view(report: Report) -> list[Section]:
     """Return the paragraphs and tables of a routing report."""
     routes, goal, against = report["routes"], report["goal"], report["against_raw"]["routed"]
     met = all(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+Report = Mapping[str, Any]  # a JSON report of `memtier bench`, or a part of one
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import click
 from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import (
@@ -32,42 +34,61 @@ def status(scope: Scope) -> None:
 def status_view(document: Document) -> RenderableType:
     """Render a project's status."""
     first = ("project", "home", "paused", "entries", "facts", "index")
-    parts: list[RenderableType] = [
-        name_value_table(
-            [
-                *((name, format_value(document[name])) for name in first if name in document),
-                *_consolidation_rows(document),
-                ("embedding", describe_embedding(document.get("embedding", {}))),
-                ("disk", describe_usage(document.get("disk", {}))),
-            ]
-        )
+    rows = [
+        *((name, format_value(document[name])) for name in first if name in document),
+        *_consolidation_rows(document),
+        ("embedding", describe_embedding(document.get("embedding", {}))),
+        ("disk", describe_usage(document.get("disk", {}))),
     ]
-    jobs = column_table("job", "last ok", "last error", "in a row", "next", right=["in a row"])
+    parts: list[RenderableType] = [name_value_table(rows)]
+    for table in (_jobs_table(document), _hooks_table(document), _waits_table(document)):
+        if not isinstance(table, Table) or table.row_count:
+            parts += ["", table]
+    for agent, seen in document.get("agents", {}).items():
+        if injected := seen.get("injected"):
+            line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"
+            counts = f"{line.format(**injected)} in {injected['turns']} turns"
+            parts.append(safe_text(f"{agent}: {counts}", "dim"))
+    for name in ("degraded", "warnings"):
+        parts += [
+            safe_text(f"{name}: {format_value(line)}", "yellow") for line in document.get(name, ())
+        ]
+    return Group(*parts)
+
+
+def _jobs_table(document: Document) -> Table:
+    table = column_table("job", "last ok", "last error", "in a row", "next", right=["in a row"])
     background = document.get("background", {})
     for name, state in background.get("jobs", {}).items():
-        again = format_time(state["next"]) if background["served"] else ""
-        failures = str(state["failures"] or "")
-        jobs.add_row(
-            safe_text(name), format_time(state["ok"]), format_time(state["failed"]), failures, again
+        table.add_row(
+            safe_text(name),
+            format_time(state["ok"]),
+            format_time(state["failed"]),
+            str(state["failures"] or ""),
+            format_time(state["next"]) if background["served"] else "",
         )
-    parts += ["", jobs] if jobs.row_count else []
-    hooks = column_table("agent", "hook", "last ok", "last error", "error", wide=["error"])
+    return table
+
+
+def _hooks_table(document: Document) -> Table | Text:
+    table = column_table("agent", "hook", "last ok", "last error", "error", wide=["error"])
     for agent, by_hook in document.get("hooks", {}).items():
         for hook, mark in by_hook.items():
-            hooks.add_row(
+            table.add_row(
                 safe_text(agent),
                 safe_text(hook),
                 format_time(mark.get("last_ok")),
                 format_time(mark.get("last_error")),
                 safe_text(one_line(mark.get("error") or "")),
             )
-    parts += (
-        ["", hooks] if hooks.row_count else ["", safe_text("No host has called a hook yet.", "dim")]
-    )
+    return table if table.row_count else safe_text("No host has called a hook yet.", "dim")
+
+
+def _waits_table(document: Document) -> Table:
     figures = ("last ms", "slowest ms", "calls", "no answer")
-    waits = column_table("agent", "hook", *figures[:2], "on", *figures[2:], right=figures)
+    table = column_table("agent", "hook", *figures[:2], "on", *figures[2:], right=figures)
     for agent, hook, mark in _hook_waits(document):
-        waits.add_row(
+        table.add_row(
             safe_text(agent),
             safe_text(hook),
             str(mark["last_ms"]),
@@ -76,18 +97,7 @@ def status_view(document: Document) -> RenderableType:
             str(mark.get("calls") or mark["runs"]),
             str(mark.get("failed") or ""),
         )
-    parts += ["", waits] if waits.row_count else []
-    for agent, seen in document.get("agents", {}).items():
-        if injected := seen.get("injected"):
-            line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"
-            parts.append(
-                safe_text(f"{agent}: {line.format(**injected)} in {injected['turns']} turns", "dim")
-            )
-    for name, style in (("degraded", "yellow"), ("warnings", "yellow")):
-        parts += [
-            safe_text(f"{name}: {format_value(line)}", style) for line in document.get(name, ())
-        ]
-    return Group(*parts)
+    return table
 
 
 def _hook_waits(document: Document) -> Iterator[tuple[str, str, Document]]:

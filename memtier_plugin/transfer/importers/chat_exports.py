@@ -21,7 +21,7 @@ from memtier_plugin.core.records import Message, ToolCall
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.transfer.importers.files import SkipCallback, read_items
-from memtier_plugin.transfer.importers.sessions import parse_timestamp
+from memtier_plugin.transfer.importers.sessions import as_object, as_text, parse_timestamp
 
 CONVERSATIONS_STEM: Final = "conversations"
 _HIDDEN_TYPES: Final = frozenset(
@@ -41,7 +41,7 @@ def read_chatgpt(path: Path, skip: SkipCallback) -> Iterator[Session]:
             skip(location, f"no conversation with a `mapping`: {chat!r:.60}")
             continue
         where = _titled_place(location, chat.get("title"))
-        name = _as_text(chat.get("conversation_id")) or _as_text(chat.get("id"))
+        name = as_text(chat.get("conversation_id")) or as_text(chat.get("id"))
         if not name:
             skip(where, "it has no `id`")
             continue
@@ -61,9 +61,9 @@ def walk_chatgpt_branch(
     while isinstance(key, str) and key in mapping and key not in seen:
         seen.add(key)
         path.append(key)
-        key = _as_object(mapping[key]).get("parent")
+        key = as_object(mapping[key]).get("parent")
     for name in reversed(path):
-        message = _as_object(mapping[name]).get("message")
+        message = as_object(mapping[name]).get("message")
         if not isinstance(message, dict):
             continue  # the root, or a deleted message
         try:
@@ -72,24 +72,24 @@ def walk_chatgpt_branch(
             skip(f"{location}, message {name}", str(error))
             continue
         if parsed:
-            yield _MessageNode(_as_text(message.get("id")) or name, parsed)
+            yield _MessageNode(as_text(message.get("id")) or name, parsed)
 
 
 def _newest_leaf(mapping: Mapping[str, Any]) -> str | None:
-    parents = {_as_object(node).get("parent") for node in mapping.values()}
+    parents = {as_object(node).get("parent") for node in mapping.values()}
     leaves = [key for key in mapping if key not in parents]
 
     def made(key: str) -> float:
-        time = _as_object(_as_object(mapping[key]).get("message")).get("create_time")
+        time = as_object(as_object(mapping[key]).get("message")).get("create_time")
         return float(time) if isinstance(time, int | float) else 0.0
 
     return max(leaves, key=made, default=None)
 
 
 def _chatgpt_message(message: Mapping[str, Any], location: str) -> Message | None:
-    author, content = _as_object(message.get("author")), _as_object(message.get("content"))
+    author, content = as_object(message.get("author")), as_object(message.get("content"))
     role, kind = author.get("role"), content.get("content_type")
-    hidden = _as_object(message.get("metadata")).get("is_visually_hidden_from_conversation")
+    hidden = as_object(message.get("metadata")).get("is_visually_hidden_from_conversation")
     if hidden or kind in _HIDDEN_TYPES or role not in ("user", "assistant", "tool"):
         return None
     parts = content.get("parts")
@@ -106,7 +106,7 @@ def _chatgpt_message(message: Mapping[str, Any], location: str) -> Message | Non
     if not text.strip():
         return None
     if role == "tool":
-        tool = ToolCall(name=_as_text(author.get("name")) or "tool")
+        tool = ToolCall(name=as_text(author.get("name")) or "tool")
         return Message(role="tool", content=text, observed_at=when, tool=tool)
     return Message(role=role, content=text, observed_at=when)
 
@@ -114,9 +114,9 @@ def _chatgpt_message(message: Mapping[str, Any], location: str) -> Message | Non
 def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
-    if isinstance(_as_object(part).get("text"), str):  # a voice transcript
+    if isinstance(as_object(part).get("text"), str):  # a voice transcript
         return str(part["text"])
-    kind = _as_text(_as_object(part).get("content_type"))
+    kind = as_text(as_object(part).get("content_type"))
     return f"[{kind.removesuffix('_asset_pointer').removesuffix('_pointer')}]" if kind else ""
 
 
@@ -127,7 +127,7 @@ def read_claude(path: Path, skip: SkipCallback) -> Iterator[Session]:
             skip(location, f"no conversation with `chat_messages`: {chat!r:.60}")
             continue
         where = _titled_place(location, chat.get("name"))
-        name = _as_text(chat.get("uuid"))
+        name = as_text(chat.get("uuid"))
         if not name:
             skip(where, "it has no `uuid`")
             continue
@@ -150,7 +150,7 @@ def _claude_branch(
         if not isinstance(message, dict):
             skip(f"{location}, message {number}", f"not a message: {message!r:.60}")
             continue
-        by_id[_as_text(message.get("uuid")) or f"#{number}"] = number, message
+        by_id[as_text(message.get("uuid")) or f"#{number}"] = number, message
     parents = [message.get("parent_message_uuid") for _, message in by_id.values()]
     inside = [parent for parent in parents if parent in by_id]
     if len(inside) == len(set(inside)):  # no message has two answers
@@ -169,17 +169,17 @@ def _claude_messages(
     if sender not in ("human", "assistant"):
         raise MessageError(f"the sender {sender!r} is neither 'human' nor 'assistant'")
     when = parse_timestamp(message.get("created_at"), location)
-    name = _as_text(message.get("uuid")) or name
+    name = as_text(message.get("uuid")) or name
     blocks = message.get("content")
     blocks = [b for b in blocks if isinstance(b, dict)] if isinstance(blocks, list) else []
-    texts = [str(b["text"]) for b in blocks if b.get("type") == "text" and _as_text(b.get("text"))]
-    text = "\n".join(texts) or _as_text(message.get("text"))
+    texts = [str(b["text"]) for b in blocks if b.get("type") == "text" and as_text(b.get("text"))]
+    text = "\n".join(texts) or as_text(message.get("text"))
     files = [*_as_objects(message.get("attachments")), *_as_objects(message.get("files"))]
-    named = "".join(f"\n[file: {_as_text(f.get('file_name')) or 'unnamed'}]" for f in files)
+    named = "".join(f"\n[file: {as_text(f.get('file_name')) or 'unnamed'}]" for f in files)
     calls = tuple(
         ToolCall(
-            name=_as_text(block.get("name")) or "tool",
-            call_id=_as_text(block.get("id")) or None,
+            name=as_text(block.get("name")) or "tool",
+            call_id=as_text(block.get("id")) or None,
             arguments=json.dumps(block.get("input"), ensure_ascii=False),
         )
         for block in blocks
@@ -195,15 +195,15 @@ def _claude_messages(
         if block.get("type") == "tool_result" and (result := flatten_content(block.get("content"))):
             failed = block.get("is_error")
             tool = ToolCall(
-                name=_as_text(block.get("name")) or "tool",
-                call_id=_as_text(block.get("tool_use_id")) or None,
+                name=as_text(block.get("name")) or "tool",
+                call_id=as_text(block.get("tool_use_id")) or None,
                 ok=not failed if isinstance(failed, bool) else None,
             )
             yield _MessageNode(
                 name, Message(role="tool", content=result, observed_at=when, tool=tool)
             )
     for file in files:
-        if extracted := _as_text(file.get("extracted_content")):
+        if extracted := as_text(file.get("extracted_content")):
             tool = ToolCall(name="attachment")
             yield _MessageNode(
                 name,
@@ -235,14 +235,6 @@ def _session(
 
 def _titled_place(location: str, title: Any) -> str:
     return f"{location} ({title[:40]!r})" if isinstance(title, str) and title else location
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _as_object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _as_objects(value: Any) -> list[dict[str, Any]]:

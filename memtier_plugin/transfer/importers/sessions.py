@@ -50,6 +50,16 @@ def require_field(record: Any, name: str, kind: type[T], location: str) -> T:
     return value
 
 
+def as_object(value: Any) -> dict[str, Any]:
+    """Return an object, or an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_text(value: Any) -> str:
+    """Return a text, or an empty one for any other value."""
+    return value if isinstance(value, str) else ""
+
+
 def parse_date(text: str, pattern: str, location: str) -> datetime:
     """Parse a date in UTC by a strptime pattern.
 

@@ -43,6 +43,7 @@ from memtier_plugin.transfer.importers.files import SkipCallback
 from memtier_plugin.transfer.importers.mem0 import read_mem0
 from memtier_plugin.transfer.importers.memory_files import read_hermes_memory, read_openclaw_memory
 from memtier_plugin.transfer.importers.sessions import (
+    as_object,
     load_json,
     parse_date,
     parse_timestamp,
@@ -140,7 +141,7 @@ def parse_openclaw_message(record: Mapping[str, Any]) -> Message | None:
         blocks = [block for block in chat["content"] if isinstance(block, dict)]
         chat["tool_calls"] = [block for block in blocks if block.get("type") == "toolCall"]
     elif chat["role"] == "toolResult":
-        details = _as_object(record.get("details"))
+        details = as_object(record.get("details"))
         chat |= {
             "role": "tool",
             "name": record.get("toolName"),
@@ -224,7 +225,7 @@ def _agent_end_session(payload: dict[str, Any], name: str, location: str) -> Ite
     event = require_field(payload, "event", dict, location)
     messages = require_field(event, "messages", list, location)
     records = [(f"{location}, message {index}", m) for index, m in enumerate(messages)]
-    name = str(_as_object(payload.get("ctx")).get("sessionId") or name)
+    name = str(as_object(payload.get("ctx")).get("sessionId") or name)
     for session in _openclaw_session(name, records):
         run_id = event.get("runId")
         if not isinstance(run_id, str):
@@ -248,7 +249,7 @@ def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Ses
         except _MESSAGE_ERRORS as error:
             raise ImportFileError(f"{location}: {error}") from error
         if message:
-            run_id = _as_object(record.get("__openclaw")).get("runId")
+            run_id = as_object(record.get("__openclaw")).get("runId")
             run_id = run_id if isinstance(run_id, str) else None
             turns.append(Turn(id=str(len(turns)), message=message, run_id=run_id))
     if turns:
@@ -331,10 +332,6 @@ def _chat_turns(messages: list[Any], prefix: str, location: str) -> tuple[Turn, 
     except _MESSAGE_ERRORS as error:
         raise ImportFileError(f"{location}, {error}") from error
     return tuple(Turn(id=f"{prefix}{index}", message=m) for index, m in enumerate(parsed))
-
-
-def _as_object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _require_list(document: Any, of: str, location: str) -> list[Any]:
