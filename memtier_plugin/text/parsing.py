@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 import regex
 
 from memtier_plugin.text.claim_lexicon import CONCORD_NEGATIONS, POLAR
-from memtier_plugin.text.grammar import irregular_verbs, synonym_key
+from memtier_plugin.text.grammar import common_words, irregular_verbs, synonym_key
 from memtier_plugin.text.lexicon import Lexicon, lexicon, lexicons, words_of
 from memtier_plugin.text.tokenizer import Tokenizer
 
@@ -206,11 +206,8 @@ def _kind(word: str, words: Lexicon) -> Kind:
 @cache
 def _long_words(language: str) -> tuple[str, ...]:
     """Return the function words of an unspaced language that have several characters."""
-    words = lexicon(language)
-    classes = (words.negations, words.first_person, words.first_possessive, words.second_person,
-               words.third_person, words.nonfactual, words.function_words,
-               words.contrasts)  # fmt: skip
-    return tuple(sorted((w for c in classes for w in c if len(w) > 1), key=len, reverse=True))
+    words = common_words(language) | lexicon(language).nonfactual
+    return tuple(sorted((word for word in words if len(word) > 1), key=len, reverse=True))
 
 
 def _longest_word(text: str, start: int, language: str) -> str:
@@ -356,11 +353,9 @@ def _as_dislike(clause: list[Word], language: str) -> list[Word]:
     before = [word for word in clause[: likes[0]] if word.kind in ("word", "number", "turn")]
     if any(not (word.capital or word.first) for word in before):
         return clause
-    return [
-        word._replace(key="=dislike") if word.key == "=like"
-        else word._replace(kind="light") if word.kind == "no" else word
-        for word in clause
-    ]  # fmt: skip
+    clause = [word._replace(kind="light") if word.kind == "no" else word for word in clause]
+    clause[likes[0]] = clause[likes[0]]._replace(key="=dislike")
+    return clause
 
 
 def _joined_numbers(words: Iterable[Word]) -> list[Word]:

@@ -222,11 +222,9 @@ def _check_nonfactual(alignment: Alignment) -> Verdict | None:
     neighbours = {n for clause in clauses for n in (clause - 1, clause + 1)} - clauses
     claimed = {NONFACTUAL_CLASSES.get(w.text, w.key) for w in alignment.claim.words}
     last = max(alignment.matched, default=len(source))
-    conjunction = next(
-        (n for n in range(last, alignment.clause_span.stop)
-         if source[n].text in alignment.coordinators),
-        len(source),
-    )  # fmt: skip
+    after = range(last, alignment.clause_span.stop)
+    conjunctions = (n for n in after if source[n].text in alignment.coordinators)
+    conjunction = next(conjunctions, len(source))
     for index, word in enumerate(source):
         if not _is_nonfactual(source, index):
             continue

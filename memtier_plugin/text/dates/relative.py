@@ -107,10 +107,8 @@ def _phrases(every: Iterable[Lexicon]) -> Iterator[_Phrase]:
             rf"(?<!{_either(before)} ){phrase}" if (before := not_after.get(phrase)) else phrase
             for phrase in spaced.get(key, ())
         )
-        pattern = "|".join(filter(None, (
-            rf"\b{_either(forms)}\b" if forms else "",
-            *dict.fromkeys(unspaced.get(key, ())),
-        )))  # fmt: skip
+        bounded = [rf"\b{_either(forms)}\b"] if forms else []
+        pattern = "|".join([*bounded, *dict.fromkeys(unspaced.get(key, ()))])
         yield _Phrase(unit, int(offset), _compiled(pattern))
 
 
