@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError, NotFound
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.times import to_iso
@@ -144,7 +145,7 @@ def _resolve_item(memory: MemTier, item_id: str, sender: str | None) -> Entry | 
             for e in reader.events(kinds=["recall"], newest=_RECENT_RECALLS)
             if e.agent_id == memory.agent_id
         )
-        shown = {hit["item"] for e in recalls for hit in e.data["injected"]}
+        shown = {ranked.item for e in recalls for ranked in RecallEvent.of(e).injected}
         matches = [item for item in shown if item.endswith(item_id)] if item_id else []
         stored = reader.items([*matches, item_id]).values()
         items = [item.item for item in stored if not item.state.forgotten]

@@ -25,7 +25,7 @@ from memtier_plugin.core.errors import (
     NotFound,
     SettingsError,
 )
-from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent, ProposeEvent
+from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent, ProposeEvent, RecallEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, read_window
 from memtier_plugin.facts.drafts import DraftBatch, DraftBuilder
@@ -167,14 +167,17 @@ class Consolidator:
         """
         if not self._store.settings.trust.defence:
             return True
-        recalls = self._store.reader().events(kinds=["recall"], newest=_PROMPTS)
+        events = self._store.reader().events(kinds=[RecallEvent.KIND], newest=_PROMPTS)
+        events += self._store.unindexed_events(self._actor.agent)
+        recalls = [
+            RecallEvent.of(event)
+            for event in events
+            if event.kind == RecallEvent.KIND and event.agent_id == self._actor.agent
+        ]
         prompts = [
-            event.data["query"]
-            for event in [*recalls, *self._store.unindexed_events(self._actor.agent)]
-            if event.kind == "recall"
-            and event.agent_id == self._actor.agent
-            and event.data.get("session_id") == session
-            and event.data["purpose"] == "inject"
+            recall.query
+            for recall in recalls
+            if recall.session_id == session and recall.purpose == "inject"
         ]
         return echoes.is_stated_by(text, prompts, self._store.tokenizer.words)
 
@@ -344,8 +347,9 @@ class Consolidator:
     def _journal_problem(self, extractor: str, problem: str, dry_run: bool) -> None:
         """Journal why a pass ended early, once for as long as the problem persists."""
         recent = self._store.reader().events(kinds=[ConsolidateEvent.KIND], newest=_RECENT)
-        last = next((event for event in recent if event.data.get("extractor") == extractor), None)
-        if not dry_run and (last is None or last.data.get("problem") != problem):
+        passes = map(ConsolidateEvent.of, recent)
+        last = next((event for event in passes if event.extractor == extractor), None)
+        if not dry_run and (last is None or last.problem != problem):
             event = ConsolidateEvent(extractor=extractor, problem=problem)
             self._store.append_events([self._actor.event(event)], shared=True)
 

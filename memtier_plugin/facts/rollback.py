@@ -19,7 +19,9 @@ from memtier_plugin.core.events import (
     PromoteEvent,
     RestoreEvent,
     RevertEvent,
+    StateEvent,
     SupersedeEvent,
+    payload_of,
 )
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Origin, Source
@@ -202,7 +204,9 @@ class _RollbackPlanner:
     def _touched(self) -> list[str]:
         """Return what the run promoted or superseded, and what its facts superseded since."""
         accepted = {source.entry for fact in self._kept for source in fact.sources}
-        items = {str(item): None for event in self._run_events for item in event.data["items"]}
+        payloads = map(payload_of, self._run_events)
+        changes = [payload for payload in payloads if isinstance(payload, StateEvent)]
+        items = dict.fromkeys(item for change in changes for item in change.items)
         items |= dict.fromkeys(self._superseded)
         return [item for item in items if item not in accepted]
 
@@ -210,7 +214,7 @@ class _RollbackPlanner:
         """Return what was restored before, after everything that the run did to it."""
         reader = self._reader
         restores = reader.events(run=self._run, kinds=["restore"])
-        restored = {str(item) for event in restores for item in event.data["items"]}
+        restored = {item for event in restores for item in RestoreEvent.of(event).items}
         return {
             item
             for item in restored
@@ -406,11 +410,12 @@ class _RollbackPlanner:
                 fact.status == "active"
             ):
                 continue
-            by = [
-                str(event.data["by"])
+            superseding = [
+                SupersedeEvent.of(event).by
                 for event in self._reader.events(item=fact.id)
-                if event.kind == "supersede" and event.data["by"] in self._removed
+                if event.kind == SupersedeEvent.KIND
             ]
+            by = [fact_id for fact_id in superseding if fact_id in self._removed]
             waiting += [(fact, by[-1])] if by else []
         for identity, (heir, _, _) in self._reissued.items():
             if normalise(heir.relation)[0] not in self._single:
@@ -441,7 +446,11 @@ class _RollbackPlanner:
                 return None
             if by not in self._removed:
                 events = self._reader.events(item=removed)
-                run = next(e.run_id for e in reversed(events) if e.data.get("by") == by)
+                run = next(
+                    event.run_id
+                    for event in reversed(events)
+                    if event.kind == SupersedeEvent.KIND and SupersedeEvent.of(event).by == by
+                )
                 for stored in self._reader.items([by]).values():
                     if not stored.state.reverted and may_replace(_fact(stored), fact):
                         return _fact(stored), run
@@ -473,7 +482,7 @@ def _events_after(
     restores: Sequence[JournalEvent], item: str, events: Sequence[JournalEvent]
 ) -> list[JournalEvent]:
     """Return the events of an item after its last restore."""
-    last = [e for e in restores if item in e.data["items"]][-1]
+    last = [e for e in restores if item in RestoreEvent.of(e).items][-1]
     return [e for e in events if (e.timestamp, e.id) > (last.timestamp, last.id)]
 
 

@@ -20,9 +20,6 @@ from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.quota import NEAR_SHARE, Quota
 from memtier_plugin.trust.fence import remove_blocks
 
-LIMIT_EVENT: Final = (
-    "limit"  # the kind of journal event that tells of a limit reached, or nearly so
-)
 _LINE: Final = 600  # bytes of an entry's line beside its content
 _TOGETHER: Final = 1000  # messages of an import that are appended and indexed together
 

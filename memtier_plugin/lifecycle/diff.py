@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from memtier_plugin.core.events import PurgeEvent, RevertEvent, UndoEvent, payload_of
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts import changes
 from memtier_plugin.facts.changes import FactChange
 from memtier_plugin.storage.index.reader import IndexReader
-from memtier_plugin.storage.state import fold
+from memtier_plugin.storage.state import fold, touched_items
 
 _WEIGHING: Final = ("credit", "uncredit", "reinstate")
 _RUNS: Final = {
@@ -91,13 +92,13 @@ def diff_project(reader: IndexReader, since: datetime, until: datetime) -> Proje
     }
     events = {kind: [e for e in found if e.timestamp > since] for kind, found in events.items()}
     hidden = {
-        str(item)
+        item
         for event in (
             *reader.events(["forget"], since=since, until=until),
             *events["withdraw"],
         )
         if event.timestamp > since
-        for item in event.data["items"]
+        for item in touched_items(event)
     }
     entries = {one.id for one in reader.list_items(hidden) if one.tier == "episodic"}
     facts = [one for one in changes.list_changes(reader, since, until, None) if one.at > since]
@@ -119,10 +120,7 @@ def _weights(
     until: datetime,
 ) -> list[WeightChange]:
     touched = {
-        str(item)
-        for kind in _WEIGHING
-        for event in events[kind]
-        for item in ([event.data["item"]] if kind == "credit" else event.data["items"])
+        item for kind in _WEIGHING for event in events[kind] for item in touched_items(event)
     }
     found = []
     for one in reader.list_items(touched):
@@ -144,8 +142,8 @@ def _in_order(
 
 
 def _describe_run(event: JournalEvent) -> dict[str, Any]:
-    run = event.data.get("run") or event.run_id
-    told = {"what": _RUNS[event.kind], "at": to_iso(event.timestamp), "run": run}
-    if event.kind == "purge":
-        return {**told, "run": event.data["receipt"]["purge"]}
-    return {**told, "by": event.agent_id}
+    payload, what = payload_of(event), {"what": _RUNS[event.kind], "at": to_iso(event.timestamp)}
+    if isinstance(payload, PurgeEvent):
+        return {**what, "run": payload.receipt["purge"]}
+    undone = payload.run if isinstance(payload, RevertEvent | UndoEvent) else None
+    return {**what, "run": undone or event.run_id, "by": event.agent_id}

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from memtier_plugin.core.errors import IndexProblem
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.host import Shown
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Hit
@@ -80,13 +81,12 @@ class AlreadyShown:
                 return dict(self._injected[session])
         with self._store.session() as reader:
             events = reader.events(kinds=["recall"], newest=_MAX_RECALLS)
+        own = [(e.timestamp, RecallEvent.of(e)) for e in events if e.agent_id == self._agent]
         injected = {
-            str(item["item"]): event.timestamp
-            for event in reversed(events)
-            if event.agent_id == self._agent
-            and event.data.get("session_id") == session
-            and event.data.get("purpose") == "inject"
-            for item in event.data["injected"]
+            ranked.item: timestamp
+            for timestamp, recall in reversed(own)
+            if recall.session_id == session and recall.purpose == "inject"
+            for ranked in recall.injected
         }
         with self._mutex:
             self._injected.setdefault(session, injected)

@@ -34,8 +34,9 @@ class RecallJournal:
             self._store.append_events([event], timeout=0.2)
         except LedgerError as error:
             _log.warning("recall %s is not in the journal: %s", event.id, error)
-        if event.data["purpose"] == "inject":
-            run = (event.run_id or "", event.data["session_id"] or "")
+        recall = RecallEvent.of(event)
+        if recall.purpose == "inject":
+            run = (event.run_id or "", recall.session_id or "")
             with self._mutex:
                 self._by_run.setdefault(run, []).append(event)
                 while len(self._by_run) > _RUNS:  # runs that never ended
@@ -60,7 +61,8 @@ class RecallJournal:
         return [
             event
             for event in recalls.values()
-            if (recall_ids is None or event.id in recall_ids) and event.data["purpose"] == "inject"
+            if (recall_ids is None or event.id in recall_ids)
+            and RecallEvent.of(event).purpose == "inject"
         ]
 
     def _written(self, run_id: str | None, recall_ids: Collection[str]) -> list[JournalEvent]:

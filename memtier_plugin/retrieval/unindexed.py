@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.events import ForgetEvent, WithdrawEvent, payload_of
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.core.records import Entry, Source
 from memtier_plugin.core.results import Hit
@@ -42,8 +43,8 @@ def read_unindexed(store: Store, agent: str, viewer: Viewer) -> Unindexed:
         frozenset(
             item
             for event in events
-            if event.kind in ("forget", "withdraw")
-            for item in event.data["items"]
+            if isinstance(payload := payload_of(event), ForgetEvent | WithdrawEvent)
+            for item in payload.items
         ),
     )
 

@@ -11,13 +11,13 @@ from typing import Any, Final
 from memtier_plugin.core.errors import (
     MemTierError,
 )
+from memtier_plugin.core.events import LimitEvent, RevertEvent
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
 )
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.backlog import MODEL, RULES, count_unread, find_oldest_unread
 from memtier_plugin.facts.consolidation import list_extractors
-from memtier_plugin.ingest.recorder import LIMIT_EVENT
 from memtier_plugin.lifecycle.purge.rewrite import is_in_progress
 from memtier_plugin.operations import job_state
 from memtier_plugin.operations.health.finding import HealthFinding
@@ -60,7 +60,7 @@ def report_facts(store: Store, now: datetime) -> dict[str, Any]:
             "oldest": min((to_iso(fact.timestamp) for fact in proposed), default=None),
         },
         "held_back": [
-            {"at": to_iso(event.timestamp), "run": event.run_id, "why": event.data.get("why")}
+            {"at": to_iso(event.timestamp), "run": event.run_id, "why": RevertEvent.of(event).why}
             for event in reader.reverts_after_recall_drop()
             if event.timestamp >= now - NOTICE_PERIOD
         ],
@@ -212,21 +212,22 @@ def report_limits(store: Store, now: datetime, report: dict[str, Any]) -> None:
     report["warnings"] += near
     try:
         with store.session() as reader:
-            events = reader.events([LIMIT_EVENT], newest=_MAX_LIMIT_EVENTS)
+            events = reader.events([LimitEvent.KIND], newest=_MAX_LIMIT_EVENTS)
     except MemTierError:
         return  # reported with the index
     for event in events:
         if event.timestamp >= now - NOTICE_PERIOD:
-            report["warnings"].append(f"{to_iso(event.timestamp)} {_cut(event.data)}")
+            notice = _describe_limit(LimitEvent.of(event))
+            report["warnings"].append(f"{to_iso(event.timestamp)} {notice}")
 
 
-def _cut(data: Mapping[str, Any]) -> str:
-    named = f"limits.{data.get('limit')} ({data.get('most')})"
-    if near := data.get("near"):
-        return f"{near} is near {named}, from where on it is cut off"
-    if runs := data.get("runs"):
-        return f"messages of {len(runs)} runs were left out: {named}"
-    return f"{len(data.get('entries', ()))} entries were cut off: {named}"
+def _describe_limit(event: LimitEvent) -> str:
+    setting = f"limits.{event.limit} ({event.most})"
+    if event.near:
+        return f"{event.near} is near {setting}, from where on it is cut off"
+    if event.runs:
+        return f"messages of {len(event.runs)} runs were left out: {setting}"
+    return f"{len(event.entries or ())} entries were cut off: {setting}"
 
 
 def check_limits(store: Store, now: datetime) -> Iterator[HealthFinding]:

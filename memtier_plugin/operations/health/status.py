@@ -12,6 +12,7 @@ from memtier_plugin.core.errors import (
     MemTierError,
     SettingsError,
 )
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.operations import hook_latency, job_state
@@ -132,20 +133,21 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
             report["warnings"].append(f"{when} {path} was {what}")
 
 
-def _injected(recalls: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
-    """Sum up per agent what the newest turns injected, and the repeats they avoided."""
-    by_agent: dict[str, list[JournalEvent]] = {}
-    for event in recalls:
-        if event.data.get("purpose") == "inject":
-            by_agent.setdefault(event.agent_id, []).append(event)
+def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
+    """Return for each agent what its newest turns had injected, and which repeats were avoided."""
+    turns: dict[str, list[RecallEvent]] = {}
+    for event in events:
+        recall = RecallEvent.of(event)
+        if recall.purpose == "inject":
+            turns.setdefault(event.agent_id, []).append(recall)
     return {
         agent: {
-            "turns": len(events),
-            "tokens_a_turn": round(sum(e.data.get("tokens", 0) for e in events) / len(events), 1),
-            "lines": sum(len(e.data["injected"]) for e in events),
-            "repeats_avoided": sum(len(e.data.get("repeats", ())) for e in events),
+            "turns": len(recalls),
+            "tokens_a_turn": round(sum(recall.tokens for recall in recalls) / len(recalls), 1),
+            "lines": sum(len(recall.injected) for recall in recalls),
+            "repeats_avoided": sum(len(recall.repeats) for recall in recalls),
         }
-        for agent, events in by_agent.items()
+        for agent, recalls in turns.items()
     }
 
 
