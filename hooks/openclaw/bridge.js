@@ -1,8 +1,8 @@
-// The pipe to MemTier's resident: its socket where one runs, else a child of ours on stdio.
+// Connect OpenClaw to MemTier's resident: its socket if one runs, else a child process on stdio.
 //
-// Nothing here knows what a payload means. A call keeps its own deadline; a resident that does not
-// answer is ended and started anew, with pauses; a run that could not be delivered waits on the disk.
-// The twin of hooks/resident.py.
+// Payloads are forwarded unchanged. Every call has a deadline; a resident that does not answer is
+// killed and restarted with back-off; a run that could not be delivered waits on disk. The counterpart
+// of hooks/resident.py.
 
 import { execFile, spawn } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
@@ -15,18 +15,18 @@ import { Waits } from "./waits.js";
 const LONGEST_SOCKET_PATH = 103; // bytes, as memtier_plugin/core/paths.py has it
 const CONNECT_MS = 1000;
 const PING_MS = 2000;
-const END_MS = 3000; // that what was written may still take to reach a child
+const END_MS = 3000; // for pending writes to reach a child
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 60_000;
-const MAX_QUEUED = 1000; // of what waits on the disk, that are tried at once
-const MAX_IN_MEMORY = 100; // that wait in memory where the disk takes nothing
-const MAX_REQUEST_BYTES = 15 * 1024 * 1024; // of a request; the resident takes a little more
-const TEXTS = [1_000_000, 100_000, 10_000, 1_000, 100]; // characters left of each text, if it must
-const FAILURES = 3; // of what waits, after which the rest is not tried now
-// What a child needs to run; a key of an endpoint only where it is named.
+const MAX_QUEUED = 1000; // queued files tried in one go
+const MAX_IN_MEMORY = 100; // payloads kept in memory while the disk is full
+const MAX_REQUEST_BYTES = 15 * 1024 * 1024; // of a request; the resident's limit is slightly higher
+const TEXTS = [1_000_000, 100_000, 10_000, 1_000, 100]; // successive limits for each text of a request that is too large
+const FAILURES = 3; // failed queue files after which replay stops for now
+// Variables passed to a child; an endpoint's key only if it is configured.
 const PLAIN = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)$/;
 
-/** Where the resident of a home listens; the twin of `home.socket_path`. */
+/** Return the address of a home's resident, as `socket_path` in memtier_plugin/core/paths.py does. */
 export function socketPath(home, environment = process.env) {
   const name = createHash("sha256").update(home).digest("hex").slice(0, 16) + ".sock";
   const runtime = environment.XDG_RUNTIME_DIR;
@@ -43,7 +43,7 @@ export class Bridge {
     this.environment = new Set(environment);
     this.log = log;
     this.waiting = new Map();
-    this.link = null; // once something is at the other end
+    this.link = null; // set once connected
     this.linking = null;
     this.failures = 0;
     this.restsUntil = 0;
@@ -54,7 +54,7 @@ export class Bridge {
     this.waits = new Waits(this.home);
   }
 
-  /** Ask the resident, once more if it went away; rejects at the deadline, or when there is none. */
+  /** Ask the resident, again if it went away; rejects at the deadline, or if there is none. */
   async call(method, params, deadlineMs) {
     const until = Date.now() + deadlineMs;
     try {
@@ -88,12 +88,12 @@ export class Bridge {
     }
   }
 
-  /** Deliver what must not be lost: what the resident does not take now waits on the disk. */
+  /** Deliver a payload that must not be lost: if that fails now, it waits on disk. */
   async deliver(params, deadlineMs) {
     try {
       await this.call("hook", params, deadlineMs);
     } catch (error) {
-      // An answer that refuses it would be the same tomorrow.
+      // It was refused, and would be again.
       if (!error.refused) await this.keep(params);
       throw error;
     }
@@ -103,7 +103,7 @@ export class Bridge {
   async keep(params) {
     const folder = join(this.home, "queue");
     const name = `${Date.now()}-${randomUUID()}.json`;
-    const fresh = join(folder, `.${name}.${process.pid}.0.new`); // as write_private_file has it, who dies is cleaned up after
+    const fresh = join(folder, `.${name}.${process.pid}.0.new`); // as write_private_file names it, so that leftovers of a killed process are cleaned up
     try {
       await mkdir(folder, { recursive: true, mode: 0o700 });
       await writeFile(fresh, fitting(params), { mode: 0o600, flush: true });
@@ -115,10 +115,10 @@ export class Bridge {
     }
   }
 
-  /** Deliver what waits, oldest first; a run that is stored already is stored once. */
+  /** Deliver queued payloads, oldest first; a run delivered twice is stored once. */
   replay(deadlineMs) {
     this.replaying ??= this.replayed(deadlineMs)
-      .catch(() => {}) // they wait on
+      .catch(() => {}) // they stay queued
       .finally(() => (this.replaying = null));
     return this.replaying;
   }
@@ -154,7 +154,7 @@ export class Bridge {
     }
   }
 
-  /** Let go of the resident; a child of ours finishes what it is at and ends. */
+  /** Close the connection; a resident that we started finishes its work and ends. */
   close() {
     if (this.link?.suspected) void this.link.kill().catch(() => {});
     else this.link?.end();
@@ -220,7 +220,7 @@ export class Bridge {
         write: (line) => child.stdin.write(line),
         end: () => {
           child.stdin.end();
-          // What waits in a pipe that nobody reads would keep the host from ending.
+          // Unread data in a pipe would keep the host from exiting.
           setTimeout(() => child.stdin.destroy(), END_MS).unref();
         },
         kill: async () => child.kill("SIGKILL"),
@@ -247,7 +247,7 @@ export class Bridge {
   }
 
   attend(stream, link) {
-    let parts = []; // of a line that has not ended; joined once, or a long line takes for ever
+    let parts = []; // of an incomplete line; joined once, to stay linear on long lines
     stream.setEncoding("utf8");
     stream.on("data", (data) => {
       const lines = data.split("\n");
@@ -266,7 +266,7 @@ export class Bridge {
     try {
       answer = JSON.parse(line);
     } catch {
-      return; // not of the protocol
+      return; // not a message of the protocol
     }
     const waiting = this.waiting.get(answer.id);
     if (!waiting) return;
@@ -277,7 +277,7 @@ export class Bridge {
     waiting.failed(error);
   }
 
-  /** A late answer may be a slow one: only who does not even answer a ping is ended. */
+  /** Kill a resident that does not answer a ping; a slow one may continue. */
   suspect(link) {
     if (link.gone || link.suspected) return;
     link.suspected = true;
@@ -286,7 +286,7 @@ export class Bridge {
       async () => {
         if (link.gone) return;
         this.failed("MemTier's resident hangs and is ended");
-        await link.kill().catch(() => {}); // before its socket is tried again
+        await link.kill().catch(() => {}); // before the socket is tried again
         this.lost(link, "MemTier's resident hangs");
       },
     );
@@ -324,7 +324,7 @@ function within(promise, ms, what) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Parameters as JSON that the resident takes: long texts are cut if it must be. */
+/** Encode parameters as JSON within the resident's limit; long texts are truncated if needed. */
 function fitting(params) {
   let text = JSON.stringify(params);
   for (const most of TEXTS) {
@@ -338,7 +338,7 @@ function fitting(params) {
   return text;
 }
 
-/** Whether a process is a `memtier serve`: a number may be of another one by now. */
+/** Tell whether a process is a `memtier serve`: its id may have been reused. */
 function isResident(pid) {
   return new Promise((done) => {
     execFile("ps", ["-ww", "-o", "args=", "-p", String(pid)], { timeout: 2000 }, (error, told) =>

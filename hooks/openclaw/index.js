@@ -1,4 +1,4 @@
-// MemTier in OpenClaw: hooks, tools and commands, all of them a pipe to the resident.
+// The OpenClaw plugin: hooks, tools and commands, all forwarded to MemTier's resident.
 
 import { spawn } from "node:child_process";
 import { Bridge } from "./bridge.js";
@@ -9,7 +9,7 @@ const TOOL_MS = 10_000;
 const OBSERVED = ["before_compaction", "session_start", "session_end", "subagent_spawned"];
 const KEPT = Symbol.for("memtier.bridges"); // this module is loaded several times in one process
 
-// Of the context of a tool or a command: the rest has functions, and the host's whole configuration.
+// Fields forwarded from a tool's or command's context; others hold functions or the host's configuration.
 const WHOSE = [
   "agentId", "sessionKey", "sessionId", "workspaceDir", "channel", "messageProvider", "senderId", "requesterSenderId",
 ];
@@ -53,14 +53,14 @@ function whose(context) {
   return Object.fromEntries(WHOSE.filter((name) => context?.[name] != null).map((name) => [name, context[name]]));
 }
 
-/** The name by which MemTier knows the agent; the twin of `_agent_name` in hooks/openclaw_payloads.py. */
+/** Return MemTier's name of the agent, as `_agent_name` in hooks/openclaw_payloads.py does. */
 function agentOf(context) {
   const child = String(context?.sessionKey || context?.sessionId || "").includes(":subagent:");
   return `openclaw.${context?.agentId || "main"}${child ? ".subagent" : ""}`;
 }
 
 function plain(value) {
-  // What cannot be written as JSON (functions, signals) is not for another process.
+  // Drop what JSON cannot hold, such as functions and signals.
   return JSON.parse(JSON.stringify(value ?? {}, (_, part) => (typeof part === "bigint" ? String(part) : part)));
 }
 

@@ -1,16 +1,16 @@
-// How long hooks held OpenClaw, kept for `memtier status`; the twin of memtier_plugin/operations/hook_latency.py.
+// Record hook latency for `memtier status`; the counterpart of memtier_plugin/operations/hook_latency.py.
 //
-// Only this side knows it when the resident is slow, hangs or is not there.
+// Only the host can measure it when the resident is slow, hangs or is missing.
 
 import { mkdir, open, readFile, rename, stat, unlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 const NAME = "openclaw.waits.json";
-const MAX_NOTED = 200; // agents and hooks in the file; those not heard of for longest go first
-const SLOWEST_DAYS = 30; // that the slowest call is told of
+const MAX_NOTED = 200; // agents and hooks in the file; the least recently called are dropped first
+const SLOWEST_DAYS = 30; // for which the slowest call is reported
 const LATER_MS = 500;
 const LOCK_MS = 1000;
-const DEAD_MS = 5000; // after which whoever holds the lock has died in it
+const DEAD_MS = 5000; // after which the lock's holder is taken for dead
 const DAY_MS = 86_400_000;
 
 export class Waits {
@@ -21,13 +21,13 @@ export class Waits {
     this.timer = null;
   }
 
-  /** Keep one call when the turn has got on; nothing of it is done now. */
+  /** Record one call later, outside of the turn. */
   later(wait) {
     this.add(wait);
     this.timer ??= setTimeout(() => void this.flush(), LATER_MS).unref();
   }
 
-  /** Keep one call; where the disk takes nothing, with the next. Never rejects. */
+  /** Record one call; if the disk is full, write it with the next one. Never rejects. */
   note(wait) {
     this.add(wait);
     return this.flush();
@@ -45,7 +45,7 @@ export class Waits {
   }
 
   async write() {
-    if (!this.pending.length) return; // with the one before
+    if (!this.pending.length) return; // written with the previous one
     await mkdir(this.folder, { recursive: true, mode: 0o700 });
     const lock = join(this.folder, ".openclaw.waits.lock");
     const fresh = join(this.folder, `.${NAME}.${process.pid}.0.new`); // as `write_private_file` has it
@@ -80,7 +80,7 @@ export function folded(known, { project = null, agent, hook, ms, answered }, now
   return [...known.filter((one) => !mine(one)), found].slice(-MAX_NOTED);
 }
 
-/** Take a lock that another process of the host may have: a file that only one can make. */
+/** Acquire a lock across the host's processes: a file that only one can create. */
 async function taken(lock) {
   const until = Date.now() + LOCK_MS;
   for (;;) {
