@@ -1,4 +1,4 @@
-"""What happened to a project's facts between two moments, from the ledgers and the journal."""
+"""List the changes to a project's facts between two times, from the ledgers and the journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memtier_plugin.core.times import to_iso
 from memtier_plugin.retrieval.visibility import redact_for
 from memtier_plugin.storage.index.reader import IndexReader
 
-# What the journal tells, and how it is told; a promotion that names a fact adds a source to it.
+# The kinds of events that change facts; a promotion that names a fact adds a source to it.
 EVENT_CHANGES: Final = {
     PromoteEvent.KIND: "updated",
     SupersedeEvent.KIND: "superseded",
@@ -42,10 +42,10 @@ EVENT_CHANGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FactChange:
-    """What happened to one fact: added, proposed, or one of `EVENT_CHANGES`.
+    """A change to one fact: added, proposed, or one of `EVENT_CHANGES`.
 
-    A forgotten one is known by its id alone.  ``by`` is the fact that took its place, ``agent``
-    who did it, ``run`` the consolidation.
+    A forgotten fact is shown by its id alone.  ``by`` is the fact that superseded it, ``agent``
+    who changed it, ``run`` the consolidation.
     """
 
     what: str
@@ -74,10 +74,10 @@ class FactChange:
 def list_changes(
     reader: IndexReader, since: datetime, until: datetime, viewer: str | None
 ) -> list[FactChange]:
-    """Return what happened, oldest first, to the facts that an agent may see.
+    """Return the changes, oldest first, to the facts that an agent may see.
 
     Args:
-        viewer: the agent; None is the person at the machine, or who reads everybody's entries.
+        viewer: the agent; None for the person at the machine, or an agent that reads all entries.
     """
     written = reader.facts(written_since=since, written_until=until)
     events = [
@@ -87,42 +87,42 @@ def list_changes(
     ]
     named = {item for event in events for item in _items(event)}
     named |= {SupersedeEvent.of(event).by for event in events if event.kind == SupersedeEvent.KIND}
-    known: dict[str, Fact | None] = {}  # None is one that was forgotten
+    visible: dict[str, Fact | None] = {}  # None is a forgotten one
     runs: dict[str, str | None] = {}
-    for one in reader.items([*named, *(fact.item.id for fact in written)]).values():
-        fact = one.item
+    for stored in reader.items([*named, *(fact.item.id for fact in written)]).values():
+        fact = stored.item
         if isinstance(fact, Fact) and (
             viewer is None or not fact.private_to or fact.private_to[0] == viewer
         ):
-            known[fact.id] = None if one.state.forgotten else redact_for(fact, viewer)
+            visible[fact.id] = None if stored.state.forgotten else redact_for(fact, viewer)
             runs[fact.id] = fact.run
-    changes = [
-        FactChange(
-            "proposed" if one.item.status == "proposed" else "added",
-            one.item.timestamp, one.item.id, known[one.item.id], run=one.item.run,
-        )
-        for one in written
-        if isinstance(one.item, Fact) and one.item.id in known
-    ]  # fmt: skip
+    changes = []
+    for stored in written:
+        fact = stored.item
+        if isinstance(fact, Fact) and fact.id in visible:
+            what = "proposed" if fact.status == "proposed" else "added"
+            changes.append(
+                FactChange(what, fact.timestamp, fact.id, visible[fact.id], run=fact.run)
+            )
     for event in sorted(events, key=lambda event: event.id):
-        changes += _changes_of_event(event, known, runs)
-    return sorted(changes, key=lambda change: change.at)  # what was written at once, facts first
+        changes += _changes_of_event(event, visible, runs)
+    return sorted(changes, key=lambda change: change.at)  # of one time: new facts first
 
 
 def _changes_of_event(
-    event: JournalEvent, known: Mapping[str, Fact | None], runs: Mapping[str, str | None]
+    event: JournalEvent, visible: Mapping[str, Fact | None], runs: Mapping[str, str | None]
 ) -> Iterable[FactChange]:
-    """Yield what an event did to the facts that are known; entries are left out."""
+    """Yield what an event changed about the visible facts."""
     payload = payload_of(event)
-    by = known.get(payload.by) if isinstance(payload, SupersedeEvent) else None
+    by = visible.get(payload.by) if isinstance(payload, SupersedeEvent) else None
     undone = payload.run if isinstance(payload, RevertEvent | RestoreEvent | UndoEvent) else None
     why = payload.why if isinstance(payload, RejectEvent | RevertEvent) else ""
     for item in _items(event):
-        if item not in known or (event.kind == PromoteEvent.KIND and runs[item] == event.run_id):
-            continue  # an entry; or what the run promoted into the facts that it made
+        if item not in visible or (event.kind == PromoteEvent.KIND and runs[item] == event.run_id):
+            continue  # an entry; or an entry's promotion to a fact of the same run
         run = event.run_id or undone
         what = EVENT_CHANGES[event.kind]
-        yield FactChange(what, event.timestamp, item, known[item], by, event.agent_id, run, why)
+        yield FactChange(what, event.timestamp, item, visible[item], by, event.agent_id, run, why)
 
 
 def _items(event: JournalEvent) -> list[str]:

@@ -1,7 +1,4 @@
-"""What goes when something is forgotten: the items named, and the facts that rest on them alone.
-
-A tombstone in the journal hides it everywhere; the ledger keeps its line (design 4.6).
-"""
+"""Find what is forgotten together: the requested items, and the facts that rest on them alone."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from memtier_plugin.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What `forget` hid, or would hide: entries, and facts."""
+    """What `forget` hid, or would hide: the ids of entries, and of facts."""
 
     ids: tuple[str, ...]
     facts: tuple[str, ...]
@@ -28,31 +25,32 @@ def find_with_dependents(
     session: str | None,
     viewer: str | None = None,
 ) -> Forgotten:
-    """Return what forgetting these ids, and this session of the agent, takes with it.
+    """Return these items and the entries of a session, with the facts that rest on them alone.
 
     Args:
-        viewer: whose lines and facts may be named; None is the person at the machine.
+        agent: whose session.
+        viewer: whose entries and facts may be named; None for the person at the machine.
 
     Raises:
-        NotFound: an id, or the session, is not known.
-        IndexProblem, LedgerError: what there is cannot be known.
+        NotFound: an id, or the session, is unknown.
+        IndexProblem, LedgerError: the items cannot be read.
     """
     store.catch_up_all()
     with store.session() as reader:
-        wanted = list(dict.fromkeys(ids))
+        requested = list(dict.fromkeys(ids))
         visible = {
             identity
-            for identity, stored in reader.items(wanted).items()
+            for identity, stored in reader.items(requested).items()
             if viewer is None or _owner(stored.item) in (None, viewer)
         }
-        if missing := [identity for identity in wanted if identity not in visible]:
+        if missing := [identity for identity in requested if identity not in visible]:
             raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
         if session is not None:
-            inside = reader.ids_in_session(agent, session)
-            if not inside:
+            in_session = reader.ids_in_session(agent, session)
+            if not in_session:
                 raise NotFound(f"{agent} has no session {session!r}")
-            wanted += [identity for identity in inside if identity not in visible]
-        items = [stored.item for stored in reader.items(wanted).values()]
+            requested += [identity for identity in in_session if identity not in visible]
+        items = [stored.item for stored in reader.items(requested).values()]
         entries = [item.id for item in items if isinstance(item, Entry)]
         facts = {item.id for item in items if isinstance(item, Fact)}
         facts.update(reader.dependent_facts(entries))

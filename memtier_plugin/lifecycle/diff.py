@@ -1,21 +1,17 @@
-"""What a project learned, forgot, changed and weighs differently between two moments.
-
-All of it is read from the ledgers and the journal; the facts' part is `changes`.
-"""
+"""Compare a project at two times: what was said, learned, forgotten and weighted differently."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from memtier_plugin.core.events import PurgeEvent, RevertEvent, UndoEvent, payload_of
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.facts import changes
-from memtier_plugin.facts.changes import FactChange
+from memtier_plugin.facts.changes import FactChange, list_changes
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.state import fold, touched_items
 
@@ -32,7 +28,7 @@ _MIN_CHANGE: Final = 1e-12  # by which a weight differs
 
 @dataclass(frozen=True, slots=True)
 class WeightChange:
-    """An item whose weight is another at the end than at the beginning."""
+    """An item whose weight differs between the two times."""
 
     id: str
     tier: str
@@ -42,13 +38,12 @@ class WeightChange:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"id": self.id, "tier": self.tier, "text": self.text,
-                "before": self.before, "after": self.after}  # fmt: skip
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectDiff:
-    """What happened after one moment and until another, each part oldest first.
+    """What happened after one time and until another, each part oldest first.
 
     ``said`` counts the new entries of each agent; ``forgotten`` are entries, by id alone.
     """
@@ -82,30 +77,23 @@ class ProjectDiff:
 
 
 def diff_project(reader: IndexReader, since: datetime, until: datetime) -> ProjectDiff:
-    """Return what happened after a moment and until another, as the person at the machine sees it.
+    """Return what happened after a time and until another, for the person at the machine.
 
-    Nothing of what is forgotten is shown, whenever it was forgotten.
+    Forgotten texts are not shown, whenever they were forgotten.
     """
-    start, end = to_iso(since), to_iso(until)
     events = {
-        kind: reader.events([kind], since=since, until=until) for kind in (*_WEIGHING, *_RUNS)
+        kind: [e for e in reader.events([kind], since=since, until=until) if e.timestamp > since]
+        for kind in ("forget", *_WEIGHING, *_RUNS)
     }
-    events = {kind: [e for e in found if e.timestamp > since] for kind, found in events.items()}
     hidden = {
-        item
-        for event in (
-            *reader.events(["forget"], since=since, until=until),
-            *events["withdraw"],
-        )
-        if event.timestamp > since
-        for item in touched_items(event)
+        item for event in (*events["forget"], *events["withdraw"]) for item in touched_items(event)
     }
-    entries = {one.id for one in reader.list_items(hidden) if one.tier == "episodic"}
-    facts = [one for one in changes.list_changes(reader, since, until, None) if one.at > since]
+    entries = {item.id for item in reader.list_items(hidden) if item.tier == "episodic"}
+    facts = [change for change in list_changes(reader, since, until, None) if change.at > since]
     return ProjectDiff(
         since=since,
         until=until,
-        said=reader.written_between(start, end),
+        said=reader.written_between(to_iso(since), to_iso(until)),
         facts=tuple(facts),
         forgotten=tuple(sorted(entries)),
         weights=tuple(_weights(reader, events, since, until)),
@@ -122,23 +110,22 @@ def _weights(
     touched = {
         item for kind in _WEIGHING for event in events[kind] for item in touched_items(event)
     }
-    found = []
-    for one in reader.list_items(touched):
-        state = reader.state(one.id)
-        mine = reader.events(item=one.id)
-        before = fold([event for event in mine if event.timestamp <= since]).weight
-        after = fold([event for event in mine if event.timestamp <= until]).weight
+    changes = []
+    for item in reader.list_items(touched):
+        history = reader.events(item=item.id)
+        before = fold([event for event in history if event.timestamp <= since]).weight
+        after = fold([event for event in history if event.timestamp <= until]).weight
         if abs(before - after) > _MIN_CHANGE:
-            text = "" if state.withdrawn else one.text
-            found.append(WeightChange(one.id, one.tier, text, before, after))
-    return found
+            text = "" if reader.state(item.id).withdrawn else item.text
+            changes.append(WeightChange(item.id, item.tier, text, before, after))
+    return changes
 
 
 def _in_order(
     events: dict[str, list[JournalEvent]], kinds: Collection[str]
 ) -> Sequence[JournalEvent]:
-    found = [event for kind in kinds for event in events[kind]]
-    return sorted(found, key=lambda event: (event.timestamp, event.id))
+    chosen = [event for kind in kinds for event in events[kind]]
+    return sorted(chosen, key=lambda event: (event.timestamp, event.id))
 
 
 def _describe_run(event: JournalEvent) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is meant by ids, words, a session, a sender, an agent or a time: entries and facts."""
+"""Select entries and facts by ids, words, session, sender, agent, run or time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from memtier_plugin.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which items: those with one of the ``ids``, and those of which all the rest is true.
+    """Which items: those with one of the ``ids``, and those that meet all other conditions.
 
-    ``query`` means the items that have every word of it; times are those when it was said.
+    ``query`` selects the items that have every word of it; times are those of observation.
     """
 
     ids: tuple[str, ...] = ()
@@ -29,87 +29,90 @@ class Selection:
     until: datetime | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.ids or self._narrowed)
+        return bool(self.ids or self.has_conditions)
 
     @property
-    def _narrowed(self) -> bool:
-        rest = (
-            self.query, self.agent, self.sender, self.session, self.run, self.since, self.until
-        )  # fmt: skip
-        return any(one is not None for one in rest)
+    def has_conditions(self) -> bool:
+        """Whether it selects by more than ids."""
+        return self != Selection(ids=self.ids)
 
     def describe(self) -> str:
-        """Return what is selected, in words."""
+        """Return the conditions as a phrase."""
         names = ("query", "agent", "sender", "session", "run")
-        said = [f"{name} {value!r}" for name in names if (value := getattr(self, name)) is not None]
-        said += [f"since {to_iso(self.since)}"] if self.since else []
-        said += [f"until {to_iso(self.until)}"] if self.until else []
-        return ", ".join(said)
+        values = [(name, getattr(self, name)) for name in names]
+        conditions = [f"{name} {value!r}" for name, value in values if value is not None]
+        conditions += [f"since {to_iso(self.since)}"] if self.since else []
+        conditions += [f"until {to_iso(self.until)}"] if self.until else []
+        return ", ".join(conditions)
 
 
-def select_items(store: Store, wanted: Selection) -> tuple[list[str], list[str]]:
-    """Return the entries and the facts that are selected, also those that are hidden.
+def select_items(store: Store, selection: Selection) -> tuple[list[str], list[str]]:
+    """Return the ids of the selected entries and facts, including hidden ones.
 
     Raises:
-        NotFound: an id is not known, or nothing is as it is said.
-        IndexProblem: what there is cannot be known.
+        NotFound: an id is unknown, or nothing meets the conditions.
+        IndexProblem: the index cannot be read.
     """
     with store.session() as reader:
-        existing = reader.items(wanted.ids)
-        if missing := [identity for identity in wanted.ids if identity not in existing]:
+        known = reader.items(selection.ids)
+        if missing := [identity for identity in selection.ids if identity not in known]:
             raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
-        items = [*dict.fromkeys(wanted.ids)]
-        if wanted._narrowed:
-            found = _narrowed(store, reader, wanted)
-            if not found:
-                raise NotFound(f"nothing is there of {wanted.describe()}")
-            items += found
-        tiers = {item.id: item.tier for item in reader.list_items(items)}
+        ids = [*dict.fromkeys(selection.ids)]
+        if selection.has_conditions:
+            matches = _match_conditions(store, reader, selection)
+            if not matches:
+                raise NotFound(f"nothing is there of {selection.describe()}")
+            ids += matches
+        tiers = {item.id: item.tier for item in reader.list_items(ids)}
     entries = sorted(identity for identity, tier in tiers.items() if tier == "episodic")
     return entries, sorted(tiers.keys() - set(entries))
 
 
-def _narrowed(store: Store, reader: IndexReader, wanted: Selection) -> Sequence[str]:
-    since, until = (at.timestamp() if at else None for at in (wanted.since, wanted.until))
+def _match_conditions(store: Store, reader: IndexReader, selection: Selection) -> Sequence[str]:
+    since, until = (at.timestamp() if at else None for at in (selection.since, selection.until))
     ids = reader.entries(
-        agent=wanted.agent,
-        sender=wanted.sender,
-        session=wanted.session,
-        run=wanted.run,
+        agent=selection.agent,
+        sender=selection.sender,
+        session=selection.session,
+        run=selection.run,
         since=since,
         until=until,
     )
-    if wanted.query is None:
+    if selection.query is None:
         return ids
-    if wanted.agent is wanted.sender is wanted.session is wanted.run is None:
+    if selection.agent is selection.sender is selection.session is selection.run is None:
         facts = reader.facts(valid_since=since, valid_until=until)
         ids += [stored.item.id for stored in facts]
-    return filter_by_words(store, reader, ids, wanted.query)
+    return filter_by_words(store, reader, ids, selection.query)
 
 
 def filter_by_words(store: Store, reader: IndexReader, ids: Sequence[str], query: str) -> list[str]:
-    """Return those of these items that have every word of a query."""
+    """Return those of these items that have every word of a query.
+
+    Raises:
+        NotFound: the query has no word.
+    """
     words = store.tokenizer.words
-    asked = set(words(query))
-    if not asked:
+    requested = set(words(query))
+    if not requested:
         raise NotFound(f"{query!r} has no word to look for")
-    return [item.id for item in reader.list_items(ids) if asked <= set(words(item.text))]
+    return [item.id for item in reader.list_items(ids) if requested <= set(words(item.text))]
 
 
 def expand_to_dependents(
     store: Store, entries: Iterable[str], facts: Iterable[str]
 ) -> tuple[set[str], set[str]]:
-    """Return the facts that go with these items, and those that rest on others too.
+    """Return the facts that go with these items, and those that rest on other items too.
 
-    What is on a shelf (summaries, timelines) shows the very words of its sources, and goes whole.
+    A summary or a timeline shows its sources' very words, and goes as a whole.
     """
     with store.session() as reader:
-        gone, entries = set(facts), set(entries)
+        dependents, entries = set(facts), set(entries)
         while True:
-            touching = [*{*reader.facts_citing([*entries, *gone])} - gone]
+            touching = {*reader.facts_citing([*entries, *dependents])} - dependents
             stored = reader.items(touching).values()
-            more = {one.item.id for one in stored if getattr(one.item, "shelf", "")}
-            more |= {*reader.dependent_facts([*entries, *gone])} - gone
+            more = {fact.item.id for fact in stored if getattr(fact.item, "shelf", "")}
+            more |= {*reader.dependent_facts([*entries, *dependents])} - dependents
             if not more:
-                return gone, set(touching)
-            gone |= more
+                return dependents, touching
+            dependents |= more

@@ -1,7 +1,7 @@
-"""Summaries in the words of a chat model, each sentence held against the lines that it cites.
+"""Summarise by a chat model, and verify each sentence against the lines that it cites.
 
-A sentence that says a number or a name that its lines do not, that denies what they do not deny,
-or most of whose words they lack, is dropped: it cannot be traced.  Source: seeds 5.1.
+A sentence is dropped if its lines lack one of its numbers or names or most of its words, or if it
+negates what they do not: it cannot be traced.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from memtier_plugin.providers.prompt import fence_data, load_prompt
 from memtier_plugin.text.tokenizer import plain_words
 
 PURPOSE: Final = "summary"
-PROMPT_TOKENS: Final = 1500  # tokens of lines that a model is given
-MAX_SENTENCES: Final = 5  # sentences
-_CITED: Final = 3  # lines of one sentence
-_ANSWER: Final = 900  # tokens; models that think aloud need more than the answer takes
-_LONG: Final = 400  # characters of a sentence
-_MIN_OVERLAP: Final = 0.6  # of a sentence's words must stand in its lines
+PROMPT_TOKENS: Final = 1500  # of lines that a model is given
+MAX_SENTENCES: Final = 5  # of a summary
+_MAX_CITED: Final = 3  # lines of a sentence
+_MAX_ANSWER_TOKENS: Final = 900  # reasoning models need more than the answer takes
+_MAX_CHARS: Final = 400  # of a sentence
+_MIN_OVERLAP: Final = 0.6  # share of a sentence's words that its lines must have
 
 SCHEMA: Final[Mapping[str, Any]] = {
     "title": "summary",
@@ -51,69 +51,71 @@ _DENIAL: Final = regex.compile(
     r"|ohne|nunca|sin|ningun\w*|ne|pas|jamais|sans|aucune?)\b|不|没|沒|无|無"
 )
 _NUMBER: Final = regex.compile(r"\d+(?:[.,:/-]\d+)*")
-# In the middle of a sentence; at its beginning every word is written large.
+# Within a sentence; at its beginning every word is capitalised.
 _NAME: Final = regex.compile(r"(?<=[\p{L}\p{N},;'’] )\p{Lu}[\p{L}\p{N}_-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class CitedSentence:
-    """A sentence that its lines bear out."""
+    """A sentence that its lines support."""
 
     text: str
     units: tuple[SourceSentence, ...]
 
 
 class ChatSummariser:
-    """Asks a chat model to sum up lines."""
+    """Asks a chat model to summarise lines."""
 
     def __init__(self, model: ChatModel, words: Callable[[str], Sequence[str]]) -> None:
-        """Take a model, and the tokenizer that tells whether words are the same."""
+        """Take a model, and the tokenizer by which words are compared."""
         self.model = model
         self.prompt = load_prompt("summarise")
         self._words = words
 
     def summarise(self, lines: Sequence[SourceSentence]) -> list[CitedSentence]:
-        """Return what the model says of the lines that they bear out; nothing where that is none.
+        """Return the model's sentences that their lines support; none for an unusable answer.
 
         Raises:
             CapReached, EndpointError: the model was not asked, or did not answer.
         """
-        shown = [
+        numbered = [
             f"[{number}] {line.entry.observed_at:%Y-%m-%d} {speaker_name(line.entry)}: {line.quote}"
             for number, line in enumerate(lines, 1)
         ]
         try:
             answer, _ = self.model.chat_json(
                 self.prompt.text,
-                fence_data(shown),
+                fence_data(numbered),
                 purpose=PURPOSE,
-                max_tokens=_ANSWER,
+                max_tokens=_MAX_ANSWER_TOKENS,
                 schema=SCHEMA,
             )
         except BadAnswer:
             return []
-        found = []
+        sentences = []
         for item in answer["sentences"][:MAX_SENTENCES]:
             text = " ".join(item["text"].split())
-            cited = [n for n in dict.fromkeys(item["cites"]) if 1 <= n <= len(lines)][:_CITED]
+            numbers = dict.fromkeys(item["cites"])
+            cited = [number for number in numbers if 1 <= number <= len(lines)][:_MAX_CITED]
             units = tuple(lines[number - 1] for number in cited)
             if len(cited) == len(item["cites"]) and self._is_supported(text, units):
-                found.append(CitedSentence(text, units))
-        return found
+                sentences.append(CitedSentence(text, units))
+        return sentences
 
     def _is_supported(self, text: str, units: Sequence[SourceSentence]) -> bool:
-        """Tell whether lines say what a sentence says, as far as words can tell."""
-        if not units or not 0 < len(text) <= _LONG:
+        """Tell whether lines support a sentence, as far as words can tell."""
+        if not units or not 0 < len(text) <= _MAX_CHARS:
             return False
-        said = " ".join(f"{speaker_name(u.entry)} {u.quote}" for u in units)
+        quotes = " ".join(f"{speaker_name(unit.entry)} {unit.quote}" for unit in units)
         days = [unit.entry.observed_at for unit in units]
         dates = " ".join(f"{day:%Y-%m-%d %Y %m %d %B} {day.day}" for day in days)
-        there = f"{said} {dates}"
-        if not set(_NUMBER.findall(text)) <= set(_NUMBER.findall(there)):
+        source = f"{quotes} {dates}"
+        if not set(_NUMBER.findall(text)) <= set(_NUMBER.findall(source)):
             return False
-        if not {w for n in _NAME.findall(text) for w in plain_words(n)} <= {*plain_words(there)}:
+        names = {word for name in _NAME.findall(text) for word in plain_words(name)}
+        if not names <= set(plain_words(source)):
             return False
-        if bool(_DENIAL.search(text)) != bool(_DENIAL.search(said)):
+        if bool(_DENIAL.search(text)) != bool(_DENIAL.search(quotes)):
             return False
-        own, theirs = set(self._words(text)), set(self._words(there))
-        return bool(own) and len(own & theirs) >= _MIN_OVERLAP * len(own)
+        words, source_words = set(self._words(text)), set(self._words(source))
+        return bool(words) and len(words & source_words) >= _MIN_OVERLAP * len(words)

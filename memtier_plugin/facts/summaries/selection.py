@@ -1,9 +1,9 @@
-"""Summaries that quote: the few lines of a session or a day that say most, and when one is wanted.
+"""Extract summaries: select the few sentences of a session or a day that say most.  Pure.
 
-Extractive, so that nothing stands in a summary that nobody said.  A line is worth the rare words
-that no line chosen before it has; numbers, names, decisions and standing instructions raise it,
-and so does a part of the session that has no line yet.  Only the users' and the assistant's own
-prose is read: no tool output, no code, nothing tainted.  Source: seeds 4.4 and 5.1.  Pure.
+Extractive, so that a summary has nothing that nobody said.  A sentence is worth the rare words
+that no sentence selected before it has; numbers, names, decisions and standing instructions raise
+its worth, and so does a part of the session without a sentence yet.  Only prose of the users and
+the assistant is read: no tool output, no code, nothing tainted.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ from memtier_plugin.text.traits import TOOL_CALL_MARK, is_quotable, is_standing_
 
 SESSION_SUMMARY: Final = "session_summary"
 DAY_SUMMARY: Final = "day_summary"
-MAX_TOKENS: Final = 150  # tokens of a summary
-HEADING_TOKENS: Final = 25  # tokens of these that are the heading's
-MIN_LINES: Final = 8  # lines of what is worth one
-MAX_LINES: Final = 2000  # lines that are read for one, the newest
+MAX_TOKENS: Final = 150  # of a summary, ...
+HEADING_TOKENS: Final = 25  # ... of which the heading takes these
+MIN_LINES: Final = 8  # of a session or a day that is summarised
+MAX_LINES: Final = 2000  # that are read for a summary, the newest
 
-_MAX_ENTRY_CHARS: Final = 8_000  # characters of one entry that are looked at
-_MAX_QUOTE_CHARS: Final = 240  # characters of one quotation; what is longer is cut
-_BASE_COST: Final = (
-    12  # tokens that a line costs whatever its length, so that short ones do not win
-)
-_MIN_WORDS: Final = 4  # words, and a number, that a line must have
-_MIN_GAIN: Final = 0.3  # of what the first line brought must the next bring, or it is filling
-_PARTS: Final = 4  # of a session, each to have a line
-_MAX_NAME_CHARS: Final = 40  # characters shown of a session's or a speaker's name
+_MAX_ENTRY_CHARS: Final = 8_000  # of an entry that are read
+_MAX_QUOTE_CHARS: Final = 240  # of a quotation; longer ones are truncated
+_BASE_COST: Final = 12  # tokens added to each sentence's cost, so that short ones do not win
+_MIN_WORDS: Final = 4  # of a sentence; a number counts as one
+_MIN_GAIN: Final = 0.3  # of the first sentence's worth that each further one must have
+_PARTS: Final = 4  # of a session; each should have a sentence
+_MAX_NAME_CHARS: Final = 40  # of a session's or a speaker's name
 
 _SENTENCE: Final = regex.compile(r"[^\s](?:[^.!?\n。！？]|[.!?](?=[^\s]))*[.!?。！？]*")
 _CODE: Final = regex.compile(
@@ -45,7 +43,7 @@ _CODE: Final = regex.compile(
     r"|[^\n]*(?:[;{}]|\(\):?|=>)\s*\Z"
 )
 _BULLET: Final = regex.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
-# What people say to each other before and after they say something.
+# Greetings and thanks, which say nothing.
 _GREETING: Final = regex.compile(
     rf"(?i)(?:{'|'.join(map(regex.escape, small_talk()))}|cheers|sounds great|certainly|glad to"
     r"|happy to|let me know|how are you|how can i help|guten abend|buen[oa]s|de nada|bonsoir"
@@ -73,7 +71,7 @@ _POINTING: Final = regex.compile(
 
 @dataclass(frozen=True, slots=True)
 class SourceSentence:
-    """A sentence of an entry, by its place there."""
+    """A sentence of an entry, by its span."""
 
     entry: Entry
     start: int
@@ -81,12 +79,12 @@ class SourceSentence:
 
     @property
     def quote(self) -> str:
-        """What stands there, to the letter."""
+        """The verbatim text."""
         return self.entry.content[self.start : self.end]
 
 
 def find_sentences(entries: Sequence[Entry]) -> Iterator[SourceSentence]:
-    """Yield the sentences of the entries that may be quoted, code and tool calls left out."""
+    """Yield the sentences of quotable entries, without code and tool calls."""
     for entry in entries:
         if is_quotable(entry):
             for start, end in _prose_spans(entry.content[:_MAX_ENTRY_CHARS]):
@@ -94,84 +92,86 @@ def find_sentences(entries: Sequence[Entry]) -> Iterator[SourceSentence]:
 
 
 def select_sentences(
-    found: Sequence[SourceSentence],
+    sentences: Sequence[SourceSentence],
     words: Callable[[str], Sequence[str]],
     rarity: Mapping[str, float],
     budget: int,
     *,
     filled: bool = False,
 ) -> list[SourceSentence]:
-    """Return the units that say most within a budget of tokens, in their order.
+    """Return the sentences that say most within a budget of tokens, in their order.
+
+    Greedy: each step takes the sentence with the most new worth for its cost.
 
     Args:
         words: the tokenizer.
-        rarity: what each word is worth, by how few of all lines have it.
-        filled: use up the budget, also with lines that bring little.
+        rarity: the worth of each word, by how few lines have it.
+        filled: use up the budget, also with sentences that add little.
     """
-    inside = [set(words(unit.quote)) for unit in found]
-    often = Counter(word for one in inside for word in one)
-    # A word that comes again is what the session is about; one that comes all the time is not
-    # rare any more.  Whole numbers, so that a sum does not depend on the order of its parts.
+    word_sets = [set(words(sentence.quote)) for sentence in sentences]
+    frequency = Counter(word for word_set in word_sets for word in word_set)
+    # A repeated word is a topic of the session; one that is in most lines is not rare any more.
+    # Integers, so that a sum does not depend on the order of its terms.
     worth = {
         word: round(1000 * rarity.get(word, 0.0) * min(count, 4) ** 0.5)
-        for word, count in often.items()
+        for word, count in frequency.items()
     }
-    cost = [count_tokens(format_quote(unit)) + 1 for unit in found]
-    raised = [_boost(unit, one) for unit, one in zip(found, inside, strict=True)]
+    costs = [count_tokens(format_quote(sentence)) + 1 for sentence in sentences]
+    boosts = [_boost(*pair) for pair in zip(sentences, word_sets, strict=True)]
     covered: set[str] = set()
     parts: set[int] = set()
     quoted: set[str] = set()
-    taken: list[int] = []
+    selected: list[int] = []
     first = 0.0
     while True:
-        best, place = 0.0, -1
-        for i, unit in enumerate(found):
-            if not raised[i] or cost[i] > budget or i in taken:
+        best, chosen = 0.0, -1
+        for index, sentence in enumerate(sentences):
+            if not boosts[index] or costs[index] > budget or index in selected:
                 continue
-            value = raised[i] * sum(worth[word] for word in inside[i] - covered)
-            value *= 1.0 if _PARTS * i // len(found) in parts else 1.4
-            value *= 0.7 if unit.entry.id in quoted else 1.0
-            value /= cost[i] + _BASE_COST
+            value = boosts[index] * sum(worth[word] for word in word_sets[index] - covered)
+            value *= 1.0 if _PARTS * index // len(sentences) in parts else 1.4
+            value *= 0.7 if sentence.entry.id in quoted else 1.0
+            value /= costs[index] + _BASE_COST
             if value > best:
-                best, place = value, i
+                best, chosen = value, index
         first = first or best
-        if place < 0 or (best < _MIN_GAIN * first and not filled):
-            return [found[i] for i in sorted(taken)]
-        taken.append(place)
-        covered |= inside[place]
-        parts.add(_PARTS * place // len(found))
-        quoted.add(found[place].entry.id)
-        budget -= cost[place]
+        if chosen < 0 or (best < _MIN_GAIN * first and not filled):
+            return [sentences[index] for index in sorted(selected)]
+        selected.append(chosen)
+        covered |= word_sets[chosen]
+        parts.add(_PARTS * chosen // len(sentences))
+        quoted.add(sentences[chosen].entry.id)
+        budget -= costs[chosen]
 
 
-def format_quote(unit: SourceSentence) -> str:
-    """Return who said a unit, and its words; of a long one the beginning."""
-    text = " ".join(unit.quote.split())
+def format_quote(sentence: SourceSentence) -> str:
+    """Return a sentence with its speaker; a long one is truncated."""
+    text = " ".join(sentence.quote.split())
     if len(text) > _MAX_QUOTE_CHARS:
         space = text.rfind(" ", _MAX_QUOTE_CHARS // 2, _MAX_QUOTE_CHARS)
         text = f"{text[: space if space > 0 else _MAX_QUOTE_CHARS]} {OMISSION}"
-    return f"{speaker_name(unit.entry)}: {text}"
+    return f"{speaker_name(sentence.entry)}: {text}"
 
 
 def speaker_name(entry: Entry) -> str:
-    """Return who said an entry, as it is shown."""
+    """Return the name of an entry's speaker as it is shown."""
     return (entry.speaker or entry.role)[:_MAX_NAME_CHARS]
 
 
 def format_summary(heading: str, quoted: Sequence[SourceSentence]) -> str:
-    """Return a summary's text: its heading, and the units with who said them."""
+    """Return a summary's text: its heading, and the sentences with their speakers."""
     return f"{heading}: {' | '.join(map(format_quote, quoted))}"
 
 
 def format_session_heading(session: str, lines: Sequence[Entry]) -> str:
-    """Return what a session's summary begins with: its name, its days and its size."""
+    """Return the heading of a session's summary: its name, its days and its size."""
     first, last = _days(lines)
     days = first if first == last else f"{first} to {last}"
     return f"Session {session[:_MAX_NAME_CHARS]}, {days}, {len(lines)} lines"
 
 
 def format_day_heading(lines: Sequence[Entry]) -> str:
-    """Return what a day's summary begins with: the day, and how much was said in how many parts."""
+    """Return the heading of a day's summary: the day, its lines and its sessions."""
     day, sessions = _days(lines)[0], len({line.session_id for line in lines})
     where = "one session" if sessions == 1 else f"{sessions} sessions"
     return f"{day}, {len(lines)} lines in {where}"
@@ -182,20 +182,20 @@ def _days(lines: Sequence[Entry]) -> tuple[str, str]:
     return f"{min(times):%Y-%m-%d}", f"{max(times):%Y-%m-%d}"
 
 
-def _boost(unit: SourceSentence, words: set[str]) -> float:
-    """Return by how much a unit counts more than its words; 0 for what says nothing."""
-    text = unit.quote
+def _boost(sentence: SourceSentence, words: set[str]) -> float:
+    """Return the factor on a sentence's worth; 0 for one that says nothing."""
+    text, is_user = sentence.quote, sentence.entry.role == "user"
     if _GREETING.match(text) and len(words) < 6:
         return 0.0
-    number = bool(_NUMBER.search(text))
+    has_number = bool(_NUMBER.search(text))
     spoken = sum(not word.isdecimal() and word[:1].isalpha() for word in words)
-    if spoken + number < _MIN_WORDS or text.startswith("["):  # a picture, in words
+    if spoken + has_number < _MIN_WORDS or text.startswith("["):  # a description of a picture
         return 0.0
-    value = 1.15 if unit.entry.role == "user" else 1.0
-    value *= 1.2 if number else 1.0
+    value = 1.15 if is_user else 1.0
+    value *= 1.2 if has_number else 1.0
     value *= 1.15 if _NAME.search(text) else 1.0
     value *= 1.5 if _DECIDED.search(text) else 1.0
-    value *= 1.3 if unit.entry.role == "user" and is_standing_instruction(text) else 1.0
+    value *= 1.3 if is_user and is_standing_instruction(text) else 1.0
     value *= 1.2 if _OWN.search(text) else 1.0
     value *= 1.2 if _WHEN.search(text) else 1.0
     value *= 0.8 if _POINTING.match(text) else 1.0
@@ -203,14 +203,14 @@ def _boost(unit: SourceSentence, words: set[str]) -> float:
 
 
 def _prose_spans(content: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of the sentences of a text that is no code and no tool call."""
+    """Yield the spans of a text's sentences, without code and tool calls."""
     at, fenced, calling = 0, False, False
     for line in content.splitlines(keepends=True):
         start, at = at, at + len(line)
         if line.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
             continue
-        # The calls stand last, and their arguments may have lines of their own.
+        # Tool calls come last, and their arguments may span lines.
         calling = calling or line.startswith(TOOL_CALL_MARK)
         if fenced or calling or _CODE.match(line):
             continue

@@ -1,7 +1,7 @@
-"""Timelines: what was true of somebody, one value after the other, as one line.  Pure.
+"""Build timelines: the values that were true of a subject, one after the other.  Pure.
 
-Made of shared facts alone, those that were superseded and the one that holds now, so that anybody
-of the project may see it.  Source: seeds 4.4 (contradictions), X3.
+Made of shared facts alone, the superseded ones and the one that holds now, so that everybody in
+the project may see them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_VALUE_CHARS: Final = 80  # characters of a value
 
 @dataclass(frozen=True, slots=True)
 class PastValue:
-    """A fact of one subject and relation, and until when it held; None for one that does."""
+    """A fact and the end of its validity; None for one that holds."""
 
     fact: Fact
     until: datetime | None
@@ -30,7 +30,7 @@ class PastValue:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A line of values: what it is about, and what it says and rests on."""
+    """The values of one subject and relation, as a line with its sources."""
 
     about: tuple[str, ...]  # subject and relation, normalised
     subject: str
@@ -44,11 +44,11 @@ class Timeline:
 def build_timelines(
     pasts: Iterable[PastValue], sources: Mapping[str, Sequence[Source]]
 ) -> list[Timeline]:
-    """Return the line of each subject and relation that had more than one value.
+    """Return the timeline of each subject and relation that had more than one value.
 
     Args:
-        pasts: the facts that may be told, in any order; of all that hold now the newest counts.
-        sources: what each fact rests on, by its id.
+        pasts: the presentable facts, in any order; of all that hold now the newest counts.
+        sources: the sources of each fact, by its id.
     """
     together: dict[tuple[str, ...], list[PastValue]] = {}
     for past in pasts:
@@ -73,7 +73,7 @@ def _build_timeline(
     now = [past for past in ordered if past.until is None][-1:]
     for past in [*(past for past in ordered if past.until is not None), *now]:
         if steps and normalise(steps[-1].fact.value) == normalise(past.fact.value):
-            steps[-1] = PastValue(steps[-1].fact, past.until)  # the same again: it went on
+            steps[-1] = PastValue(steps[-1].fact, past.until)  # the same value continued
         else:
             steps.append(past)
     steps = steps[-MAX_VALUES:]
@@ -81,15 +81,13 @@ def _build_timeline(
         return None
     newest = steps[-1].fact
     values = [_short(past.fact.value) for past in steps]
-    told = [
-        f"{value} ({_period(past, first)})"
-        for value, past, first in zip(values, steps, [True, *[False] * len(steps)], strict=False)
-    ]
+    periods = [_period(past, is_first=index == 0) for index, past in enumerate(steps)]
+    dated = [f"{value} ({period})" for value, period in zip(values, periods, strict=True)]
     relation = newest.relation.replace("_", " ")
-    found = [
-        one
+    cited = [
+        source
         for past in steps
-        for one in (
+        for source in (
             *sources.get(past.fact.id, past.fact.sources)[:_SOURCES_PER_VALUE],
             _source_of_itself(past.fact),
         )
@@ -98,23 +96,23 @@ def _build_timeline(
         about=about,
         subject=newest.subject,
         value=f"{newest.relation}: {' > '.join(values)}",
-        text=f"{newest.subject}, {relation} over time: {', then '.join(told)}.",
-        sources=tuple({source.entry: source for source in reversed(found)}.values())[::-1],
+        text=f"{newest.subject}, {relation} over time: {', then '.join(dated)}.",
+        sources=tuple({source.entry: source for source in reversed(cited)}.values())[::-1],
         since=_since(steps[0].fact),
         confidence=min(past.fact.confidence for past in steps),
     )
 
 
 def _source_of_itself(fact: Fact) -> Source:
-    """Return a fact as a source: its ledger line, and what must stand for the timeline to stand."""
+    """Return a fact as a source of its timeline, which stands only while the fact does."""
     first = fact.sources[0]
     return Source(agent=first.agent, session=first.session, entry=fact.id)
 
 
-def _period(past: PastValue, first: bool) -> str:
+def _period(past: PastValue, *, is_first: bool) -> str:
     if past.until is None:
         return f"since {_since(past.fact):%Y-%m-%d}"
-    if first:
+    if is_first:
         return f"until {past.until:%Y-%m-%d}"
     return f"{_since(past.fact):%Y-%m-%d} to {past.until:%Y-%m-%d}"
 

@@ -1,8 +1,8 @@
-"""What a purge does to a line: a stub in its place, or a part of its text made unreadable.  Pure.
+"""Plan a purge: replace a line by a stub, or make a part of its text unreadable.  Pure.
 
-A plan names records by their ids and places in their texts by numbers, never by words: it may lie
-on disk while the purge is at work.  A line keeps its length, so that nothing that counts bytes
-(how far a consolidation has read) is led astray.
+A plan names records by their ids and texts by positions, never by words: it is on disk while the
+purge is in progress.  A line keeps its length, so that byte offsets (such as the cursors of a
+consolidation) stay valid.
 """
 
 from __future__ import annotations
@@ -21,37 +21,47 @@ Spans = Sequence[tuple[int, int]]
 TextPath = tuple[str | int, ...]
 SpanFinder = Callable[[str], Spans]
 
-# What is no text: ids, names that decide where a line belongs, and what the code itself wrote.
+# Fields that are no text: ids, names that decide where a line belongs, and what code wrote.
 _STRUCTURE: Final = frozenset(
-    (
-        "schema", "id", "timestamp", "kind", "agent_id", "key", "role", "origin", "status", "tier",
-        "observed_at", "purged", "item", "items", "facts", "by", "entry", "agent", "settles",
-        "cursors", "signals", "weights", "prompt_hash", "extractor",
-    )
-)  # fmt: skip
+    {
+        *("schema", "id", "timestamp", "kind", "agent_id", "key", "role", "origin", "status"),
+        *("tier", "observed_at", "purged", "item", "items", "facts", "by", "entry", "agent"),
+        *("settles", "cursors", "signals", "weights", "prompt_hash", "extractor"),
+    }
+)
 _NAMES: Final = frozenset({"run_id", "session_id", "session", "run", "sender"})
 _ENTRY: Final = (
-    "schema", "id", "timestamp", "session_id", "project", "content", "tokens", "agent_id",
-    "run_id", "turn", "role", "origin", "observed_at", "key",
-)  # fmt: skip
+    *("schema", "id", "timestamp", "session_id", "project", "content", "tokens", "agent_id"),
+    *("run_id", "turn", "role", "origin", "observed_at", "key"),
+)
 _FACT: Final = (
-    "schema", "id", "timestamp", "project", "subject", "relation", "value", "text", "sources",
-    "extractor", "origin", "status", "run", "private_to", "tier",
-)  # fmt: skip
-# Its tokens stay, as pages are counted by them; its length shows in the line anyway.
+    *("schema", "id", "timestamp", "project", "subject", "relation", "value", "text", "sources"),
+    *("extractor", "origin", "status", "run", "private_to", "tier"),
+)
+# The tokens stay, as pages are counted by them; the length shows in the line anyway.
 _EMPTY: Final = {"content": "", "subject": "", "relation": "", "value": "", "text": ""}
 _DEFAULTS: Final[Mapping[str, Any]] = {
-    "promoted": False, "cognitive_weight": 0.0, "sender": None, "speaker": None, "parent": None,
-    "tool": None, "tainted": False, "truncated": False, "valid_to": None, "model": None,
-    "prompt_hash": None, "reason": "", "span": None,
-}  # fmt: skip
-_MIN_TEXT_CHARS: Final = 8  # characters of a text that says enough to be known by
-_REMEMBER_RUN: Final = "remember:"  # a run that is named after the very words
+    "promoted": False,
+    "cognitive_weight": 0.0,
+    "sender": None,
+    "speaker": None,
+    "parent": None,
+    "tool": None,
+    "tainted": False,
+    "truncated": False,
+    "valid_to": None,
+    "model": None,
+    "prompt_hash": None,
+    "reason": "",
+    "span": None,
+}
+_MIN_WHOLE_CHARS: Final = 8  # of a text that identifies an item
+_REMEMBER_RUN: Final = "remember:"  # prefix of a run that is named after the words
 
 
 @dataclass(frozen=True, slots=True)
 class PlainFileEdit:
-    """A file that is no ledger: ``spans`` are characters of its text, as far as ``digest`` goes."""
+    """An edit of a file that is no ledger: spans of its text, and a digest of the text so far."""
 
     path: str
     spans: Spans
@@ -62,9 +72,9 @@ class PlainFileEdit:
 class PurgePlan:
     """What one purge does.
 
-    ``stubs`` are items of which nothing stays; ``edits`` parts of the texts of other records;
-    ``keys`` what the entries among them are known by from then on; ``lines`` the hashes of
-    unreadable lines that go, ``plain`` other files that are changed, ``files`` that are deleted.
+    ``stubs`` are items that are replaced by stubs; ``edits`` the spans to replace in other
+    records; ``keys`` the new delivery keys of the entries among them; ``lines`` the digests of
+    unreadable lines to remove, ``plain`` other files to edit, ``files`` those to delete.
     """
 
     id: str
@@ -86,13 +96,17 @@ class PurgePlan:
             "keys": dict(self.keys),
             "edits": {i: [[list(w), list(s)] for w, s in e] for i, e in self.edits.items()},
             "lines": sorted(self.lines),
-            "plain": [[one.path, list(one.spans), one.digest] for one in self.plain],
+            "plain": [[file.path, list(file.spans), file.digest] for file in self.plain],
             "files": list(self.files),
         }
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> PurgePlan:
-        """Read the JSON form (raises KeyError, TypeError, ValueError)."""
+        """Read the JSON form.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not the JSON form of a plan.
+        """
         return cls(
             id=str(record["id"]),
             stubs=frozenset(record["stubs"]),
@@ -110,7 +124,7 @@ class PurgePlan:
         )
 
     def rewrite_line(self, data: bytes) -> bytes:
-        """Return what is to stand in the place of a line (with its newline)."""
+        """Return the replacement for a ledger line, newline included."""
         record = parse_line(data)
         if record is None:
             return b"\n" if line_digest(data) in self.lines else data
@@ -132,7 +146,7 @@ class PurgePlan:
 
 
 def make_stub(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is left of an entry or a fact: that it was there, when, and whose."""
+    """Return the stub of an entry or a fact: that it existed, when, and whose it was."""
     kept = _ENTRY if "content" in record else _FACT
     left = {name: _EMPTY.get(name, record[name]) for name in kept if name in record}
     if str(left.get("run_id", "")).startswith(_REMEMBER_RUN):
@@ -150,15 +164,15 @@ def parse_line(data: bytes) -> dict[str, Any] | None:
 
 
 def line_digest(data: bytes) -> str:
-    """Return by what an unreadable line is known again."""
+    """Return a digest that identifies an unreadable line."""
     return hashlib.blake2b(data.rstrip(b"\n"), digest_size=16).hexdigest()
 
 
 def iter_texts(record: Any, where: TextPath = (), *, names: bool) -> Iterator[tuple[TextPath, str]]:
-    """Yield every text in a record and where it stands.
+    """Yield every text in a record and its path.
 
     Args:
-        names: also what sessions, runs and senders are called.
+        names: also the names of sessions, runs and senders.
     """
     if isinstance(record, str):
         yield where, record
@@ -174,7 +188,7 @@ def iter_texts(record: Any, where: TextPath = (), *, names: bool) -> Iterator[tu
 def find_edits(
     record: Mapping[str, Any], finds: SpanFinder, *, names: bool
 ) -> list[tuple[TextPath, Spans]]:
-    """Return the places in a record's texts that are to go."""
+    """Return the spans in a record's texts that a finder finds."""
     found = []
     for where, value in iter_texts(record, names=names):
         if spans := finds(value):
@@ -183,7 +197,7 @@ def find_edits(
 
 
 def _replace_in(record: dict[str, Any], where: TextPath, spans: Spans) -> dict[str, Any]:
-    """Return a record with parts of one of its texts replaced."""
+    """Return a record with spans of one of its texts replaced."""
     copy = json.loads(json.dumps(record))
     holder: Any = copy
     for step in where[:-1]:
@@ -195,7 +209,7 @@ def _replace_in(record: dict[str, Any], where: TextPath, spans: Spans) -> dict[s
 
 
 def replace_spans(text: str, spans: Spans) -> str:
-    """Return a text with the mark in the place of each span."""
+    """Return a text with each span replaced by the mark."""
     parts, at = [], 0
     for start, end in spans:
         parts += [text[at:start], PURGED_MARK]
@@ -222,73 +236,74 @@ def _spans(given: Iterable[Sequence[int]]) -> Spans:
 
 
 class TextFinder:
-    """Finds one text wherever it stands, in whatever case and with whatever spaces.
+    """Finds one text in any case and with any whitespace, also as JSON writes it.
 
-    Also as JSON writes it, and the beginning of it where the end of a text was cut.
+    Where the end of a text was truncated, it finds the beginning too.
     """
 
     def __init__(self, text: str) -> None:
         parts = text.split()
-        forms = dict.fromkeys([text.strip(), *(json.dumps(text.strip(), ensure_ascii=a)[1:-1]
-                                               for a in (False, True))])  # fmt: skip
+        plain = text.strip()
+        forms = (
+            plain,
+            json.dumps(plain, ensure_ascii=False)[1:-1],
+            json.dumps(plain, ensure_ascii=True)[1:-1],
+        )
         patterns = [r"\s+".join(map(re.escape, parts)), *map(re.escape, forms)]
         self._pattern = re.compile("|".join(dict.fromkeys(patterns)), re.IGNORECASE)
-        self._text = text.strip().casefold()
+        self._text = plain.casefold()
         self._least = max(MIN_TEXT_CHARS, min(8, len(self._text) // 2))
-        # Words of it by which a fact that says it differently is known.
+        # Words by which a fact that paraphrases it is recognised.
         self.words = frozenset(word_set(text)) if len(parts) > 1 else frozenset()
 
     def find_all(self, value: str) -> Spans:
-        """Return where the whole text stands."""
+        """Return the spans of the full text."""
         return [match.span() for match in self._pattern.finditer(value)]
 
     def __call__(self, value: str) -> Spans:
-        """Return where the text stands, or its beginning at the end."""
-        found = [*self.find_all(value)]
-        end = value.find("\n[... ")  # where a tool's result was cut
+        """Return the spans of the text, and of its beginning at a truncated end."""
+        spans = [*self.find_all(value)]
+        end = value.find("\n[... ")  # where a tool's result was truncated
         end = len(value) if end < 0 else end
         folded = value[:end].casefold()
         if len(folded) == end:
             for size in range(min(len(self._text) - 1, end), self._least - 1, -1):
                 if folded.endswith(self._text[:size]):
-                    if not found or found[-1][1] <= end - size:
-                        found.append((end - size, end))
+                    if not spans or spans[-1][1] <= end - size:
+                        spans.append((end - size, end))
                     break
-        return found
+        return spans
 
 
 _WORD: Final = re.compile(r"[^\s\"'`,;:()\[\]{}<>|]+")
 
 
 def word_set(text: str) -> set[str]:
-    """Return the words of a text that can tell it from others."""
-    found = (match.rstrip(".!?…").casefold() for match in _WORD.findall(text))
+    """Return the words of a text that distinguish it from others: long ones, and numbers."""
+    words = (match.rstrip(".!?…").casefold() for match in _WORD.findall(text))
     return {
         word
-        for word in found
+        for word in words
         if len(word) >= 6 or (len(word) >= MIN_TEXT_CHARS and any(c.isdigit() for c in word))
     }
 
 
 class ItemFinder:
-    """Finds texts that repeat purged items: the whole of one, or a word that nothing else has."""
+    """Finds texts that repeat purged items: a full text, or a word that nothing else has."""
 
-    def __init__(self, wholes: Iterable[str], only: Collection[str]) -> None:
-        self._wholes = {_flat(whole) for whole in wholes if len(whole.strip()) >= _MIN_TEXT_CHARS}
-        self.unique_words = frozenset(only)
+    def __init__(self, texts: Iterable[str], unique_words: Collection[str]) -> None:
+        self._texts = {_flat(text) for text in texts if len(text.strip()) >= _MIN_WHOLE_CHARS}
+        self.unique_words = frozenset(unique_words)
 
     def __call__(self, value: str) -> Spans:
-        """Return the whole of a text that is one of theirs, or has a word that only they have."""
-        if (
-            value
-            and value != PURGED_MARK
-            and (_flat(value) in self._wholes or self.has_unique_word(value))
-        ):
-            return [(0, len(value))]
-        return []
+        """Return the full span of a text that repeats an item."""
+        if not value or value == PURGED_MARK:
+            return []
+        repeats = _flat(value) in self._texts or self.has_unique_word(value)
+        return [(0, len(value))] if repeats else []
 
     def has_unique_word(self, value: str) -> bool:
-        """Tell whether a text has a word that only they have."""
+        """Tell whether a text has a word that only the purged items have."""
         return not self.unique_words.isdisjoint(word_set(value))
 
 

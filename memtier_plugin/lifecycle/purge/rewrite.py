@@ -1,7 +1,7 @@
-"""Carrying out a purge: the ledgers first written anew, then the index, each step once more if cut.
+"""Execute a purge plan: rewrite the ledgers, then the index; every step can be repeated.
 
-What is to be done lies in `.purging.json` from before the first change until after the last one.
-Whoever comes next completes what a process that was killed has left.
+The plan is in `.purging.json` from before the first change until after the last one.  The next
+purge, or the daemon, completes a purge whose process was killed.
 """
 
 from __future__ import annotations
@@ -23,27 +23,23 @@ from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
 PLAN_FILE: Final = ".purging.json"
 LOCK_FILE: Final = ".purging.lock"
-_LEDGER_ORDER: Final = (
-    "journal",
-    "semantic",
-    "procedural",
-    "episodic",
-)  # the source of all goes last
-_INDEX_SECONDS: Final = 10.0  # how long others may go on reading the old index
+# The sources of all the others last.
+_LEDGER_ORDER: Final = ("journal", "semantic", "procedural", "episodic")
+_INDEX_SECONDS: Final = 10.0  # how long others may keep reading the old index
 
 Progress = Callable[[str, int, int], None]
 
 
 def is_in_progress(folder: Path) -> bool:
-    """Tell whether a purge of a project is at work, or was cut off."""
+    """Tell whether a purge of a project is in progress, or was interrupted."""
     return (folder / PLAN_FILE).exists()
 
 
 def save_plan(store: Store, plan: PurgePlan) -> None:
-    """Keep what is to be done, before anything is.
+    """Save a plan before its first step.
 
     Raises:
-        LedgerWriteError: it cannot be kept; nothing is to be done.
+        LedgerWriteError: it cannot be saved; nothing may be done.
     """
     fault_injection.pass_point("before purge plan")
     write_private_file(store.folder / PLAN_FILE, json.dumps(plan.to_json()), durable=True)
@@ -51,7 +47,7 @@ def save_plan(store: Store, plan: PurgePlan) -> None:
 
 
 def load_plan(folder: Path) -> PurgePlan | None:
-    """Return what was begun and not ended.
+    """Return the plan of an unfinished purge, if there is one.
 
     Raises:
         LedgerError: it cannot be read.
@@ -70,18 +66,18 @@ def load_plan(folder: Path) -> PurgePlan | None:
 
 
 def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None) -> bool:
-    """Do all of a plan that is not done yet; tell whether the index is clean, too.
+    """Execute the remaining steps of a plan; tell whether the index is clean, too.
 
     Raises:
-        LedgerError, IndexProblem: do it again; what is done stays done.
+        LedgerError, IndexProblem: repeat it; finished steps change nothing.
     """
     files = sorted(ledger_files(store.folder), key=lambda file: _LEDGER_ORDER.index(file.ledger))
     for number, file in enumerate(files, 1):
         rewrite_ledger(file.path, plan)
         if progress:
             progress("rewriting the ledgers", number, len(files))
-    for one in plan.plain:
-        _edit_file(one)
+    for edit in plan.plain:
+        _edit_file(edit)
     for path in plan.files:
         remove_private_file(Path(path), "purged file")
     fault_injection.pass_point("before purge index")
@@ -95,16 +91,16 @@ def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None
 
 
 def remove_plan(store: Store) -> None:
-    """Let go of the plan: all of it is done.
+    """Remove the plan of a finished purge.
 
     Raises:
-        LedgerWriteError: it stays, and is done once more, which changes nothing.
+        LedgerWriteError: it stays, and is executed once more, which changes nothing.
     """
     remove_private_file(store.folder / PLAN_FILE, "purge plan")
 
 
 def read_lines(file: LedgerFile) -> Iterator[bytes]:
-    """Yield every line of a ledger file with its newline, and what a crash left without one.
+    """Yield every line of a ledger file with its newline, including a torn last one.
 
     Raises:
         LedgerError: it cannot be read.
@@ -118,18 +114,18 @@ def read_lines(file: LedgerFile) -> Iterator[bytes]:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    # Not splitlines: it also breaks at a carriage return, which is no end of a line here.
+    # Not splitlines: it also breaks at a carriage return, which ends no ledger line.
     parts = data.split(b"\n")
     return [part + b"\n" for part in parts[:-1]] + ([parts[-1] + b"\n"] if parts[-1] else [])
 
 
 def rewrite_ledger(path: Path, plan: PurgePlan) -> bool:
-    """Write a ledger file anew as a plan has it, if that changes it.
+    """Rewrite a ledger file by a plan, if that changes it; tell whether it did.
 
-    Under the lock of its writers; who waits for that goes on in the new file.
+    Holds the lock of its writers; a writer that waits for it continues in the new file.
 
     Raises:
-        LedgerError: it stays as it was.
+        LedgerError: the file is unchanged.
     """
     if not path.exists():
         return False
@@ -139,24 +135,26 @@ def rewrite_ledger(path: Path, plan: PurgePlan) -> bool:
         except OSError as error:
             raise LedgerError(f"cannot read {path}: {error}") from error
         lines = _lines(data)
-        fresh = [plan.rewrite_line(line) for line in lines]
-        if fresh == lines:
+        rewritten = [plan.rewrite_line(line) for line in lines]
+        if rewritten == lines:
             return False
-        write_private_file(path, b"".join(fresh).decode("utf-8", "surrogateescape"), durable=True)
+        write_private_file(
+            path, b"".join(rewritten).decode("utf-8", "surrogateescape"), durable=True
+        )
     return True
 
 
-def _edit_file(one: PlainFileEdit) -> None:
-    path = Path(one.path)
+def _edit_file(edit: PlainFileEdit) -> None:
+    path = Path(edit.path)
     try:
         text = path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return
-    if text_digest(text, one.spans[-1][1]) == one.digest:
-        write_private_file(path, replace_spans(text, one.spans), durable=True)
+    if text_digest(text, edit.spans[-1][1]) == edit.digest:
+        write_private_file(path, replace_spans(text, edit.spans), durable=True)
 
 
 def text_digest(text: str, end: int) -> str:
-    """Return by what the beginning of a file's text is known again."""
+    """Return a digest of the beginning of a file's text."""
     data = text[:end].encode("utf-8", "surrogateescape")
     return hashlib.blake2b(data, digest_size=16).hexdigest()
