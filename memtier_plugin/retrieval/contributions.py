@@ -86,16 +86,16 @@ def explain_journalled(
     hit: Mapping[str, Any], stored: Mapping[str, Stored], weights: Weights
 ) -> dict[str, Any]:
     """Return a journalled hit with what its signals added, its text and its weight now."""
-    found = stored.get(hit["item"])
+    current = stored.get(hit["item"])
     document = {**hit, **_sum_up(hit["signals"], hit["score"], weights), "id": hit["item"]}
-    if found is None or found.state.forgotten:
+    if current is None or current.state.forgotten:
         return {**document, "text": None, "file": None, "line": None}
-    item = found.item
+    item = current.item
     return {
         **document,
         "text": item.text if isinstance(item, Fact) else item.content,
         "weight_then": hit["weight"],
-        "weight_now": found.state.weight,
-        "file": found.file,
-        "line": found.line,
+        "weight_now": current.state.weight,
+        "file": current.file,
+        "line": current.line,
     }

@@ -94,12 +94,12 @@ def merge_duplicates(group: Sequence[Hit]) -> Hit:
 
 def _sum_up_the_same(hit: Hit, other: Hit) -> bool:
     """Tell whether both sum up the same lines: a day's summary and its only session's."""
-    fact, known = hit.item, other.item
-    if not (isinstance(fact, Fact) and isinstance(known, Fact)):
+    fact, first = hit.item, other.item
+    if not (isinstance(fact, Fact) and isinstance(first, Fact)):
         return False
-    if not fact.shelf == known.shelf != "":
+    if not fact.shelf == first.shelf != "":
         return False
-    return {source.entry for source in fact.sources} == {source.entry for source in known.sources}
+    return {source.entry for source in fact.sources} == {source.entry for source in first.sources}
 
 
 def _contradicts(values: Mapping[str, StatedValue], hit: Hit, group: Sequence[Hit]) -> bool:

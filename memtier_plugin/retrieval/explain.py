@@ -55,10 +55,10 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """An item of which somebody asks what became of it in a recall.
+    """An item whose part in a recall is asked for.
 
     Attributes:
-        details: what the verdict reports besides its reason.
+        details: what the verdict reports with its reason.
     """
 
     event: JournalEvent

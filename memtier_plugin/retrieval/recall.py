@@ -297,13 +297,13 @@ class Recaller:
             hits, steps = follow_up(question, routed.lines.hits, pages, search)
         shown = self._find_shown(query, hits)
         hits = [hit for hit in hits if hit.id not in shown]
-        found = {hit.id for hit in candidates.hits}
+        ids = {hit.id for hit in candidates.hits}
         return Routed(
             RoutedHits(tuple(hits), routed.lines.left_out),
             routed.route,
             (*routed.steps, *steps),
             tuple(degradations),
-            added=tuple(hit for hit in hits if hit.id not in found),
+            added=tuple(hit for hit in hits if hit.id not in ids),
         )
 
     # -- pack ----------------------------------------------------------------------------------

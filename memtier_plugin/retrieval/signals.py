@@ -67,8 +67,8 @@ class Pool:
 
 def score_signals(pool: Pool) -> Signals:
     """Return the values of every signal that applies to the query."""
-    values = {name: signal(pool) for name, signal in SIGNALS.items()}
-    return {name: found for name, found in values.items() if found is not None}
+    scored = ((name, signal(pool)) for name, signal in SIGNALS.items())
+    return {name: values for name, values in scored if values is not None}
 
 
 # -- words -----------------------------------------------------------------------------------------
