@@ -360,7 +360,7 @@ class Recaller:
         self.journal.write(self._actor.event(event, run=request.run_id, at=now, event_id=recall.id))
         if request.purpose == "inject" and request.session_id:
             self._already_shown.record_injected(
-                request.session_id, [hit.id for hit in recall.injected], now
+                request.session_id, [hit.item.id for hit in recall.injected], now
             )
 
     def redact(self, text: str) -> str:

@@ -107,24 +107,27 @@ def window(pool: Pool) -> list[float]:
     """Score the turns around an entry, and itself, as one text."""
     near = {row for sides in pool.around.values() for side in sides for row, _ in side}
     terms = pool.match.terms_of(near.union(candidate.row for candidate in pool.candidates))
-    values = []
+    windows: dict[int, tuple[dict[str, float], float]] = {}
     for candidate in pool.candidates:
         if candidate.tier != "episodic":
-            values.append(pool.scores.get(candidate.row, 0.0))
             continue
         before, after = pool.around.get(candidate.row, ([], []))
         turns = [*before, (candidate.row, candidate.length), *after]
-        matching = [terms[row] for row, _ in turns if row in terms]
-        if not matching:
-            values.append(0.0)
-            continue
-        together = dict(matching[0])
-        for counts in matching[1:]:
-            for term, count in counts.items():
+        together: dict[str, float] = {}
+        for row, _ in turns:
+            for term, count in terms.get(row, _NO_TERMS).items():
                 together[term] = together.get(term, 0) + count
-        # Compared with the average turn, so that long windows pay no more than short ones.
-        values.append(pool.match.score(together, sum(size for _, size in turns) / len(turns)))
-    return ranking.scale_by_max(values)
+        if together:
+            # Compared with the average turn, so that long windows pay no more than short ones.
+            length = sum(size for _, size in turns) / len(turns)
+            windows[candidate.row] = together, length
+    scores = dict(zip(windows, pool.match.score_documents(windows.values()), strict=True))
+    return ranking.scale_by_max(
+        [
+            scores.get(c.row, 0.0) if c.tier == "episodic" else pool.scores.get(c.row, 0.0)
+            for c in pool.candidates
+        ]
+    )
 
 
 def session_words(pool: Pool) -> list[float]:

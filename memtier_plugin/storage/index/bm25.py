@@ -6,7 +6,7 @@ score(q, d) = sum over t in q of idf(t) * f (k1 + 1) / (f + k1 (1 - b + b |d| / 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 K1: Final = 1.5
@@ -33,11 +33,16 @@ def saturation(tf: float, length: float, average: float) -> float:
     return tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average)) if tf else 0.0
 
 
-def score(
-    idfs: Mapping[str, float], occurrences: Mapping[str, float], length: float, average: float
-) -> float:
-    """Return the score of a document with these occurrences of terms, in this many words."""
-    return sum(idfs[term] * saturation(tf, length, average) for term, tf in occurrences.items())
+def score_documents(
+    idfs: Mapping[str, float],
+    documents: Iterable[tuple[Mapping[str, float], float]],
+    average: float,
+) -> list[float]:
+    """Return the score of each document, given the occurrences of terms in it and its length."""
+    return [
+        sum(idfs[term] * saturation(tf, length, average) for term, tf in occurrences.items())
+        for occurrences, length in documents
+    ]
 
 
 def add_term(

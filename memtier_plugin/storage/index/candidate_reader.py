@@ -17,6 +17,7 @@ from memtier_plugin.storage.index.records import (
     IndexRecords,
     Stored,
     to_utf8,
+    to_utf8_all,
 )
 from memtier_plugin.storage.index.vectors import IndexVectors
 
@@ -44,9 +45,11 @@ class Match:
     postings: int = 0
     left_out: tuple[str, ...] = ()
 
-    def score(self, tfs: Mapping[str, float], length: float) -> float:
-        """Return the BM25 score of a document with these occurrences and this length."""
-        return bm25.score(self.idfs, tfs, length, self.average)
+    def score_documents(
+        self, documents: Iterable[tuple[Mapping[str, float], float]]
+    ) -> list[float]:
+        """Return the BM25 scores of documents, each with its occurrences and its length."""
+        return bm25.score_documents(self.idfs, documents, self.average)
 
     def scores(self) -> dict[int, float]:
         """Return the BM25 score of every row that was reached."""
@@ -209,7 +212,7 @@ class CandidateReader(IndexRecords):
             f"""SELECT term, sum(df) FROM {table}
                 WHERE scope IN (SELECT value FROM json_each(?))
                   AND term IN (SELECT value FROM json_each(?)) GROUP BY term""",  # noqa: S608
-            (json.dumps(list(scopes)), json.dumps(list(map(to_utf8, terms)))),
+            (json.dumps(list(scopes)), json.dumps(to_utf8_all(terms))),
         )
         return {str(term): int(df) for term, df in rows}
 

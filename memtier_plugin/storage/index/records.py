@@ -116,3 +116,8 @@ def parse_event(data: Any) -> JournalEvent:
 def to_utf8(text: str) -> str:
     """Return text that SQLite takes: without the lone surrogates that JSON allows."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def to_utf8_all(texts: Iterable[str]) -> list[str]:
+    """Return texts that SQLite takes; see `to_utf8`."""
+    return [to_utf8(text) for text in texts]
