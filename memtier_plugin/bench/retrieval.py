@@ -61,11 +61,9 @@ def run_retrieval(
         profile: the retrieval profile [the configured one].
         facts: `none`, `dataset` (the data set's own) or `extracted` (by a consolidation).
         baseline: run this baseline instead of MemTier.
-        limit: ask only the first so many questions.
-        sample: ask only so many questions, of each category its share, the same ones each time.
+        limit, sample: ask only the first questions, or a stratified sample of this size.
         overrides: settings for the run, by dotted key.
-        reader: also let it answer, and judge the answers.
-        conditions: what the reader is given, see `reading`.
+        reader: also let it answer, given each of the ``conditions`` of `reading`.
         progress: told of each step.
 
     Raises:

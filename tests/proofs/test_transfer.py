@@ -103,7 +103,7 @@ def test_backup_while_four_write(home: Path, tmp_path: Path) -> None:
             with MemTier.open(home, PROJECT) as memory:
                 memory.consolidate(limit=50)
             began = time.monotonic()
-            archives.frozen(folder)
+            archives.freeze_parts(folder)
             held = time.monotonic() - began
             started = time.monotonic()
             dest = tmp_path / f"{number}.tar.gz"
