@@ -28,10 +28,10 @@ WORKS = PARTS + (
     "assert 'language' in (files(config) / 'memtier.yaml').read_text()\n"
     "from memtier_plugin.core.settings import load as settings\n"
     "assert not {'hooks', 'daemon', 'config'} & set(sys.modules)\n"
-    "import memtier\n"
-    "assert memtier.MemTier is memtier_plugin.MemTier\n"
-    "print(memtier.__version__)\n"
+    "print(memtier_plugin.__version__)\n"
 )
+# And an installation, the distribution's own name.
+NAMED = "import memtier; assert memtier.MemTier is memtier_plugin.MemTier\n"
 
 
 def run(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
@@ -151,7 +151,13 @@ def test_wheel_and_sdist(built: Path) -> None:
         for path in top.rglob("*.py")
         if top != ROOT or path.relative_to(ROOT).parts[0] in ("hooks", "daemon", "config")
     }
-    data = {"memtier_plugin/py.typed", "memtier_plugin/config/memtier.yaml"}
+    expected -= {"memtier_plugin/alias/__init__.py"}
+    data = {
+        "memtier/__init__.py",
+        "memtier/py.typed",
+        "memtier_plugin/py.typed",
+        "memtier_plugin/config/memtier.yaml",
+    }
     questions = (ROOT / "memtier_plugin" / "bench" / "questions").glob("*.yaml")
     data |= {f"memtier_plugin/bench/questions/{path.name}" for path in questions}
     data |= {f"memtier_plugin/bench/words/{name}" for name in ("words.txt.gz", "LICENSE")}
@@ -172,7 +178,7 @@ def test_installed_wheel(built: Path, empty: Path, tmp_path: Path) -> None:
     """An installed wheel works from anywhere, with its command."""
     (wheel,) = built.glob("*.whl")
     run(empty, "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel, cwd=tmp_path)
-    assert run(empty, "-P", "-c", WORKS, cwd=tmp_path).strip() == memtier_plugin.__version__
+    assert run(empty, "-P", "-c", WORKS + NAMED, cwd=tmp_path).strip() == memtier_plugin.__version__
     out = run(empty.with_name("memtier"), "--version", cwd=tmp_path)
     assert memtier_plugin.__version__ in out
 
@@ -182,7 +188,7 @@ def test_editable_install(empty: Path, tmp_path: Path) -> None:
     """An editable install works from a path with spaces, and follows the source."""
     source = checkout(tmp_path / "a check out")
     run(empty, "-m", "pip", "install", "--no-deps", "--force-reinstall", "-e", source, cwd=tmp_path)
-    assert run(empty, "-P", "-c", WORKS, cwd=tmp_path).strip() == memtier_plugin.__version__
+    assert run(empty, "-P", "-c", WORKS + NAMED, cwd=tmp_path).strip() == memtier_plugin.__version__
     (source / "hooks" / "fresh.py").write_text("ANSWER = 42\n")
     code = "import memtier_plugin.hooks.fresh as fresh; print(fresh.ANSWER, fresh.__file__)"
     assert run(empty, "-P", "-c", code, cwd=tmp_path).startswith(f"42 {source}")
