@@ -1,4 +1,4 @@
-"""MemTier: record runs, recall from them, learn from their outcomes.  Where the parts meet."""
+"""The façade: record runs, recall from them, and learn from their outcomes."""
 
 from __future__ import annotations
 
@@ -185,15 +185,17 @@ class MemTier(Project):
         parent: str | None = None,
         error: str | None = None,
     ) -> RunResult:
-        """Record a finished run and credit or blame what was injected into it (eq. 1).
+        """Record a finished run, and credit or blame what was injected into it (MemTier, eq. 1).
 
         Args:
             recall_ids: the recalls of this run; by default those that named its ``run_id``, or
                 without one those of the session since its last run.
-            error: why the run failed; a failed run earns nobody a reward.
+            error: why the run failed; a failed run earns no reward.
 
         Raises:
-            as `record`.
+            MessageError: a message or an argument is not what it must be; nothing was written.
+            LedgerError: nothing was written, or the credits were not.
+            Paused: the project is switched off.
         """
         parsed = parse_messages(messages)
         run = run_id or new_id()
@@ -227,12 +229,14 @@ class MemTier(Project):
         """Keep what somebody asked to be kept, as an entry and a fact that rests on it.
 
         Args:
-            by: whose words they are; what an assistant keeps on its own and reads like an order
-                waits for review.
+            by: whose words they are; what an assistant keeps of its own accord waits for review
+                unless the user said it.
 
         Raises:
             MessageError: there is no text.
-            as `record` and `add_facts`.
+            LedgerError: the entry or the fact was not written.
+            IndexProblem: the index cannot be used, so known facts cannot be told from new ones.
+            Paused: the project is switched off.
         """
         self._refuse_when_paused()
         return self.knowledge.remember(self._recorder, text, session_id, sender, by)

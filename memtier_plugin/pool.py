@@ -1,6 +1,6 @@
-"""The memories this process has open: one for each home, project, agent and workspace.
+"""Pool of open memories, one for each home, project, agent and workspace.
 
-Hosts and RPC clients name them in every call, so that they are opened once and shared by threads.
+Hosts and RPC clients name a memory in every call; it is opened once and shared by threads.
 """
 
 from __future__ import annotations

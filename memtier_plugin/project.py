@@ -1,4 +1,4 @@
-"""One project, apart from what is remembered in it: its index, its switch, and how it does."""
+"""Maintain a project: its index, its pause switch, its health and its repair."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Project:
         return Reembedder(self.store, self.agent_id, self._clock)
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-        """Build the index anew from the ledgers and swap it in.
+        """Rebuild the index from the ledgers and swap it in.
 
         Args:
             progress: called with (bytes done, bytes in all).

@@ -1,4 +1,4 @@
-"""Failing on purpose, for `make faults`: what is written fails where, how and when it is told.
+"""Inject faults into file operations, for `make faults`.
 
 Every write, fsync, rename, truncation and removal that the promises rest on is an operation with a
 name, such as ``append episodic``, and passes up to three points: ``before`` it, ``part of`` it

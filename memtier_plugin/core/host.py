@@ -1,4 +1,4 @@
-"""What a host tells MemTier of a run, and what it gets back: the records of the hooks."""
+"""Records of the hooks: what a host reports of a run, and what it gets back."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where things are on disk (design 4.1), made private and refused when they are not ours.
+"""Paths of a home, created for this user only and refused when they belong to another.
 
-Names of projects, agents and sessions come from outside.  They become file names by
-percent-encoding, upper case included, because some file systems fold case; a long one keeps its
-beginning and a hash, and its full form in the folder's ``.names`` file.
+Names of projects, agents and sessions are user input. They become file names by percent-encoding,
+upper case included, because some file systems fold case. A long name becomes its beginning and a
+hash; the folder's ``.names`` file holds its full form.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def encode_file_name(name: str) -> str:
-    """Return the file name that stands for a name from outside."""
+    """Encode a name as a file name."""
     encoded = "".join(
         c if c in _SAFE else "".join(f"%{byte:02X}" for byte in c.encode("utf-8", "surrogatepass"))
         for c in name
@@ -48,12 +48,12 @@ def encode_file_name(name: str) -> str:
 
 
 def owner_folder_name(owner: str) -> str:
-    """Return the file name of an agent's folder, or of the project's own journal."""
+    """Return the name of an agent's folder, or of the project's own journal."""
     return owner if owner == PROJECT_JOURNAL else encode_file_name(owner)
 
 
 def decode_file_name(folder: Path, encoded: str) -> str:
-    """Return the name that a file name stands for; a long one is looked up in ``.names``."""
+    """Decode a file name; a long one is looked up in ``.names``."""
     if encoded == PROJECT_JOURNAL:
         return encoded
     if "~" in encoded:
@@ -62,7 +62,7 @@ def decode_file_name(folder: Path, encoded: str) -> str:
 
 
 def register_long_name(parent: Path, encoded: str, name: str) -> None:
-    """Note what a file name stands for, where it does not say so itself.
+    """Write the full form of a hashed name into ``.names``.
 
     Raises:
         LedgerWriteError: it cannot be written.
@@ -84,7 +84,7 @@ def register_long_name(parent: Path, encoded: str, name: str) -> None:
 
 
 def make_private_folder(home: Path, *parts: str) -> Path:
-    """Make (0700) and return a folder under the home, checking every step of the way.
+    """Create a folder under the home (mode 0700), checking each of its parents.
 
     Raises:
         UnsafePath: a step is a symlink, not a folder, or belongs to somebody else.
@@ -108,7 +108,7 @@ def make_private_folder(home: Path, *parts: str) -> Path:
 
 
 def tighten_mode(path: Path | int, mode: int) -> bool:
-    """Take away what others may do with a file or folder of ours; tell whether they could."""
+    """Remove the permissions of other users; tell whether there were any."""
     loose = stat.S_IMODE(mode) & 0o077
     if loose:
         with suppress(OSError):  # a disk that nobody may write
@@ -117,7 +117,7 @@ def tighten_mode(path: Path | int, mode: int) -> bool:
 
 
 def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
-    """Refuse what is not of this kind or not this user's.
+    """Refuse a path of another kind, or of another user.
 
     Raises:
         UnsafePath: with what stands there instead.
@@ -227,10 +227,10 @@ def is_on_network(folder: Path) -> bool:
 
 
 def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
-    """Replace a file whole (0600): readers see the old text or the new, never a part.
+    """Replace a file atomically (mode 0600): readers see the old text or the new one.
 
     Args:
-        durable: after a power cut, too; costs two fsyncs.
+        durable: survive a power cut, at the cost of two fsyncs.
 
     Raises:
         LedgerWriteError: it cannot be written.
@@ -275,7 +275,7 @@ def remove_private_file(path: Path, what: str = "") -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """See to it that a name stays what it is now."""
+    """Make a renamed file survive a power cut."""
     fd = os.open(path.parent, os.O_RDONLY)
     try:
         fault_injection.run_step("fsync folder of", path, os.fsync, fd)

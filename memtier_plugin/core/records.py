@@ -1,8 +1,8 @@
-"""The records that everything else passes around: frozen, comparable, JSON in and out.
+"""Frozen records with a JSON form: entries, facts, messages and journal events.
 
 Times are aware UTC datetimes in memory and ``2026-11-21T22:30:00.123Z`` on disk.
-Fields that a newer MemTier wrote and this one does not know are ignored on reading;
-fields that an older one did not write take their defaults, so that old ledgers stay readable.
+Unknown fields, written by a newer MemTier, are ignored on reading; fields that an older one did not
+write take their defaults.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ON_DEMAND_KINDS: Final = ("summary", "timeline")
 
 
 def count_tokens(text: str) -> int:
-    """Estimate tokens as ceil(UTF-8 bytes / 4), the one estimator of MemTier (design 4.4)."""
+    """Estimate tokens as ceil(UTF-8 bytes / 4); every budget counts this way."""
     return math.ceil(len(text.encode("utf-8", "surrogatepass")) / 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One tool call and how it went; ``ok`` is None where nobody could tell."""
+    """A tool call and its outcome; ``ok`` is None where the outcome is unknown."""
 
     name: str
     call_id: str | None = None
@@ -43,7 +43,7 @@ class ToolCall:
     arguments: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form (design 4.4); arguments are kept only where there are some."""
+        """Return the JSON form; arguments are left out when empty."""
         record: dict[str, Any] = {
             "name": self.name,
             "call_id": self.call_id,
@@ -80,7 +80,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line of an episodic ledger (MemTier 3.1, with the fields of design 4.4)."""
+    """A line of an episodic ledger (MemTier, section 3.1, and the fields in docs/files.md)."""
 
     schema: int = SCHEMA
     id: str
@@ -107,7 +107,7 @@ class Entry:
 
     @property
     def retrievable(self) -> bool:
-        """Whether it may be found: the system's own words never are (MemTier 3.1)."""
+        """Whether a recall may find it; system messages are never found (MemTier, section 3.1)."""
         return self.role != "system" and not self.content.lstrip().startswith("[system]")
 
     def to_json(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where something comes from: an entry, and its ledger line once the index knows it."""
+    """The entry that something rests on, and its ledger line once it is indexed."""
 
     agent: str
     session: str
@@ -157,7 +157,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One line of the semantic or procedural ledger (design 4.4); no fact without a source.
+    """A line of the semantic or procedural ledger; every fact has a source.
 
     ``reason`` says why a proposed one waits; ``run`` is the consolidation that made it;
     ``private_to`` names the agent and the sender ("" for none) who alone may see it.
@@ -217,10 +217,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactDraft:
-    """What an extractor proposes; it becomes a Fact once it is validated and written.
-
-    Its fields are the fact's.
-    """
+    """A candidate fact of an extractor; it becomes a `Fact` when it is validated and written."""
 
     subject: str
     relation: str
@@ -243,7 +240,7 @@ class FactDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEvent:
-    """One line of the journal: what happened to things (design 4.4)."""
+    """A line of the journal; `core/events.py` declares the fields of each kind in ``data``."""
 
     id: str
     timestamp: datetime
@@ -279,7 +276,7 @@ class JournalEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Whose messages are written, and where they belong."""
+    """The agent, session, run and sender to which messages belong."""
 
     agent: str
     session: str

@@ -1,4 +1,4 @@
-"""From what a caller gives to Messages: the OpenAI chat shape, or our own record."""
+"""Parse messages of the OpenAI chat format, or check our own records."""
 
 from __future__ import annotations
 

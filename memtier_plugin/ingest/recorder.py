@@ -1,4 +1,4 @@
-"""Writing runs: cleaned, masked, and each message once, however often its run is given."""
+"""Record runs: clean and redact each message, and write it once per delivery key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOGETHER: Final = 1000  # messages of an import that are appended and indexed t
 
 
 class Recorder:
-    """Writes the runs of one agent."""
+    """Writes the runs of an agent."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
@@ -222,7 +222,7 @@ def _size(run: NewRun) -> int:
 
 
 def _delivery_key(run: str, place: int, message: Message) -> str:
-    """Return an entry's key: agent and run (as JSON), place in the run, role and content (4.3)."""
+    """Hash agent, run, position in the run, role and content into a delivery key."""
     content = message.content.encode("utf-8", "surrogatepass")
     identity = f'{run[:-1]}, {place}, "{message.role}"]'.encode()
     return hashlib.blake2b(identity + hashlib.blake2b(content).digest(), digest_size=16).hexdigest()

@@ -1,6 +1,6 @@
-"""Whether a text only repeats another, in its words or in others.  Pure.
+"""Detect restatements, verbatim or paraphrased. Pure.
 
-What an agent says after it was shown a line is no second witness of that line.
+What an agent says after it was shown a line is no independent evidence for that line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EMPTY: Final = frozenset(
 
 
 def is_restatement(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
-    """Tell whether a text says no more than one of the others does.
+    """Tell whether a text restates one of the others.
 
     Its figures and addresses must all stand there, and most of its words; in another language,
     where words cannot be compared, its figures tell.
@@ -65,7 +65,7 @@ def _lettered(words: Iterable[str]) -> list[str]:
 
 
 def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequence[str]]) -> bool:
-    """Tell whether all that a text says is said by the others: stricter than `is_restatement`.
+    """Tell whether the others state everything in a text; stricter than `is_restatement`.
 
     Each of its sentences must stand in one sentence of theirs, with every word that counts, the
     same figures and the same denials; what is asked is not said.

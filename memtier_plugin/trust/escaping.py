@@ -1,4 +1,4 @@
-"""Recalled text made harmless: one line that ends no fence, opens no role and hides nothing.  Pure.
+"""Escape recalled text: one line that closes no fence, opens no role and hides nothing. Pure.
 
 What was said stays readable.  What a reader cannot see is shown by its code point ("[U+200B]"),
 unless a script or an emoji needs it; what could pass for markup or another speaker is quoted or
@@ -176,7 +176,7 @@ def escape_text(text: str) -> str:
 
 
 def reveal_hidden(text: str) -> str:
-    """Return text with all that nobody can see shown by its code point."""
+    """Show invisible characters by their code points."""
     shown = str(_HIDDEN.sub(_shown, text))
     if shown != text:
         shown = _RUN.sub(lambda run: f"{run[1][:-1]}+{run[0].count('[') - 1}]", shown)
@@ -184,7 +184,7 @@ def reveal_hidden(text: str) -> str:
 
 
 def escape_name(name: str) -> str:
-    """Return a name as it stands in the head of a line: short, and nobody else's role."""
+    """Escape a name for the head of a line: short, and distinct from every role."""
     flat = escape_line(name)[:MAX_NAME_CHARS].translate({ord("["): "(", ord("]"): ")"}).strip()
     bare = flat.strip(" .:*_-#'\"`()")
     forms = (bare, flat, _skeleton(bare), _skeleton(flat))

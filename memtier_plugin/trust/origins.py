@@ -1,7 +1,7 @@
-"""How far what was written may be trusted: origins from strong to weak, and what each may become.
+"""Rank the origins of text by trust, and hold back facts of weak origin. Pure.
 
-Pure.  Whatever rests on a tool's words, on text from outside, on another agent's or on what was
-said after reading such text waits for review, however it got there.
+Facts wait for review when they rest on tool output, external text, another agent's words, or on
+words that were written after reading such text.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ORDERS: Final = (
 
 
 def effective_origin(entry: Entry) -> Origin:
-    """Return what an entry counts as: what was said after reading from outside is from there."""
+    """Return the origin of an entry; a tainted one counts as external."""
     return weakest_origin([entry.origin, "external"]) if entry.tainted else entry.origin
 
 
@@ -71,14 +71,14 @@ def weakest_origin(origins: Iterable[Origin]) -> Origin:
 
 
 def is_foreign(origin: Origin) -> bool:
-    """Tell whether text of this origin is neither the user's nor the assistant's own."""
+    """Tell whether an origin is weaker than the assistant's."""
     return ORIGINS.index(origin) > ORIGINS.index("assistant")
 
 
 def is_doubtful(item: Entry | Fact) -> bool:
-    """Tell whether an item rests on foreign text and nobody has let it stand.
+    """Tell whether an item rests on foreign text and no reviewer accepted it.
 
-    Of the facts that hold, those written as proposed are the ones that somebody accepted.
+    Active facts that were written as proposed have been accepted by a reviewer.
     """
     if isinstance(item, Fact):
         return item.status == "active" and is_foreign(item.origin)
@@ -86,7 +86,7 @@ def is_doubtful(item: Entry | Fact) -> bool:
 
 
 def reads_like_order(text: str) -> bool:
-    """Tell whether a text reads like an order to an agent rather than like something known."""
+    """Detect text that gives orders to an agent (prompt injection)."""
     return bool(_order().search(text))
 
 
@@ -117,12 +117,12 @@ def apply_trust(draft: Fact | FactDraft, sources: Sequence[Entry]) -> Fact | Fac
 
 
 def assume_trusted(entry: Entry) -> Entry:
-    """Return an entry as if nobody ever lied: for measuring what trusting everybody would do."""
+    """Return an entry as if its role were its origin, to measure what the defence prevents."""
     return replace(entry, origin=entry.role, tainted=False, parent=None)
 
 
 def cap_daily_credit(delta: float, others: Iterable[float]) -> float:
-    """Return what of a credit or blame still counts, given the day's others of the same item."""
+    """Limit a credit or blame by the other credits of the same item on that day."""
     if delta > 0:
-        return min(delta, max(0.0, MAX_DAILY_CREDIT - sum(one for one in others if one > 0)))
-    return max(delta, min(0.0, -MAX_DAILY_CREDIT - sum(one for one in others if one < 0)))
+        return min(delta, max(0.0, MAX_DAILY_CREDIT - sum(other for other in others if other > 0)))
+    return max(delta, min(0.0, -MAX_DAILY_CREDIT - sum(other for other in others if other < 0)))

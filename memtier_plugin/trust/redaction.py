@@ -1,4 +1,4 @@
-r"""Secrets are replaced by ``[redacted:kind]`` before anything is written (design 4, promise 1).
+r"""Replace secrets by ``[redacted:kind]`` before anything is written.
 
 Three kinds of evidence: the formats of well-known services' keys and tokens, structures that
 hold a secret (private-key blocks, URLs, headers), and names that announce one (``DB_PASSWORD=``).

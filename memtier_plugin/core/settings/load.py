@@ -1,4 +1,4 @@
-"""Where settings come from, which value wins, and to which project a folder belongs (design 4.2).
+"""Load layered settings, and find the project that a folder belongs to.
 
 Call > environment ``MEMTIER_*`` > workspace file > project > user > defaults.  Every value is
 checked, and keeps the place that set it, before one is laid over another.
@@ -142,7 +142,7 @@ def flatten_settings(settings: Settings) -> dict[str, Any]:
 def resolve_project(home: Path, workspace: Path | None) -> str:
     """Return the project of a folder: bound to it or to its nearest parent, else its own.
 
-    An unbound folder's project is derived from its real path (design 4.2); without a folder it is
+    An unbound folder's project is derived from its real path; without a folder it is
     ``default``.
     """
     if workspace is None:

@@ -1,6 +1,6 @@
-"""Every setting: its key, default, type and limits (design 4.2), as frozen dataclasses.
+"""Declare every setting with its key, default, type and limits, as frozen dataclasses.
 
-They are the only list of keys there is; `settings.py` reads it to check what people write.
+This is the only list of keys; `load.py` checks configuration files by it.
 """
 
 from __future__ import annotations
