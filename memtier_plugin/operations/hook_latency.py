@@ -1,8 +1,8 @@
-"""How long hooks held their host, as the host's own side of the pipe knows it.
+"""Record how long hosts waited for hooks, measured on the host's side of the pipe.
 
-Only that side knows it when the resident is slow, hangs or is not there.  So the client of each
-host (`hooks/resident.py`, `hooks/openclaw/waits.js`) keeps a small file of its own in the home, and
-`status` reads it, resident or not.  Of the standard library alone: Hermes has nothing else.
+Only that side notices a resident that is slow, hangs or is gone. So the client of each host
+(`hooks/resident.py`, `hooks/openclaw/waits.js`) writes a small file of its own into the home, and
+`status` reads it. Uses the standard library alone: Hermes has nothing else.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.times import to_iso
 
-MAX_NOTED: Final = 200  # agents and hooks in a file; those not heard of for longest go first
-SLOWEST_DAYS: Final = 30  # that the slowest call is told of
+MAX_NOTED: Final = 200  # agents and hooks in a file; the least recent go first
+SLOWEST_DAYS: Final = 30  # for which the slowest call is reported
 _SUFFIX: Final = ".waits.json"
+_KEY: Final = ("project", "agent", "hook")
 _LOCK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class HookWait:
-    """One call of a hook: whose it was, how long the host waited, and whether for nothing.
+    """How long a host waited for one call of a hook, and whether it was answered.
 
-    ``project`` None: the folder that the host works in decides.
+    ``project`` is None where the host's working folder decides.
     """
 
     project: str | None
@@ -39,61 +40,64 @@ class HookWait:
 
 
 def note_waits(home: Path, host: str, waits: Sequence[HookWait], now: datetime) -> None:
-    """Keep how long a host waited; several processes of it may do so at once.
+    """Record how long a host waited; several of its processes may write at once.
 
     Raises:
-        UnsafePath, LedgerWriteError: nothing of it was kept.
+        UnsafePath: the file is not the user's own, and was left alone.
+        LedgerWriteError: the file could not be written.
     """
     folder = make_private_folder(home, "hosts")
     path = folder / f"{host}{_SUFFIX}"
     with hold_lock(folder / f".{host}.waits.lock", _LOCK_SECONDS):
-        known = _read(path)
+        marks = _read(path)
         for wait in waits:
-            known = _folded(known, wait, now)
-        write_private_file(path, json.dumps(known, indent=1))
+            marks = _add_wait(marks, wait, now)
+        write_private_file(path, json.dumps(marks, indent=1))
 
 
 def add_timing(mark: Mapping[str, Any], ms: int, now: datetime) -> dict[str, Any]:
-    """Return a mark with one more call: the last one's milliseconds, and the slowest's of late."""
-    found = {**mark, "last_ms": ms}
-    long_ago = str(mark.get("slowest_at") or "") < to_iso(now - timedelta(days=SLOWEST_DAYS))
-    if long_ago or ms >= mark.get("slowest_ms", 0):
-        found |= {"slowest_ms": ms, "slowest_at": to_iso(now)}
-    return found
+    """Add a call to a mark: the milliseconds of the last one, and of the slowest of late."""
+    timed = {**mark, "last_ms": ms}
+    is_old = str(mark.get("slowest_at") or "") < to_iso(now - timedelta(days=SLOWEST_DAYS))
+    if is_old or ms >= mark.get("slowest_ms", 0):
+        timed |= {"slowest_ms": ms, "slowest_at": to_iso(now)}
+    return timed
 
 
 def read_waits(home: Path, project: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return per agent and hook how long the hosts of a project waited, as far as it is kept."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    """Return per agent and hook how long the hosts of a project waited."""
+    waits: dict[str, dict[str, dict[str, Any]]] = {}
     for path in sorted((home / "hosts").glob(f"*{_SUFFIX}")):
-        for one in _read(path):
-            if one["project"] in (None, project):
-                mark = {k: v for k, v in one.items() if k not in ("project", "agent", "hook")}
-                found.setdefault(one["agent"], {})[one["hook"]] = mark
-    return found
+        for mark in _read(path):
+            if mark["project"] in (None, project):
+                timing = {k: v for k, v in mark.items() if k not in _KEY}
+                waits.setdefault(mark["agent"], {})[mark["hook"]] = timing
+    return waits
 
 
-def describe_unanswered(waited: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Say of which hooks a host's last call got no answer, though nobody here saw it fail."""
+def describe_unanswered(waits: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Describe the hooks whose last call got no answer; they failed unseen by the resident."""
     return [
         f"{agent} {hook}: the last of {mark['calls']} calls got no answer, {mark['failed']} in all;"
         " the host's log says why"
-        for agent, hooks in waited.items()
+        for agent, hooks in waits.items()
         for hook, mark in hooks.items()
         if hook in ("before_prompt_build", "agent_end") and mark["last_failed"] == mark["last"]
     ]
 
 
-def _folded(known: Sequence[dict[str, Any]], wait: HookWait, now: datetime) -> list[dict[str, Any]]:
-    key = {k: v for k, v in asdict(wait).items() if k in ("project", "agent", "hook")}
-    before = [one for one in known if {k: one[k] for k in key} == key]
-    mine: dict[str, Any] = {"calls": 0, "failed": 0, "last_failed": None, **dict(*before[-1:])}
-    mine = add_timing(
-        {**key, **mine, "calls": mine["calls"] + 1, "last": to_iso(now)}, wait.ms, now
+def _add_wait(
+    marks: Sequence[dict[str, Any]], wait: HookWait, now: datetime
+) -> list[dict[str, Any]]:
+    key = {k: v for k, v in asdict(wait).items() if k in _KEY}
+    before = [mark for mark in marks if {k: mark[k] for k in key} == key]
+    mark: dict[str, Any] = {"calls": 0, "failed": 0, "last_failed": None, **dict(*before[-1:])}
+    mark = add_timing(
+        {**key, **mark, "calls": mark["calls"] + 1, "last": to_iso(now)}, wait.ms, now
     )
     if not wait.answered:
-        mine |= {"failed": mine["failed"] + 1, "last_failed": to_iso(now)}
-    return [*(one for one in known if one not in before), mine][-MAX_NOTED:]
+        mark |= {"failed": mark["failed"] + 1, "last_failed": to_iso(now)}
+    return [*(other for other in marks if other not in before), mark][-MAX_NOTED:]
 
 
 _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
@@ -111,14 +115,15 @@ _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Return what a file holds; what cannot be read is begun anew."""
+    """Return the marks of a file, none if it cannot be parsed."""
     try:
-        lines = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return []
-    whole = [one for one in lines if isinstance(one, dict)] if isinstance(lines, list) else []
+    marks = content if isinstance(content, list) else []
     return [
-        {name: one[name] for name in _FIELDS}
-        for one in whole
-        if all(isinstance(one.get(name, ...), kinds) for name, kinds in _FIELDS.items())
+        {name: mark[name] for name in _FIELDS}
+        for mark in marks
+        if isinstance(mark, dict)
+        and all(isinstance(mark.get(name, ...), kinds) for name, kinds in _FIELDS.items())
     ]

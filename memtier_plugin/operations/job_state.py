@@ -1,6 +1,6 @@
-"""What is known of a project's background: who serves it, and how each of its jobs went.
+"""Record the state of a project's background jobs, and whether a daemon serves it.
 
-One small file a project, written by whichever process does the jobs, so that any other can tell.
+The state is one small file a project, written by the process that runs the jobs.
 """
 
 from __future__ import annotations
@@ -19,21 +19,19 @@ from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, write_private_file
 from memtier_plugin.core.times import from_iso, to_iso
 
-LOCK_NAME: Final = ".daemon.lock"  # held by whoever serves the project
-STARTUP_GRACE: Final = timedelta(
-    minutes=2
-)  # what was started longer ago and did nothing has failed
+LOCK_NAME: Final = ".daemon.lock"  # held by the daemon of the project
+STARTUP_GRACE: Final = timedelta(minutes=2)  # for a started daemon to begin
 
 _FILE: Final = "background.json"
-_LONGEST: Final = 500  # characters of an error
-_SIZE: Final = 4096  # bytes that the file is given from the beginning
+_MAX_ERROR_CHARS: Final = 500
+_SIZE: Final = 4096  # bytes of the padded file: it can be rewritten in place on a full disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """How one job went: when it last began, ended well and failed, and when it is due again.
+    """When a job last started, succeeded and failed, and when it is due next.
 
-    ``failures`` counts those since it last ended well.
+    ``failures`` counts the failures since the last success.
     """
 
     started: str | None = None
@@ -45,20 +43,20 @@ class JobState:
 
     @property
     def trouble(self) -> str | None:
-        """Why it does not work now, if it does not."""
+        """The last error, unless the job has succeeded since."""
         return self.error if self.failures else None
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundState:
-    """All that is known of a project's background."""
+    """The jobs of a project, and whether a daemon serves it."""
 
     served: bool
     jobs: Mapping[str, JobState]
-    requested: str | None = None  # when a host last started a daemon that has not begun
+    requested: str | None = None  # when a host started a daemon that has not begun yet
 
     def last(self) -> str | None:
-        """Return when a job last ended well."""
+        """Return when any job last succeeded."""
         return max((state.ok for state in self.jobs.values() if state.ok), default=None)
 
     def never_began(self, now: datetime) -> bool:
@@ -68,7 +66,7 @@ class BackgroundState:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON."""
+        """Return the state as JSON."""
         return {
             "served": self.served,
             "asked": self.requested,
@@ -77,21 +75,21 @@ class BackgroundState:
 
 
 def read_background(folder: Path) -> BackgroundState:
-    """Return what is known of the background of the project in a folder; never raises."""
-    seen = _load(folder / _FILE)
-    jobs = {name: _state(state) for name, state in seen["jobs"].items()}
-    return BackgroundState(_served(folder), jobs, seen["asked"])
+    """Read the state of the project in a folder; a missing or torn file is an empty state."""
+    content = _load(folder / _FILE)
+    jobs = {name: _parse_job(state) for name, state in content["jobs"].items()}
+    return BackgroundState(_is_served(folder), jobs, content["asked"])
 
 
 def note_start_request(folder: Path, now: datetime | None) -> None:
-    """Keep that a host has started a daemon (or, with None, that a daemon has begun).
+    """Record that a host has started a daemon, or (with None) that a daemon has begun.
 
     Raises:
         LedgerWriteError: the project's folder cannot be written.
     """
     asked = to_iso(now) if now else None
     if now or read_background(folder).requested:
-        _change(folder, lambda seen: {**seen, "asked": asked})
+        _change(folder, lambda content: {**content, "asked": asked})
 
 
 def note_job(
@@ -103,27 +101,27 @@ def note_job(
     error: str | None = None,
     again: datetime | None = None,
 ) -> None:
-    """Keep that a job has begun (``started``), else how it ended, and when it is due ``again``.
+    """Record that a job started, or how it ended, and when it is due ``again``.
 
     Raises:
         LedgerWriteError: the project's folder cannot be written.
     """
 
-    def changed(seen: dict[str, Any]) -> dict[str, Any]:
-        before = _state(seen["jobs"].get(name))
+    def change(content: dict[str, Any]) -> dict[str, Any]:
+        before = _parse_job(content["jobs"].get(name))
         if started:
             after = replace(before, started=to_iso(now))
         elif error is None:
             after = replace(before, ok=to_iso(now), failures=0)
         else:
             failures = before.failures + 1
-            text = error[:_LONGEST]
+            text = error[:_MAX_ERROR_CHARS]
             after = replace(before, failed=to_iso(now), error=text, failures=failures)
         if again is not None:
             after = replace(after, next=to_iso(again))
-        return {**seen, "jobs": {**seen["jobs"], name: asdict(after)}}
+        return {**content, "jobs": {**content["jobs"], name: asdict(after)}}
 
-    _change(folder, changed)
+    _change(folder, change)
 
 
 def _change(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -134,12 +132,12 @@ def _change(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
         try:
             write_private_file(path, text)
         except LedgerWriteError:
-            if not _over(path, text):
+            if not _overwrite(path, text):
                 raise
 
 
-def _over(path: Path, text: str) -> bool:
-    """Write into the place that the file has: on a full disk that works where nothing else does."""
+def _overwrite(path: Path, text: str) -> bool:
+    """Write into the file's own blocks, which works on a full disk."""
     try:
         fd = os.open(path, os.O_WRONLY | OPEN_FLAGS)
     except OSError:
@@ -155,39 +153,39 @@ def _over(path: Path, text: str) -> bool:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Return the file's content, or of what is torn or somebody else's as much as can be used."""
+    """Return the file's content, or the usable part of a torn or foreign one."""
     try:
-        seen = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
-        seen = None
-    seen = seen if isinstance(seen, dict) else {}
-    jobs, asked = seen.get("jobs"), seen.get("asked")
+        content = None
+    content = content if isinstance(content, dict) else {}
+    jobs, asked = content.get("jobs"), content.get("asked")
     return {
         "jobs": jobs if isinstance(jobs, dict) else {},
         "asked": asked if isinstance(asked, str) else None,
     }
 
 
-def _state(known: Any) -> JobState:
-    if not isinstance(known, dict):
+def _parse_job(record: Any) -> JobState:
+    if not isinstance(record, dict):
         return JobState()
     texts = {
-        name: known[name]
+        name: record[name]
         for name in ("started", "ok", "failed", "error", "next")
-        if isinstance(known.get(name), str)
+        if isinstance(record.get(name), str)
     }
-    failures = known.get("failures")
+    failures = record.get("failures")
     return JobState(**texts, failures=failures if isinstance(failures, int) else 0)
 
 
-def _served(folder: Path) -> bool:
-    """Tell whether some process holds the project's lock now."""
+def _is_served(folder: Path) -> bool:
+    """Tell whether a process holds the project's lock now."""
     try:
         fd = os.open(folder / LOCK_NAME, os.O_RDWR | OPEN_FLAGS)
     except OSError:
         return False
     try:
-        # Shared: two that look do not see each other, and one that becomes it tries again.
+        # Shared: two readers do not see each other as daemons, and a starting daemon retries.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -1,7 +1,7 @@
-"""The vectors that the current model has not made yet: what they would cost, and making them.
+"""Embed the items that have no vector of the current model yet, and estimate the cost.
 
-In the background, in short steps, each of which stands when the next one dies: a pass that was
-killed is resumed by the next one, as what has a vector is passed over.
+Runs in the background in short steps, each committed on its own: the next pass resumes a killed
+one, as items with a vector are skipped.
 """
 
 from __future__ import annotations
@@ -33,27 +33,23 @@ from memtier_plugin.storage.index.vector_coverage import IndexCoverage
 from memtier_plugin.storage.store import Store
 
 STEP: Final = 256  # texts between two transactions, or two lines of spending in the journal
-MIN_SAME_COSINE: Final = (
-    0.98  # the cosine that two vectors of one text must have to be of one model
-)
-REST_SECONDS: Final = (
-    0.005  # seconds after a transaction: whoever waits for the index's lock gets it now
-)
-LOCK_MS: Final = 30_000  # how long a step waits for the index's write lock
+MIN_SAME_COSINE: Final = 0.98  # of two vectors of one text by one model
+REST_SECONDS: Final = 0.005  # after a transaction, so that others get the lock of the index
+LOCK_MS: Final = 30_000  # that a step waits for the write lock of the index
 
 _ALL: Final = 1 << 31
-_PASSES: Final = 8  # for whose probes an approval has room
+_PROBED_PASSES: Final = 8  # whose probes an approval includes
 
 Progress = Callable[[int, int], None]
-Texts = Mapping[int, Sequence[str]]  # of each row, the pieces that are embedded
+Texts = Mapping[int, Sequence[str]]  # the embedded pieces of each row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingState:
-    """How far the vectors of the current model are, and what those missing would cost.
+    """The coverage by vectors of the current model, and the cost of the missing ones.
 
-    Costs are in the currency of the endpoint's price; those of what is missing are estimates, and
-    ``spent`` and ``allowed`` are of this project and model, from the beginning. ``old`` tells
+    Costs are in the currency of the endpoint's price: ``cost`` estimates the missing vectors,
+    ``spent`` and ``allowed`` are lifetime totals of this project and model. ``old`` tells
     whether there are vectors of other models, ``error`` why the last pass ended early.
     """
 
@@ -70,18 +66,18 @@ class EmbeddingState:
 
     @property
     def due(self) -> bool:
-        """Whether there is something to do that the user has allowed."""
+        """Whether there is work that the user has allowed."""
         waits = self.missing and (not self.paid or self.spent < self.allowed)
         return bool(waits or (self.old and not self.missing))
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON."""
+        """Return the state as JSON."""
         return {**asdict(self), "due": self.due}
 
 
 @dataclass(slots=True, kw_only=True)
 class EmbeddingReport:
-    """What a pass did, and how many items it left."""
+    """The work of one pass, and the number of items that it left."""
 
     embedded: int = 0
     tokens: int = 0
@@ -91,7 +87,7 @@ class EmbeddingReport:
 
 
 class Reembedder:
-    """Makes the missing vectors of one project."""
+    """Embed what lacks a vector in one project."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
         self._store = store
@@ -99,17 +95,17 @@ class Reembedder:
         self._clock = clock
 
     def approve(self) -> EmbeddingState:
-        """Allow what the missing vectors are estimated to cost, with a margin.
+        """Allow the estimated cost of the missing vectors, with a margin.
 
         Raises:
-            LedgerError, IndexProblem: it is not written down, so not allowed.
-            SettingsError: the model that is configured cannot be had.
+            LedgerError, IndexProblem: the approval was not written, so nothing is allowed.
+            SettingsError: the configured model cannot be loaded.
         """
         state = read_embedding_state(self._store)
         if state.paid and state.model:
             with self._store.session():
                 allowance = _budget(self._store).required_approval(
-                    state.tokens + _PASSES * _tokens([PROBE_TEXT])
+                    state.tokens + _PROBED_PASSES * _tokens([PROBE_TEXT])
                 )
             self._write(EmbedEvent(model=state.model, approved=allowance))
         return read_embedding_state(self._store)
@@ -121,18 +117,18 @@ class Reembedder:
         progress: Progress | None = None,
         afresh: bool = False,
     ) -> EmbeddingReport:
-        """Make what is missing, then delete what other models made.
+        """Embed what lacks a vector, then delete the vectors of other models.
 
         Args:
-            stop: asked between two steps.
-            progress: called with how many are done, and of how many.
-            afresh: forget this model's vectors first.
+            stop: polled between two steps.
+            progress: called with the number done and the total.
+            afresh: delete this model's vectors first.
 
         Raises:
-            CapReached: the rest would cost more than is allowed; what was made stays.
-            EndpointError: the endpoint fails; what was made stays.
-            SettingsError: the model that is configured cannot be had.
-            LedgerError: another process is at it, or the journal cannot be written.
+            CapReached: the rest would exceed the allowance; finished steps stay.
+            EndpointError: the endpoint fails; finished steps stay.
+            SettingsError: the configured model cannot be loaded.
+            LedgerError: another process embeds now, or the journal cannot be written.
             IndexProblem: the index cannot be used.
         """
         embedder = _embedder(self._store)
@@ -146,10 +142,10 @@ class Reembedder:
             if afresh:
                 self._index().set_probe_vector(embedder.name, None)
                 self._drop(embedder.name, stop)
-            return self._noted(lambda: self._pass(embedder, stop, progress))
+            return self._record_error(lambda: self._pass(embedder, stop, progress))
 
-    def _noted(self, run: Callable[[], EmbeddingReport]) -> EmbeddingReport:
-        """Keep for `status` how a pass ended."""
+    def _record_error(self, run: Callable[[], EmbeddingReport]) -> EmbeddingReport:
+        """Record for `status` why a pass ended early."""
         try:
             report = run()
         except (CapReached, EndpointError) as error:
@@ -162,14 +158,14 @@ class Reembedder:
         self, embedder: Embedder, stop: Callable[[], bool], progress: Progress | None
     ) -> EmbeddingReport:
         index, report = self._index(), EmbeddingReport()
-        for model in index.models_being_dropped():  # half of it is gone: what is left is of no use
+        for model in index.models_being_dropped():  # partly deleted: the rest is of no use
             report.dropped += self._drop(model, stop)
         missing = index.coverage(embedder.name).missing
         if missing:
             steps = (
-                self._asked(embedder, report)
+                self._embed_remotely(embedder, report)
                 if isinstance(embedder, EndpointEmbedder)
-                else self._made(embedder)
+                else self._embed_locally(embedder)
             )
             with closing(steps):
                 for number in steps:
@@ -195,8 +191,8 @@ class Reembedder:
                 time.sleep(REST_SECONDS)
         return dropped
 
-    def _made(self, embedder: Embedder) -> Generator[int]:
-        """Embed by a model on this machine; yield after each step how many it was."""
+    def _embed_locally(self, embedder: Embedder) -> Generator[int]:
+        """Embed by a model on this machine; yield the number of items of each step."""
         index, before = self._index(), None
         while texts := index.pieces_without_vectors(embedder.name, STEP, before):
             index.put_vectors(embedder.name, embed_texts(embedder, texts))
@@ -204,68 +200,70 @@ class Reembedder:
             yield len(texts)
             time.sleep(REST_SECONDS)
 
-    def _asked(self, embedder: EndpointEmbedder, report: EmbeddingReport) -> Generator[int]:
-        """Embed by an endpoint, inside what is allowed; yield after each request how many."""
+    def _embed_remotely(
+        self, embedder: EndpointEmbedder, report: EmbeddingReport
+    ) -> Generator[int]:
+        """Embed by an endpoint within the budget; yield the number of items of each request."""
         index, budget = self._index(), _budget(self._store)
-        before, known = None, False
+        before, is_checked = None, False
         while texts := index.pieces_without_vectors(embedder.name, STEP, before):
-            chosen = _affordable(texts, budget)
-            if not chosen:
+            affordable = _affordable(texts, budget)
+            if not affordable:
                 raise self._refusal(budget)
-            size = _tokens([PROBE_TEXT]) + sum(map(_tokens, chosen.values()))
+            size = _tokens([PROBE_TEXT]) + sum(map(_tokens, affordable.values()))
             with budget.reserve(size, self._write) as meter:
                 try:
-                    if not known:
+                    if not is_checked:
                         meter.tokens += self._check_space(embedder)
-                        known = True
-                    for batch in _batches(chosen):
+                        is_checked = True
+                    for batch in _batches(affordable):
                         self._request(embedder, batch, meter)
                         yield len(batch)
                 finally:
                     report.tokens += meter.tokens
                     report.cost += budget.cost(meter.tokens)
             budget.margin = max(1.0, 1.05 * meter.tokens / size)
-            before = min(chosen)
+            before = min(affordable)
 
     def _request(self, embedder: EndpointEmbedder, batch: Texts, meter: Meter) -> None:
         try:
-            found = embedder.embed([piece for pieces in batch.values() for piece in pieces])
+            reply = embedder.embed([piece for pieces in batch.values() for piece in pieces])
         except EndpointError:
-            meter.tokens += sum(map(_tokens, batch.values()))  # it may be charged all the same
+            meter.tokens += sum(map(_tokens, batch.values()))  # the endpoint may charge them
             raise
-        meter.tokens += found.tokens
-        blobs = iter(quantise(found.vectors))
+        meter.tokens += reply.tokens
+        blobs = iter(quantise(reply.vectors))
         vectors = {row: list(islice(blobs, len(pieces))) for row, pieces in batch.items()}
         self._index().put_vectors(embedder.name, vectors)
         meter.items += len(batch)
 
     def _check_space(self, embedder: EndpointEmbedder) -> int:
-        """Refuse a server that now gives other vectors; return the tokens that it took."""
+        """Probe whether the endpoint still serves the same model; return the tokens used."""
         index = self._index()
         embedder.expect_dimensions(index.vector_length(embedder.name))
-        found = embedder.embed([PROBE_TEXT])
-        [blob] = quantise(found.vectors)
+        reply = embedder.embed([PROBE_TEXT])
+        [blob] = quantise(reply.vectors)
         before = index.probe_vector(embedder.name)
         if before is None:
             index.set_probe_vector(embedder.name, blob)
-        elif (likeness := cosine_similarity(before, blob)) < MIN_SAME_COSINE:
+        elif (similarity := cosine_similarity(before, blob)) < MIN_SAME_COSINE:
             raise EndpointError(
                 f"the endpoint {embedder.endpoint.base_url} now gives other vectors for "
                 f"{embedder.model!r} than those in the index (likeness of one text: "
-                f"{likeness:.2f}): it serves another model by that name; "
+                f"{similarity:.2f}): it serves another model by that name; "
                 "`memtier embed --afresh` makes all of them anew"
             )
-        return found.tokens
+        return reply.tokens
 
     # -- money ---------------------------------------------------------------------------------
 
     def _refusal(self, budget: EmbeddingBudget) -> CapReached:
-        left = self._index().coverage(budget.model)
+        coverage = self._index().coverage(budget.model)
         return CapReached(
             f"embedding by {budget.model} has cost {format_cost(budget.spent)} of the "
-            f"{format_cost(budget.allowed)} allowed, and the {left.missing} items left "
+            f"{format_cost(budget.allowed)} allowed, and the {coverage.missing} items left "
             f"would cost about "
-            f"{format_cost(budget.cost(left.tokens))}: `memtier embed --yes` allows it, or set "
+            f"{format_cost(budget.cost(coverage.tokens))}: `memtier embed --yes` allows it, or set "
             "embedding.max_cost"
         )
 
@@ -280,10 +278,10 @@ class Reembedder:
 
 
 def read_embedding_state(store: Store) -> EmbeddingState:
-    """Look at how the vectors of a project stand; reads every item once where some are missing.
+    """Return the coverage of a project; reads every item once if any lacks a vector.
 
     Raises:
-        SettingsError: the model that is configured cannot be had.
+        SettingsError: the configured model cannot be loaded.
         IndexProblem: the index cannot be used.
     """
     embedder = _embedder(store)
@@ -291,15 +289,15 @@ def read_embedding_state(store: Store) -> EmbeddingState:
         return EmbeddingState()
     with store.session() as reader:
         index, budget = reader.coverage, _budget(store)
-        found = index.coverage(embedder.name)
+        coverage = index.coverage(embedder.name)
         return EmbeddingState(
             model=embedder.name,
-            items=found.items,
-            missing=found.missing,
-            old=found.old,
-            tokens=found.tokens,
+            items=coverage.items,
+            missing=coverage.missing,
+            old=coverage.old,
+            tokens=coverage.tokens,
             paid=budget.price > 0,
-            cost=budget.cost(found.tokens),
+            cost=budget.cost(coverage.tokens),
             spent=budget.spent,
             allowed=budget.allowed,
             error=index.last_error(),
@@ -329,19 +327,19 @@ def _tokens(pieces: Iterable[str]) -> int:
 
 
 def _affordable(texts: Texts, budget: EmbeddingBudget) -> Texts:
-    """Return as many texts, from the first, as are within what is allowed."""
-    chosen: dict[int, Sequence[str]] = {}
+    """Return the first texts that fit into the budget."""
+    affordable: dict[int, Sequence[str]] = {}
     size = _tokens([PROBE_TEXT])
     for row, pieces in texts.items():
         size += _tokens(pieces)
         if not budget.affords(size):
             break
-        chosen[row] = pieces
-    return chosen
+        affordable[row] = pieces
+    return affordable
 
 
 def _batches(texts: Texts) -> Iterator[Texts]:
-    """Part texts into those of about one request each."""
+    """Split texts into batches of about one request."""
     batch: dict[int, Sequence[str]] = {}
     size = 0
     for row, pieces in texts.items():

@@ -1,7 +1,6 @@
-"""`doctor --fix`: what can be put right without losing anything, each repair told.
+"""Repair what loses nothing by it, for `doctor --fix`, and report each repair.
 
-What only a person can decide (a line that nobody can read, a file of somebody else's) stays, and
-`doctor` names it.
+What a person has to decide (an unreadable line, a foreign file) stays, and `doctor` reports it.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _TORN: Final = ".torn-"
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One thing that was put right."""
+    """One repair, and where it was made."""
 
     what: str
     where: str = ""
 
 
 def find_leftovers(store: Store) -> Iterator[HealthFinding]:
-    """Yield what lies about that `repair` would clear away, or only a person can judge."""
+    """Yield leftovers that `repair` would remove, or that a person has to judge."""
     fix = "memtier doctor --fix"
     for path in find_unfinished(store):
         yield HealthFinding("warn", "a process that died left this behind", str(path), fix)
@@ -71,10 +70,10 @@ def find_leftovers(store: Store) -> Iterator[HealthFinding]:
 
 
 def repair(actor: Actor, progress: Progress) -> Iterator[Repair]:
-    """Put right what can be, and yield each repair when it is made.
+    """Repair what can be repaired, yielding each repair as it is made.
 
     Raises:
-        LedgerError, IndexProblem: the rest is still to be done; the message says why.
+        LedgerError, IndexProblem: a repair failed, and the rest was not tried.
     """
     store = actor.store
     yield from _modes(store.home)
@@ -100,10 +99,10 @@ def _modes(home: Path) -> Iterator[Repair]:
             with suppress(OSError):
                 status = path.lstat()
                 if path.is_symlink() or status.st_uid != os.geteuid():
-                    continue  # named by the checks
+                    continue  # the checks report it
                 if tighten_mode(path, status.st_mode):
-                    told = f"{status.st_mode & 0o777:o} → {path.lstat().st_mode & 0o777:o}"
-                    yield Repair(f"closed to others ({told})", str(path))
+                    modes = f"{status.st_mode & 0o777:o} → {path.lstat().st_mode & 0o777:o}"
+                    yield Repair(f"closed to others ({modes})", str(path))
 
 
 def _torn(store: Store) -> Iterator[Repair]:
@@ -130,9 +129,9 @@ def _torn(store: Store) -> Iterator[Repair]:
                     os.close(kept)
                 if written < len(tail):
                     aside.unlink()
-                    continue  # no room; it is skipped as ever
+                    continue  # no room: the torn line stays, and readers skip it
                 os.ftruncate(fd, start)
-            store.catch_up_file(path, ours=True)  # it became shorter, which is no surprise
+            store.catch_up_file(path, ours=True)  # it became shorter by our doing
             yield Repair(f"moved a torn last line to {aside.name}", str(path))
 
 
@@ -144,13 +143,13 @@ def _is_record(tail: bytes) -> bool:
 
 
 def _socket(home: Path) -> Iterator[Repair]:
-    """Remove the socket of a server that is gone."""
+    """Remove the socket of a dead server."""
     path = socket_path(home)
     if not path.is_socket():
         return
     held = locks.try_acquire_lock(path.with_suffix(".lock"))
     if held is None:
-        return  # it is alive
+        return  # the server is alive
     try:
         path.unlink(missing_ok=True)
     finally:
@@ -171,7 +170,7 @@ def _index(store: Store, progress: Progress) -> Iterator[Repair]:
         store.reindex(progress)
         yield Repair("built the index anew", why)
         return
-    with suppress(MemTierError):  # what cannot be read is named by the checks
+    with suppress(MemTierError):  # the checks report what cannot be read
         behind = [file.name for file in store.files_behind()]
         if store.incomplete or behind:
             lines = store.catch_up_all()

@@ -1,8 +1,8 @@
-"""The one client of any OpenAI-compatible endpoint, for vectors and for answers.
+"""Request vectors and chat answers from any OpenAI-compatible endpoint.
 
-Through the `openai` package, imported at the first request.  Every request has a limit of time
-that holds whatever the server does; what may pass (a busy or broken server) is tried again.  A key
-comes from the environment variable that the endpoint names, and is put into no message.
+The `openai` package is imported at the first request. Every request has a deadline that holds
+whatever the server does; transient failures (a busy or broken server) are retried. The API key
+comes from the environment variable that the endpoint names, and never appears in a message.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = [
     "retry",
 ]
 
-ENDPOINT_PREFIX: Final = "endpoint:"  # of a model's name in the settings
+ENDPOINT_PREFIX: Final = "endpoint:"  # of a model name in the settings
 MAX_ATTEMPTS: Final = 4
-FIRST_PAUSE: Final = 0.5  # seconds; each later one is twice as long, give or take a half
-LONGEST_PAUSE: Final = 20.0  # seconds, also where the server asks for more
+FIRST_PAUSE: Final = 0.5  # seconds; each later one is twice as long, within a half
+LONGEST_PAUSE: Final = 20.0  # seconds, even if the server asks for more
 
 _FORMAT: Final = re.compile(
     r"response_?format|json_?schema|json_?object|\bschema\b|grammar|structured|guided",
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingReply:
-    """One vector for each text, in their order, and the tokens that the endpoint counted."""
+    """One vector a text, in order, and the tokens that the endpoint counted."""
 
     vectors: Sequence[Sequence[float]]
     tokens: int
@@ -57,7 +57,7 @@ class EmbeddingReply:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """What a chat model said, the tokens that the endpoint counted, and why it ended there."""
+    """The text of a chat answer, its tokens as the endpoint counted them, and why it ended."""
 
     text: str
     prompt_tokens: int
@@ -66,13 +66,13 @@ class ChatReply:
 
     @property
     def truncated(self) -> bool:
-        """Whether the answer is only the beginning of one."""
+        """Whether the answer was cut off at the token limit."""
         return self.finish == "length"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFormat:
-    """What of a chat request an endpoint takes: all of it, until it refuses."""
+    """The options of a chat request that an endpoint accepts: all, until it refuses one."""
 
     structured: int = 2  # 2: a JSON schema, 1: any JSON object, 0: free text
     limit_parameter: str = "max_tokens"
@@ -81,72 +81,72 @@ class RequestFormat:
     def options(
         self, schema: Mapping[str, Any] | None, max_tokens: int, temperature: float
     ) -> dict[str, Any]:
-        """Return what goes into a request beside model and messages."""
+        """Return the request's arguments other than the model and the messages."""
         options: dict[str, Any] = {self.limit_parameter: max_tokens}
         if self.temperature:
             options["temperature"] = temperature
         if schema is not None and self.structured == 2:
-            wanted = {"name": schema.get("title", "answer"), "strict": True, "schema": schema}
-            options["response_format"] = {"type": "json_schema", "json_schema": wanted}
+            form = {"name": schema.get("title", "answer"), "strict": True, "schema": schema}
+            options["response_format"] = {"type": "json_schema", "json_schema": form}
         elif schema is not None and self.structured == 1:
             options["response_format"] = {"type": "json_object"}
         return options
 
-    def simplified(self, said: str, schema: bool, *, proven: bool) -> RequestFormat | None:
-        """Return what to try after a refusal; None where the form is not to blame.
+    def simplified(self, response: str, schema: bool, *, proven: bool) -> RequestFormat | None:
+        """Return a simpler format to try after a refusal, None if the format is not to blame.
 
         Args:
-            said: how the server words it.
-            schema: whether the answer was to have a form.
-            proven: whether the endpoint has taken this form before.
+            response: the server's words.
+            schema: whether the answer was to follow a schema.
+            proven: whether the endpoint has accepted this format before.
         """
-        if self.limit_parameter == "max_tokens" and "max_completion_tokens" in said:
+        if self.limit_parameter == "max_tokens" and "max_completion_tokens" in response:
             return replace(self, limit_parameter="max_completion_tokens")
-        if self.temperature and "temperature" in said:
+        if self.temperature and "temperature" in response:
             return replace(self, temperature=False)
-        if schema and self.structured and (not proven or _FORMAT.search(said)):
+        if schema and self.structured and (not proven or _FORMAT.search(response)):
             return replace(self, structured=self.structured - 1)
         return None
 
 
-# What each endpoint was found to take, by address and model, as long as this process lives.
-_forms: dict[tuple[str, str], RequestFormat] = {}
+# The format that each endpoint accepts, by address and model, for the life of the process.
+_formats: dict[tuple[str, str], RequestFormat] = {}
 
 
 def resolve_model(
     name: str, endpoints: Mapping[str, Endpoint], key: str
 ) -> tuple[str, Endpoint, str]:
-    """Return the title, the endpoint and the model that "endpoint:NAME/MODEL" means.
+    """Return the title, the endpoint and the model of "endpoint:NAME/MODEL".
 
     Args:
-        key: the setting that says it, for the error.
+        key: the setting with this value, for the error.
 
     Raises:
-        SettingsError: it means none that is configured.
+        SettingsError: no such endpoint is configured.
     """
     title, slash, model = name.removeprefix(ENDPOINT_PREFIX).partition("/")
     if not (name.startswith(ENDPOINT_PREFIX) and slash and title and model):
         raise SettingsError(f"{key} is {name!r}; expected 'endpoint:NAME/MODEL'")
     if title not in endpoints:
-        known = ", ".join(sorted(endpoints)) or "none is"
+        configured = ", ".join(sorted(endpoints)) or "none is"
         raise SettingsError(
-            f"{key} is {name!r}, and no endpoint {title!r} is configured ({known}); "
+            f"{key} is {name!r}, and no endpoint {title!r} is configured ({configured}); "
             "describe it under `endpoints:` in the home's config.yaml"
         )
     return title, endpoints[title], model
 
 
 class EndpointClient:
-    """Talks to one endpoint; safe to use from many threads, and after a fork."""
+    """Request one endpoint; safe to use from many threads, and after a fork."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._lock = threading.Lock()
-        self._made: tuple[int, OpenAI] | None = None  # with the process that made it
+        self._opened: tuple[int, OpenAI] | None = None  # the process and its client
         os.register_at_fork(after_in_child=self._unlock)
 
     def warm_up(self) -> None:
-        """Load the package, so that the first request need not (raises EndpointError: no key)."""
+        """Import the package and open the client (raises EndpointError without a key)."""
         self._client()
 
     def embed(
@@ -160,26 +160,26 @@ class EndpointClient:
         """Return one vector for each text.
 
         Args:
-            attempts: how often it is tried, at most.
-            seconds: the limit of one attempt, if it is to be under the endpoint's ``timeout_s``.
+            attempts: the most attempts.
+            seconds: the deadline of one attempt, where shorter than the endpoint's ``timeout_s``.
 
         Raises:
-            EndpointRefused: it does not take this request, however often it is asked.
-            EndpointError: no answer, or none that can be used, after every attempt.
+            EndpointRefused: the endpoint rejects this request for good.
+            EndpointError: there was no usable answer in any attempt.
         """
         if not texts:
             return EmbeddingReply((), 0)
 
-        def ask(client: OpenAI, limit: float) -> EmbeddingReply:
+        def create(client: OpenAI, limit: float) -> EmbeddingReply:
             answer = client.embeddings.create(
                 model=model,
                 input=list(texts),
-                encoding_format="float",  # what every server knows; the package asks for base64
+                encoding_format="float",  # the package defaults to base64
                 timeout=limit,
             )
-            return _embeddings(answer, texts)
+            return _embedding_reply(answer, texts)
 
-        return self._request(ask, attempts, seconds)
+        return self._request(create, attempts, seconds)
 
     def chat(
         self,
@@ -192,20 +192,21 @@ class EndpointClient:
         attempts: int = MAX_ATTEMPTS,
         seconds: float | None = None,
     ) -> ChatReply:
-        """Return what a chat model answers to messages of ``role`` and ``content``.
+        """Return a chat model's answer to messages of ``role`` and ``content``.
 
-        What the endpoint does not take of a request's form is left out: the messages have to
-        describe the JSON that is wanted, and the answer has to be checked, whoever it is from.
+        Options that the endpoint refuses are left out. So the messages have to describe the JSON
+        that is expected, and callers have to check the answer.
 
         Args:
-            schema: a JSON schema of the answer, with a ``title``; without one it is free text.
+            schema: the JSON schema of the answer, with a ``title``; None for free text.
 
         Raises:
-            ContextTooLong: the messages, or they and the answer, are more than the model reads.
-            EndpointRefused, EndpointError: as `embed`.
+            ContextTooLong: the messages, or they and the answer, exceed the model's context.
+            EndpointRefused: the endpoint rejects this request for good.
+            EndpointError: there was no usable answer in any attempt.
         """
-        known = _forms.get((self.endpoint.base_url, model))
-        form = known or RequestFormat()
+        proven_format = _formats.get((self.endpoint.base_url, model))
+        form = proven_format or RequestFormat()
         while True:
             try:
                 reply = self._chat(
@@ -215,13 +216,13 @@ class EndpointClient:
                 raise
             except EndpointRefused as error:
                 simpler = form.simplified(
-                    error.response_text, schema is not None, proven=known is not None
+                    error.response_text, schema is not None, proven=proven_format is not None
                 )
                 if simpler is None:
                     raise
                 form = simpler
             else:
-                _forms[self.endpoint.base_url, model] = form
+                _formats[self.endpoint.base_url, model] = form
                 return reply
 
     def _chat(
@@ -237,44 +238,44 @@ class EndpointClient:
     ) -> ChatReply:
         options = form.options(schema, max_tokens, temperature)
 
-        def ask(client: OpenAI, limit: float) -> ChatReply:
+        def create(client: OpenAI, limit: float) -> ChatReply:
             answer = client.chat.completions.create(
                 model=model,
                 messages=[dict(message) for message in messages],  # type: ignore[misc]
                 timeout=limit,
                 **options,
             )
-            return _reply(answer, messages)
+            return _chat_reply(answer, messages)
 
-        return self._request(ask, attempts, seconds)
+        return self._request(create, attempts, seconds)
 
     def _request(
-        self, ask: Callable[[OpenAI, float], T], attempts: int, seconds: float | None
+        self, create: Callable[[OpenAI, float], T], attempts: int, seconds: float | None
     ) -> T:
         limit = min(math.inf if seconds is None else seconds, self.endpoint.timeout_s)
 
-        def once() -> T:
+        def attempt() -> T:
             try:
-                # The package's own limit is one of silence: a server that drips holds it for ever.
-                return _within(limit, lambda: ask(self._client(), limit))
+                # The package limits silence only: a server that drips would hold it for ever.
+                return _within(limit, lambda: create(self._client(), limit))
             except EndpointError:
                 raise
             except Exception as error:  # the package and its transport have errors of several trees
                 raise self._endpoint_error(error, limit) from None
 
-        return retry(once, attempts)
+        return retry(attempt, attempts)
 
     def _client(self) -> OpenAI:
         with self._lock:
-            if self._made is None or self._made[0] != os.getpid():
+            if self._opened is None or self._opened[0] != os.getpid():
                 from openai import OpenAI
 
                 base_url = self.endpoint.base_url
                 client = OpenAI(api_key=self._key() or "none", base_url=base_url, max_retries=0)
-                # The package takes these from the environment, and would tell them to any server.
+                # The package reads these from the environment, and would send them to any server.
                 client.organization = client.project = None
-                self._made = (os.getpid(), client)
-            return self._made[1]
+                self._opened = (os.getpid(), client)
+            return self._opened[1]
 
     def _key(self) -> str | None:
         name = self.endpoint.key_env
@@ -297,12 +298,12 @@ class EndpointClient:
         self._lock = threading.Lock()
 
 
-def _embeddings(answer: Any, texts: Sequence[str]) -> EmbeddingReply:
-    """Check that an answer has one finite vector for each text, all of a length."""
-    found = sorted(answer.data, key=lambda one: one.index)
-    if [one.index for one in found] != list(range(len(texts))):
-        raise ValueError(f"{len(found)} vectors for {len(texts)} texts")
-    vectors = [[float(value) for value in one.embedding] for one in found]
+def _embedding_reply(answer: Any, texts: Sequence[str]) -> EmbeddingReply:
+    """Check that an answer has one finite vector a text, all of one length: (n, d)."""
+    rows = sorted(answer.data, key=lambda row: row.index)
+    if [row.index for row in rows] != list(range(len(texts))):
+        raise ValueError(f"{len(rows)} vectors for {len(texts)} texts")
+    vectors = [[float(value) for value in row.embedding] for row in rows]
     if len({len(vector) for vector in vectors}) != 1 or not vectors[0]:
         raise ValueError("vectors of several lengths, or of none")
     if not all(math.isfinite(value) for vector in vectors for value in vector):
@@ -311,25 +312,25 @@ def _embeddings(answer: Any, texts: Sequence[str]) -> EmbeddingReply:
     return EmbeddingReply(vectors, int(tokens or sum(map(count_tokens, texts))))
 
 
-def _reply(answer: Any, messages: Sequence[Mapping[str, str]]) -> ChatReply:
+def _chat_reply(answer: Any, messages: Sequence[Mapping[str, str]]) -> ChatReply:
     choice = answer.choices[0]
-    # A model that thought up to its limit, or refuses, has no content at all.
+    # There is no content if reasoning used up the tokens, or the model refuses.
     text = "" if choice.message.content is None else choice.message.content
     if not isinstance(text, str):
         raise TypeError("an answer that is no text")
     usage = answer.usage
-    asked = getattr(usage, "prompt_tokens", None)
-    said = getattr(usage, "completion_tokens", None)
+    prompt_tokens = getattr(usage, "prompt_tokens", None)
+    completion_tokens = getattr(usage, "completion_tokens", None)
     return ChatReply(
         text,
-        int(asked or sum(count_tokens(message["content"]) for message in messages)),
-        int(said or count_tokens(text)),
+        int(prompt_tokens or sum(count_tokens(message["content"]) for message in messages)),
+        int(completion_tokens or count_tokens(text)),
         str(choice.finish_reason or "stop"),
     )
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return what a call gives, or raise TimeoutError; a late call is left behind in its thread."""
+    """Return the result of a call, or raise TimeoutError and leave the call to its thread."""
     answers: list[T] = []
     errors: list[Exception] = []
 
@@ -350,14 +351,14 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def retry(call: Callable[[], T], attempts: int = MAX_ATTEMPTS) -> T:
-    """Return what a call gives; what may pass is tried again, after a pause that grows."""
+    """Return the result of a call, retrying transient errors after growing pauses."""
     for attempt in range(1, attempts + 1):
         try:
             return call()
         except EndpointError as error:
             if attempt == attempts or not error.transient:
                 raise
-            # Not all at once: many clients that were refused together come back apart.
-            own = FIRST_PAUSE * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
-            time.sleep(min(LONGEST_PAUSE, max(error.retry_after, own)))
+            # With jitter: clients that were refused together come back apart.
+            pause = FIRST_PAUSE * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5)
+            time.sleep(min(LONGEST_PAUSE, max(error.retry_after, pause)))
     raise ValueError("at least one attempt")

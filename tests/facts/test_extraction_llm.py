@@ -40,7 +40,7 @@ Make = Callable[..., Entry]
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     """Return a server with an honest chat model; attempts follow each other at once."""
     monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(endpoint, "_forms", {})
+    monkeypatch.setattr(endpoint, "_formats", {})
     with Loopback() as loopback:
         loopback.answers(honest)
         yield loopback

@@ -34,7 +34,7 @@ LINES = (
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     """Return a server; attempts follow each other at once."""
     monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(endpoint, "_forms", {})
+    monkeypatch.setattr(endpoint, "_formats", {})
     with Loopback() as loopback:
         yield loopback
 

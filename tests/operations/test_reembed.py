@@ -581,7 +581,7 @@ def test_a_session_warms_the_endpoint_up(
     with memory_pool.use(context) as memory:
         embedder = memory.store.embedder
         assert isinstance(embedder, remote.EndpointEmbedder)
-        assert embedder._client._made is not None
+        assert embedder._client._opened is not None
         hooks = memory.status()["hooks"]
     assert [hooks[agent]["session_start"]["error"] for agent in "ab"] == [None, None]
 

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     """Return a server that listens; attempts follow each other without long pauses."""
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(module, "_forms", {})  # a port may come again
+    monkeypatch.setattr(module, "_formats", {})  # a port may come again
     with Loopback() as loopback:
         yield loopback
 

@@ -44,7 +44,7 @@ NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     """Return a server that listens; attempts follow each other without long pauses."""
     monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(endpoint, "_forms", {})
+    monkeypatch.setattr(endpoint, "_formats", {})
     with Loopback() as loopback:
         yield loopback
 

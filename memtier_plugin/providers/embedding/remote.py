@@ -1,7 +1,7 @@
-"""Texts as vectors by a model behind an OpenAI-compatible endpoint.
+"""Embed texts by a model of an OpenAI-compatible endpoint.
 
-It is asked for what is stored in the background only, and on the way of a recall for the query
-alone, once, within a part of the recall's time.
+Stored texts are embedded in the background only. A recall asks for its query's vector alone, once,
+within a share of the recall's deadline.
 """
 
 from __future__ import annotations
@@ -18,53 +18,51 @@ from memtier_plugin.providers.endpoint import EmbeddingReply, EndpointClient
 if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import Embedder
 
-BATCH_TEXTS: Final = 32  # of one request; what small servers take
+BATCH_TEXTS: Final = 32  # of one request: what small servers accept
 BATCH_CHARS: Final = 64_000
-MAX_TEXT_CHARS: Final = 8_000  # of one text that an endpoint is given; few models read more
-QUERY_TIMEOUT_SECONDS: Final = (
-    5.0  # a recall without a deadline waits for its query's vector so long
-)
-QUERY_SHARE: Final = 0.5  # of what a deadline leaves; the words need the rest
-REST_SECONDS: Final = 15.0  # after a failure queries go without, so that not each one waits for it
+MAX_TEXT_CHARS: Final = 8_000  # of one text; few models read more
+QUERY_TIMEOUT_SECONDS: Final = 5.0  # for the query of a recall without a deadline
+QUERY_SHARE: Final = 0.5  # of the time left; ranking by words needs the rest
+REST_SECONDS: Final = 15.0  # after a failure, so that not every query waits for a timeout
 PROBE_TEXT: Final = "The lighthouse keeper counted seven grey herons before breakfast."
 
-_SHORTEST: Final = 100  # characters; an endpoint that refuses so few does not mean the length
-_REMEMBERED: Final = 64  # vectors of queries, as the same one comes again and again
+_MIN_HALVED_CHARS: Final = 100  # a refusal of less is not about the length
+_MAX_CACHED_QUERIES: Final = 64  # as the same query comes again and again
 
 
 class EndpointEmbedder:
-    """A model of an OpenAI-compatible endpoint; safe to use from many threads at once."""
+    """Embed texts by an endpoint's model; safe to use from many threads at once."""
 
     def __init__(self, title: str, endpoint: Endpoint, model: str) -> None:
         self.endpoint = endpoint
         self.model = model
-        # Another address is another space: who knows what a server calls by the same name.
+        # Another address is another space: two servers may give one name to different models.
         address = sha256(f"{endpoint.base_url.rstrip('/')} {model}".encode()).hexdigest()
         self.name = f"{title}/{model}-{address[:8]}"
         self._client = EndpointClient(endpoint)
         self._length: int | None = None
-        self._rests_until = 0.0
-        self._why = ""
+        self._resting_until = 0.0
+        self._failure = ""
         self._queries: dict[str, Sequence[float]] = {}
 
     @property
     def dimensions(self) -> int:
-        """The length of every vector; the endpoint is asked unless it is known.
+        """The length of every vector; the endpoint is asked if it is not known yet.
 
         Raises:
-            EndpointError: it does not tell.
+            EndpointError: the endpoint gives no vector.
         """
         if self._length is None:
             self.embed([PROBE_TEXT])
-        assert self._length is not None  # `embed` found it, or raised
+        assert self._length is not None  # `embed` sets it, or raises
         return self._length
 
     def expect_dimensions(self, dimensions: int | None) -> None:
-        """Tell the length of the vectors that are stored already."""
+        """Require the length of the vectors that are stored already."""
         self._length = dimensions or self._length
 
     def cost(self, tokens: int) -> float:
-        """Return what so many tokens cost, in the currency of the endpoint's price."""
+        """Return the cost of tokens, in the currency of the endpoint's price."""
         return tokens * self.endpoint.price_per_million_tokens / 1e6
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
@@ -72,9 +70,9 @@ class EndpointEmbedder:
         return self.embed(texts).vectors
 
     def embed(self, texts: Sequence[str]) -> EmbeddingReply:
-        """Return a vector for each text, of zeros for one that the model cannot take.
+        """Return a vector for each text, of zeros for one that the model refuses.
 
-        A text that is too long for the model is given by its beginning.
+        A text that is too long for the model is cut to its beginning.
 
         Raises:
             EndpointError: there is no answer, or one with vectors of another length.
@@ -82,33 +80,33 @@ class EndpointEmbedder:
         vectors: list[Sequence[float]] = []
         tokens = 0
         for batch in _batches([text[:MAX_TEXT_CHARS] or " " for text in texts]):
-            found = self._embed(batch)
-            vectors += found.vectors
-            tokens += found.tokens
+            reply = self._embed(batch)
+            vectors += reply.vectors
+            tokens += reply.tokens
         return EmbeddingReply(vectors, tokens)
 
     def _embed(self, texts: Sequence[str]) -> EmbeddingReply:
         try:
-            found = self._client.embed(self.model, texts)
+            reply = self._client.embed(self.model, texts)
         except EndpointRefused:
-            return self._refused(texts)
-        return self._checked(found)
+            return self._embed_refused(texts)
+        return self._check_length(reply)
 
-    def _refused(self, texts: Sequence[str]) -> EmbeddingReply:
-        """Embed what was refused as a whole: in halves, and a single text by its beginning."""
+    def _embed_refused(self, texts: Sequence[str]) -> EmbeddingReply:
+        """Embed a refused batch in halves, and a refused text by its first half."""
         if len(texts) > 1:
             middle = len(texts) // 2
             first, second = self._embed(texts[:middle]), self._embed(texts[middle:])
             return EmbeddingReply([*first.vectors, *second.vectors], first.tokens + second.tokens)
         [text] = texts
-        if len(text) > _SHORTEST:
+        if len(text) > _MIN_HALVED_CHARS:
             return self._embed([text[: len(text) // 2]])
-        # Is it this text, or everything?
-        probe = self._checked(self._client.embed(self.model, [PROBE_TEXT]))
+        # Raises if the endpoint refuses any text.
+        probe = self._check_length(self._client.embed(self.model, [PROBE_TEXT]))
         return EmbeddingReply([[0.0] * len(probe.vectors[0])], probe.tokens)
 
-    def _checked(self, found: EmbeddingReply) -> EmbeddingReply:
-        length = len(found.vectors[0])
+    def _check_length(self, reply: EmbeddingReply) -> EmbeddingReply:
+        length = len(reply.vectors[0])
         if self._length is None:
             self._length = length
         if length != self._length:
@@ -117,37 +115,38 @@ class EndpointEmbedder:
                 f"for {self.model!r}, before of {self._length}: it serves another model by that "
                 "name; set embedding.model to one that stays the same"
             )
-        return found
+        return reply
 
     def warm_up(self) -> None:
-        """Load what a request needs; it takes longer than most requests (raises EndpointError)."""
+        """Open the client, which takes longer than most requests (raises EndpointError)."""
         self._client.warm_up()
 
     def embed_query(self, text: str, seconds: float) -> Sequence[float]:
-        """Return the vector of a query within so many seconds, by one attempt.
+        """Return the vector of a query by one attempt within so many seconds.
 
         Raises:
-            EmbeddingUnavailable: there is none in that time, or was none a moment ago.
+            EmbeddingUnavailable: the attempt failed, or one failed a moment ago.
         """
         text = text[:MAX_TEXT_CHARS]
-        if (known := self._queries.get(text)) is not None:
-            return known
-        if time.monotonic() < self._rests_until:
-            raise EmbeddingUnavailable(self._why)
+        if (cached := self._queries.get(text)) is not None:
+            return cached
+        if time.monotonic() < self._resting_until:
+            raise EmbeddingUnavailable(self._failure)
         try:
-            found = self._client.embed(self.model, [text], attempts=1, seconds=seconds)
-            [vector] = self._checked(found).vectors
+            reply = self._client.embed(self.model, [text], attempts=1, seconds=seconds)
+            [vector] = self._check_length(reply).vectors
         except EndpointError as error:
-            self._why = str(error)
-            self._rests_until = time.monotonic() + REST_SECONDS
-            raise EmbeddingUnavailable(self._why) from error
+            self._failure = str(error)
+            self._resting_until = time.monotonic() + REST_SECONDS
+            raise EmbeddingUnavailable(self._failure) from error
         self._queries[text] = vector
-        for old in list(self._queries)[:-_REMEMBERED]:
-            self._queries.pop(old, None)
+        for oldest in list(self._queries)[:-_MAX_CACHED_QUERIES]:
+            self._queries.pop(oldest, None)
         return vector
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Split texts into requests of bounded count and size."""
     batch: list[str] = []
     room = BATCH_CHARS
     for text in texts:
@@ -164,10 +163,10 @@ def encode_query(embedder: Embedder, text: str, until: float | None) -> Sequence
     """Return the vector of a recall's query.
 
     Args:
-        until: the moment of ``time.monotonic()`` by which the recall has to answer.
+        until: the recall's deadline, on the clock of ``time.monotonic()``.
 
     Raises:
-        EmbeddingUnavailable: an endpoint gives none in time; the recall goes on by words.
+        EmbeddingUnavailable: the endpoint gives none in time; the recall goes on by words.
     """
     if not isinstance(embedder, EndpointEmbedder):
         return embedder.encode([text])[0]
