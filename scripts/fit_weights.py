@@ -1,4 +1,4 @@
-"""Fit the default weights of `rank_recall_first` jointly on several data sets.
+"""Fit the default weights of `recall_first` jointly on several data sets.
 
 Every question is asked through the public API with every candidate returned; each hit carries its
 signals.  The weights w >= 0 minimise, over the questions of all sets (each set counting the same),

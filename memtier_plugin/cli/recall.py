@@ -26,7 +26,7 @@ from memtier_plugin.cli.views import (
     short_id,
 )
 from memtier_plugin.core.records import Entry
-from memtier_plugin.core.results import Depth, Hit, Recall
+from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest
 from memtier_plugin.core.times import to_iso
 
 HIDDEN: Final = "(forgotten, or another agent's)"
@@ -63,14 +63,16 @@ def recall(
     inject_preview: bool,
 ) -> None:
     """Recall the lines that matter for QUERY, each with its source."""
-    sized: dict[str, Any] = {"k": k, "token_budget": budget, "depth": depth}
+    request = RecallRequest(at=parse_optional_time(at), k=k, token_budget=budget, depth=depth)
     with scope.open() as memory:
         if then := parse_optional_time(as_of):
             with progress_bar() as report:
                 step = partial(report, "reading the ledgers")
-                result = memory.history.recall(query, then, progress=step, **sized)
+                result = memory.history.recall(
+                    query, then, k=k, token_budget=budget, depth=depth, progress=step
+                )
         else:
-            result = memory.recall(query, at=parse_optional_time(at), **sized)
+            result = memory.recall(query, request=request)
     document = recall_document(result, limit)
     document |= {"signals": signals, "text": result.text if inject_preview else ""}
     scope.show(document, recall_view)

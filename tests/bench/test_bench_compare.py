@@ -252,7 +252,7 @@ def test_an_ablation_can_let_a_reader_answer(tmp_path: Path) -> None:
 
 
 def test_what_a_profile_does_not_have_cannot_be_varied(tmp_path: Path) -> None:
-    """`rank_recall_first` has no Stage 1 to replace."""
+    """`recall_first` has no Stage 1 to replace."""
     with pytest.raises(Unsupported, match="nothing to vary in recall_first: stage_one"):
         run_ablation("locomo", locomo(tmp_path), "recall_first", only=["stage_one"])
 

@@ -1,4 +1,4 @@
-"""Each signal of `rank_recall_first` by itself: what it raises, and when it says nothing."""
+"""Each signal of `recall_first` by itself: what it raises, and when it says nothing."""
 
 from __future__ import annotations
 
