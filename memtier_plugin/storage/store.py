@@ -52,6 +52,8 @@ from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import Embedder
+    from memtier_plugin.storage.protocol import Index as StoreIndex
+    from memtier_plugin.storage.protocol import Log
 
 LOCK_SECONDS: Final = 10.0  # how long a write waits for another writer of the same ledger
 
@@ -380,3 +382,10 @@ class Store(IndexSessions):
     def close(self) -> None:
         """Close the index; the ledgers need no closing."""
         self.index.close()
+
+
+if TYPE_CHECKING:
+
+    def _check(store: Store) -> tuple[Log, StoreIndex]:
+        """Have the type checker hold the store to the seam."""
+        return store, store
