@@ -121,12 +121,12 @@ def _torn(store: Store) -> Iterator[Repair]:
                     yield Repair("ended the last line, which lacked its newline", str(path))
                     continue
                 aside = path.with_name(f".{path.name}{_TORN}{time.time_ns() // 1_000_000}")
-                kept = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                aside_fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 try:
-                    written = os.write(kept, tail)
-                    os.fsync(kept)
+                    written = os.write(aside_fd, tail)
+                    os.fsync(aside_fd)
                 finally:
-                    os.close(kept)
+                    os.close(aside_fd)
                 if written < len(tail):
                     aside.unlink()
                     continue  # no room: the torn line stays, and readers skip it
