@@ -254,7 +254,7 @@ class MemTier(Project):
         """Turn entries not looked at yet into facts, of every agent of the project.
 
         Args:
-            extractor: only by ``candidate_rules``, or only by the ``model``.
+            extractor: only by ``rules``, or only by the ``model``.
             dry_run: tell what would be written, and write nothing.
             progress: called with (entries read, about how many there are).
             stop: asked between two steps whether to end here.
@@ -266,8 +266,11 @@ class MemTier(Project):
         self._refuse_when_paused()
         return self.knowledge.consolidate(
             limit or self.settings.consolidation.batch,
-            extractor=extractor, dry_run=dry_run, progress=progress, stop=stop,
-        )  # fmt: skip
+            extractor=extractor,
+            dry_run=dry_run,
+            progress=progress,
+            stop=stop,
+        )
 
     @check_arguments
     def forget(
@@ -384,23 +387,23 @@ class MemTier(Project):
             after_id: only entries written after this one.
         """
         self.store.refresh(self.agent_id, wait_ms=500, read_all=True)
-        found = views.read_entries(
+        entries = views.read_entries(
             self.store, agent=agent, date=date, session=session, after_id=after_id
         )
-        return islice(found, limit)
+        return islice(entries, limit)
 
     @check_arguments
     def events(self, *, kinds: Collection[str], limit: int = 1000) -> list[JournalEvent]:
         """Return the project's newest journal events of these kinds, oldest first."""
         with self.store.session() as reader:
-            found = [event for kind in kinds for event in reader.events([kind], newest=limit)]
-        return sorted(found, key=lambda event: (event.timestamp, event.id))[-limit:]
+            events = [event for kind in kinds for event in reader.events([kind], newest=limit)]
+        return sorted(events, key=lambda event: (event.timestamp, event.id))[-limit:]
 
     @check_arguments
     def facts(self, *, include_superseded: bool = False) -> list[Fact]:
         """Return the facts that this agent may see, oldest first; see `FactService.facts`."""
-        found = self.knowledge.facts(include_superseded=include_superseded)
-        return [one.fact for one in found]
+        facts = self.knowledge.facts(include_superseded=include_superseded)
+        return [view.fact for view in facts]
 
     @check_arguments
     def fact(self, fact_id: str) -> tuple[Fact, list[Entry]]:
@@ -409,5 +412,5 @@ class MemTier(Project):
         Raises:
             NotFound: there is no such fact.
         """
-        found = self.knowledge.fact(fact_id)
-        return found.fact, [line.entry for line in found.lines if line.entry]
+        view = self.knowledge.fact(fact_id)
+        return view.fact, [line.entry for line in view.lines if line.entry]

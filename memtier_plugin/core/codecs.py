@@ -147,22 +147,22 @@ def decode_entry(line: bytes, *, owner: str | None = None) -> Entry:
 
 def entry_from(record: Mapping[str, Any], *, owner: str | None = None) -> Entry:
     """Read the JSON form of an entry; see `Entry.from_json`."""
-    known = {**_mapping(record, Entry)}
-    if known.get("schema", 0) < SCHEMA:
-        known = {
+    document = {**_mapping(record, Entry)}
+    if document.get("schema", 0) < SCHEMA:
+        document = {
             "agent_id": owner or "main",
-            "run_id": known["id"],
+            "run_id": document["id"],
             "turn": 0,
             "role": "user",
             "origin": "user",
-            "key": f"id:{known['id']}",
-            **known,
+            "key": f"id:{document['id']}",
+            **document,
             "schema": SCHEMA,
         }
-    known["timestamp"] = _time(known["timestamp"])
-    known["observed_at"] = _time(known.get("observed_at") or record["timestamp"])
-    known["tool"] = known.get("tool") or None
-    return _in_range(convert(known, Entry))
+    document["timestamp"] = _time(document["timestamp"])
+    document["observed_at"] = _time(document.get("observed_at") or record["timestamp"])
+    document["tool"] = document.get("tool") or None
+    return _in_range(convert(document, Entry))
 
 
 def decode_fact(line: bytes, *, tier: str = "semantic") -> Fact:
@@ -183,13 +183,13 @@ def decode_fact(line: bytes, *, tier: str = "semantic") -> Fact:
 
 def fact_from(record: Mapping[str, Any]) -> Fact:
     """Read the JSON form of a fact; see `Fact.from_json`."""
-    known = {**_mapping(record, Fact)}
-    known["timestamp"] = _time(known["timestamp"])
+    document = {**_mapping(record, Fact)}
+    document["timestamp"] = _time(document["timestamp"])
     for name in ("valid_from", "valid_to"):
-        known[name] = _time(known[name]) if known.get(name) else None
+        document[name] = _time(document[name]) if document.get(name) else None
     for name in ("span", "private_to"):
-        known[name] = known.get(name) or None
-    fact = convert(known, Fact)
+        document[name] = document.get(name) or None
+    fact = convert(document, Fact)
     if not fact.sources:
         raise ValueError("a fact without a source")
     return fact

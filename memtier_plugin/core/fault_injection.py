@@ -96,12 +96,12 @@ class FaultPlan:
             number = self.passed[point]
         if self.log:
             self._write(f"{point}\t{' '.join(kinds)}")
-        for one in self.faults:
-            now = number == one.occurrence or (one.repeating and number > one.occurrence)
-            if one.point == point and one.kind in kinds and now:
+        for fault in self.faults:
+            now = number == fault.occurrence or (fault.repeating and number > fault.occurrence)
+            if fault.point == point and fault.kind in kinds and now:
                 if self.log:
-                    self._write(f"{FIRED}{point}:{number}={one.kind}")
-                return one.kind
+                    self._write(f"{FIRED}{point}:{number}={fault.kind}")
+                return fault.kind
         return None
 
     def _write(self, line: str) -> None:
@@ -122,7 +122,7 @@ def arm(told: str = "", log: str = "") -> None:
         ValueError: as `Fault.parse`.
     """
     global _plan
-    faults = [Fault.parse(one) for one in told.split(";") if one.strip()]
+    faults = [Fault.parse(text) for text in told.split(";") if text.strip()]
     _plan = FaultPlan(faults, log) if faults or log else None
 
 

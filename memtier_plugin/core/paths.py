@@ -288,11 +288,11 @@ def _long_names(folder: Path) -> dict[str, str]:
         lines = (folder / ".names").read_bytes().splitlines()
     except OSError:
         return {}
-    found = {}
+    names = {}
     for line in lines:
         try:
             record = json.loads(line)
-            found[str(record["file"])] = str(record["name"])
+            names[str(record["file"])] = str(record["name"])
         except (ValueError, KeyError, TypeError):
             continue  # empty or torn
-    return found
+    return names

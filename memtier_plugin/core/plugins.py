@@ -83,13 +83,13 @@ def record_failure(plugin: str, hook: str, error: BaseException) -> None:
         _watching.get([]).append(error)
     text = f"{type(error).__name__}: {error}"
     with _lock:
-        known = _errors.get((plugin, hook))
+        previous = _errors.get((plugin, hook))
         _errors[plugin, hook] = (
-            replace(known, error=text, count=known.count + 1)
-            if known
+            replace(previous, error=text, count=previous.count + 1)
+            if previous
             else PluginError(plugin, hook, text)
         )
-    if known is None or known.error != text:
+    if previous is None or previous.error != text:
         _log.warning("%r failed in %s and is passed over", plugin, hook, exc_info=error)
 
 
@@ -105,7 +105,7 @@ def find_secret_spans(text: str) -> list[tuple[int, int, str]]:
 def collect_signals(query: str, items: Sequence[Entry | Fact]) -> list[Signal]:
     """Return the plugins' ranking signals, each with one value for every item."""
     answers = manager().hook.memtier_signals(query=query, items=items)
-    return [signal for found in answers for signal in found]
+    return [signal for answer in answers for signal in answer]
 
 
 def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
@@ -127,61 +127,61 @@ def find_embedder() -> Embedder | None:
 
 @functools.cache
 def _build_manager() -> pluggy.PluginManager:
-    made = pluggy.PluginManager(ENTRY_POINT_GROUP)
-    made.add_hookspecs(hookspecs)
+    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
+    manager.add_hookspecs(hookspecs)
     for name in SHIPPED_HANDLERS:
-        made.register(importlib.import_module(name), name)
+        manager.register(importlib.import_module(name), name)
     if _may_have_third_parties():
         from importlib.metadata import entry_points  # here: its import costs more than the rest
 
         for point in entry_points(group=ENTRY_POINT_GROUP):
             try:
-                _register(made, point.name, point.load())
+                _register(manager, point.name, point.load())
             except Exception as error:  # a foreign module, it may raise anything
                 record_failure(point.name, "load", error)
-    return made
+    return manager
 
 
 def _may_have_third_parties() -> bool:
     """Whether any installed distribution may name the entry-point group; errs towards yes."""
     group = f"[{ENTRY_POINT_GROUP}]".encode()
     try:
-        for place in filter(Path.exists, map(Path, sys.path)):
-            if not place.is_dir():
+        for folder in filter(Path.exists, map(Path, sys.path)):
+            if not folder.is_dir():
                 return True  # an archive
             for pattern in ("*.dist-info/entry_points.txt", "*.egg-info/entry_points.txt"):
-                if any(group in file.read_bytes() for file in place.glob(pattern)):
+                if any(group in file.read_bytes() for file in folder.glob(pattern)):
                     return True
     except OSError:
         return True
     return False
 
 
-def _register(made: pluggy.PluginManager, name: str, plugin: Any) -> None:
+def _register(manager: pluggy.PluginManager, name: str, plugin: Any) -> None:
     """Register a plugin's hooks, each behind its own guard.
 
     Raises:
         pluggy.PluginValidationError: a hook is unknown, a wrapper, or takes unknown arguments.
     """
-    kept = SimpleNamespace()
+    guarded = SimpleNamespace()
     for attribute in dir(plugin):
-        options = made.parse_hookimpl_opts(plugin, attribute)
+        options = manager.parse_hookimpl_opts(plugin, attribute)
         if options is None:
             continue
         hook = options.get("specname") or attribute
-        if not hasattr(made.hook, hook):
-            near = get_close_matches(hook, vars(made.hook), 1)
+        if not hasattr(manager.hook, hook):
+            near = get_close_matches(hook, vars(manager.hook), 1)
             hint = f"; the nearest is {near[0]!r}" if near else ""
             raise pluggy.PluginValidationError(plugin, f"there is no hook {hook!r}{hint}")
         if options["wrapper"] or options["hookwrapper"]:
             raise pluggy.PluginValidationError(
                 plugin, f"{hook!r} is a wrapper: every plugin is called on its own, use a plain one"
             )
-        setattr(kept, attribute, _guard(name, hook, getattr(plugin, attribute)))
+        setattr(guarded, attribute, _guard(name, hook, getattr(plugin, attribute)))
     try:
-        made.register(kept, name)
+        manager.register(guarded, name)
     except pluggy.PluginValidationError:
-        made.unregister(name=name)  # older versions of pluggy leave half of it
+        manager.unregister(name=name)  # older versions of pluggy leave half of it
         raise
 
 
@@ -212,8 +212,8 @@ def _check_spans(answer: Iterable[Any], given: Mapping[str, Any]) -> list[tuple[
 
 
 def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Signal]:
-    found = list(answer)
-    for signal in found:
+    signals = list(answer)
+    for signal in signals:
         if not isinstance(signal, Signal):
             raise TypeError(f"{signal!r} is not a Signal")
         if len(signal.values) != len(given["items"]):
@@ -223,7 +223,7 @@ def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Sign
             )
         if not math.isfinite(signal.weight) or not all(0 <= v <= 1 for v in signal.values):
             raise ValueError(f"signal {signal.name!r} has a value that is not in [0, 1]")
-    return found
+    return signals
 
 
 def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[FactDraft]:
@@ -236,9 +236,9 @@ def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[Fact
 
 def _check_hits(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Hit]:
     hits = list(answer)
-    known = {hit.id for hit in given["hits"]}
+    offered = {hit.id for hit in given["hits"]}
     seen = [hit.id for hit in hits]
-    if not known.issuperset(seen) or len(seen) != len(set(seen)):
+    if not offered.issuperset(seen) or len(seen) != len(set(seen)):
         raise ValueError("the reranked hits are not all among those given, or one stands twice")
     return hits
 

@@ -12,9 +12,9 @@ from memtier_plugin.core.records import Entry
 PLACES: Final = 5_000  # of a message in its run that are tried to know its key again
 
 
-def place_key(agent: str, run: str, place: int, role: str) -> str:
+def place_key(agent: str, run: str, position: int, role: str) -> str:
     """Return a key that stands for whatever a run has at a place; it knows nothing of the text."""
-    identity = json.dumps(["purged", agent, run, place, role]).encode()
+    identity = json.dumps(["purged", agent, run, position, role]).encode()
     return f"purged:{hashlib.blake2b(identity, digest_size=16).hexdigest()}"
 
 
@@ -24,7 +24,7 @@ def key_after(entry: Entry, key_of: Callable[[int], str]) -> str:
     Args:
         key_of: the key of this entry's role and content at a place of its run.
     """
-    for place in range(PLACES):
-        if key_of(place) == entry.key:
-            return place_key(entry.agent_id, entry.run_id, place, entry.role)
+    for position in range(PLACES):
+        if key_of(position) == entry.key:
+            return place_key(entry.agent_id, entry.run_id, position, entry.role)
     return entry.key  # somebody else's: it says nothing that we know of

@@ -46,7 +46,7 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
         raise MessageError("messages must be a list of messages, not a single one")
     parsed: list[Message] = []
     names: dict[str, str] = {}
-    for place, message in enumerate(messages):
+    for position, message in enumerate(messages):
         try:
             if isinstance(message, Message):
                 check_fields(message)
@@ -54,9 +54,11 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
             else:
                 given = [*_split_parts(message, names)]
         except _NONSENSE as error:
-            raise MessageError(f"message {place}: {error}") from error
-        for one in given:
-            names.update({call.call_id: call.name for call in one.tool_calls if call.call_id})
+            raise MessageError(f"message {position}: {error}") from error
+        for parsed_message in given:
+            names.update(
+                {call.call_id: call.name for call in parsed_message.tool_calls if call.call_id}
+            )
         parsed += given
     return tuple(parsed)
 
@@ -72,12 +74,12 @@ def _split_parts(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterat
     own: list[Any] = []
     for part in content if role != "tool" and isinstance(content, list) else ():
         if _is_result(part):
-            said = part.get("content") if part.get("content") is not None else part.get("text")
-            known = {
+            text = part.get("content") if part.get("content") is not None else part.get("text")
+            outcome = {
                 key: part[key] for key in ("ok", "is_error", "exit_code", "name") if key in part
             }
-            called = {"tool_call_id": part.get("tool_use_id"), "content": said}
-            yield parse_message({**known, **called, "role": "tool"}, names)
+            called = {"tool_call_id": part.get("tool_use_id"), "content": text}
+            yield parse_message({**outcome, **called, "role": "tool"}, names)
         elif role == "user" and _is_attached(part):
             yield parse_message({**message, "content": [part], "origin": "external"}, names)
         else:

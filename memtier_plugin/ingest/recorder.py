@@ -54,8 +54,10 @@ class Recorder:
             self._room.check(size, now)
         except LimitReached:  # unless most of it is there already
             new = self._store.undelivered_keys(self._agent, runs)
-            size = sum(_size(run._replace(messages=[m for m in run.messages if m[0] in new]))
-                       for run in runs)  # fmt: skip
+            size = sum(
+                _size(run._replace(messages=[m for m in run.messages if m[0] in new]))
+                for run in runs
+            )
             self._room.check(size, now)
         entries = self._store.append_entries(self._agent, runs, self._clock)
         self._room.add(size if entries else 0)
@@ -150,16 +152,16 @@ class Recorder:
         runs: list[tuple[Run, Sequence[Message]]] = []
         size = 0
         for session in sessions:
-            for one in session.exchanges:
+            for exchange in session.exchanges:
                 run = Run(
                     agent=self._agent,
                     session=session.session_id,
-                    run=one.run_id,
+                    run=exchange.run_id,
                     sender=session.sender,
                     observed_at=session.observed_at,
                 )
-                runs.append((run, one.messages))
-                size += len(one.messages)
+                runs.append((run, exchange.messages))
+                size += len(exchange.messages)
                 if size >= _TOGETHER:
                     yield runs
                     runs, size = [], 0
@@ -206,10 +208,10 @@ class Recorder:
         return message if same else replace(message, content=content), truncated
 
 
-def delivery_key_at(entry: Entry, place: int) -> str:
+def delivery_key_at(entry: Entry, position: int) -> str:
     """Return the key that an entry has if it stood at this place of its run."""
     message = Message(role=entry.role, content=entry.content)
-    return _delivery_key(json.dumps([entry.agent_id, entry.run_id]), place, message)
+    return _delivery_key(json.dumps([entry.agent_id, entry.run_id]), position, message)
 
 
 def _left_out(most: int) -> str:
@@ -221,8 +223,8 @@ def _size(run: NewRun) -> int:
     return sum(len(m.content.encode("utf-8", "surrogatepass")) + _LINE for _, m, _ in run.messages)
 
 
-def _delivery_key(run: str, place: int, message: Message) -> str:
+def _delivery_key(run: str, position: int, message: Message) -> str:
     """Hash agent, run, position in the run, role and content into a delivery key."""
     content = message.content.encode("utf-8", "surrogatepass")
-    identity = f'{run[:-1]}, {place}, "{message.role}"]'.encode()
+    identity = f'{run[:-1]}, {position}, "{message.role}"]'.encode()
     return hashlib.blake2b(identity + hashlib.blake2b(content).digest(), digest_size=16).hexdigest()

@@ -41,19 +41,19 @@ def is_restatement(text: str, others: Iterable[str], words: Callable[[str], Sequ
     Args:
         words: how a text is taken apart, with word endings removed.
     """
-    said = {word for word in words(text) if word not in _EMPTY}
+    own_words = {word for word in words(text) if word not in _EMPTY}
     figures = {*_FIGURES.findall(text.casefold())}
-    if not said:
+    if not own_words:
         return False
     for other in others:
         if not figures <= {*_FIGURES.findall(other.casefold())}:
             continue
-        known = set(words(other))
-        if len(said & known) >= _SAME * len(said):
+        other_words = set(words(other))
+        if len(own_words & other_words) >= _SAME * len(own_words):
             return True
         if (
             figures
-            and not _lettered(said & known)
+            and not _lettered(own_words & other_words)
             and detect_language(text) != detect_language(other)
         ):
             return True
@@ -70,16 +70,23 @@ def is_stated_by(text: str, others: Iterable[str], words: Callable[[str], Sequen
     Each of its sentences must stand in one sentence of theirs, with every word that counts, the
     same figures and the same denials; what is asked is not said.
     """
-    known = [_said(one, words) for other in others for one in _sentences(other)]
-    said = [_said(one, words) for one in _sentences(text, asked=True)]
-    return any(one[0] for one in said) and all(
-        any(one[0] <= other[0] and one[1] <= other[1] and one[2] == other[2] for other in known)
-        for one in said
+    stated = [_said(sentence, words) for other in others for sentence in _sentences(other)]
+    claims = [_said(sentence, words) for sentence in _sentences(text, asked=True)]
+    return any(sentence[0] for sentence in claims) and all(
+        any(
+            sentence[0] <= other[0] and sentence[1] <= other[1] and sentence[2] == other[2]
+            for other in stated
+        )
+        for sentence in claims
     )
 
 
 def _sentences(text: str, *, asked: bool = False) -> Iterable[str]:
-    return (one for one in _END.split(text) if one.strip() and (asked or not _ASKED.search(one)))
+    return (
+        sentence
+        for sentence in _END.split(text)
+        if sentence.strip() and (asked or not _ASKED.search(sentence))
+    )
 
 
 def _said(
@@ -87,5 +94,5 @@ def _said(
 ) -> tuple[set[str], set[str], set[str]]:
     """Return the words, the figures and the denials of a sentence."""
     plain = {*plain_words(sentence)}
-    said = {word for word in words(sentence) if word not in _EMPTY}
-    return said, {*_FIGURES.findall(sentence.casefold())}, plain & _DENIALS
+    content = {word for word in words(sentence) if word not in _EMPTY}
+    return content, {*_FIGURES.findall(sentence.casefold())}, plain & _DENIALS

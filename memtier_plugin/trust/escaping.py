@@ -206,8 +206,8 @@ def _decoded(match: regex.Match[str]) -> str:
     """Return the character that is meant, where it is one of markup's; else what stands there."""
     name = match["entity"]
     if name:
-        forms = (html.unescape(f"&{one};") for one in (name, name.lower()))
-        char = next((one for one in forms if len(one) == 1), "")
+        forms = (html.unescape(f"&{form};") for form in (name, name.lower()))
+        char = next((form for form in forms if len(form) == 1), "")
     else:
         char = chr(int(match["hex"], 16) if match["hex"] else int(match["octal"], 8))
     angle = char and (_OPEN.match(char) or _CLOSE.match(char))

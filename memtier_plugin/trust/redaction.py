@@ -179,7 +179,7 @@ _LONGEST: Final = max(known.shortest for known in _FORMATS)
 @cache
 def _formats(longest: int) -> tuple[_Format, ...]:
     """Return the formats of which a text with rows of so many characters can hold one."""
-    return tuple(known for known in _FORMATS if known.shortest <= longest)
+    return tuple(form for form in _FORMATS if form.shortest <= longest)
 
 
 # Names that announce a secret. What stands before them (DB_, spring.datasource.) does not matter.

@@ -169,12 +169,12 @@ def bind_workspace(home: Path, workspace: Path, project: str) -> None:
         raise SettingsError(f"a project needs a name, not {project!r}")
     path = make_private_folder(home) / "config.yaml"
     file = YamlFile.parse(str(path), read_config_text(path) or "")
-    wanted = _values(_file_layer(file, "user"))
-    wanted["workspaces", str(_real(workspace))] = project
-    bound = {key[1]: value for key, value in wanted.items() if key[0] == "workspaces"}
+    settings = _values(_file_layer(file, "user"))
+    settings["workspaces", str(_real(workspace))] = project
+    bound = {key[1]: value for key, value in settings.items() if key[0] == "workspaces"}
     changed = file.replace_block("workspaces", bound)
     try:
-        safe = _values(_file_layer(YamlFile.parse(str(path), changed), "user")) == wanted
+        safe = _values(_file_layer(YamlFile.parse(str(path), changed), "user")) == settings
     except SettingsError:
         safe = False
     if not safe:
@@ -196,8 +196,8 @@ def _is_section(path: KeyPath, source: str) -> bool:
     raise SettingsError(f"{source}: unknown key {name!r}; {_hint(name, names, same_end)}")
 
 
-def _hint(name: str, known: Iterable[str], best: list[str] | None = None) -> str:
-    near = best or difflib.get_close_matches(name, known, 1, 0.5)
+def _hint(name: str, names: Iterable[str], best: list[str] | None = None) -> str:
+    near = best or difflib.get_close_matches(name, names, 1, 0.5)
     return f"did you mean {near[0]!r}?" if near else "`memtier config show` lists the keys"
 
 
