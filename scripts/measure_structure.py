@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-PRODUCT: Final = ("memtier", "memtier_plugin", "hooks", "daemon", "config")
+PRODUCT: Final = ("memtier_plugin", "hooks", "daemon", "config")
 DATA: Final = frozenset({".yaml", ".json", ".toml", ".txt"})  # read as text by the product
 PARTS: Final = ("sizes", "journeys", "start", "lines")
 
