@@ -385,7 +385,7 @@ def _report(
     started: float,
     run: str | None = None,
 ) -> ConsolidationReport:
-    known = Counter({"known already": len(outcome.restated)})
+    restated = Counter({"known already": len(outcome.restated)})
     return ConsolidationReport(
         read=len(window.entries),
         facts=len(outcome.added) - len(outcome.proposed),
@@ -394,7 +394,7 @@ def _report(
         updated=len(outcome.updates),
         ignored=len(outcome.restated),
         proposed=len(outcome.proposed),
-        rejected=dict(+(batch.rejected + outcome.refused + known)),
+        rejected=dict(+(batch.rejected + outcome.refused + restated)),
         last_id=window.entries[-1].id if window.entries else None,
         tokens=batch.tokens,
         cost=batch.cost,

@@ -70,7 +70,7 @@ class Regression:
 class _Baseline:
     """Probes, the time as of which they search, and how many are found."""
 
-    made: float
+    measured: float
     at: datetime
     probes: list[Probe]
     recalled: int
@@ -90,11 +90,11 @@ class RecallGuard:
         Raises:
             IndexProblem: the index cannot be used.
         """
-        made = self._baseline.made if self._baseline else -math.inf
-        if time.monotonic() - made > _MAX_AGE:
-            made, at = time.monotonic(), self._clock()
+        last = self._baseline.measured if self._baseline else -math.inf
+        if time.monotonic() - last > _MAX_AGE:
+            measured, at = time.monotonic(), self._clock()
             probes = make_probes(self._store, self._store.settings.consolidation.probes, at)
-            self._baseline = _Baseline(made, at, probes, len(probes))
+            self._baseline = _Baseline(measured, at, probes, len(probes))
 
     def find_regression(self) -> Regression | None:
         """Return how recall fell since it was measured, if it did.

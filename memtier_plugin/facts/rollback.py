@@ -144,13 +144,13 @@ class _RollbackPlanner:
         single_valued = store.settings.facts.single_valued
         self._single = {normalise(relation)[0] for relation in single_valued}
         self._run_events = reader.events(run=run, kinds=CONSOLIDATION_KINDS)
-        made = reader.facts(run=run)
-        if not made and not self._run_events:
+        facts = reader.facts(run=run)
+        if not facts and not self._run_events:
             raise NotFound(f"no consolidation {run!r}; `memtier facts runs` shows them")
         # An accepted fact belongs to its reviewer and no longer depends on the run.
-        self._kept = [_fact(stored) for stored in made if stored.state.reviewed == "accepted"]
+        self._kept = [_fact(stored) for stored in facts if stored.state.reviewed == "accepted"]
         self._removed = {
-            stored.item.id: stored for stored in made if stored.state.reviewed != "accepted"
+            stored.item.id: stored for stored in facts if stored.state.reviewed != "accepted"
         }  # including those already removed, for a rollback that is repeated
         self._superseded = reader.superseded_by(self._removed)
         touched = (*self._removed, *self._superseded)

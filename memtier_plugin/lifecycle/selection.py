@@ -54,8 +54,8 @@ def select_items(store: Store, selection: Selection) -> tuple[list[str], list[st
         IndexProblem: the index cannot be read.
     """
     with store.session() as reader:
-        known = reader.items(selection.ids)
-        if missing := [identity for identity in selection.ids if identity not in known]:
+        existing = reader.items(selection.ids)
+        if missing := [identity for identity in selection.ids if identity not in existing]:
             raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
         ids = [*dict.fromkeys(selection.ids)]
         if selection.has_conditions:

@@ -147,8 +147,8 @@ class PurgePlan:
 
 def make_stub(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stub of an entry or a fact: that it existed, when, and whose it was."""
-    kept = _ENTRY if "content" in record else _FACT
-    left = {name: _EMPTY.get(name, record[name]) for name in kept if name in record}
+    names = _ENTRY if "content" in record else _FACT
+    left = {name: _EMPTY.get(name, record[name]) for name in names if name in record}
     if str(left.get("run_id", "")).startswith(_REMEMBER_RUN):
         left["run_id"] = "remember"
     return left
@@ -181,19 +181,19 @@ def iter_texts(record: Any, where: TextPath = (), *, names: bool) -> Iterator[tu
             if name not in _STRUCTURE and (names or name not in _NAMES):
                 yield from iter_texts(value, (*where, name), names=names)
     elif isinstance(record, list):
-        for place, value in enumerate(record):
-            yield from iter_texts(value, (*where, place), names=names)
+        for index, value in enumerate(record):
+            yield from iter_texts(value, (*where, index), names=names)
 
 
 def find_edits(
     record: Mapping[str, Any], finds: SpanFinder, *, names: bool
 ) -> list[tuple[TextPath, Spans]]:
     """Return the spans in a record's texts that a finder finds."""
-    found = []
+    edits = []
     for where, value in iter_texts(record, names=names):
         if spans := finds(value):
-            found.append((where, spans))
-    return found
+            edits.append((where, spans))
+    return edits
 
 
 def _replace_in(record: dict[str, Any], where: TextPath, spans: Spans) -> dict[str, Any]:
