@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from memtier_plugin.core import locks
 from memtier_plugin.core.errors import (
     CapReached,
     EndpointError,
@@ -217,16 +216,13 @@ class Consolidator:
     @contextmanager
     def _exclusive(self, extractor: str) -> Iterator[None]:
         """Hold the lock on an extractor's pass, without waiting for it."""
-        held = locks.try_acquire_lock(self._store.folder / f".consolidate.{extractor}.lock")
-        if held is None:
-            raise LedgerError(
-                f"project {self._store.project!r} is being consolidated ({extractor}): its lock is"
-                " locked by another process; nothing is lost, try again later"
-            )
-        try:
+        with self._store.try_exclusive(f"consolidate.{extractor}") as held:
+            if not held:
+                raise LedgerError(
+                    f"project {self._store.project!r} is being consolidated ({extractor}): its"
+                    " lock is locked by another process; nothing is lost, try again later"
+                )
             yield
-        finally:
-            locks.release_lock(held)
 
     def _run_pass(
         self,

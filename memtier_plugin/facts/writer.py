@@ -11,7 +11,6 @@ from typing import Final
 
 from memtier_plugin.core.events import SupersedeEvent
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts import evolution
@@ -24,7 +23,7 @@ from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.ledger import transaction
-from memtier_plugin.storage.store import LOCK_SECONDS, Store
+from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import origins
 
@@ -88,8 +87,7 @@ class FactWriter:
         Raises:
             LedgerError: the lock is held by another process, or the write cannot be completed.
         """
-        lock = hold_lock(self._store.folder / ".facts.lock", LOCK_SECONDS)
-        with lock, self._store.session():
+        with self._store.exclusive("facts"), self._store.session():
             transaction.complete_transaction(self._store)
             self._store.catch_up_all()
             yield
@@ -170,7 +168,7 @@ class FactWriter:
         Raises:
             LedgerError, IndexProblem: it cannot be completed now; the next writer tries again.
         """
-        if (self._store.folder / transaction.TRANSACTION_FILE).exists():
+        if transaction.is_pending(self._store):
             with self.exclusive():
                 pass
 

@@ -44,7 +44,7 @@ def find_leftovers(store: Store) -> Iterator[HealthFinding]:
     fix = "memtier doctor --fix"
     for path in find_unfinished(store):
         yield HealthFinding("warn", "a process that died left this behind", str(path), fix)
-    if (store.folder / transaction.TRANSACTION_FILE).exists():
+    if transaction.is_pending(store):
         yield HealthFinding(
             "warn",
             "writing facts was cut off; the next consolidation completes it",
@@ -82,7 +82,7 @@ def repair(actor: Actor, progress: Progress) -> Iterator[Repair]:
         yield Repair("removed what a process that died had left", str(path))
     yield from _socket(store.home)
     yield from _index(store, progress)
-    if (store.folder / transaction.TRANSACTION_FILE).exists():
+    if transaction.is_pending(store):
         FactWriter(actor).recover()
         yield Repair("completed the writing of facts that was cut off", str(store.folder))
     for path in broken_indexes(store.index.path):

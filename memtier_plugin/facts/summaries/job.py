@@ -17,7 +17,6 @@ from typing import Final
 from memtier_plugin.core.errors import CapReached, EndpointError, SettingsError
 from memtier_plugin.core.events import SummariseEvent, SupersedeEvent
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.records import Entry, Fact, Origin, Source, count_tokens
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.summaries import selection, timelines
@@ -123,8 +122,7 @@ class Summariser:
         """
         if self._store.paused or not self._store.settings.summaries.enabled:
             return SummaryReport()
-        lock = hold_lock(self._store.folder / ".summaries.lock", 0.0)
-        with lock, self._store.session():
+        with self._store.exclusive("summaries", 0.0), self._store.session():
             self._store.catch_up_all()
             work = _Pass(new_id(), limit, stop)
             # Timelines first: an outdated one misleads.

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.events import ForgetEvent, PurgeEvent
-from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.lifecycle.purge import rewrite
 from memtier_plugin.lifecycle.purge.files import count_in_files
@@ -112,7 +111,7 @@ class Purger:
             scan = self._scan(wanted, delete_exports)
             beyond = _list_unreachable(scan.copies)
             return Receipt(scan.plan.id, self._actor.clock(), False, scan.copies, beyond=beyond)
-        with hold_lock(self._store.folder / rewrite.LOCK_FILE, LOCK_SECONDS):
+        with self._store.exclusive(rewrite.LOCK):
             self._complete(progress)
             self._catch_up()
             return self._purge(wanted, delete_exports, progress)
@@ -128,7 +127,7 @@ class Purger:
         """
         if not rewrite.is_in_progress(self._store.folder):
             return False
-        with hold_lock(self._store.folder / rewrite.LOCK_FILE, wait):
+        with self._store.exclusive(rewrite.LOCK, wait):
             return self._complete(progress)
 
     def _complete(self, progress: Progress | None) -> bool:

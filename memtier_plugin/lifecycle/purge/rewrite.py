@@ -22,7 +22,7 @@ from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
 from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
 PLAN_FILE: Final = ".purging.json"
-LOCK_FILE: Final = ".purging.lock"
+LOCK: Final = "purging"
 # The sources of all the others last.
 _LEDGER_ORDER: Final = ("journal", "semantic", "procedural", "episodic")
 _INDEX_SECONDS: Final = 10.0  # how long others may keep reading the old index

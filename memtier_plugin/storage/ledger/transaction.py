@@ -67,6 +67,11 @@ def commit_transaction(store: Store, facts: Sequence[Fact], events: Sequence[Jou
         _remove_file(path)
 
 
+def is_pending(store: Store) -> bool:
+    """Tell whether a transaction was cut off and waits for its completion."""
+    return (store.folder / TRANSACTION_FILE).exists()
+
+
 def complete_transaction(store: Store) -> None:
     """Write what the file written ahead holds and the ledgers do not.
 
