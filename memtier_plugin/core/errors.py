@@ -1,4 +1,4 @@
-"""Every error MemTier raises.
+"""Errors that MemTier raises. The message of each names its remedy.
 
 MemTierError
 ├── SettingsError          a configuration file or key is wrong; names file and line
@@ -22,6 +22,13 @@ MemTierError
 ├── NotFound               no item, recall or project of that id
 ├── Paused                 the project is switched off (`memtier off`)
 └── Unsupported            this platform or option is not supported yet
+
+Catch the base class to handle all of them::
+
+    try:
+        memory.record(messages, session_id="s1")
+    except MemTierError as error:
+        log.warning("nothing was recorded: %s", error)
 """
 
 from __future__ import annotations
@@ -46,11 +53,11 @@ class UnsafePath(LedgerError):
 
 
 class LimitReached(LedgerError):
-    """More would be recorded than `limits` allows; nothing of it was."""
+    """The settings under `limits` allow no more; nothing was recorded."""
 
 
 class LedgerWriteError(LedgerError):
-    """An append failed; nothing of it was acknowledged."""
+    """An append failed; nothing was acknowledged."""
 
 
 class IndexProblem(MemTierError):
@@ -70,7 +77,7 @@ class MessageError(MemTierError):
 
 
 class EndpointError(MemTierError):
-    """An endpoint gave no answer that can be used; names it and the remedy.
+    """An endpoint gave no usable answer; the message names it and the remedy.
 
     ``transient`` tells that the same request may do better later, after ``retry_after`` seconds at
     least.
@@ -95,7 +102,7 @@ class AnswerLost(EndpointError):
 
 
 class BadAnswer(MemTierError):
-    """What a model answered is not what it was asked for; ``reason`` says it in a few words."""
+    """The answer of a model does not have the requested form; ``reason`` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -103,7 +110,7 @@ class BadAnswer(MemTierError):
 
 
 class EmbeddingUnavailable(MemTierError):
-    """No vector of a text can be had now; a recall goes on by words."""
+    """The vector of a text is not available now; recalls go on by words."""
 
 
 class CapReached(MemTierError):

@@ -31,7 +31,7 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """The name kept with the vectors; another name makes them be computed anew."""
+        """The name stored with the vectors; a new name has them computed again."""
 
     @property
     def dimensions(self) -> int:
@@ -43,7 +43,7 @@ class Embedder(Protocol):
 
 @hookspec(firstresult=True)
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
-    """Return what to put before the user's message, or None for nothing.
+    """Return the text to add before the user's message, or None.
 
     A host calls it once per prompt and waits; it is kept to ``hooks.prompt_deadline_ms``.
     """
@@ -59,7 +59,7 @@ def agent_end(event: RunEvent, context: RunContext) -> None:
 
 @hookspec
 def session_start(context: RunContext) -> None:
-    """Make ready for a session: a host calls it before the session's first prompt."""
+    """Prepare a session: a host calls it before the session's first prompt."""
 
 
 @hookspec

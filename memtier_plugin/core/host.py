@@ -10,7 +10,7 @@ from memtier_plugin.core.records import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """Who is asking, from where: what a host knows of the run that a hook belongs to.
+    """The agent, session and run that a hook call belongs to, as the host knows them.
 
     ``agent_id`` is ``<host>.<agent>``; ``project`` None lets the workspace decide.
     """
@@ -41,7 +41,7 @@ class PromptEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a conversation has in it already: all that was said in it since a moment.
+    """The part of a conversation that the prompt holds already: everything since a moment.
 
     With ``injected`` the lines of earlier recalls are still there too.
     """
@@ -52,7 +52,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptAddition:
-    """What a hook wants put before the user's message."""
+    """The text that a hook adds before the user's message."""
 
     prepend_context: str
     recall_id: str

@@ -1,4 +1,4 @@
-"""The plugin manager: the shipped handlers, then those of third parties, each kept apart.
+"""The plugin manager: the shipped handlers, then those of third parties, isolated from each other.
 
 A third party's hook that raises or answers nonsense is logged once, counted in ``load_errors()``
 and passed over. This is one of the two places with a catch-all: the code called is not ours.
@@ -68,7 +68,7 @@ def load_errors() -> list[PluginError]:
 
 @contextmanager
 def watch_failures() -> Iterator[list[BaseException]]:
-    """Give the list of what our own hooks fail with meanwhile, to who must know of it."""
+    """Collect the errors of our own hooks while the context is open."""
     seen: list[BaseException] = []
     token = _watching.set(seen)
     try:
@@ -78,7 +78,7 @@ def watch_failures() -> Iterator[list[BaseException]]:
 
 
 def record_failure(plugin: str, hook: str, error: BaseException) -> None:
-    """Count a failure of a plugin's hook; it is logged unless it is the same as the last one."""
+    """Count a failure of a plugin's hook, and log it unless it repeats the last one."""
     if plugin == ENTRY_POINT_GROUP:
         _watching.get([]).append(error)
     text = f"{type(error).__name__}: {error}"
