@@ -1,4 +1,4 @@
-"""What a project's chat calls cost and may cost, kept in its journal across processes."""
+"""Budget of a project's chat calls, kept in its journal across processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What MemTier wrote outside of its home: a register, so that a purge knows where copies went.
+"""Register files written outside of the home, so that a purge can report copies there.
 
 `exports.jsonl` in the project's folder has a line for each file: when, where, what kind, and a hash
 by which it is known again.  It holds nothing of what was written.

@@ -1,4 +1,4 @@
-"""How much room a project takes, and whether there is more for what is to be recorded.
+"""Measure a project on disk, and refuse records beyond its limits.
 
 The sizes are measured at most once a minute by each process, and what it writes is added meanwhile.
 """

@@ -1,6 +1,6 @@
-"""What a process that died has left half made: files not yet renamed, a restored project, an index.
+"""Find and remove what dead processes left unfinished: temporary files, restores, indexes.
 
-Nobody reads them again, but they hold what was remembered.
+Nothing reads these files again, but they hold remembered content.
 """
 
 from __future__ import annotations

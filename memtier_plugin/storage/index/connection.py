@@ -1,4 +1,4 @@
-"""The derived index: opening it, and the only DDL (design 4.5).
+"""The derived index: opening it, and the only DDL.
 
 Everything in it can be rebuilt from the ledgers.  A released migration is never edited.
 """

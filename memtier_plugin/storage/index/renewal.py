@@ -1,4 +1,4 @@
-"""An index that was begun anew: whether it lacks what older ledger files hold.
+"""Track whether a newly begun index still lacks what older ledger files hold.
 
 Before a recall only the newest files are read, so until everything was read once recalls say so.
 """

@@ -1,4 +1,4 @@
-"""Leaving nothing behind in the index's files of what was taken out of it."""
+"""Scrub deleted content from the index files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index follows the ledgers: catching up is the only way anything enters it (design 4.5).
+"""The index follows the ledgers: catching up is the only way anything enters it.
 
 Every file is read from where it was left; one that is no longer the file that was read is
 dropped and read from zero in one transaction.

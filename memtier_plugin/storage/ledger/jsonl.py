@@ -1,4 +1,4 @@
-"""Append-only JSONL files: the only truth (design 4.5).
+"""Append-only JSONL files: the only truth.
 
 A line is one JSON object and a newline.  Appends go under an advisory lock, in one write of
 whole lines; what could not be written whole is taken back before the lock is let go.

@@ -1,6 +1,6 @@
 """Several writes as one: written ahead to a small file, then to the ledgers.
 
-Whoever comes next completes what a process that was killed has left, so of facts, what they
+The next writer completes what a killed process left, so of facts, what they
 supersede, the entries they came from and the cursors either all is written or nothing, and nothing
 twice.  Everything here happens under the lock on the project's facts.
 """
