@@ -20,6 +20,7 @@ import memtier_plugin
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("hooks", "daemon", "config")
 MOST_LINES = 500
+MOST_FUNCTION_LINES = 60
 
 # Top down: a package imports from the lines below its own; neighbours on a line do not meet.
 ORDER = """
@@ -191,6 +192,15 @@ def test_modules_are_small(name: str) -> None:
     """A module that a person cannot read in one go is split."""
     lines = FILES[name].read_text("utf-8").count("\n")
     assert lines <= MOST_LINES, f"{name} has {lines} lines; split it by noun"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_functions_are_short(name: str) -> None:
+    """A function fits on a screen, but for the one that declares the tables of the index."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.FunctionDef) and node.name != "m001_first":
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= MOST_FUNCTION_LINES, f"{name}.{node.name} has {lines} lines"
 
 
 def test_names_are_disjoint() -> None:
