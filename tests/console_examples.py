@@ -50,7 +50,7 @@ _MASKS: Final = (
     (re.compile(r"\b[0-9a-f]{64}\b"), "<sha256>"),
     (re.compile(r"─+"), "─"),
     (re.compile(r" +"), " "),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -235,8 +235,12 @@ def test_cold_import() -> None:
     """`import memtier_plugin` and a plugin's `hookimpl` load no third-party module but pluggy."""
     code = "import sys, memtier_plugin; memtier_plugin.hookimpl; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
-    bare = subprocess.run([sys.executable, "-c", "import sys; print(*sys.modules)"],
-                          cwd=ROOT, capture_output=True, check=True)  # fmt: skip
+    bare = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.modules)"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
     new = set(found.stdout.decode().split()) - set(bare.stdout.decode().split())
     tops = {name.partition(".")[0] for name in new} - set(sys.stdlib_module_names)
     assert tops == {"memtier_plugin", "pluggy"}

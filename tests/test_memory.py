@@ -33,9 +33,7 @@ ROOT = Path(__file__).parents[1]
 
 def say(memory: MemTier, text: str, **more: Any) -> Entry:
     """Record one message of the user and return its entry."""
-    [entry] = memory.record(
-        [{"role": "user", "content": text}], **({"session_id": "s"} | more)
-    )  # fmt: skip
+    [entry] = memory.record([{"role": "user", "content": text}], **({"session_id": "s"} | more))
     return entry
 
 
@@ -168,9 +166,14 @@ def test_entry_fields(home: Path, day: Day) -> None:
     """An entry carries the run it came from, and times of saying and of writing."""
     with MemTier.open(home, "p", "host.main", clock=lambda: day(1)) as memory:
         entry = say(
-            memory, "the fox sleeps", session_id="s1", run_id="r1", sender="ann",
-            observed_at=day(-300), parent="r0",
-        )  # fmt: skip
+            memory,
+            "the fox sleeps",
+            session_id="s1",
+            run_id="r1",
+            sender="ann",
+            observed_at=day(-300),
+            parent="r0",
+        )
         assert (entry.project, entry.agent_id, entry.session_id) == ("p", "host.main", "s1")
         assert (entry.run_id, entry.sender, entry.parent) == ("r1", "ann", "r0")
         assert (entry.timestamp, entry.observed_at) == (day(1), day(-300))
@@ -421,10 +424,12 @@ def test_sessions_are_recorded_as_their_runs(home: Path) -> None:
             for session in sessions
             for run in session.exchanges
             for entry in one.record(
-                run.messages, session_id=session.session_id, run_id=run.run_id,
+                run.messages,
+                session_id=session.session_id,
+                run_id=run.run_id,
                 observed_at=session.observed_at,
             )
-        ]  # fmt: skip
+        ]
         groups = [*other.record_sessions(iter(sessions))]
         together = [entry for group in groups for entry in group]
         assert len(groups) > 1
@@ -693,9 +698,12 @@ def test_forgotten_does_not_come_back(home: Path) -> None:
         memory.consolidate()
         [known] = memory.facts()
         draft = FactDraft(
-            subject=known.subject, relation=known.relation, value=known.value, text=known.text,
+            subject=known.subject,
+            relation=known.relation,
+            value=known.value,
+            text=known.text,
             sources=known.sources,
-        )  # fmt: skip
+        )
         memory.forget(ids=[known.id])
         assert memory.record(turns("My name is Ann."), session_id="s", run_id="r") == []
         assert memory.add_facts([known]) == memory.add_facts([draft]) == []
@@ -868,8 +876,10 @@ def test_remember(home: Path) -> None:
         assert memory.facts() == [kept, secret]
         [entry, _] = memory.entries()
         assert (kept.value, kept.sources[0].entry, entry.promoted) == (
-            entry.content, entry.id, True,
-        )  # fmt: skip
+            entry.content,
+            entry.id,
+            True,
+        )
         for nothing in ("", "  \n"):
             with pytest.raises(MessageError, match="no text to remember"):
                 memory.remember(nothing)
@@ -1065,15 +1075,22 @@ def direct(
 def test_paper_profile(home: Path, day: Day, query: str) -> None:
     """`recall` with the paper's profile ranks, scores and packs as seeds 1.3 computed directly."""
     lines = [
-        ("s1", "the fox sleeps in the red barn"), ("s1", "does it sleep well"),
-        ("s2", "an owl lives in the mill by the river"), ("s2", "the mill is old"),
-        ("s3", "the bear eats fish"), ("s4", "red apples, red leaves, red barn"),
-        ("s5", "what does the fox say"), ("s6", "nobody sleeps in a den"),
-    ]  # fmt: skip
+        ("s1", "the fox sleeps in the red barn"),
+        ("s1", "does it sleep well"),
+        ("s2", "an owl lives in the mill by the river"),
+        ("s2", "the mill is old"),
+        ("s3", "the bear eats fish"),
+        ("s4", "red apples, red leaves, red barn"),
+        ("s5", "what does the fox say"),
+        ("s6", "nobody sleeps in a den"),
+    ]
     given = [
-        (0, "the fox sleeps in the barn"), (2, "the owl lives in the mill"), (4, "the bear eats"),
-        (5, "apples are red"), (7, "the den is empty"),
-    ]  # fmt: skip
+        (0, "the fox sleeps in the barn"),
+        (2, "the owl lives in the mill"),
+        (4, "the bear eats"),
+        (5, "apples are red"),
+        (7, "the den is empty"),
+    ]
     with MemTier.open(home, settings={"retrieval.profile": "paper"}) as memory:
         entries = [
             say(memory, text, session_id=session, observed_at=day(3 * number))
@@ -1090,21 +1107,28 @@ def test_paper_profile(home: Path, day: Day, query: str) -> None:
             query,
             [
                 {
-                    "id": one.id, "text": one.text, "sessions": [entries[n].session_id],
-                    "age": 30 - n, "weight": memory.store.reader().state(one.id).weight,
-                    "mu": 1.2, "time": one.timestamp.timestamp(),
+                    "id": one.id,
+                    "text": one.text,
+                    "sessions": [entries[n].session_id],
+                    "age": 30 - n,
+                    "weight": memory.store.reader().state(one.id).weight,
+                    "mu": 1.2,
+                    "time": one.timestamp.timestamp(),
                 }
                 for (n, _), [one] in zip(given, facts, strict=True)
             ],
             [
                 {
-                    "id": one.id, "text": one.content, "sessions": [one.session_id],
+                    "id": one.id,
+                    "text": one.content,
+                    "sessions": [one.session_id],
                     "age": max(0.0, (day(30) - one.observed_at) / timedelta(days=1)),
-                    "weight": one.cognitive_weight, "mu": 1.0,
+                    "weight": one.cognitive_weight,
+                    "mu": 1.0,
                 }
                 for one in memory.entries()
             ],
-        )  # fmt: skip
+        )
     assert any(weights.values())
     assert [hit.id for hit in recall.hits] == [item for item, _ in expected]
     scores = [score for _, score in expected]

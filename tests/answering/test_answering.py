@@ -25,9 +25,14 @@ FOUND = {
     "quote": "my dog Rex was born in Oslo",
 }
 KEEP = {
-    "finding": 1, "action": "add", "target": None, "subject": "user's dog Rex",
-    "relation": "born_in", "value": "Oslo", "text": "The user's dog Rex was born in Oslo.",
-}  # fmt: skip
+    "finding": 1,
+    "action": "add",
+    "target": None,
+    "subject": "user's dog Rex",
+    "relation": "born_in",
+    "value": "Oslo",
+    "text": "The user's dog Rex was born in Oslo.",
+}
 
 
 def scripted(**said: Any) -> Callable[[dict[str, Any]], str | Mapping[str, Any]]:
@@ -70,14 +75,23 @@ def told(memory: MemTier, day: Day, *, facts: bool = True, sender: str | None = 
             {"role": "assistant", "content": "A northern dog then!"},
             {"role": "user", "content": "The parrot Lora eats apples only."},
         ],
-        session_id="s", observed_at=day(0), sender=sender,
-    )  # fmt: skip
+        session_id="s",
+        observed_at=day(0),
+        sender=sender,
+    )
     if facts:
         source = Source(agent="main", session="s", entry=said[0].id)
         memory.add_facts(
-            [FactDraft(subject="user", relation="dog", value="Rex",
-                       text="The user has a dog called Rex.", sources=(source,))]
-        )  # fmt: skip
+            [
+                FactDraft(
+                    subject="user",
+                    relation="dog",
+                    value="Rex",
+                    text="The user has a dog called Rex.",
+                    sources=(source,),
+                )
+            ]
+        )
     return said[0].id
 
 

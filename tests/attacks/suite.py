@@ -108,10 +108,15 @@ class Gullible:
         source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
         start = entry.content.index(said)
         return FactDraft(
-            subject=words[1] if len(words) > 2 else words[0], relation="says",
-            value=" ".join(words[-4:]).rstrip(".!?。"), text=said.strip(), sources=(source,),
-            quote=said, span=(start, start + len(said)), extractor="gullible",
-        )  # fmt: skip
+            subject=words[1] if len(words) > 2 else words[0],
+            relation="says",
+            value=" ".join(words[-4:]).rstrip(".!?。"),
+            text=said.strip(),
+            sources=(source,),
+            quote=said,
+            span=(start, start + len(said)),
+            extractor="gullible",
+        )
 
 
 class World:
@@ -167,9 +172,14 @@ class World:
     def _tool(self, case: Case, said: str = "Done.", **result: Any) -> None:
         found = {"role": "tool", "tool_call_id": "c", "content": case.text, "ok": True, **result}
         self.run(
-            case, [_user("Look it up, please."), {**_assistant(""), "tool_calls": CALL}, found,
-                   _assistant(said)]
-        )  # fmt: skip
+            case,
+            [
+                _user("Look it up, please."),
+                {**_assistant(""), "tool_calls": CALL},
+                found,
+                _assistant(said),
+            ],
+        )
 
     def _paraphrase(self, case: Case) -> None:
         self._tool(case, case.known["said"], origin="external")
@@ -228,10 +238,16 @@ class World:
         ]
         self.run(
             case,
-            [_user(asked), {**_assistant(""), "tool_calls": ask[:1]}, page,
-             {**_assistant(""), "tool_calls": ask[1:]}, kept, _assistant("I have read it.")],
+            [
+                _user(asked),
+                {**_assistant(""), "tool_calls": ask[:1]},
+                page,
+                {**_assistant(""), "tool_calls": ask[1:]},
+                kept,
+                _assistant("I have read it."),
+            ],
             run_id=run,
-        )  # fmt: skip
+        )
 
     def _flood(self, case: Case) -> None:
         self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
@@ -360,9 +376,10 @@ class Later:
     def lines(self) -> str:
         """The lines of the block that bring the text, or all where none does."""
         mine = [
-            line for line in self.block.splitlines()
+            line
+            for line in self.block.splitlines()
             if (head := _HEAD.match(line)) and head[0].split("]")[0][-8:] in self._short
-        ]  # fmt: skip
+        ]
         return "\n".join(mine) or self.block
 
     @property
@@ -495,8 +512,11 @@ def verbatim(later: Later) -> str:
     for agent in (AGENT, OTHER, SUB):
         for path in list_day_files(later.memory.folder / "episodic" / agent):
             known.update(parse_line(line)["content"] for line in read_lines(path)[0])
-    return "" if all(e.content in known or e.agent_id not in (AGENT, OTHER, SUB)
-                     for e in later.entries) else "the ledger has it otherwise"  # fmt: skip
+    return (
+        ""
+        if all(e.content in known or e.agent_id not in (AGENT, OTHER, SUB) for e in later.entries)
+        else "the ledger has it otherwise"
+    )
 
 
 def unsaid(later: Later) -> str:
@@ -511,12 +531,19 @@ def by_tools(later: Later) -> str:
     """A model that gets the line by a tool meets no fence of ours and nothing hidden either."""
     for entry in later.entries:
         given = RunContext(
-            home=str(later.world.home), project=later.world.project, agent_id=entry.agent_id,
-            session_id=entry.session_id, sender=entry.sender,
-        )  # fmt: skip
+            home=str(later.world.home),
+            project=later.world.project,
+            agent_id=entry.agent_id,
+            session_id=entry.session_id,
+            sender=entry.sender,
+        )
         text = tools.call_tool("memory_get", {"id": entry.id}, given)["text"]
-        hidden = [c for c in text if c not in "\n\t" and (
-            unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") or _blank(c))]  # fmt: skip
+        hidden = [
+            c
+            for c in text
+            if c not in "\n\t"
+            and (unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") or _blank(c))
+        ]
         if hidden or "</memtier-memory" in text:
             return f"the tool shows {text[:60]!r}"
     return ""

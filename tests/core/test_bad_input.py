@@ -131,18 +131,25 @@ def test_any_text_is_fenced(zoo: MemTier, text: str) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "fox \x00\x01\x02\x7f", "fox \ud800 \udfff", "fox\r\nden\rowl", "fox \u202e\u200b",
-        b"fox \xff\xfe", "fox " + "e\u0301" * 500, "fox " + "\U0001f98a" * 100,
+        "fox \x00\x01\x02\x7f",
+        "fox \ud800 \udfff",
+        "fox\r\nden\rowl",
+        "fox \u202e\u200b",
+        b"fox \xff\xfe",
+        "fox " + "e\u0301" * 500,
+        "fox " + "\U0001f98a" * 100,
     ],
     ids=["NUL", "surrogates", "line ends", "bidi", "bytes", "marks", "emoji"],
-)  # fmt: skip
+)
 def test_odd_content(home: Path, content: Any) -> None:
     """Odd characters are kept as they are, found by the words beside them, and survive."""
     with MemTier.open(home) as memory:
         [entry] = memory.record(
             [{"role": "user", "content": content, "name": "A\ud800n\x00n"}],
-            session_id="s\x00\ud800", run_id="r\n", sender="\udfff",
-        )  # fmt: skip
+            session_id="s\x00\ud800",
+            run_id="r\n",
+            sender="\udfff",
+        )
         given = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
         assert entry.content == given
         assert [hit.item for hit in memory.recall("fox", sender="\udfff").hits] == [entry]
@@ -153,8 +160,10 @@ def test_odd_content(home: Path, content: Any) -> None:
         recall.text.encode()
         again = memory.record(
             [{"role": "user", "content": content, "name": "A\ud800n\x00n"}],
-            session_id="s\x00\ud800", run_id="r\n", sender="\udfff",
-        )  # fmt: skip
+            session_id="s\x00\ud800",
+            run_id="r\n",
+            sender="\udfff",
+        )
         assert again == []
         assert list(memory.entries()) == [entry]
 

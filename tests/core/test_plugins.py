@@ -200,8 +200,12 @@ def test_failing_plugins_are_passed_over(home: Path, tmp_path: Path) -> None:
     assert "outside the text" in errors["raising", "memtier_redact"][0]
     assert "not a Signal" in errors["raising", "memtier_signals"][0]
     assert {plugin for plugin, _ in errors} == {
-        "unloadable", "misspelt", "demanding", "wrapping", "raising",
-    }  # fmt: skip
+        "unloadable",
+        "misspelt",
+        "demanding",
+        "wrapping",
+        "raising",
+    }
 
 
 @pytest.fixture

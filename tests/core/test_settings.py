@@ -192,7 +192,7 @@ def test_provenance_matches_settings(home: Path) -> None:
         ('language: "\\U7FFFFFFF"\n', 1, "1: malformed YAML: "),
         ("[\n" * 10_000, 1, "1: malformed YAML: nested too deeply"),
     ],
-)  # fmt: skip
+)
 def test_wrong_file(home: Path, write: Write, text: str, line: int, message: str) -> None:
     """A mistake in a file is named with its file, line, key, value and what would be right."""
     path = write("home/config.yaml", text)
@@ -338,16 +338,19 @@ def test_project_for_nearest(home: Path, repo: Path) -> None:
     assert resolve_project(home, repo.parent.parent) not in ("all", "shop")
 
 
-@pytest.mark.parametrize("before", [
-    "",
-    "# mine\nretrieval:\n  k: 3  # few\n",
-    "# mine\nretrieval:\n  k: 3",
-    "workspaces:\n# mine\nretrieval: {k: 3}\n",
-    "workspaces: {}\n# mine\nretrieval: {k: 3}\n",
-    "retrieval: {k: 3}\nworkspaces: {/a: b}  # here\n# mine\n",
-    "workspaces:\n  /a: b\n  /c: d\n\n# mine\nretrieval:\n  k: 3\n",
-    "workspaces:\n  /a: b\n  /c: d",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "# mine\nretrieval:\n  k: 3  # few\n",
+        "# mine\nretrieval:\n  k: 3",
+        "workspaces:\n# mine\nretrieval: {k: 3}\n",
+        "workspaces: {}\n# mine\nretrieval: {k: 3}\n",
+        "retrieval: {k: 3}\nworkspaces: {/a: b}  # here\n# mine\n",
+        "workspaces:\n  /a: b\n  /c: d\n\n# mine\nretrieval:\n  k: 3\n",
+        "workspaces:\n  /a: b\n  /c: d",
+    ],
+)
 def test_bind_keeps_the_rest(home: Path, repo: Path, write: Write, before: str) -> None:
     """Binding a folder changes the `workspaces` block and no other character of the file."""
     path = write("home/config.yaml", before)

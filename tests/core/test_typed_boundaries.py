@@ -47,7 +47,7 @@ def memory(home: Path) -> Iterator[MemTier]:
         ("forget", {"session": 5}, "session"),
         ("explain", {"recall_id": 5}, "recall_id"),
     ],
-)  # fmt: skip
+)
 def test_an_argument_of_another_type(
     memory: MemTier, call: str, arguments: dict[str, Any], named: str
 ) -> None:

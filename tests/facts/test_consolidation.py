@@ -148,8 +148,10 @@ def test_groups_are_of_one_person(home: Path) -> None:
         more = say(memory, "four", session_id="b", sender="ann")
         found = backlog.group_by_session([*more, *ann, *bob])
     assert [[entry.content for entry in group] for group in found] == [
-        ["one", "three"], ["two"], ["four"],
-    ]  # fmt: skip
+        ["one", "three"],
+        ["two"],
+        ["four"],
+    ]
 
 
 def test_an_edited_ledger_is_read_anew(home: Path) -> None:
@@ -241,8 +243,10 @@ def test_a_subagent_makes_no_facts(home: Path) -> None:
         memory.record(said, session_id="child", parent="agent:main:main")
         report = passes(memory)
         assert (report.facts, report.proposed, dict(report.rejected)) == (
-            0, 0, {"said by a sub-agent": 1},
-        )  # fmt: skip
+            0,
+            0,
+            {"said by a sub-agent": 1},
+        )
         memory.record(said, session_id="own")
         assert passes(memory).facts == 1
 
@@ -320,8 +324,13 @@ def test_a_change_within_one_pass(home: Path, day: Day) -> None:
     """Of what changed several times before a pass came to it, the last said holds."""
     with MemTier.open(home) as memory:
         for number, place in enumerate(["Rome", "Oslo", "Bern", "Rome"]):
-            say(memory, f"I live in {place}.", run_id=f"r{number}", observed_at=day(number),
-                session_id=f"s{number % 2}")  # fmt: skip
+            say(
+                memory,
+                f"I live in {place}.",
+                run_id=f"r{number}",
+                observed_at=day(number),
+                session_id=f"s{number % 2}",
+            )
         passes(memory)
         assert known(memory) == [("user", "lives_in", "Rome")]
         assert [fact.value for fact in memory.facts(include_superseded=True)].count("Oslo") == 1

@@ -30,9 +30,14 @@ def fact(
     source = Source(agent=agent, session="s", entry=f"e{at}{value}")
     given = {"subject": "Ann", "id": f"f{at}{value}{text}", "sources": (source,)} | more
     return Fact(
-        timestamp=day(at), valid_from=day(at), project="p", relation=relation, value=value,
-        text=text, **given,
-    )  # fmt: skip
+        timestamp=day(at),
+        valid_from=day(at),
+        project="p",
+        relation=relation,
+        value=value,
+        text=text,
+        **given,
+    )
 
 
 def decided(day: Day, old: Fact, new: Fact, context: str = "") -> Decision:
@@ -79,7 +84,7 @@ OTHER = [
         ("moved_to", "Oslo", "Ann moved from Rome to Oslo."),
     ),
     (("uses", "Vim", "Ann uses Vim."), ("uses", "Emacs", "Ann no longer uses Emacs.")),
-]  # fmt: skip
+]
 CHANGED = [
     # one value at a time
     (("lives_in", "Rome", "Ann lives in Rome."), ("lives_in", "Oslo", "Ann lives in Oslo.")),
@@ -106,7 +111,7 @@ CHANGED = [
     # the contrary of the very same
     (("likes", "olives", "Ann likes olives."), ("dislikes", "olives", "Ann dislikes olives.")),
     (("eats", "nuts", "Ann eats nuts."), ("eats", "nuts", "Ann never eats nuts.")),
-]  # fmt: skip
+]
 MORE = [
     (("has", "a dog", "Ann has a dog."), ("has", "a dog named Rex", "Ann has a dog named Rex.")),
     (

@@ -44,8 +44,10 @@ def decided(server: Loopback, *answers: Any) -> ModelChoice | None:
         ({"action": "supersede", "target": 1}, ModelChoice("supersede", 0)),
         ({"action": "update", "target": 2}, ModelChoice("update", 1)),
         ({"action": "ignore", "target": 2}, ModelChoice("ignore", 1)),
-        ('<think>1 or 2?</think>```json\n{"action": "ignore", "target": 1}\n```',
-         ModelChoice("ignore", 0)),
+        (
+            '<think>1 or 2?</think>```json\n{"action": "ignore", "target": 1}\n```',
+            ModelChoice("ignore", 0),
+        ),
         ({"action": "supersede", "target": 3}, None),
         ({"action": "supersede", "target": 0}, None),
         ({"action": "supersede", "target": None}, None),
@@ -58,7 +60,7 @@ def decided(server: Loopback, *answers: Any) -> ModelChoice | None:
         ("", None),
         ("<think>supersede", None),
     ],
-)  # fmt: skip
+)
 def test_decisions(server: Loopback, answer: Any, choice: ModelChoice | None) -> None:
     """A whole answer that names a known fact counts; everything else leaves it to the rules."""
     assert decided(server, answer) == choice

@@ -15,43 +15,60 @@ from tests.facts.claims import conversation
 def draft(text: str, value: str = "", source: str = "e1", **more: object) -> FactDraft:
     fields: dict[str, object] = {"subject": "Ann", "relation": "likes", "extractor": "chat", **more}
     return FactDraft(
-        text=text, value=value or text.rstrip(".").rpartition(" ")[2],
-        sources=(Source(agent="a", session="s", entry=source),), **fields,
-    )  # type: ignore[arg-type]  # fmt: skip
+        text=text,
+        value=value or text.rstrip(".").rpartition(" ")[2],
+        sources=(Source(agent="a", session="s", entry=source),),
+        **fields,
+    )  # type: ignore[arg-type]
 
 
 KEPT = [
-    "Ann lives in Oslo.", "Ann is allergic to peanuts.", "Ann never eats after 8 pm.",
-    "The user asks: never push to main without their review.", "Ann's dog is named Rex.",
-    "The user uses `make test` to run the tests.", "The staging server runs on port 8080.",
+    "Ann lives in Oslo.",
+    "Ann is allergic to peanuts.",
+    "Ann never eats after 8 pm.",
+    "The user asks: never push to main without their review.",
+    "Ann's dog is named Rex.",
+    "The user uses `make test` to run the tests.",
+    "The staging server runs on port 8080.",
     "The user asked to remember: the key is under the mat.",
     "Ann's favourite book is Great Gatsby.",
-    "The user prefers pip install over conda install.", "Anna wohnt in Köln.", "Ann对花生过敏。",
-    "Ann needs a wheelchair.", "Ann uses PostgreSQL 15.3 with pgvector 0.5.",
-    "The user wants replies in French.", "Ann requests a summary every Friday.",
-]  # fmt: skip
+    "The user prefers pip install over conda install.",
+    "Anna wohnt in Köln.",
+    "Ann对花生过敏。",
+    "Ann needs a wheelchair.",
+    "Ann uses PostgreSQL 15.3 with pgvector 0.5.",
+    "The user wants replies in French.",
+    "Ann requests a summary every Friday.",
+]
 TURNED_AWAY = [
-    ("Ann says hi.", "hi", "small talk"), ("Thanks!", "thanks", "small talk"),
-    ("Hello Bob!", "hello", "small talk"), ("Ann thanked Bob for the help.", "help", "small talk"),
-    ("Danke!", "danke", "small talk"), ("你好", "你好", "small talk"),
+    ("Ann says hi.", "hi", "small talk"),
+    ("Thanks!", "thanks", "small talk"),
+    ("Hello Bob!", "hello", "small talk"),
+    ("Ann thanked Bob for the help.", "help", "small talk"),
+    ("Danke!", "danke", "small talk"),
+    ("你好", "你好", "small talk"),
     ("Ann agreed: sounds good.", "sounds good", "small talk"),
     ("Ann asked how to install Docker.", "Docker", "question"),
     ("Ann wants to know whether it rains.", "rain", "question"),
     ("The user is looking for recommendations.", "recommendations", "question"),
     ("Does Ann live in Oslo?", "Oslo", "question"),
-    ("def f(x): return x", "f", "code or dump"), ("const a = [1, 2];", "a", "code or dump"),
-    ("$ git push --force", "git", "code or dump"), ("sudo rm -rf /tmp/x", "rm", "code or dump"),
+    ("def f(x): return x", "f", "code or dump"),
+    ("const a = [1, 2];", "a", "code or dump"),
+    ("$ git push --force", "git", "code or dump"),
+    ("sudo rm -rf /tmp/x", "rm", "code or dump"),
     ("SELECT id FROM users WHERE a = 1", "id", "code or dump"),
     ('Traceback (most recent call last): File "a.py", line 3', "a.py", "code or dump"),
     ("java.lang.NullPointerException: null\n  at com.x.Y.run(Y.java:12)", "null", "code or dump"),
     ("aGVsbG8gd29ybGQgaGVsbG8gd29ybGQgaGVsbG8gd29ybGQgaGVsbG8=", "x1", "code or dump"),
     ("deadbeefdeadbeefdeadbeefdeadbeef", "x1", "code or dump"),
     ('{"a": 1, "b": [1, 2], "c": {"d": 2}}', "a", "code or dump"),
-    ("01HXYZABCDEFGHJKMNPQRSTVWX", "01HXYZ", "only an id"), ("482", "482", "only an id"),
-    ("Ann likes it.", "it", "no information"), ("Ann likes these things.", "these things",
-     "no information"), ("Ann likes.", "!!", "no information"),
+    ("01HXYZABCDEFGHJKMNPQRSTVWX", "01HXYZ", "only an id"),
+    ("482", "482", "only an id"),
+    ("Ann likes it.", "it", "no information"),
+    ("Ann likes these things.", "these things", "no information"),
+    ("Ann likes.", "!!", "no information"),
     ("Ann likes " + "very " * 200 + "much tea.", "tea", "too long"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("text", KEPT)
@@ -124,8 +141,12 @@ def test_going_back_is_a_change() -> None:
 def test_a_proposal_lends_nothing() -> None:
     """An active fact does not rest on the sources of a proposal that says the same."""
     active = draft("Ann likes tea.", source="e1")
-    waiting = replace(active, sources=(Source(agent="a", session="s", entry="e2"),),
-                      status="proposed", origin="tool")  # fmt: skip
+    waiting = replace(
+        active,
+        sources=(Source(agent="a", session="s", entry="e2"),),
+        status="proposed",
+        origin="tool",
+    )
     assert apply_filters([waiting, active], cap=5)[0] == [active]
 
 

@@ -51,8 +51,9 @@ def past(tmp_path_factory: pytest.TempPathFactory, day: Day) -> Path:
             for turn in range(20):
                 mine.record(
                     [{"role": "user", "content": sentence(chance)}],
-                    session_id=f"s{session}", observed_at=day(session, minutes=turn),
-                )  # fmt: skip
+                    session_id=f"s{session}",
+                    observed_at=day(session, minutes=turn),
+                )
     return home
 
 
@@ -164,9 +165,17 @@ def test_no_probes(home: Path, recorded: Recorded, day: Day) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "probes", "fallen"),
-    [(24, 22, 24, False), (24, 21, 24, True), (24, 24, 24, False), (22, 24, 24, False),
-     (100, 93, 100, False), (100, 91, 100, True), (3, 0, 3, True), (2, 0, 2, False)],
-)  # fmt: skip
+    [
+        (24, 22, 24, False),
+        (24, 21, 24, True),
+        (24, 24, 24, False),
+        (22, 24, 24, False),
+        (100, 93, 100, False),
+        (100, 91, 100, True),
+        (3, 0, 3, True),
+        (2, 0, 2, False),
+    ],
+)
 def test_chance_is_tolerated(before: int, after: int, probes: int, fallen: bool) -> None:
     """Recall fell when more than two probes, and more than 8 % of them, got lost."""
     assert recall_check.has_regressed(before, after, probes) is fallen

@@ -65,8 +65,9 @@ class World:
             text = f"{one.subject} {one.relation} {one.value}"
             [entry] = self.memory(one.agent).record(
                 [{"role": "user", "content": f"Well, {text}, on {one.day}."}],
-                session_id="s", observed_at=START + timedelta(days=one.day),
-            )  # fmt: skip
+                session_id="s",
+                observed_at=START + timedelta(days=one.day),
+            )
             entries.append(entry)
             drafts.append(draft(one, text, entry))
         actor = self.memory()._actor
@@ -566,8 +567,10 @@ def test_timeline_has_what_held_once(world: World) -> None:
     world.consolidate("r3", PORTO)
     line = world.memory().knowledge.timeline("ines")
     assert [(one.fact.value, one.state) for one in line] == [
-        ("Lisbon", "superseded"), ("Porto", "superseded"), ("Faro", "active"),
-    ]  # fmt: skip
+        ("Lisbon", "superseded"),
+        ("Porto", "superseded"),
+        ("Faro", "active"),
+    ]
     assert f"{line[0].fact.valid_to:%F}" == "2026-01-10"
     with pytest.raises(NotFound, match=r"nothing is known about 'Ines Silva'; there are 'ines'"):
         world.memory().knowledge.timeline("Ines Silva")

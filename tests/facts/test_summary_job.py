@@ -124,8 +124,12 @@ def test_short_sessions_have_none(home: Path, day: Day) -> None:
     """Fewer than eight lines are their own summary; tool output does not count as lines."""
     with opened(home, day(2)) as memory:
         talk(memory, day(0), *LINES[:7])
-        memory.record([{"role": "tool", "name": "x", "content": "long output"}] * 5,
-                      session_id="s1", run_id="tools", observed_at=day(0))  # fmt: skip
+        memory.record(
+            [{"role": "tool", "name": "x", "content": "long output"}] * 5,
+            session_id="s1",
+            run_id="tools",
+            observed_at=day(0),
+        )
         assert sum_up(memory).written == 0
 
 
@@ -244,8 +248,10 @@ def test_only_what_may_be_quoted(home: Path, day: Day) -> None:
                 {"role": "tool", "name": "web", "content": bad, "origin": "external"},
                 {"role": "assistant", "content": f"The page says: {bad}"},
             ],
-            session_id="s1", run_id="web", observed_at=day(0),
-        )  # fmt: skip
+            session_id="s1",
+            run_id="web",
+            observed_at=day(0),
+        )
         sum_up(memory)
         for item in found(memory.recall(OVERVIEW)):
             assert "4711" not in item.text
@@ -395,9 +401,13 @@ def lives(memory: MemTier, city: str, at: datetime, subject: str = "Ann") -> lis
     [entry] = talk(memory, at, f"{subject} lives in {city} now.", session=f"{subject} {city}")
     source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
     draft = FactDraft(
-        subject=subject, relation="lives_in", value=city, valid_from=at,
-        text=f"{subject} lives in {city}.", sources=(source,),
-    )  # fmt: skip
+        subject=subject,
+        relation="lives_in",
+        value=city,
+        valid_from=at,
+        text=f"{subject} lives in {city}.",
+        sources=(source,),
+    )
     return memory.add_facts([draft])
 
 
@@ -469,9 +479,14 @@ def test_a_timeline_follows_reverting(home: Path, day: Day) -> None:
         [entry] = talk(memory, day(60), "Ann lives in Atlantis now.", session="Ann Atlantis")
         source = Source(agent="a", session=entry.session_id, entry=entry.id)
         wrong = replace(
-            facts[1], id="01KH0000000000000000000000", value="Atlantis", run="wrong",
-            text="Ann lives in Atlantis.", sources=(source,), valid_from=day(60),
-        )  # fmt: skip
+            facts[1],
+            id="01KH0000000000000000000000",
+            value="Atlantis",
+            run="wrong",
+            text="Ann lives in Atlantis.",
+            sources=(source,),
+            valid_from=day(60),
+        )
         memory.add_facts([wrong])
         assert sum_up(memory).timelines == 1
         assert "Atlantis" in shelf(memory, "timeline")[0].value
@@ -499,11 +514,17 @@ def test_what_is_private_has_no_timeline(home: Path, day: Day) -> None:
         for number, city in enumerate(("Paris", "Lisbon")):
             [entry] = talk(memory, day(number), f"I live in {city}.", session=city)
             fact = Fact(
-                id=f"01J0000000000000000000000{number}", timestamp=day(number), project="p",
-                subject="Ann", relation="lives_in", value=city, text=f"Ann lives in {city}.",
+                id=f"01J0000000000000000000000{number}",
+                timestamp=day(number),
+                project="p",
+                subject="Ann",
+                relation="lives_in",
+                value=city,
+                text=f"Ann lives in {city}.",
                 sources=(Source(agent="a", session=city, entry=entry.id),),
-                private_to=("a", ""), valid_from=day(number),
-            )  # fmt: skip
+                private_to=("a", ""),
+                valid_from=day(number),
+            )
             memory.add_facts([fact])
         assert sum_up(memory).timelines == 0
 

@@ -24,10 +24,16 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 def fact(number: int, value: str, since: datetime, **more: str) -> Fact:
     """Return a fact of where Ann lives, unless told otherwise."""
     plain = Fact(
-        id=f"f{number}", timestamp=NOW, project="p", subject="Ann", relation="lives_in",
-        value=value, text=f"Ann lives in {value}.", valid_from=since,
+        id=f"f{number}",
+        timestamp=NOW,
+        project="p",
+        subject="Ann",
+        relation="lives_in",
+        value=value,
+        text=f"Ann lives in {value}.",
+        valid_from=since,
         sources=(Source(agent="a", session="s", entry=f"e{number}"),),
-    )  # fmt: skip
+    )
     return replace(plain, **more)
 
 
@@ -64,8 +70,13 @@ def test_one_line() -> None:
 def test_sources_of_all() -> None:
     """A timeline rests on the facts, so that it goes with one of them, and on their entries."""
     assert [source.entry for source in line_of(MOVED).sources] == [
-        "e1", "f1", "e2", "f2", "e3", "f3",
-    ]  # fmt: skip
+        "e1",
+        "f1",
+        "e2",
+        "f2",
+        "e3",
+        "f3",
+    ]
 
 
 def test_one_value_is_none() -> None:

@@ -206,11 +206,13 @@ def _show(console: Console, done: Sequence[walk.Result], report: dict[str, Any])
     table = Table("operation", *columns, box=None)
     for row in sorted({row for row, _ in cells}):
         shown = [
-            "" if (row, c) not in cells
-            else f"[red]{cells[row, c]} ({bad[row, c]} broken)[/red]" if bad[row, c]
+            ""
+            if (row, c) not in cells
+            else f"[red]{cells[row, c]} ({bad[row, c]} broken)[/red]"
+            if bad[row, c]
             else str(cells[row, c])
             for c in columns
-        ]  # fmt: skip
+        ]
         table.add_row(row, *shown)
     totals = [str(sum(cells[row, c] for row, _ in {*cells} if _ == c)) for c in columns]
     table.add_row("in all", *totals, style="bold")

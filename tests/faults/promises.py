@@ -75,11 +75,14 @@ def state_of(home: Path) -> dict[str, Any]:
         )
         facts = sorted(
             (
-                one.item.text, one.item.status, one.state.forgotten,
+                one.item.text,
+                one.item.status,
+                one.state.forgotten,
                 text.get(one.state.superseded_by or "", ""),
             )
-            for one in stored if isinstance(one.item, Fact)
-        )  # fmt: skip
+            for one in stored
+            if isinstance(one.item, Fact)
+        )
         promoted = sorted(entry.content for entry in memory.entries() if entry.promoted)
         return {"entries": entries, "facts": facts, "promoted": sorted(set(promoted))}
 

@@ -66,8 +66,9 @@ def outcome(memory: MemTier, query: str, run: str, code: int) -> None:
             {"role": "tool", "content": "done", "name": "shell", "exit_code": code},
             {"role": "assistant", "content": " ".join(hit.text for hit in found.injected)},
         ],
-        session_id="s", run_id=run,
-    )  # fmt: skip
+        session_id="s",
+        run_id=run,
+    )
 
 
 def test_as_of_is_what_was_seen_then(memory: MemTier, clock: Clock, day: Day) -> None:

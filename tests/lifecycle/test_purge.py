@@ -57,11 +57,16 @@ def planted(home: Path, text: str = SECRET) -> tuple[MemTier, MemTier]:
             FactDraft(text=f"The gate opens with {text}.", sources=(source, other), **draft),
             FactDraft(text=f"Type {text} to open.", sources=(source,), tier="procedural", **draft),
             FactDraft(
-                subject="day", relation="told", value="", text=f"Said: {text}.", sources=(source,),
-                extractor="summary", private_to=("one", ""),
+                subject="day",
+                relation="told",
+                value="",
+                text=f"Said: {text}.",
+                sources=(source,),
+                extractor="summary",
+                private_to=("one", ""),
             ),
         ]
-    )  # fmt: skip
+    )
     one.recall(f"what is {text}?", purpose="inject", run_id="r2")
     two.recall(text)
     return one, two
@@ -117,11 +122,16 @@ def test_a_fact_on_other_grounds_stays(home: Path) -> None:
         [fact] = memory.add_facts(
             [
                 FactDraft(
-                    subject="user", relation="lives in", value="Porto", sources=sources,
-                    text="The user lives in Porto.", quote="Porto, by the way", span=(10, 27),
+                    subject="user",
+                    relation="lives in",
+                    value="Porto",
+                    sources=sources,
+                    text="The user lives in Porto.",
+                    quote="Porto, by the way",
+                    span=(10, 27),
                 )
             ]
-        )  # fmt: skip
+        )
         receipt = memory.purge(Selection(ids=(first.id,)))
         assert receipt.gone and receipt.copies.quotes == 1, receipt
         left, lines = memory.fact(fact.id)
@@ -147,14 +157,20 @@ def test_selections(home: Path) -> None:
     with MemTier.open(home, "harbor", "one") as memory:
         for number, sender in enumerate(("ann", "ben")):
             memory.record(
-                said(f"Word{number} apple"), session_id=f"s{number}", run_id=f"r{number}",
+                said(f"Word{number} apple"),
+                session_id=f"s{number}",
+                run_id=f"r{number}",
                 sender=sender,
-            )  # fmt: skip
+            )
         for wanted, count in (
-            (Selection(session="s0"), 2), (Selection(sender="ben"), 2), (Selection(run="r1"), 2),
-            (Selection(agent="one"), 4), (Selection(query="apple"), 2),
-            (Selection(query="apple", sender="ann"), 1), (Selection(query="apples word1"), 1),
-        ):  # fmt: skip
+            (Selection(session="s0"), 2),
+            (Selection(sender="ben"), 2),
+            (Selection(run="r1"), 2),
+            (Selection(agent="one"), 4),
+            (Selection(query="apple"), 2),
+            (Selection(query="apple", sender="ann"), 1),
+            (Selection(query="apples word1"), 1),
+        ):
             assert memory.purge(wanted, dry_run=True).copies.entries == count, wanted
         for nothing in (Selection(session="no"), Selection(query="plum"), Selection(ids=("x",))):
             with pytest.raises(NotFound):
@@ -225,9 +241,15 @@ def test_settling_that_was_cut_off_comes_first(home: Path) -> None:
     [entry] = [e for e in one.entries(agent="one") if SECRET in e.content][:1]
     source = Source(agent="one", session="s", entry=entry.id)
     fact = Fact(
-        id=new_id(), timestamp=entry.timestamp, project="harbor", subject="late", relation="is",
-        value=SECRET, text=f"Late {SECRET}.", sources=(source,),
-    )  # fmt: skip
+        id=new_id(),
+        timestamp=entry.timestamp,
+        project="harbor",
+        subject="late",
+        relation="is",
+        value=SECRET,
+        text=f"Late {SECRET}.",
+        sources=(source,),
+    )
     (one.folder / ".settling.json").write_text(
         json.dumps({"facts": [fact.to_json()], "events": []})
     )
@@ -258,9 +280,12 @@ def test_the_command(home: Path) -> None:
 
 @settings(max_examples=12)
 @given(
-    st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]),
-            min_size=10, max_size=30),
-)  # fmt: skip
+    st.text(
+        st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]),
+        min_size=10,
+        max_size=30,
+    ),
+)
 def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     """Whatever the text: in three tiers and the journal, after purge and reindex it is nowhere."""
     home = tmp_path_factory.mktemp("home")

@@ -254,9 +254,13 @@ class _Handler(BaseHTTPRequestHandler):
         choice = {"index": 0, "finish_reason": finish, "message": message}
         told = {"usage": usage} if loopback.usage else {}
         return {
-            "id": "loopback", "object": "chat.completion", "created": 0, "model": body["model"],
-            "choices": [choice], **told,
-        }  # fmt: skip
+            "id": "loopback",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [choice],
+            **told,
+        }
 
     def _refuse(self, status: int, message: str) -> None:
         error = {"error": {"message": message, "type": "loopback", "code": status}}
@@ -342,13 +346,19 @@ _STATED = re.compile(
     r"|\b[Mm]y (?P<own>[\w -]{2,30}?) is (?P<is>.+?)(?=[.!?](?:\s|$)|$)"
 )
 _VERBS = {  # of the first person: the relation, and the third person
-    "live in": ("lives_in", "lives in"), "work at": ("works_at", "works at"),
-    "like": ("likes", "likes"), "love": ("likes", "loves"), "hate": ("dislikes", "hates"),
-    "never": ("never", "never"), "always": ("always", "always"),
-    "prefer": ("prefers", "prefers"), "use": ("uses", "uses"),
-    "moved to": ("moved_to", "moved to"), "am allergic to": ("allergic_to", "is allergic to"),
+    "live in": ("lives_in", "lives in"),
+    "work at": ("works_at", "works at"),
+    "like": ("likes", "likes"),
+    "love": ("likes", "loves"),
+    "hate": ("dislikes", "hates"),
+    "never": ("never", "never"),
+    "always": ("always", "always"),
+    "prefer": ("prefers", "prefers"),
+    "use": ("uses", "uses"),
+    "moved to": ("moved_to", "moved to"),
+    "am allergic to": ("allergic_to", "is allergic to"),
     "'m allergic to": ("allergic_to", "is allergic to"),
-}  # fmt: skip
+}
 
 
 def lines_of(body: Mapping[str, Any]) -> list[tuple[int, str, str, str, str]]:
@@ -389,9 +399,15 @@ def _item(
     line: int, kind: str, subject: str, relation: str, value: str, text: str, quote: str
 ) -> dict[str, Any]:
     return {
-        "kind": kind, "subject": subject, "relation": relation, "value": value, "text": text,
-        "quote": quote, "line": line, "since": None,
-    }  # fmt: skip
+        "kind": kind,
+        "subject": subject,
+        "relation": relation,
+        "value": value,
+        "text": text,
+        "quote": quote,
+        "line": line,
+        "since": None,
+    }
 
 
 def tokens_of(text: str) -> int:

@@ -203,10 +203,11 @@ def test_openclaw_without_a_resident(home: Path) -> None:
     turns = [
         subprocess.Popen(
             ["node", Path(__file__).parents[1] / "shim" / "turn.mjs", config, "2"],
-            stdout=subprocess.PIPE, env=os.environ,
+            stdout=subprocess.PIPE,
+            env=os.environ,
         )
         for _ in range(3)
-    ]  # fmt: skip
+    ]
     for turn in turns:
         turn.communicate(timeout=60)
     assert [turn.returncode for turn in turns] == [0, 0, 0]

@@ -335,8 +335,9 @@ def test_a_model_that_cannot_be_had(filled: Path) -> None:
 def test_unencrypted(with_endpoint: Configured, server: Loopback) -> None:
     """`doctor` warns of an endpoint beyond this machine that is spoken to in the clear."""
     clear = with_endpoint(base_url="http://192.0.2.1/v1", key_env="HOME")
-    assert any("the key and all texts go to the endpoint unencrypted" in f.what
-               for f in clear.doctor())  # fmt: skip
+    assert any(
+        "the key and all texts go to the endpoint unencrypted" in f.what for f in clear.doctor()
+    )
     here = with_endpoint()
     assert not any("unencrypted" in finding.what for finding in here.doctor())
 

@@ -119,8 +119,12 @@ def test_modes_are_mended_where_files_are_opened(memory: MemTier) -> None:
 
 def test_what_dead_processes_left_is_removed(memory: MemTier) -> None:
     """Half-written files of processes that are gone go; those of living ones stay."""
-    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     dead = memory.folder / f".background.json.{int(done.stdout)}.1.new"
     alive = memory.folder / f".background.json.{os.getpid()}.1.new"
     half = memory.folder / "index.new.sqlite3"

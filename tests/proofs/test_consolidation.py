@@ -51,8 +51,10 @@ def talk(home: Path, entries: int, seed: int) -> None:
         moment += timedelta(hours=chance.randint(1, 30))
         chance.choice(memories).record(
             [{"role": "user", "content": chance.choice(lines)()}],
-            session_id=f"s{number // 7}", run_id=f"r{number}", observed_at=moment,
-        )  # fmt: skip
+            session_id=f"s{number // 7}",
+            run_id=f"r{number}",
+            observed_at=moment,
+        )
     for memory in memories:
         memory.close()
 
@@ -78,13 +80,16 @@ def facts_of(home: Path) -> list[Any]:
         said = {one.item.id: _said(one.item) for one in stored if isinstance(one.item, Fact)}
         return sorted(
             (
-                _said(one.item), one.state.valid_to,
+                _said(one.item),
+                one.state.valid_to,
                 said.get(one.state.superseded_by or ""),
                 sorted(source.entry for source in reader.sources(one.item.id)),
-                one.state.reviewed, one.state.reverted,
+                one.state.reviewed,
+                one.state.reverted,
             )
-            for one in stored if isinstance(one.item, Fact)
-        )  # fmt: skip
+            for one in stored
+            if isinstance(one.item, Fact)
+        )
 
 
 def _said(fact: Fact) -> tuple[Any, ...]:

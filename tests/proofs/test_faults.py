@@ -55,8 +55,11 @@ def child(code: str, folder: Path, **environment: str) -> subprocess.CompletedPr
     return subprocess.run(
         [sys.executable, "-c", code, str(folder)],
         env={**os.environ, "PYTHONPATH": str(PACKAGE), **environment},
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,10 +95,13 @@ def test_errors_happen(tmp_path: Path, fault: str, error: str, there: list[int])
 @pytest.mark.parametrize(
     ("fault", "bytes_there"),
     [
-        ("append episodic:2", 14), ("before append episodic:2", 14), ("part of episodic:2", 21),
-        ("after append episodic:2=kill", 28), ("after fsync episodic", 14),
+        ("append episodic:2", 14),
+        ("before append episodic:2", 14),
+        ("part of episodic:2", 21),
+        ("after append episodic:2=kill", 28),
+        ("after fsync episodic", 14),
     ],
-)  # fmt: skip
+)
 def test_kill_happens(tmp_path: Path, fault: str, bytes_there: int) -> None:
     """Without a kind a process dies by SIGKILL: before, in the middle of, or after a write."""
     done = child(APPENDS, tmp_path, MEMTIER_FAULT=fault)
@@ -128,8 +134,9 @@ def test_log(tmp_path: Path) -> None:
     ]
     assert f"{fault_injection.FIRED}before fsync episodic:3=eio" in passed
     assert passed[-2:] == [
-        "before truncate episodic\tkill enospc eio delay", "after truncate episodic\tkill eio delay"
-    ]  # fmt: skip
+        "before truncate episodic\tkill enospc eio delay",
+        "after truncate episodic\tkill eio delay",
+    ]
 
 
 def test_what_can_be_told() -> None:
@@ -289,8 +296,11 @@ def walk(*arguments: str) -> dict[str, Any]:
     """Run `make faults` and return what it found."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults", "--json", *arguments],
-        cwd=PACKAGE, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=PACKAGE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -318,8 +328,11 @@ def test_a_short_soak() -> None:
     """Twenty seconds of writers, readers and the daemon, killed at random: nothing is lost."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.soak", "--json", "--minutes", "0.34", "--seed", "3"],
-        cwd=PACKAGE, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=PACKAGE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     found = json.loads(done.stdout)
     print(found)  # noqa: T201

@@ -138,28 +138,45 @@ class Worlds:
         return rng.choice([one for one in AGENTS if one != self.agent]), rng.choice(SENDERS)
 
     def _record(
-        self, memory: MemTier, agent: str, sender: str | None, rng: random.Random,
-        same: random.Random, hidden: bool, number: int,
-    ) -> None:  # fmt: skip
+        self,
+        memory: MemTier,
+        agent: str,
+        sender: str | None,
+        rng: random.Random,
+        same: random.Random,
+        hidden: bool,
+        number: int,
+    ) -> None:
         # How much others say may differ too, but not within the asker's own files and sessions.
         count = rng.randint(0, 5) if hidden and agent != self.agent else same.randint(1, 4)
         tool = {"role": "tool", "name": "shell", "ok": True}
         messages = [
-            {**(tool if place == 2 else {"role": ("user", "assistant")[place % 2]}),
-             "content": self._say(rng)}
+            {
+                **(tool if place == 2 else {"role": ("user", "assistant")[place % 2]}),
+                "content": self._say(rng),
+            }
             for place in range(count)
-        ]  # fmt: skip
+        ]
         made = memory.record(
-            messages, session_id=f"session {same.randint(1, 3)}", sender=sender,
-            run_id=f"run {self.ticks.op}", parent=same.choice([None, None, "boss"]),
-        )  # fmt: skip
+            messages,
+            session_id=f"session {same.randint(1, 3)}",
+            sender=sender,
+            run_id=f"run {self.ticks.op}",
+            parent=same.choice([None, None, "boss"]),
+        )
         if number == 0:
             self.ids += [entry.id for entry in made]
 
     def _fact(
-        self, memory: MemTier, agent: str, sender: str | None, rng: random.Random,
-        same: random.Random, hidden: bool, number: int,
-    ) -> None:  # fmt: skip
+        self,
+        memory: MemTier,
+        agent: str,
+        sender: str | None,
+        rng: random.Random,
+        same: random.Random,
+        hidden: bool,
+        number: int,
+    ) -> None:
         # A shared fact may rest on a line that the asker cannot see; the line itself stays hidden.
         source = Source(agent=agent, session="session 1", entry=f"01{self.ticks.op:08d}{7:016d}")
         subject = same.choice(WORDS)
@@ -167,20 +184,34 @@ class Worlds:
         private = (agent, sender or "") if hidden else same.choice([None, (agent, sender or "")])
         text = f"{subject} is {self._say(rng)}"
         fact = Fact(
-            id=identity, timestamp=self.ticks.now(), project=PROJECTS[0], subject=subject,
-            relation="is", value=text[-20:], text=text, sources=(source,), quote=text,
-            private_to=private, valid_from=self.ticks.now(),
+            id=identity,
+            timestamp=self.ticks.now(),
+            project=PROJECTS[0],
+            subject=subject,
+            relation="is",
+            value=text[-20:],
+            text=text,
+            sources=(source,),
+            quote=text,
+            private_to=private,
+            valid_from=self.ticks.now(),
             status=same.choice(["active", "active", "proposed"]),
-        )  # fmt: skip
+        )
         # Settling compares what is new with what is there; an exact id keeps both worlds in step.
         memory.add_facts([fact])
         if number == 0:
             self.ids.append(identity)
 
     def _recall(
-        self, memory: MemTier, agent: str, sender: str | None, rng: random.Random,
-        same: random.Random, hidden: bool, number: int,
-    ) -> None:  # fmt: skip
+        self,
+        memory: MemTier,
+        agent: str,
+        sender: str | None,
+        rng: random.Random,
+        same: random.Random,
+        hidden: bool,
+        number: int,
+    ) -> None:
         if hidden and agent != self.agent and rng.random() < 0.3:
             return
         purpose = same.choice(["search", "inject"])
@@ -223,11 +254,15 @@ class Worlds:
 def _recall(worlds: Worlds, number: int, rng: random.Random) -> Any:
     memory = worlds._memory(worlds.homes[number], worlds.agent)
     found = memory.recall(
-        worlds.query(rng), sender=worlds.sender, session_id="session 1",
-        purpose=rng.choice(["search", "inject"]), run_id="asked",
+        worlds.query(rng),
+        sender=worlds.sender,
+        session_id="session 1",
+        purpose=rng.choice(["search", "inject"]),
+        run_id="asked",
         depth=rng.choice([None, "mixed", "facts", "raw", "auto"]),
-        k=rng.choice([None, 3]), token_budget=rng.choice([None, 120]),
-    )  # fmt: skip
+        k=rng.choice([None, 3]),
+        token_budget=rng.choice([None, 120]),
+    )
     known = to_jsonable(found)
     if rng.random() < 0.5 and found.hits:
         known["why"] = to_jsonable(memory.explain(found.id, rng.choice(worlds.ids)))
@@ -256,15 +291,24 @@ def _rpc(worlds: Worlds, number: int, rng: random.Random) -> Any:
 
 
 def _hook(worlds: Worlds, number: int, rng: random.Random) -> Any:
-    context = {"agent_id": worlds.agent, "sender": worlds.sender, "session_id": "session 2",
-               "run_id": f"hook {worlds.op}", "project": PROJECTS[0]}  # fmt: skip
+    context = {
+        "agent_id": worlds.agent,
+        "sender": worlds.sender,
+        "session_id": "session 2",
+        "run_id": f"hook {worlds.op}",
+        "project": PROJECTS[0],
+    }
     event = {"prompt": worlds.query(rng), "messages": []}
     return worlds.methods[number].hook("before_prompt_build", context, event)
 
 
 def _tool(worlds: Worlds, number: int, rng: random.Random) -> Any:
-    context = {"agent_id": worlds.agent, "sender": worlds.sender, "project": PROJECTS[0],
-               "session_id": "session 2"}  # fmt: skip
+    context = {
+        "agent_id": worlds.agent,
+        "sender": worlds.sender,
+        "project": PROJECTS[0],
+        "session_id": "session 2",
+    }
     name = rng.choice(["memory_search", "memory_get"])
     given = {"query": worlds.query(rng), "id": rng.choice(worlds.ids)[rng.choice([0, -8]) :]}
     return worlds.methods[number].tool(name, context, given)
@@ -289,8 +333,15 @@ def _knowledge(worlds: Worlds, number: int, rng: random.Random) -> Any:
 
 
 def _cli(worlds: Worlds, number: int, rng: random.Random) -> Any:
-    base = ["--home", str(worlds.homes[number]), "--project", PROJECTS[0], "--json",
-            "--agent", worlds.agent]  # fmt: skip
+    base = [
+        "--home",
+        str(worlds.homes[number]),
+        "--project",
+        PROJECTS[0],
+        "--json",
+        "--agent",
+        worlds.agent,
+    ]
     if rng.random() < 0.3 and not worlds.by_sender:
         args = ["log", "--date", "all"]
     else:

@@ -61,9 +61,11 @@ def fill(home: Path, entries: int) -> list[tuple[str, str]]:
             if mine is not None:
                 messages[0] = {"role": "user", "content": lines[mine].line}
             written = memory.record(
-                messages, session_id=session.session_id, run_id=session.session_id,
+                messages,
+                session_id=session.session_id,
+                run_id=session.session_id,
                 observed_at=session.observed_at,
-            )  # fmt: skip
+            )
             if mine is not None:
                 text = lines[mine].paraphrase if mine % 2 else lines[mine].own_words
                 asked.append((text, written[0].id))

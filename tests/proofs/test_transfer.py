@@ -138,9 +138,12 @@ def test_backup_while_four_write(home: Path, tmp_path: Path) -> None:
         acknowledged, entries = len(before), len(there)
     assert missing == torn == dangling == 0
     compared = assert_equal_to_rebuild(
-        tmp_path / f"home{BACKUPS - 1}", PROJECT, ["agent-w0"],
-        [f"w0x{n} bread" for n in range(10)], datetime.now(UTC) + timedelta(days=1),
-    )  # fmt: skip
+        tmp_path / f"home{BACKUPS - 1}",
+        PROJECT,
+        ["agent-w0"],
+        [f"w0x{n} bread" for n in range(10)],
+        datetime.now(UTC) + timedelta(days=1),
+    )
     show(
         f"{BACKUPS} backups while {WRITERS} write",
         {

@@ -127,9 +127,14 @@ def test_the_first_that_fits_is_taken() -> None:
     """JSON of another shape before the answer does not hide it; a later one does not replace it."""
     text = f'Given [1] and {{"x": 1}}: {WHOLE} or else {{"facts": []}}'
     assert parse_items(text, SCHEMA) == ListedAnswer((ONE,))
-    assert parse_json('{"action": "stop"} {"action": "S"}', {
-        "type": "object", "required": ["action"], "properties": {"action": {"enum": ["S", "R"]}},
-    }) == {"action": "S"}  # fmt: skip
+    assert parse_json(
+        '{"action": "stop"} {"action": "S"}',
+        {
+            "type": "object",
+            "required": ["action"],
+            "properties": {"action": {"enum": ["S", "R"]}},
+        },
+    ) == {"action": "S"}
 
 
 def test_json_may_speak_of_tags_and_fences() -> None:

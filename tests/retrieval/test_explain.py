@@ -75,8 +75,9 @@ def test_contributions_make_the_score(home: Path) -> None:
                 expected = told["weights"][name] * line["signals"][name]
                 assert value == pytest.approx(expected, abs=1e-5)
     assert signal_contributions({"a": 0.5, "b": 1, "c": 0, "d": 1}, {"a": 1, "b": 2, "c": 1}) == {
-        "b": 2.0, "a": 0.5,
-    }  # fmt: skip
+        "b": 2.0,
+        "a": 0.5,
+    }
 
 
 def test_other_agents_and_senders_stay_private(home: Path) -> None:
@@ -108,9 +109,16 @@ def test_not_findable(home: Path, day: Day) -> None:
         [old] = memory.add_facts([draft(entry, "Acme", valid_from=day(-9))])
         [new] = memory.add_facts([draft(entry, "Bolt", valid_from=day(-1))])
         proposed = Fact(
-            id=new_id(), timestamp=now, project="default", subject="fox", relation="likes",
-            value="owls", text="the fox likes owls", sources=old.sources, status="proposed",
-        )  # fmt: skip
+            id=new_id(),
+            timestamp=now,
+            project="default",
+            subject="fox",
+            relation="likes",
+            value="owls",
+            text="the fox likes owls",
+            sources=old.sources,
+            status="proposed",
+        )
         memory.add_facts([proposed])
         gone = say(memory, "the fox hides", run_id="3")
         memory.forget(ids=[gone.id])
@@ -118,8 +126,11 @@ def test_not_findable(home: Path, day: Day) -> None:
         recall = memory.recall("fox")
         reasons = {i: why(memory, recall, i) for i in (system.id, old.id, proposed.id, gone.id)}
         assert [told["reason"] for told in reasons.values()] == [
-            "system", "superseded", "proposed", "forgotten",
-        ]  # fmt: skip
+            "system",
+            "superseded",
+            "proposed",
+            "forgotten",
+        ]
         assert new.id in reasons[old.id]["said"]
         assert reasons[gone.id]["text"] is None
         assert not any("since" in told["said"] for told in reasons.values())

@@ -44,8 +44,12 @@ def test_pages_are_read_once_and_none_is_lost(offers: list[list[str]], at_once: 
 def test_no_search_is_made_twice() -> None:
     """Keywords count as a set, meanings as their words, neither by case; nothing is no search."""
     research = FollowUpBudget(5)
-    first = [FollowUp("keyword", "Oslo Rex"), FollowUp("keyword", "rex OSLO"),
-             FollowUp("semantic", "Oslo Rex"), FollowUp("keyword", "  ")]  # fmt: skip
+    first = [
+        FollowUp("keyword", "Oslo Rex"),
+        FollowUp("keyword", "rex OSLO"),
+        FollowUp("semantic", "Oslo Rex"),
+        FollowUp("keyword", "  "),
+    ]
     assert research.claim_new(first) == [first[0], first[2]]
     assert research.claim_new(
         [FollowUp("semantic", "oslo  rex"), FollowUp("semantic", "Rex Oslo")]
@@ -56,10 +60,16 @@ def test_rounds_look_for_what_is_unsaid(home: Path, day: Callable[..., datetime]
     """Lines that leave half of a question unsaid are added to from their page, a few at most."""
     with MemTier.open(home) as memory:
         memory.record(
-            [{"role": "user", "content": text} for text in
-             ("We talked about the garden", "The plumber comes on Friday", "Bring the ladder")],
+            [
+                {"role": "user", "content": text}
+                for text in (
+                    "We talked about the garden",
+                    "The plumber comes on Friday",
+                    "Bring the ladder",
+                )
+            ],
             session_id="s",
-        )  # fmt: skip
+        )
         with memory.store.session() as reader:
             pages = PageReader(reader, Viewer("main", None, False, day(9)))
             hits = pages.visible_entries([entry.id for entry in memory.entries()])

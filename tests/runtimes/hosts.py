@@ -179,9 +179,14 @@ class OpenClaw:
         arguments += ["--session-key", key] if key else []
         process = subprocess.Popen(
             ["openclaw", "agent", *arguments, "--agent", "main", "--message", text, "--json"],
-            env=self.environment, cwd=self.top / "work", stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+            env=self.environment,
+            cwd=self.top / "work",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
         try:
             said, _ = process.communicate(timeout=TURN)
         except subprocess.TimeoutExpired:
@@ -200,9 +205,14 @@ class OpenClaw:
         """Run the Gateway for a while."""
         out = (self.top / "gateway.out").open("ab")
         process = subprocess.Popen(
-            ["openclaw", "gateway", "run"], env=self.environment, cwd=self.top / "work",
-            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            ["openclaw", "gateway", "run"],
+            env=self.environment,
+            cwd=self.top / "work",
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             said = self.top / "gateway.out"
             until(lambda: READY_LINE.search(said.read_text("utf-8")), READY)
@@ -224,16 +234,25 @@ class OpenClaw:
     def _configuration(self, port: int) -> dict[str, Any]:
         free = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
         model = {
-            "id": "m", "name": "m", "reasoning": False, "input": ["text"], "cost": free,
-            "contextWindow": 128_000, "maxTokens": 4096,
-        }  # fmt: skip
+            "id": "m",
+            "name": "m",
+            "reasoning": False,
+            "input": ["text"],
+            "cost": free,
+            "contextWindow": 128_000,
+            "maxTokens": 4096,
+        }
         provider = {
-            "baseUrl": self.ground.model.base_url, "apiKey": "none", "api": "openai-completions",
+            "baseUrl": self.ground.model.base_url,
+            "apiKey": "none",
+            "api": "openai-completions",
             "models": [model],
-        }  # fmt: skip
+        }
         return {
             "gateway": {
-                "mode": "local", "bind": "loopback", "port": port,
+                "mode": "local",
+                "bind": "loopback",
+                "port": port,
                 "auth": {"mode": "token", "token": "test"},
             },
             "logging": {"file": str(self.log), "level": "debug"},
@@ -247,7 +266,7 @@ class OpenClaw:
             },
             "tools": {"toolSearch": False},
             "plugins": {"allow": []},
-        }  # fmt: skip
+        }
 
 
 class Hermes:
@@ -260,9 +279,12 @@ class Hermes:
         self.top = ground.top / "hermes"
         (self.top / "work").mkdir(parents=True)
         model = {
-            "default": "m", "provider": "custom", "base_url": ground.model.base_url,
-            "api_key": "none", "context_length": 131_072,
-        }  # fmt: skip
+            "default": "m",
+            "provider": "custom",
+            "base_url": ground.model.base_url,
+            "api_key": "none",
+            "context_length": 131_072,
+        }
         config = {"model": model, "memory": {"nudge_interval": 0}}
         (self.top / "config.yaml").write_text(json.dumps(config))
         self.install()
@@ -288,8 +310,14 @@ class Hermes:
         arguments += ["--resume", resume] if resume else []
         done = subprocess.run(
             [RUNTIMES / "hermes" / "venv" / "bin" / "hermes", *arguments],
-            env=self.environment, cwd=self.top / "work", stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TURN, check=False,
-        )  # fmt: skip
+            env=self.environment,
+            cwd=self.top / "work",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TURN,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout[-3000:]
         return done.stdout

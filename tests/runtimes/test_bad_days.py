@@ -107,8 +107,9 @@ def test_a_full_disk(ground: Ground, host: Host, told: Tell) -> None:
     complete(ground, host, told, "Where is my bag?", COAT)
 
 
-def test_a_stale_socket(ground: Ground, openclaw: OpenClaw, told: Tell,
-                        monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_stale_socket(
+    ground: Ground, openclaw: OpenClaw, told: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A socket that a dead resident left is in nobody's way."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(ground.top))
     path = socket_path(ground.home)

@@ -30,8 +30,12 @@ def memtier(ground: Ground, host: Host, *arguments: str) -> tuple[int, dict[str,
     environment["PATH"] = f"{path}:{environment['PATH']}"
     done = subprocess.run(
         [*ground.command, "--home", str(ground.home), *arguments, "--json"],
-        env=environment, capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -81,8 +85,12 @@ def test_hermes_commands(ground: Ground, hermes: Hermes) -> None:
     ):
         done = subprocess.run(
             [RUNTIMES / "hermes" / "venv" / "bin" / "hermes", "memtier", *words],
-            env=hermes.environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            env=hermes.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert expected in done.stdout, done.stdout + done.stderr
 
 
@@ -101,9 +109,13 @@ def test_hermes_line_in_the_chat(ground: Ground, hermes: Hermes) -> None:
     """`/memtier` in a chat of Hermes is answered with one line on how the memory does."""
     ground.plant(hermes.agent, "My bag is in the blue locker.")
     done = subprocess.run(
-        [RUNTIMES / "hermes" / "venv" / "bin" / "python", "-c", CHAT], env=hermes.environment,
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [RUNTIMES / "hermes" / "venv" / "bin" / "python", "-c", CHAT],
+        env=hermes.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert "MemTier, project shared: 1 lines, 0 facts" in done.stdout, done.stdout + done.stderr
 
 
@@ -124,9 +136,14 @@ def test_the_repository_as_a_drop_in(ground: Ground, hermes: Hermes) -> None:
         memory.record([{"role": "user", "content": line}], session_id="earlier")
     for words in (["memory", "setup", "memtier"], ["-z", "Where is my bag?"]):
         done = subprocess.run(
-            [RUNTIMES / "hermes" / "venv" / "bin" / "hermes", *words], cwd=hermes.top / "work",
-            env=environment, capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
+            [RUNTIMES / "hermes" / "venv" / "bin" / "hermes", *words],
+            cwd=hermes.top / "work",
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     assert any(line in asked for asked in ground.model.asked())
     with MemTier.open(ground.home, "default", hermes.agent) as memory:
@@ -139,6 +156,10 @@ def test_openclaw_commands(ground: Ground, openclaw: OpenClaw) -> None:
     ground.plant(openclaw.agent, "My bag is in the blue locker.")
     done = subprocess.run(
         ["openclaw", "memtier", "search", "where", "is", "my", "bag"],
-        env=openclaw.environment, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        env=openclaw.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert "blue locker" in done.stdout, done.stdout + done.stderr

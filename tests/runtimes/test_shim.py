@@ -38,8 +38,12 @@ def run(node: str, ground: Ground, script: str, *arguments: str) -> Any:
     config = {"command": ground.command, "home": str(ground.home), "project": PROJECT}
     done = subprocess.run(
         [node, SHIM / script, json.dumps(config), *arguments],
-        env=ground.environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        env=ground.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -52,12 +56,16 @@ def test_how_long_a_recall_takes(
         for session in range(200):
             memory.record(
                 [
-                    {"role": "user", "content": f"My {THINGS[(session + n) % 6]} number "
-                     f"{10 * session + n} is in the {PLACES[(7 * session + n) % 6]}."}
+                    {
+                        "role": "user",
+                        "content": f"My {THINGS[(session + n) % 6]} number "
+                        f"{10 * session + n} is in the {PLACES[(7 * session + n) % 6]}.",
+                    }
                     for n in range(10)
                 ],
-                session_id=f"s{session}", run_id=f"r{session}",
-            )  # fmt: skip
+                session_id=f"s{session}",
+                run_id=f"r{session}",
+            )
     found = run(node, ground, "timing.mjs", "200")
     with capsys.disabled():
         sys.stdout.write(f"\nshim, 2,000 lines in the store: {json.dumps(found)}\n")

@@ -377,8 +377,11 @@ print(client.recv(10))
     try:
         told = subprocess.run(
             [sys.executable, "-c", script, str(folder), path.name],
-            pass_fds=[folder], capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            pass_fds=[folder],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     finally:
         os.close(folder)
     assert told.stdout.strip() == "b''"

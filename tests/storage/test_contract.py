@@ -63,9 +63,16 @@ def fact(entry: Entry, value: str, at: datetime = NOON, **more: Any) -> Fact:
     """Make a fact that rests on an entry."""
     source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
     return Fact(
-        id=new_id(), timestamp=at, project="harbor", subject="Mia", relation="likes", value=value,
-        text=f"Mia likes {value}.", sources=(source,), **more,
-    )  # fmt: skip
+        id=new_id(),
+        timestamp=at,
+        project="harbor",
+        subject="Mia",
+        relation="likes",
+        value=value,
+        text=f"Mia likes {value}.",
+        sources=(source,),
+        **more,
+    )
 
 
 def event(kind: str, agent: str = "a", at: datetime = NOON, **data: Any) -> JournalEvent:
@@ -139,8 +146,14 @@ def test_facts_that_rest_on_entries(opened: Callable[[], Any]) -> None:
         [tea], [rice] = add(store, "a", "tea"), add(store, "a", "rice")
         one = fact(tea, "tea")
         both = fact(tea, "both")
-        both = Fact.from_json({**both.to_json(), "sources": [
-            source.to_json() for source in (*both.sources, *fact(rice, "x").sources)]})  # fmt: skip
+        both = Fact.from_json(
+            {
+                **both.to_json(),
+                "sources": [
+                    source.to_json() for source in (*both.sources, *fact(rice, "x").sources)
+                ],
+            }
+        )
         store.append_facts([one, both], NOON)
         with store.session() as reader:
             assert reader.dependent_facts([tea.id]) == [one.id]

@@ -193,12 +193,15 @@ def test_bounded_catch_up_is_labelled(home: Path) -> None:
     [
         (lambda p, d: p.write_bytes(d.replace(b"fox 1", b"cat 1")), "edited", {"cat 1", "fox 2"}),
         (lambda p, d: p.write_bytes(d.splitlines(True)[0]), "truncated", {"fox 1"}),
-        (lambda p, d: os.replace(copied(p, d, b"fox 2", b"cat 22"), p), "replaced",
-         {"fox 1", "cat 22"}),
+        (
+            lambda p, d: os.replace(copied(p, d, b"fox 2", b"cat 22"), p),
+            "replaced",
+            {"fox 1", "cat 22"},
+        ),
         (lambda p, d: p.unlink(), "deleted", set()),
     ],
     ids=["edited", "truncated", "replaced", "deleted"],
-)  # fmt: skip
+)
 def test_changed_ledger_is_read_anew(home: Path, change: Any, what: str, left: set[str]) -> None:
     """A file that a person changed is dropped and read from zero, with a warning in `status`."""
     with MemTier.open(home) as memory:
@@ -266,12 +269,20 @@ def test_invalid_lines_are_named(home: Path, line: bytes) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"sources": 5}, {"sources": ["x"]}, {"sources": []}, {"sources": [{"entry": 1}]},
-        {"valid_from": "yesterday"}, {"subject": None}, {"tier": "golden"}, {"span": 3},
-        {"confidence": {}}, {"timestamp": "0001-01-01T00:00:00+23:59"}, {"relation": []},
+        {"sources": 5},
+        {"sources": ["x"]},
+        {"sources": []},
+        {"sources": [{"entry": 1}]},
+        {"valid_from": "yesterday"},
+        {"subject": None},
+        {"tier": "golden"},
+        {"span": 3},
+        {"confidence": {}},
+        {"timestamp": "0001-01-01T00:00:00+23:59"},
+        {"relation": []},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_malformed_facts(home: Path, change: dict[str, Any]) -> None:
     """Whatever a fact's line holds, the index takes it whole or counts it, and goes on."""
     with MemTier.open(home) as memory:
@@ -391,10 +402,15 @@ def test_older_lines_stay_readable(home: Path) -> None:
     with MemTier.open(home) as memory:
         say(memory, "the fox sleeps")
         old = {
-            "id": "old-1", "timestamp": "2025-12-01T10:00:00Z", "session_id": "s0",
-            "project": "default", "content": "the fox woke", "tokens": 3, "promoted": False,
+            "id": "old-1",
+            "timestamp": "2025-12-01T10:00:00Z",
+            "session_id": "s0",
+            "project": "default",
+            "content": "the fox woke",
+            "tokens": 3,
+            "promoted": False,
             "cognitive_weight": 0.0,
-        }  # fmt: skip
+        }
         jsonl.append_records(written(memory).with_name("2025-12-01.jsonl"), [old])
         assert {hit.text for hit in memory.recall("fox").hits} == {"the fox sleeps", "the fox woke"}
 

@@ -42,7 +42,8 @@ def reader_of(memory: MemTier, day: Day, sender: str | None = None) -> PageReade
 @settings(max_examples=25)
 @given(
     before=st.lists(st.integers(1, 1500), min_size=1, max_size=12),
-       after=st.lists(st.integers(1, 1500), min_size=1, max_size=12))  # fmt: skip
+    after=st.lists(st.integers(1, 1500), min_size=1, max_size=12),
+)
 def test_appending_changes_no_earlier_page(
     tmp_path_factory: pytest.TempPathFactory, before: list[int], after: list[int]
 ) -> None:
@@ -156,10 +157,12 @@ def test_any_id_is_looked_up(tmp_path_factory: pytest.TempPathFactory, parts: li
 def test_a_page_is_shown_in_order_with_dates_and_speakers(home: Path, day: Day) -> None:
     """The lines of a page say when, who and the entry's short id, in the order of the turns."""
     with MemTier.open(home) as memory:
-        first = memory.record([{"role": "user", "content": "tea first"}], session_id="s",
-                              observed_at=day(0))  # fmt: skip
-        memory.record([{"role": "assistant", "content": "then cake"}], session_id="s",
-                      observed_at=day(1))  # fmt: skip
+        first = memory.record(
+            [{"role": "user", "content": "tea first"}], session_id="s", observed_at=day(0)
+        )
+        memory.record(
+            [{"role": "assistant", "content": "then cake"}], session_id="s", observed_at=day(1)
+        )
         memory.record([{"role": "system", "content": "hidden"}], session_id="s")
         [page] = pages(memory)
         lines = [format_line(hit, hit.text) for hit in reader_of(memory, day).hits_on(page)]

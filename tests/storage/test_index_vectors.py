@@ -102,13 +102,20 @@ def rows_with_signs(connection: Any) -> set[int]:
 
 
 @given(
-    store=stores, query=queries, scopes=some_scopes, cap=st.integers(1, 100),
+    store=stores,
+    query=queries,
+    scopes=some_scopes,
+    cap=st.integers(1, 100),
     limit=st.integers(1, 40),
-)  # fmt: skip
+)
 def test_the_shortlist_is_an_exact_scan_of_signs(
-    connection: Any, store: dict[int, Pieces], query: bytes, scopes: tuple[int, ...], cap: int,
+    connection: Any,
+    store: dict[int, Pieces],
+    query: bytes,
+    scopes: tuple[int, ...],
+    cap: int,
     limit: int,
-) -> None:  # fmt: skip
+) -> None:
     """The rows that agree in most signs come first, the newest of equals, of the newest pieces."""
     with stored(connection, store) as index:
         assert index.shortlist("m", scopes, query, cap, limit) == scan(
@@ -148,13 +155,20 @@ def test_nearest_compares_every_piece(
 
 
 @given(
-    store=stores, query=queries, scopes=some_scopes, cap=st.integers(1, 100),
+    store=stores,
+    query=queries,
+    scopes=some_scopes,
+    cap=st.integers(1, 100),
     limit=st.integers(1, 40),
-)  # fmt: skip
+)
 def test_above_a_size_the_shortlist_is_compared(
-    connection: Any, store: dict[int, Pieces], query: bytes, scopes: tuple[int, ...], cap: int,
+    connection: Any,
+    store: dict[int, Pieces],
+    query: bytes,
+    scopes: tuple[int, ...],
+    cap: int,
     limit: int,
-) -> None:  # fmt: skip
+) -> None:
     """Where more is stored than is compared one by one, the shortlist is put in exact order."""
     with pytest.MonkeyPatch.context() as patch, stored(connection, store) as index:
         patch.setattr(index_vectors, "EXACT_PIECES", 0)
@@ -166,13 +180,22 @@ def test_above_a_size_the_shortlist_is_compared(
 
 
 @given(
-    store=stores, query=queries, scopes=some_scopes, cap=st.integers(1, 100),
-    segment=st.integers(1, 8), chance=st.randoms(use_true_random=False),
-)  # fmt: skip
+    store=stores,
+    query=queries,
+    scopes=some_scopes,
+    cap=st.integers(1, 100),
+    segment=st.integers(1, 8),
+    chance=st.randoms(use_true_random=False),
+)
 def test_how_the_segments_came_about_does_not_matter(
-    connection: Any, store: dict[int, Pieces], query: bytes, scopes: tuple[int, ...], cap: int,
-    segment: int, chance: random.Random,
-) -> None:  # fmt: skip
+    connection: Any,
+    store: dict[int, Pieces],
+    query: bytes,
+    scopes: tuple[int, ...],
+    cap: int,
+    segment: int,
+    chance: random.Random,
+) -> None:
     """Whatever the order and the batches, with rows dropped and put again, the same is found."""
     waiting = [*store]
     chance.shuffle(waiting)

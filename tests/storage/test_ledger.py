@@ -175,8 +175,11 @@ def test_full_disk(path: Path) -> None:
     """A write that does not fit whole is taken back, is an error, and costs no earlier line."""
     found = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(path)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.returncode == 0, found.stderr
     assert f"cannot append to {path}" in found.stdout
     assert [record["n"] for record in parsed(path)] == [1, 4]

@@ -50,8 +50,11 @@ def test_a_long_run_keeps_its_beginning(home: Path) -> None:
         assert say(memory, *texts, "line 14", run="r") == []
         [told] = memory.status()["warnings"]
         assert "messages of 1 runs were left out: limits.run_messages (10)" in told
-        assert [hit.text for hit in memory.recall("left out messages of this run").hits if
-                "[system]" in hit.text] == []  # fmt: skip
+        assert [
+            hit.text
+            for hit in memory.recall("left out messages of this run").hits
+            if "[system]" in hit.text
+        ] == []
         say(memory, *texts[:9], run="near")
         assert "9 is near limits.run_messages (10)" in memory.status()["warnings"][0]
 
@@ -108,8 +111,12 @@ def test_disk_use_is_told_by_tier(home: Path, capsys: pytest.CaptureFixture[str]
         make_console().print(status_view(memory.status()))
     assert "disk" in capsys.readouterr().out
     assert [quota.format_bytes(n) for n in (0, 999, 1000, 2.5e6, 3e12)] == [
-        "0 bytes", "999 bytes", "1.0 kB", "2.5 MB", "3000.0 GB",
-    ]  # fmt: skip
+        "0 bytes",
+        "999 bytes",
+        "1.0 kB",
+        "2.5 MB",
+        "3000.0 GB",
+    ]
 
 
 # -- retention -----------------------------------------------------------------------------------

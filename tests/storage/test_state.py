@@ -163,11 +163,16 @@ def test_review_and_undoing() -> None:
 
 @pytest.mark.parametrize(
     ("events", "active", "word"),
-    [([], True, "active"), ([], False, "proposed"), ([event("accept", 1)], False, "active"),
-     ([event("reject", 1)], False, "rejected"), ([event("revert", 1, "r1")], True, "reverted"),
-     ([event("supersede", 1, by="x")], True, "superseded"),
-     ([event("forget", 1), event("revert", 2, "r1")], True, "forgotten")],
-)  # fmt: skip
+    [
+        ([], True, "active"),
+        ([], False, "proposed"),
+        ([event("accept", 1)], False, "active"),
+        ([event("reject", 1)], False, "rejected"),
+        ([event("revert", 1, "r1")], True, "reverted"),
+        ([event("supersede", 1, by="x")], True, "superseded"),
+        ([event("forget", 1), event("revert", 2, "r1")], True, "forgotten"),
+    ],
+)
 def test_state_in_a_word(events: list[JournalEvent], active: bool, word: str) -> None:
     """How a fact stands is told in one word, the strongest reason first."""
     assert describe_state(fold(events), active) == word

@@ -16,15 +16,21 @@ from memtier_plugin.text.lexicon import lexicons
 SAID = date(2023, 5, 10)  # a Wednesday
 
 STATED = [
-    ("on 2023-05-06", (2023, 5, 6)), ("6 May 2023", (2023, 5, 6)), ("May 6th, 2023", (2023, 5, 6)),
-    ("the 6th of May", (None, 5, 6)), ("in June", (None, 6, None)), ("May 2023", (2023, 5, None)),
+    ("on 2023-05-06", (2023, 5, 6)),
+    ("6 May 2023", (2023, 5, 6)),
+    ("May 6th, 2023", (2023, 5, 6)),
+    ("the 6th of May", (None, 5, 6)),
+    ("in June", (None, 6, None)),
+    ("May 2023", (2023, 5, None)),
     ("since 2019", (2019, None, None)),
     ("am 6. Mai 2023", (2023, 5, 6)),
     ("6.5.2023", (2023, 5, 6)),
-    ("el 6 de mayo de 2023", (2023, 5, 6)), ("2023年5月6日", (2023, 5, 6)),
+    ("el 6 de mayo de 2023", (2023, 5, 6)),
+    ("2023年5月6日", (2023, 5, 6)),
     ("5月6日", (None, 5, 6)),
-    ("12/25/2022", (2022, 12, 25)), ("25/12/2022", (2022, 12, 25)),
-]  # fmt: skip
+    ("12/25/2022", (2022, 12, 25)),
+    ("25/12/2022", (2022, 12, 25)),
+]
 NO_DATES = ["I may go", "3/4/2023", "I paid 2000 dollars", "room 305", "mar the paint", "May 8 pm"]
 RELATIVE = [
     ("yesterday", (5, 9), (5, 9)), ("tomorrow", (5, 11), (5, 11)), ("last week", (5, 1), (5, 7)),

@@ -79,8 +79,14 @@ def test_pieces_are_whole_sentences() -> None:
     assert [piece.strip() for piece in found] == ["One is here.", "Two are there.", "Three."]
     found = chunk_text("one two three four five six seven", 12, 5)
     assert [word for piece in found for word in piece.split()] == [
-        "one", "two", "three", "four", "five", "six", "seven"
-    ]  # fmt: skip
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+    ]
 
 
 def test_pieces_of_nothing() -> None:

@@ -232,8 +232,10 @@ def test_other_scripts_have_stems_of_their_own(word: str, inflected: str) -> Non
         assert tokenizer.words(word) == tokenizer.words(inflected) != [inflected]
     assert PLAIN.words(word) != PLAIN.words(inflected)
     assert ENGLISH.words(f"houses {inflected} naïve") == [
-        "hous", *ENGLISH.words(inflected), *ENGLISH.words("naïve")
-    ]  # fmt: skip
+        "hous",
+        *ENGLISH.words(inflected),
+        *ENGLISH.words("naïve"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,12 @@ from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text,
 from tests.retrieval.test_block import TEXT, entry_hit
 
 DRAFT = FactDraft(
-    subject="kiln", relation="is", value="hot", text="The kiln is hot.",
+    subject="kiln",
+    relation="is",
+    value="hot",
+    text="The kiln is hot.",
     sources=(Source(agent="main", session="s", entry="e"),),
-)  # fmt: skip
+)
 
 
 def words(text: str) -> list[str]:

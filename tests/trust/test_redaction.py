@@ -220,11 +220,18 @@ def test_surrogates_and_nul_pass() -> None:
     assert redact(f"\ud800\0 {secret} \udfff").text == "\ud800\0 [redacted:github-token] \udfff"
 
 
-@given(st.lists(st.one_of(
-    st.text(max_size=20),
-    st.sampled_from([*SECRETS.values(), *("".join(a) for a in ASSIGNED), *HARMLESS]),
-    st.sampled_from(["password", "token", "=", ": ", " is ", '"', "\\", "]", "[redacted:", "\n"]),
-), max_size=12).map("".join))  # fmt: skip
+@given(
+    st.lists(
+        st.one_of(
+            st.text(max_size=20),
+            st.sampled_from([*SECRETS.values(), *("".join(a) for a in ASSIGNED), *HARMLESS]),
+            st.sampled_from(
+                ["password", "token", "=", ": ", " is ", '"', "\\", "]", "[redacted:", "\n"]
+            ),
+        ),
+        max_size=12,
+    ).map("".join)
+)
 def test_redacting_twice_is_redacting_once(text: str) -> None:
     """A marker is never taken for a secret, nor does it uncover one."""
     once = redact(text).text
