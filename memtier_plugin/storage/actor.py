@@ -1,4 +1,4 @@
-"""An agent at work on a project: what every service is given in place of four arguments."""
+"""An agent at work on a project: the context passed to every service."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from memtier_plugin.storage.store import LOCK_SECONDS, Store
 
 
 class ChatBudget:
-    """Lets chat calls of one project pass, and counts them."""
+    """Admits a project's chat calls within its budget, and counts them."""
 
     def __init__(self, store: Store, agent: str, clock: Callable[[], datetime]) -> None:
         self._store = store
@@ -31,17 +31,17 @@ class ChatBudget:
     def chat_model(
         self, name: str | None = None, *, key: str = "consolidation.model"
     ) -> ChatModel | None:
-        """Return the chat model of a name, or that of the settings, at this account's charge.
+        """Return the named chat model, or the configured one, charged to this budget.
 
         Raises:
-            SettingsError: it names no endpoint that is configured.
+            SettingsError: the name refers to no configured endpoint.
         """
         settings = self._store.settings
-        wanted = settings.consolidation.model if name is None else name
-        return ChatModel.from_name(wanted, settings.endpoints, self.reserve, key=key)
+        model = settings.consolidation.model if name is None else name
+        return ChatModel.from_name(model, settings.endpoints, self.reserve, key=key)
 
     def spent_today(self) -> DailyChatBudget:
-        """Return what was spent today and what may be (raises IndexProblem, LedgerError)."""
+        """Return today's spending and its limits (raises IndexProblem, LedgerError)."""
         now = self._clock()
         limits = self._store.settings.consolidation
         with self._store.session() as reader:
@@ -55,11 +55,11 @@ class ChatBudget:
 
     @contextmanager
     def reserve(self, tariff: Tariff, cost: float, purpose: str) -> Generator[Meter]:
-        """Give a meter for one call that may cost so much, and count what it tells.
+        """Reserve the cost of one call, yield its meter, and record what it measured.
 
         Raises:
-            CapReached: it would be more than is allowed.
-            IndexProblem, LedgerError: it cannot be counted, so it is not made.
+            CapReached: the call would exceed the budget.
+            IndexProblem, LedgerError: the call cannot be recorded, so it must not be made.
         """
         meter = Meter()
         reservation = ChatEvent(model=tariff.model, purpose=purpose, reserves=cost, calls=1)
@@ -67,7 +67,7 @@ class ChatBudget:
         def write(payload: EventPayload) -> str:
             if payload is not reservation:
                 return self._write(payload)
-            # One at a time, in all processes: two that look at once would both find room for one.
+            # Across processes: two concurrent checks would both find room for the last call.
             with hold_lock(self._store.folder / ".spending.lock", LOCK_SECONDS):
                 self.spent_today().check(tariff, cost, purpose)
                 return self._write(payload)

@@ -1,7 +1,7 @@
 """Register files written outside of the home, so that a purge can report copies there.
 
-`exports.jsonl` in the project's folder has a line for each file: when, where, what kind, and a hash
-by which it is known again.  It holds nothing of what was written.
+`exports.jsonl` in the project's folder has a line for each file: time, path, kind, and a hash that
+identifies it.  It holds no exported content.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PIECE: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One file (or folder) that was written: ``digest`` is "" for what was no plain file."""
+    """One exported file or folder; ``digest`` is "" unless it was a plain file."""
 
     at: datetime
     path: Path
@@ -33,51 +33,51 @@ class Export:
 
     @property
     def exists(self) -> bool:
-        """Whether something stands at the path now."""
+        """Whether the path exists now."""
         return os.path.lexists(self.path)
 
     @property
     def unchanged(self) -> bool:
-        """Whether it is still what was written."""
+        """Whether the file still has the exported content."""
         return bool(self.digest) and self.digest == file_digest(self.path)
 
 
 def register_export(folder: Path, path: Path, kind: str) -> Export:
-    """Keep that a file of this kind ("jsonl", "markdown", "backup") was written for a project.
+    """Record an exported file of this kind ("jsonl", "markdown", "backup").
 
     Args:
-        folder: the project's.
+        folder: the project's folder.
 
     Raises:
-        LedgerError: it cannot be kept.
+        LedgerError: the register cannot be written.
     """
-    whole = Path(os.path.abspath(path))
-    made = Export(datetime.now(UTC), whole, kind, file_digest(whole))
+    absolute = Path(os.path.abspath(path))
+    export = Export(datetime.now(UTC), absolute, kind, file_digest(absolute))
     record = {
-        "at": to_iso(made.at),
-        "path": str(whole),
+        "at": to_iso(export.at),
+        "path": str(absolute),
         "kind": kind,
-        "digest": made.digest,
+        "digest": export.digest,
     }
     jsonl.append_records(folder / REGISTER_FILE, [record], durability="fsync")
-    return made
+    return export
 
 
 def list_exports(folder: Path) -> list[Export]:
-    """Return what was written for a project, oldest first; of one path only the newest.
+    """List a project's exports, oldest first; for each path only the newest.
 
     Raises:
         LedgerError: the register cannot be read.
     """
-    found: dict[Path, Export] = {}
-    for one in _noted(folder):
-        found.pop(one.path, None)
-        found[one.path] = one
-    return [*found.values()]
+    exports: dict[Path, Export] = {}
+    for export in _registered(folder):
+        exports.pop(export.path, None)
+        exports[export.path] = export
+    return [*exports.values()]
 
 
 def file_digest(path: Path) -> str:
-    """Return a hash of a plain file, or "" where there is none."""
+    """Hash a plain file; return "" if it cannot be read."""
     digest = hashlib.blake2b(digest_size=16)
     try:
         with path.open("rb") as file:
@@ -88,12 +88,12 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _noted(folder: Path) -> Iterator[Export]:
+def _registered(folder: Path) -> Iterator[Export]:
     path = folder / REGISTER_FILE
     if not path.exists():
         return
     for line in jsonl.read_lines(path)[0]:
-        with suppress(ValueError, TypeError, KeyError):  # torn, or somebody else's
+        with suppress(ValueError, TypeError, KeyError):  # torn, or not ours
             record = jsonl.parse_line(line)
             yield Export(
                 from_iso(record["at"]),

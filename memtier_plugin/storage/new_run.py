@@ -1,4 +1,4 @@
-"""A run to be written, and the entry that each of its messages becomes."""
+"""A run to be recorded, and the conversion of its messages to entries."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Final, NamedTuple
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Message, Run, count_tokens
 
-_STORING_TOOLS: Final = (
-    "memory_store",
-    "memtier_store",
-)  # our own tools, whatever a host puts before
+# Our own tools; a host may prefix their names.
+_STORING_TOOLS: Final = ("memory_store", "memtier_store")
 
 
 class NewRun(NamedTuple):
-    """A run to be written: its messages as they are to stand there, each with its key.
+    """A run to be recorded: the key, the final message and whether it was truncated, for each.
 
-    Beside each stands whether it was cut.  ``position_keys`` are the keys by which a purged message
-    is known at its place.
+    ``position_keys`` identify a message by its position in the run, also after it was purged.
     """
 
     run: Run
@@ -30,7 +27,7 @@ class NewRun(NamedTuple):
     def make_entry(
         self, key: str, message: Message, truncated: bool, turn: int, project: str, now: datetime
     ) -> Entry:
-        """Return the entry of one of the messages, as the session's turn of that number."""
+        """Build the entry of one message, as turn ``turn`` of the session."""
         return Entry(
             id=new_id(),
             timestamp=now,
@@ -55,5 +52,5 @@ class NewRun(NamedTuple):
 
 
 def _asks_to_store(message: Message) -> bool:
-    """Tell whether a message asks to keep something, which is an entry of its own, judged there."""
+    """Tell whether a message calls a storing tool; the stored text is a separate, checked entry."""
     return any(call.name.endswith(_STORING_TOOLS) for call in message.tool_calls)

@@ -1,6 +1,6 @@
 """Measure a project on disk, and refuse records beyond its limits.
 
-The sizes are measured at most once a minute by each process, and what it writes is added meanwhile.
+Each process measures the sizes at most once a minute and adds what it writes in between.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.paths import LEDGERS
 from memtier_plugin.core.settings.schema import Limits
 
-NEAR_SHARE: Final = 0.8  # of a limit, from where on `status` warns
+NEAR_SHARE: Final = 0.8  # share of a limit from which `status` warns
 MB: Final = 1_000_000
-_AGAIN: Final = 60.0  # seconds between two looks at the disk
+_REMEASURE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes on disk by tier, and of the entries of a day."""
+    """Bytes on disk by tier, and those of today's entries."""
 
     tiers: dict[str, int] = field(default_factory=dict)
     index: int = 0
@@ -33,19 +33,22 @@ class DiskUsage:
 
     @property
     def total(self) -> int:
-        """Everything that the project has, its index included."""
+        """Total size of the project, index included."""
         return sum(self.tiers.values()) + self.index
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, all in bytes."""
+        """Return the JSON form; sizes in bytes."""
         return {
-            **self.tiers, "index": self.index, "total": self.total, "today": self.today,
+            **self.tiers,
+            "index": self.index,
+            "total": self.total,
+            "today": self.today,
             "files": self.files,
-        }  # fmt: skip
+        }
 
 
 def measure_usage(folder: Path, index: Path, now: datetime) -> DiskUsage:
-    """Return what a project takes; ``index`` is where its index is."""
+    """Measure a project's disk usage; ``index`` is the path of its index."""
     day = f"{now.astimezone(UTC):%Y-%m-%d}.jsonl"
     tiers, files, today = dict.fromkeys(LEDGERS, 0), 0, 0
     for kind in LEDGERS:
@@ -59,32 +62,32 @@ def measure_usage(folder: Path, index: Path, now: datetime) -> DiskUsage:
 
 
 def _sizes(folder: Path, depth: int = 1) -> Iterator[tuple[str, int]]:
-    """Yield the names and sizes of the files of a folder and those in it."""
+    """Yield the names and sizes of the files in a folder and its direct subfolders."""
     try:
-        found = list(os.scandir(folder))
+        entries = list(os.scandir(folder))
     except OSError:
         return
-    for one in found:
+    for entry in entries:
         try:
-            if one.is_file(follow_symlinks=False):
-                yield one.name, one.stat(follow_symlinks=False).st_size
-            elif depth and one.is_dir(follow_symlinks=False):
-                yield from _sizes(Path(one.path), depth - 1)
+            if entry.is_file(follow_symlinks=False):
+                yield entry.name, entry.stat(follow_symlinks=False).st_size
+            elif depth and entry.is_dir(follow_symlinks=False):
+                yield from _sizes(Path(entry.path), depth - 1)
         except OSError:
-            continue  # gone meanwhile
+            continue  # removed in the meantime
 
 
 def quota_warnings(usage: DiskUsage, limits: Limits) -> tuple[list[str], list[str]]:
-    """Return which limits are reached, and which are near."""
+    """Describe the limits that are reached and those that are near."""
     reached, near = [], []
     for name, used, most, until in _limits(usage, limits):
         if not most or used < NEAR_SHARE * most:
             continue
-        told = f"{format_bytes(used)} of {format_bytes(most)} (limits.{name})"
+        share = f"{format_bytes(used)} of {format_bytes(most)} (limits.{name})"
         if used >= most:
-            reached.append(f"nothing more is recorded {until}: {told}")
+            reached.append(f"nothing more is recorded {until}: {share}")
         else:
-            near.append(f"{told}: at the limit nothing more is recorded {until}")
+            near.append(f"{share}: at the limit nothing more is recorded {until}")
     return reached, near
 
 
@@ -96,7 +99,7 @@ def _limits(usage: DiskUsage, limits: Limits) -> list[tuple[str, int, float, str
 
 
 def format_bytes(size: float) -> str:
-    """Return a number of bytes as people say it."""
+    """Format a number of bytes for people."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":
             break
@@ -105,31 +108,31 @@ def format_bytes(size: float) -> str:
 
 
 def describe_usage(disk: Mapping[str, Any]) -> str:
-    """Say in a line what a project takes (`DiskUsage.to_json`), by tier."""
+    """Describe a project's disk usage (`DiskUsage.to_json`) in one line, by tier."""
     parts = [f"{name} {format_bytes(disk[name])}" for name in (*LEDGERS, "index") if disk.get(name)]
     return f"{format_bytes(disk.get('total', 0))} ({', '.join(parts) or 'nothing'})"
 
 
 class Quota:
-    """What may still be recorded in one project, as far as this process knows."""
+    """The room left under one project's limits, as far as this process knows."""
 
     def __init__(self, folder: Path, index: Path, limits: Limits) -> None:
         self._folder, self._index, self._limits = folder, index, limits
-        self._looked = -_AGAIN
+        self._measured_at = -_REMEASURE_SECONDS
         self._day = ""
         self._usage = DiskUsage()
         self._added = 0
 
     def check(self, size: int, now: datetime) -> None:
-        """Refuse what would go beyond a limit.
+        """Refuse a record that would exceed a limit.
 
         Raises:
-            LimitReached: with the limit, and what can be done.
+            LimitReached: names the limit and the remedy.
         """
         day = f"{now.astimezone(UTC):%Y-%m-%d}"
-        if time.monotonic() - self._looked > _AGAIN or day != self._day:
+        if time.monotonic() - self._measured_at > _REMEASURE_SECONDS or day != self._day:
             self._usage = measure_usage(self._folder, self._index, now)
-            self._looked, self._day, self._added = time.monotonic(), day, 0
+            self._measured_at, self._day, self._added = time.monotonic(), day, 0
         for name, used, most, until in _limits(self._usage, self._limits):
             if most and used + self._added + size > most:
                 raise LimitReached(
@@ -139,5 +142,5 @@ class Quota:
                 )
 
     def add(self, size: int) -> None:
-        """Count what was just written."""
+        """Count bytes that were just written."""
         self._added += size

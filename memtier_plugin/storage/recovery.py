@@ -19,35 +19,35 @@ from memtier_plugin.core.paths import RESTORING
 from memtier_plugin.storage.index.files import AS_OF_PREFIX, BUILD_LOCK, NEW_INDEX
 from memtier_plugin.storage.store import Store
 
-# Seconds after which nobody is still at it, should another process have got the number since.
+# Seconds after which a file is abandoned even if its process id is in use (it may be reused).
 _WRITING: Final = 60.0
 _MAKING: Final = 3600.0
 _NEW: Final = re.compile(r"\..+\.(\d+)\.\d+\.new")  # `write_private_file`'s
 
 
 def find_unfinished(store: Store) -> list[Path]:
-    """Return what nobody goes on making, in a project and its home."""
-    with _unfinished_files(store) as found:
-        return found
+    """List the files that dead processes left unfinished, in a project and its home."""
+    with _unfinished_files(store) as paths:
+        return paths
 
 
 def remove_unfinished(store: Store) -> list[Path]:
-    """Remove it; returns what was removed.
+    """Remove the unfinished files and return their paths.
 
     Raises:
-        LedgerError: something cannot be removed.
+        LedgerError: a file cannot be removed.
     """
-    with _unfinished_files(store) as found:
-        for path in found:
+    with _unfinished_files(store) as paths:
+        for path in paths:
             _remove(path)
-        return found
+        return paths
 
 
 @contextmanager
 def _unfinished_files(store: Store) -> Iterator[list[Path]]:
-    """Yield what is left; meanwhile nobody begins to build an index."""
+    """Yield the unfinished files; holding the build lock keeps new index builds out."""
     building = None
-    with suppress(LedgerError):  # in a home that cannot be written nobody can tell
+    with suppress(LedgerError):  # in a read-only home it cannot be determined
         building = locks.try_acquire_lock(store.folder / BUILD_LOCK)
     try:
         half_built = [] if building is None else store.folder.glob(f"{NEW_INDEX}*")
@@ -58,10 +58,11 @@ def _unfinished_files(store: Store) -> Iterator[list[Path]]:
 
 
 def _abandoned_files(store: Store) -> Iterator[Path]:
-    places = [store.home, store.home / "queue", store.home / "hosts"]  # runs, and notes, of hosts
+    folders = [store.home, store.home / "queue", store.home / "hosts"]  # queued runs, host notes
     names = ".*.new"
-    for path in (*store.folder.rglob(names), *(p for place in places for p in place.glob(names))):
-        if (made := _NEW.fullmatch(path.name)) and _is_abandoned(path, made[1], _WRITING):
+    in_home = (path for folder in folders for path in folder.glob(names))
+    for path in (*store.folder.rglob(names), *in_home):
+        if (match := _NEW.fullmatch(path.name)) and _is_abandoned(path, match[1], _WRITING):
             yield path
     for path in store.home.glob(f"{RESTORING}*"):
         if _is_abandoned(path, path.name.removeprefix(RESTORING).partition("-")[0], _MAKING):
@@ -77,7 +78,7 @@ def _is_abandoned(path: Path, process: str, seconds: float) -> bool:
     try:
         return time.time() - path.lstat().st_mtime > seconds
     except OSError:
-        return False  # it is gone
+        return False  # removed in the meantime
 
 
 def _remove(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sessions on the index of a project: one connection, checked once, for all that is read."""
+"""Sessions on a project's index: one connection, checked once, serves every read."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from memtier_plugin.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import apsw
 
-REFRESH_BYTES: Final = 512 * 1024  # of ledger read before a recall; the rest is for later
-_STEPS: Final = 20_000  # SQLite steps between two looks at the clock
+REFRESH_BYTES: Final = 512 * 1024  # of ledger indexed before a recall; the rest comes later
+_STEPS: Final = 20_000  # SQLite steps between two checks of the clock
 
 
 class DeadlineExceeded(Exception):
-    """The deadline of a read has passed; the caller answers with what it has."""
+    """The deadline of a read has passed; the caller returns its partial result."""
 
 
 class _OpenSessions(threading.local):
-    """How many sessions a thread has open."""
+    """The number of sessions that this thread has open."""
 
     count = 0
 
@@ -41,21 +41,21 @@ class IndexSessions:
         self.folder = folder
         self.index = Index(index_path(folder))
         self.tokenizer = Tokenizer(language)
-        self._fingerprint = self.tokenizer.fingerprint  # asked at every read of the index
+        self._fingerprint = self.tokenizer.fingerprint  # compared at every read of the index
         self._open = _OpenSessions()
-        self.stale_tokenizer: str | None = None  # the index's, if not the settings'
-        self.incomplete = False  # a new index, which may lack older ledger files
+        self.stale_tokenizer: str | None = None  # the index's, if it differs from the settings'
+        self.incomplete = False  # whether the index is new and may lack older ledger files
 
     def reader(self) -> IndexReader:
         """Return a reader on this thread's connection.
 
         Raises:
-            IndexProblem: the index cannot be used; the message has the remedy.
+            IndexProblem: the index cannot be used; the message names the remedy.
         """
         return IndexReader(self._connection())
 
     def _connection(self) -> apsw.Connection:
-        """Return this thread's connection; a session looks at the file and its language once."""
+        """Return this thread's connection; file and tokenizer are checked once per session."""
         held = self.index.held() if self._open.count else None
         if held is not None:
             return held
@@ -64,7 +64,7 @@ class IndexSessions:
         return connection
 
     def set_busy_timeout(self, milliseconds: int) -> None:
-        """Set how long this thread's writes wait for those of others."""
+        """Set how long this thread's writes wait for other writers."""
         self._connection().set_busy_timeout(milliseconds)
 
     def check_index(self) -> str:
@@ -82,30 +82,31 @@ class IndexSessions:
             self._open.count -= 1
 
     def _handle_error(self, error: apsw.Error) -> IndexProblem:
-        """Return what to tell of an error; a damaged index is set aside, for the next to be new."""
+        """Return the problem to report; a damaged index is set aside, to be rebuilt."""
         problem = index_problem(self.index.path, error)
         if self.index.replace_broken(error):
             return IndexProblem(f"{problem}; it was set aside and is being rebuilt: try again")
         return problem
 
     def _check_tokenizer(self, connection: apsw.Connection) -> None:
-        """Keep to the language that the index was made in; another one needs a reindex."""
-        known = read_metadata(connection)
-        made, self.incomplete = known.get("tokenizer"), INCOMPLETE in known
-        if made is None and not connection.readonly("main"):
+        """Use the tokenizer that built the index; changing it takes a reindex."""
+        metadata = read_metadata(connection)
+        built_with, self.incomplete = metadata.get("tokenizer"), INCOMPLETE in metadata
+        if built_with is None and not connection.readonly("main"):
             set_metadata(connection, "tokenizer", self._fingerprint)
-            made = self._fingerprint
+            built_with = self._fingerprint
             self.incomplete = mark_incomplete(connection, self.folder, REFRESH_BYTES)
-        self.stale_tokenizer = None if made in (None, self._fingerprint) else str(made)
-        if made and made != self.tokenizer.fingerprint:
-            self.tokenizer = Tokenizer(str(made).partition(":")[2])
+        current = built_with in (None, self._fingerprint)
+        self.stale_tokenizer = None if current else str(built_with)
+        if built_with and built_with != self.tokenizer.fingerprint:
+            self.tokenizer = Tokenizer(str(built_with).partition(":")[2])
 
     @contextmanager
     def deadline(self, until: float | None) -> Iterator[IndexReader]:
-        """Open a session whose queries are interrupted at a moment of ``time.monotonic()``.
+        """Open a session whose queries are interrupted at ``until`` (``time.monotonic()``).
 
         Raises:
-            Late: the moment came while a query ran.
+            DeadlineExceeded: the deadline passed while a query ran.
             IndexProblem: the index cannot be used.
         """
         import apsw
@@ -120,7 +121,7 @@ class IndexSessions:
                     yield IndexReader(connection)
                 finally:
                     if until is not None:
-                        with suppress(apsw.Error):  # closed, with the index that was set aside
+                        with suppress(apsw.Error):  # closed when the index was set aside
                             connection.set_progress_handler(None)
         except (apsw.InterruptError, apsw.BusyError) as error:
             raise DeadlineExceeded(str(error)) from error
@@ -129,7 +130,7 @@ class IndexSessions:
 
     @contextmanager
     def snapshot(self) -> Iterator[IndexReader]:
-        """Yield a reader that sees one state of the index, whatever others write meanwhile.
+        """Yield a reader that sees one state of the index, regardless of concurrent writes.
 
         Raises:
             IndexProblem: the index cannot be used.
@@ -145,12 +146,12 @@ class IndexSessions:
 
     @contextmanager
     def session(self) -> Iterator[IndexReader]:
-        """Open a session: one reader for everything this thread reads until its end.
+        """Open a session: one reader for everything this thread reads until it ends.
 
-        Sessions opened within share it.
+        Nested sessions share its connection.
 
         Raises:
-            IndexProblem: the index cannot be used, or not now; the message has the remedy.
+            IndexProblem: the index cannot be used, or not now; the message names the remedy.
         """
         import apsw
 

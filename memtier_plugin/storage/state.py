@@ -31,19 +31,19 @@ from memtier_plugin.core.events import (
 )
 from memtier_plugin.core.records import JournalEvent
 
-# The undo of a recorded run, in this order.
+# The kinds that undo a recorded run, in this order.
 UNDO_KINDS: Final[Mapping[str, type[UndoEvent]]] = {
     kind.KIND: kind for kind in (WithdrawEvent, UncreditEvent, ReinstateEvent)
 }
-CONSOLIDATION_KINDS: Final = (SupersedeEvent.KIND, PromoteEvent.KIND)  # done to known items
+CONSOLIDATION_KINDS: Final = (SupersedeEvent.KIND, PromoteEvent.KIND)  # applied to existing items
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the journal says of one item now; a new item has the defaults.
+    """The current state of one item according to the journal; a new item has the defaults.
 
-    ``reviewed`` is what somebody decided on a fact that waited, or None; ``reverted`` says that
-    the consolidation that made it was undone.
+    ``reviewed`` is the decision on a proposed fact, or None; ``reverted`` is set when the
+    consolidation that produced the item was undone.
     """
 
     weight: float = 0.0
@@ -56,18 +56,18 @@ class State:
 
     @property
     def withdrawn(self) -> bool:
-        """Whether nothing may rest on it any more, or show its words."""
+        """Whether the item may no longer support other facts or be shown."""
         return self.forgotten or self.reverted or self.reviewed == "rejected"
 
     def is_retrievable(self, active: bool) -> bool:
-        """Tell whether an item may be found now that was (or was not) active when written."""
+        """Tell whether an item may be retrieved, given whether it was active when written."""
         if self.forgotten or self.reverted or self.superseded_by is not None:
             return False
         return self.reviewed == "accepted" if self.reviewed else active
 
 
 def describe_state(state: State, active: bool) -> str:
-    """Return in a word how a fact stands, the strongest reason first."""
+    """Describe a fact's state in one word, the strongest reason first."""
     if state.forgotten:
         return "forgotten"
     if state.reverted:
@@ -99,7 +99,7 @@ def update_weight(weight: float, delta: float) -> float:
 
 
 def last_attempts(credits: Iterable[JournalEvent]) -> list[JournalEvent]:
-    """Keep of each run's credits only the last attempt's, in the order of (timestamp, id)."""
+    """Keep only the credits of each run's last attempt, in the order of (timestamp, id)."""
     last: dict[tuple[str, str | None], tuple[int, JournalEvent]] = {}
     for event in sorted(credits, key=_order):
         run, attempt = (event.agent_id, event.run_id), CreditEvent.of(event).attempt
@@ -134,9 +134,9 @@ def fold(events: Sequence[JournalEvent]) -> State:
 
 
 def _undone_runs(events: Iterable[JournalEvent]) -> tuple[bool, set[tuple[str, str | None]]]:
-    """Tell whether the item's own run was undone, and name the runs whose credits are taken back.
+    """Return whether the item's own run was undone, and the runs whose credits are revoked.
 
-    The time of a credit does not matter: an undone run that is delivered again earns nothing.
+    The time of a credit does not matter: a run redelivered after its undo earns no credit.
     """
     hidden, uncredited = set[tuple[str, str | None]](), set[tuple[str, str | None]]()
     for event in sorted((e for e in events if e.kind in UNDO_KINDS), key=_order):
@@ -154,10 +154,10 @@ def _undone_runs(events: Iterable[JournalEvent]) -> tuple[bool, set[tuple[str, s
 
 
 def _effective(events: Iterable[JournalEvent]) -> list[EventPayload | None]:
-    """Return, in order, what no later `restore` takes back.
+    """Return, in order, the payloads that no later `restore` revokes.
 
-    A restore takes back what its run did to the item, and each superseding by one of its facts,
-    whichever run noticed it.
+    A restore revokes what its run did to the item and every superseding by one of its facts,
+    whichever run recorded it.
     """
     ordered = [
         (event, payload_of(event))
