@@ -1,8 +1,8 @@
-"""Items, events and their consequences in the index: postings, statistics, current states.
+"""Index items and events with their derived data: postings, statistics, current states.
 
-What an item is now (weight, forgotten, superseded) is folded from all its events whenever one of
-them comes or goes, so the result does not depend on the order in which processes wrote or files
-were read.
+The state of an item (weight, forgotten, superseded) is folded from all its events whenever one of
+them is added or removed, so it does not depend on the order in which processes wrote or files were
+read.
 """
 
 from __future__ import annotations
@@ -35,14 +35,12 @@ if TYPE_CHECKING:
 
     from memtier_plugin.core.hookspecs import Embedder
 
-PIECE_CHARS: Final = 400  # characters of a text that one vector stands for
-MAX_PIECES: Final = 12  # vectors of one text; what comes after is found by its words
+PIECE_CHARS: Final = 400  # characters of text that one vector represents
+MAX_PIECES: Final = 12  # vectors per text; the rest is found only by its words
 
 Record = Entry | Fact | JournalEvent
 Prepared = tuple[Record, LedgerLine, IndexedText]
-EmbeddingInput = tuple[
-    Sequence[str], Sequence[bytes] | None
-]  # pieces, and their vectors if made before
+EmbeddingInput = tuple[Sequence[str], Sequence[bytes] | None]  # pieces; vectors if precomputed
 
 _ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _NO_TEXT: Final = IndexedText((), frozenset(), ())
@@ -50,7 +48,7 @@ _CROCKFORD: Final = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "abcdefghijklmnopqrs
 
 
 class _Item(NamedTuple):
-    """A new item: what differs between entries and facts."""
+    """The columns of a new item, common to entries and facts."""
 
     id: str
     tier: str
@@ -70,20 +68,18 @@ class _Item(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction has to settle at its end."""
+    """The work that a transaction settles before its commit."""
 
     postings: Postings
     touched: set[str] = field(default_factory=set)
-    dropped: bool = False  # whether a file's rows were taken out
+    dropped: bool = False  # whether a file's rows were removed
     numbers: dict[tuple[str, ...], int] = field(default_factory=dict)  # of scopes, sessions
-    texts: dict[int, IndexedText] = field(default_factory=dict)  # of new items, to be read but once
-    shown: dict[int, EmbeddingInput] = field(
-        default_factory=dict
-    )  # of rows that need their vectors
+    texts: dict[int, IndexedText] = field(default_factory=dict)  # of new items, analysed once
+    shown: dict[int, EmbeddingInput] = field(default_factory=dict)  # rows that need vectors
 
 
 class IndexItems:
-    """Puts items and events into one project's index, and takes them out again."""
+    """Adds items and events to one project's index, and removes them."""
 
     def __init__(
         self,
@@ -96,16 +92,16 @@ class IndexItems:
         self._tokens = tokenizer
         self.vectors = IndexVectors(connection)
         self.sources = IndexSources(connection)
-        # Only a static model is quick enough to embed what is written while it is written.
+        # Only a static model is fast enough to embed items as they are indexed.
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
 
     def prepare(self, records: Sequence[tuple[Record, LedgerLine]]) -> list[Prepared]:
-        """Make what can be made before the index is locked: words, n-grams and vectors."""
+        """Compute words, n-grams and vectors before the index is locked."""
         texts = [self._text(record) for record, _ in records]
         if self._embedder:
-            meanings = {place: text.pieces for place, text in enumerate(texts) if text.pieces}
-            for place, vectors in embed_texts(self._embedder, meanings).items():
-                texts[place] = texts[place]._replace(vectors=vectors)
+            pieces = {number: text.pieces for number, text in enumerate(texts) if text.pieces}
+            for number, vectors in embed_texts(self._embedder, pieces).items():
+                texts[number] = texts[number]._replace(vectors=vectors)
         return [(*record, text) for record, text in zip(records, texts, strict=True)]
 
     def _text(self, record: Record) -> IndexedText:
@@ -116,7 +112,7 @@ class IndexItems:
     def add_entries(
         self, entries: Sequence[tuple[Entry, LedgerLine, IndexedText]], file: int, batch: Batch
     ) -> None:
-        """Put entries in; what is `[system]` is kept for the log but never found."""
+        """Add entries; `[system]` entries are stored for the log but never retrieved."""
         items = [
             _Item(
                 id=to_utf8(entry.id),
@@ -146,14 +142,14 @@ class IndexItems:
     def add_fact(
         self, fact: Fact, line: LedgerLine, text: IndexedText, file: int, batch: Batch
     ) -> None:
-        """Put a fact in, with what it rests on; a proposed one is kept but not found."""
+        """Add a fact with its sources; a proposed fact is stored but not retrieved."""
         agent, sender = fact.private_to or ("", "")
         item = _Item(
             id=to_utf8(fact.id),
             tier=fact.tier,
             scope=self._number("scopes", batch, agent=agent, sender=sender, shelf=fact.shelf),
             role=fact.origin,
-            speaker=fact.subject,  # who a question names, a fact is about
+            speaker=fact.subject,  # lets a question's names match the fact's subject
             observed=(fact.valid_from or fact.timestamp).timestamp(),
             retrievable=fact.status == "active",
             text=text,
@@ -167,19 +163,19 @@ class IndexItems:
         self.sources.add(fact)
 
     def _insert(self, items: Sequence[_Item], file: int, batch: Batch) -> list[int]:
-        """Put items in and return their rows; an entry that no event touches is shown at once."""
-        places = [row_number(item.id) for item in items]
+        """Insert items and return their rows; entries without events are indexed at once."""
+        preferred = [row_number(item.id) for item in items]
         looked_up = self._db.executemany(
             """SELECT EXISTS(SELECT 1 FROM items WHERE id = ?1),
                       EXISTS(SELECT 1 FROM items WHERE row = ?2),
                       EXISTS(SELECT 1 FROM touches WHERE item = ?1)""",
-            [(item.id, row) for item, row in zip(items, places, strict=True)],
+            [(item.id, row) for item, row in zip(items, preferred, strict=True)],
         ).fetchall()
         rows: dict[int, _Item] = {}
         shown: set[int] = set()
         ids: set[str] = set()
-        for item, row, (known, taken, eventful) in zip(items, places, looked_up, strict=True):
-            if known or item.id in ids:
+        for item, row, (exists, taken, eventful) in zip(items, preferred, looked_up, strict=True):
+            if exists or item.id in ids:
                 raise ValueError(f"the id {item.id} was seen before")
             ids.add(item.id)
             while taken or row in rows:
@@ -194,14 +190,28 @@ class IndexItems:
                VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             [
                 (
-                    row, item.id, item.tier, item.scope, item.session, file, item.line.number,
-                    item.turn, item.role, item.speaker, item.observed, item.key, item.standing,
-                    item.retrievable, row in shown, len(item.text.words), item.line.data,
+                    row,
+                    item.id,
+                    item.tier,
+                    item.scope,
+                    item.session,
+                    file,
+                    item.line.number,
+                    item.turn,
+                    item.role,
+                    item.speaker,
+                    item.observed,
+                    item.key,
+                    item.standing,
+                    item.retrievable,
+                    row in shown,
+                    len(item.text.words),
+                    item.line.data,
                     item.quotable,
                 )
                 for row, item in rows.items()
             ],
-        )  # fmt: skip
+        )
         for row, item in rows.items():
             if row in shown:
                 batch.postings.add(item.scope, row, item.text)
@@ -216,11 +226,16 @@ class IndexItems:
         new = self._db.execute(
             "INSERT OR IGNORE INTO events VALUES(?, ?, ?, ?, ?, ?, ?, ?) RETURNING 1",
             (
-                to_utf8(event.id), to_iso(event.timestamp), event.kind, to_utf8(event.agent_id),
-                to_utf8(event.run_id) if event.run_id is not None else None, file, line.number,
+                to_utf8(event.id),
+                to_iso(event.timestamp),
+                event.kind,
+                to_utf8(event.agent_id),
+                to_utf8(event.run_id) if event.run_id is not None else None,
+                file,
+                line.number,
                 line.data,
             ),
-        ).fetchone()  # fmt: skip
+        ).fetchone()
         if new is None:
             raise ValueError(f"the id {event.id} was seen before")
         self._db.executemany(
@@ -236,7 +251,7 @@ class IndexItems:
             self._add_cursors(event)
 
     def _add_cursors(self, event: JournalEvent) -> None:
-        # By the number of the pass, not by its time: a clock may be set back.
+        # Ordered by the number of the pass, not its time: a clock may be set back.
         consolidated = ConsolidateEvent.of(event)
         number, stamp = consolidated.number or 0, to_iso(event.timestamp)
         for path, offset in (consolidated.cursors or {}).items():
@@ -250,7 +265,7 @@ class IndexItems:
             )
 
     def _remove_unused(self) -> None:
-        """After a file was dropped: let go of names nobody uses, and find the cursors anew."""
+        """Delete unused names and recompute the cursors after a file was dropped."""
         for table, used in (("sessions", "session"), ("scopes", "scope")):
             self._db.execute(
                 f"""DELETE FROM {table} WHERE NOT EXISTS
@@ -266,8 +281,8 @@ class IndexItems:
         waiting = set(batch.touched)
         for identity in batch.touched:
             if self._refold(identity):
-                # A fact rests on its entries, a timeline on facts too: one that went, or is back,
-                # may hide or show it.
+                # Facts depend on entries, and timelines on facts too: withdrawing or reinstating a
+                # source may hide or show its dependants.
                 waiting.update(
                     str(fact)
                     for (fact,) in self._db.execute(
@@ -285,11 +300,11 @@ class IndexItems:
     def _vectors(self, shown: Mapping[int, EmbeddingInput]) -> Vectors:
         assert self._embedder
         ready = {row: vectors for row, (_, vectors) in shown.items() if vectors is not None}
-        rest = {row: meaning for row, (meaning, _) in shown.items() if row not in ready}
+        rest = {row: pieces for row, (pieces, _) in shown.items() if row not in ready}
         return ready | embed_texts(self._embedder, rest) if rest else ready
 
     def _refold(self, identity: str) -> bool:
-        """Fold an item's events anew; return whether it went or came back for what rests on it."""
+        """Refold an item's events; return whether it was withdrawn or reinstated."""
         before = self.state(identity)
         events = [
             decode_event(data)
@@ -307,11 +322,16 @@ class IndexItems:
             self._db.execute(
                 "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    identity, state.weight, state.promoted, state.forgotten,
-                    to_utf8(state.superseded_by) if state.superseded_by else None, state.valid_to,
-                    state.reviewed, state.reverted,
+                    identity,
+                    state.weight,
+                    state.promoted,
+                    state.forgotten,
+                    to_utf8(state.superseded_by) if state.superseded_by else None,
+                    state.valid_to,
+                    state.reviewed,
+                    state.reverted,
                 ),
-            )  # fmt: skip
+            )
         return state.withdrawn != before.withdrawn
 
     def state(self, identity: str) -> State:
@@ -325,16 +345,16 @@ class IndexItems:
             state = self.state(identity)
             show = state.is_retrievable(bool(retrievable))
             if show and tier != "episodic":
-                # Sources not read yet count as there: they may come with the next file.
-                sources, gone, shelf = self._db.execute(
+                # Sources not indexed yet count as present: the next file may contain them.
+                sources, withdrawn, shelf = self._db.execute(
                     """SELECT count(*), coalesce(sum(forgotten OR reverted
                          OR reviewed IS 'rejected'), 0),
                          (SELECT shelf FROM items JOIN scopes ON scopes.id = scope WHERE row = ?2)
                        FROM sources LEFT JOIN states ON item = entry WHERE fact = ?1""",
                     (identity, row),
                 ).fetchone()
-                # What is on a shelf shows its sources' very words: one that went takes it along.
-                show = gone == 0 if shelf else not sources or gone < sources
+                # Shelved facts quote their sources: withdrawing one source hides the fact.
+                show = withdrawn == 0 if shelf else not sources or withdrawn < sources
             if show != bool(indexed):
                 self.set_indexed(int(row), show, batch)
 
@@ -397,9 +417,9 @@ class IndexItems:
 
 
 def row_number(identity: str) -> int:
-    """Return the row number of an item, a function of its id: 48 bits of time, 15 of chance.
+    """Derive an item's row number from its id: 48 bits of time, 15 random bits.
 
-    So the newest rows of a term are the newest items, in a rebuilt index as in the first one.
+    The newest rows of a term are therefore the newest items, also in a rebuilt index.
     """
     if _ULID.fullmatch(identity):
         value = int(identity.translate(_CROCKFORD), 32)
@@ -413,12 +433,12 @@ def _value_of(identity: str) -> int:
         from ulid import ULID
 
         return int(ULID.from_str(identity))
-    except ValueError:  # an id that somebody else made
+    except ValueError:  # an id from another program
         return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=16).digest(), "big")
 
 
 def embedding_texts(item: Entry | Fact) -> tuple[str, ...]:
-    """Return what is embedded of an item, piece by piece: who says something is part of it."""
+    """Return the pieces of an item to embed, each with its speaker."""
     if isinstance(item, Fact):
         return chunk_text(item.text, PIECE_CHARS, MAX_PIECES)
     who = item.speaker or item.role
@@ -426,7 +446,7 @@ def embedding_texts(item: Entry | Fact) -> tuple[str, ...]:
 
 
 def embed_texts(embedder: Embedder, texts: Mapping[int, Sequence[str]]) -> dict[int, list[bytes]]:
-    """Return the vectors of each row's pieces, in order."""
+    """Embed each row's pieces and return their vectors in order."""
     encode = embedder.encode_many if isinstance(embedder, StaticEmbedder) else embedder.encode
     vectors = iter(quantise(encode([text for row in texts for text in texts[row]])))
     return {row: [next(vectors) for _ in texts[row]] for row in texts}

@@ -1,4 +1,4 @@
-"""What summaries and timelines are made of: counted in the index, read a part at a time."""
+"""Read the sources of summaries and timelines: counted in the index, read in parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY_SECONDS: Final = 86_400
 
 
 class LineGroup(NamedTuple):
-    """The lines of one agent and sender that one summary is of, and how far they go."""
+    """The lines of one agent and sender that one summary covers, and their extent."""
 
     agent: str
     sender: str
@@ -28,7 +28,7 @@ class LineGroup(NamedTuple):
 
 
 class ShelvedFact(NamedTuple):
-    """An item of a shelf as it stands; it is not indexed when what it quotes has gone."""
+    """The current state of an item on a shelf; not indexed once a quoted entry is withdrawn."""
 
     id: str
     agent: str
@@ -42,7 +42,7 @@ class ShelvedFact(NamedTuple):
 
     @property
     def in_place(self) -> bool:
-        """Whether nothing took its place; what it quotes may have gone all the same."""
+        """Whether it is neither superseded nor withdrawn, even if a quoted entry is."""
         return not (self.superseded or self.withdrawn)
 
 
@@ -56,7 +56,7 @@ class IndexOverviews:
     # -- what there is to sum up ---------------------------------------------------------------
 
     def session_groups(self, least: int) -> list[LineGroup]:
-        """Return the sessions with so many lines that may be quoted, those at work last first."""
+        """Return the sessions with at least this many quotable lines, latest activity first."""
         rows = self._db.execute(
             """SELECT scopes.agent, sender, name, lines, last, found.session
                FROM (SELECT session, scope, count(*) AS lines, max(observed) AS last FROM items
@@ -72,7 +72,7 @@ class IndexOverviews:
         ]
 
     def day_groups(self, least: int) -> list[LineGroup]:
-        """Return the days (of UTC) with so many lines that may be quoted, the newest first."""
+        """Return the UTC days with at least this many quotable lines, newest first."""
         rows = self._db.execute(
             f"""SELECT agent, sender, day, lines, last, inside
                 FROM (SELECT scope,
@@ -90,10 +90,10 @@ class IndexOverviews:
         ]
 
     def group_rows(self, group: LineGroup, limit: int, day: int | None = None) -> list[int]:
-        """Return the rows of a group in the order they were said, of many the newest.
+        """Return a group's newest rows, up to a limit, in conversation order.
 
         Args:
-            day: of a day's group, its number.
+            day: the number of the day, for a group of `day_groups`.
         """
         start, end = (
             (-1e300, 1e300) if day is None else (day * DAY_SECONDS, (day + 1) * DAY_SECONDS)
@@ -105,14 +105,18 @@ class IndexOverviews:
                ORDER BY observed DESC, (SELECT name FROM sessions WHERE id = session) DESC,
                  turn DESC, items.id DESC LIMIT ?""",
             (
-                json.dumps(group.sessions), start, end, to_utf8(group.agent), to_utf8(group.sender),
+                json.dumps(group.sessions),
+                start,
+                end,
+                to_utf8(group.agent),
+                to_utf8(group.sender),
                 limit,
             ),
-        )  # fmt: skip
+        )
         return [int(row) for (row,) in rows][::-1]
 
     def word_rarity(self, agent: str, sender: str, words: Collection[str]) -> dict[str, float]:
-        """Return the idf that each of these words has among all lines of an agent and sender."""
+        """Return the idf of each word among all lines of an agent and sender."""
         for scope, documents in self._db.execute(
             "SELECT id, entries FROM scopes WHERE agent = ? AND sender = ? AND shelf = ''",
             (to_utf8(agent), to_utf8(sender)),
@@ -128,7 +132,7 @@ class IndexOverviews:
     # -- what there is already -----------------------------------------------------------------
 
     def shelved_facts(self, shelf: str) -> list[ShelvedFact]:
-        """Return everything that was ever put on a shelf, oldest first."""
+        """Return every fact ever put on a shelf, oldest first."""
         rows = self._db.execute(
             """SELECT items.id, agent, sender, CAST(data AS TEXT) ->> 'subject', relation,
                       CAST(data AS TEXT) ->> 'value', indexed, superseded_by IS NOT NULL,
@@ -147,7 +151,7 @@ class IndexOverviews:
         start: float = -1e300,
         end: float = 1e300,
     ) -> list[int]:
-        """Return the newest rows of a shelf's scopes that begin to speak of a time in a span."""
+        """Return the newest rows on a shelf, in these scopes, observed within a time span."""
         rows = self._db.execute(
             """SELECT row FROM scopes JOIN items ON items.scope = scopes.id
                WHERE shelf = ? AND scopes.id IN (SELECT value FROM json_each(?)) AND indexed
@@ -157,18 +161,18 @@ class IndexOverviews:
         return [int(row) for (row,) in rows]
 
     def shelves_of(self, rows: Collection[int]) -> dict[int, str]:
-        """Return the shelf of each of these rows that stands on one."""
-        found = self._db.execute(
+        """Return the shelf of each row that is on one."""
+        shelved = self._db.execute(
             """SELECT row, shelf FROM items JOIN scopes ON scopes.id = scope
                WHERE row IN (SELECT value FROM json_each(?)) AND shelf <> ''""",
             (json.dumps(list(rows)),),
         )
-        return {int(row): str(shelf) for row, shelf in found}
+        return {int(row): str(shelf) for row, shelf in shelved}
 
     # -- what replaced what --------------------------------------------------------------------
 
     def changed_facts(self) -> list[int]:
-        """Return the rows of the shared facts whose subject and relation had another value once."""
+        """Return the rows of shared facts whose subject and relation have had another value."""
         rows = self._db.execute(
             """WITH changed AS (SELECT DISTINCT subject, relation FROM states
                  JOIN facts ON facts.id = item JOIN items USING (row)
@@ -181,8 +185,8 @@ class IndexOverviews:
         return [int(row) for (row,) in rows]
 
     def remaining_sources(self, facts: Iterable[str]) -> Mapping[str, Sequence[Source]]:
-        """Return what each of these facts rests on that was not forgotten; one without is out."""
-        found: dict[str, list[Source]] = {}
+        """Return each fact's sources that are not forgotten; facts without any are left out."""
+        sources: dict[str, list[Source]] = {}
         for fact, agent, session, entry in self._db.execute(
             """SELECT fact, sources.agent, sources.session, entry FROM sources
                LEFT JOIN states ON item = entry
@@ -190,7 +194,7 @@ class IndexOverviews:
                GROUP BY fact, entry ORDER BY fact, min(place), entry""",
             (json.dumps(list(map(to_utf8, facts))),),
         ):
-            found.setdefault(str(fact), []).append(
+            sources.setdefault(str(fact), []).append(
                 Source(agent=str(agent), session=str(session), entry=str(entry))
             )
-        return found
+        return sources

@@ -1,14 +1,14 @@
 """Pages: runs of about 1,000 tokens of one session and sender, for reading around a hit.
 
-TierMem's immutable pages (section 2.1), computed when they are wanted: a session's entries in the
-order of their turns, closed after the entry that reaches `PAGE_TOKENS`, so that a long entry is
-never split and a page may exceed its size by one entry.  A session only grows at its end, and what
-is forgotten keeps its place in the count, so that a page once closed never changes; its id is made
-of agent, session, sender and the turn it begins with, and is the same in a rebuilt index.
+TierMem's immutable pages (section 2.1), computed on demand: a session's entries in turn order,
+closed after the entry that reaches `PAGE_TOKENS`, so a long entry is never split and a page may
+exceed its size by one entry.  A session only grows at its end, and forgotten entries still count,
+so a closed page never changes.  Its id consists of agent, session, sender and first turn, and is
+the same in a rebuilt index.
 
-No page reaches over a turn that `BLOCK_TURNS` divides, so that finding one reads at most a block,
-however long the session is; what comes after `MAX_ENTRIES` entries of one block (a ledger that
-gives no turns) stands on no page.
+No page crosses a multiple of `BLOCK_TURNS`, so finding one reads at most one block, regardless of
+the session's length; entries beyond the first `MAX_ENTRIES` of a block (from a ledger without
+turns) are on no page.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 PAGE_TOKENS: Final = 1000
 BLOCK_TURNS: Final = 256  # turns
-MAX_ENTRIES: Final = 1024  # entries of one block that are looked at
+MAX_ENTRIES: Final = 1024  # entries read per block
 _MARK: Final = "page:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page: whose it is, and the rows on it that can be found, in the order they were said.
+    """One page: its owner and its retrievable rows in conversation order.
 
-    ``number`` is the turn that it begins with, and how many entries of that turn come before.
-    ``tokens`` counts everything that was written on it, also what is not shown; it is ``open`` as
-    long as a new entry may still come onto it.
+    ``number`` is its first turn, plus the count of earlier entries of that turn, if any.
+    ``tokens`` counts every entry on the page, hidden ones included; the page is ``open`` while new
+    entries may still be added to it.
     """
 
     agent: str
@@ -49,26 +49,28 @@ class Page:
 
     @property
     def id(self) -> str:
-        """What names it, in any index of the same ledgers."""
+        """The page's id, the same in every index of the same ledgers."""
         return page_id(self.agent, self.session, self.sender, self.number)
 
 
 def page_id(agent: str, session: str, sender: str, number: str) -> str:
-    """Return the id of a page."""
+    """Build the id of a page."""
     return _MARK + "/".join(quote(part, safe="") for part in (agent, session, sender, number))
 
 
 class IndexPages:
-    """Finds pages in one project's index, on one thread's connection; only visible scopes."""
+    """Finds pages in a project's index, within visible scopes, on one thread's connection."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         # Any: the types of a row are those of its query, which no checker can read.
         self._db: Any = connection
-        self._blocks: dict[tuple[int, int, int], list[Page]] = {}  # of this object's short life
+        self._blocks: dict[
+            tuple[int, int, int], list[Page]
+        ] = {}  # cached for this object's short life
 
     def pages_of(self, rows: Sequence[int], scopes: Sequence[int]) -> dict[int, Page]:
-        """Return the page of each of these rows that is an entry of these scopes and on one."""
-        found: dict[int, Page] = {}
+        """Return the page of each row that is an entry of these scopes and on a page."""
+        pages: dict[int, Page] = {}
         for row, session, scope, turn in self._db.execute(
             """SELECT row, session, scope, turn FROM items
                WHERE row IN (SELECT value FROM json_each(?1)) AND tier = 'episodic' AND indexed
@@ -77,11 +79,11 @@ class IndexPages:
         ).fetchall():
             for page in self._block(session, scope, turn // BLOCK_TURNS):
                 if row in page.rows:
-                    found[row] = page
-        return found
+                    pages[row] = page
+        return pages
 
     def visible_rows(self, rows: Sequence[int], scopes: Sequence[int]) -> set[int]:
-        """Return those of these rows that are entries of these scopes and can be found."""
+        """Return the rows that are retrievable entries of these scopes."""
         return {
             int(row)
             for (row,) in self._db.execute(
@@ -93,7 +95,7 @@ class IndexPages:
         }
 
     def find_page(self, identity: str, scopes: Sequence[int]) -> Page | None:
-        """Return a page by its id, or None where these scopes have none of the kind."""
+        """Return the page of this id, or None if these scopes have no such page."""
         parts = [unquote(part) for part in identity.removeprefix(_MARK).split("/")]
         if not identity.startswith(_MARK) or len(parts) != 4:
             return None
@@ -131,7 +133,7 @@ class IndexPages:
         return self._blocks[key]
 
     def _split_block(self, session: int, scope: int, block: int) -> Iterator[Page]:
-        """Walk one block of a session, and close each page that is full."""
+        """Split one block of a session into pages, closing each page when it is full."""
         [(agent, name, sender)] = self._db.execute(
             """SELECT sessions.agent, name, sender FROM sessions, scopes
                WHERE sessions.id = ? AND scopes.id = ?""",
@@ -141,6 +143,7 @@ class IndexPages:
             "SELECT max(turn) FROM items WHERE session = ?", (session,)
         ).fetchone()[0]
         rows: list[int] = []
+        owner = {"agent": agent, "session": name, "sender": sender}
         number, tokens, same = "", 0, 0
         before: int | None = None
         for row, turn, count, shown in self._db.execute(
@@ -157,9 +160,8 @@ class IndexPages:
             if shown:
                 rows.append(int(row))
             if tokens >= PAGE_TOKENS:
-                yield Page(agent=agent, session=name, sender=sender, number=number,
-                           rows=tuple(rows), tokens=tokens, open=False)  # fmt: skip
+                yield Page(**owner, number=number, rows=tuple(rows), tokens=tokens, open=False)
                 rows, number, tokens = [], "", 0
         if number:
-            yield Page(agent=agent, session=name, sender=sender, number=number, rows=tuple(rows),
-                       tokens=tokens, open=last // BLOCK_TURNS == block)  # fmt: skip
+            is_last = last // BLOCK_TURNS == block
+            yield Page(**owner, number=number, rows=tuple(rows), tokens=tokens, open=is_last)

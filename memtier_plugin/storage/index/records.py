@@ -1,4 +1,4 @@
-"""Reading the index: records as the ledgers hold them, each with its current state."""
+"""Read records from the index as the ledgers hold them, each with its current state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An item as it is kept, with its ledger line and its current state."""
+    """A stored item with its ledger line and its current state."""
 
     item: Entry | Fact
     row: int
@@ -40,7 +40,7 @@ class IndexRecords:
         return self._items("row IN (SELECT value FROM json_each(?))", json.dumps(list(rows)))
 
     def _items(self, condition: str, values: str) -> dict[int, Stored]:
-        found = {}
+        stored = {}
         for row, tier, data, owner, path, line, *state in self._db.execute(
             f"""SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
                        superseded_by, valid_to, reviewed, reverted
@@ -56,8 +56,8 @@ class IndexRecords:
                     item = replace(item, promoted=current.promoted, cognitive_weight=current.weight)
             else:
                 item = decode_fact(data, tier=tier)
-            found[int(row)] = Stored(item, int(row), str(path), int(line), current)
-        return found
+            stored[int(row)] = Stored(item, int(row), str(path), int(line), current)
+        return stored
 
     def rows_of(self, ids: Iterable[str]) -> dict[str, int]:
         """Return the rows of the ids that the index knows."""
@@ -84,7 +84,7 @@ def join_conditions(
 
 
 def _bound(value: datetime | str | float) -> str | float:
-    """Return a value as the index has it."""
+    """Convert a value to its form in the index."""
     if isinstance(value, datetime):
         return to_iso(value)
     return to_utf8(value) if isinstance(value, str) else value
@@ -109,15 +109,15 @@ def _state(row: Sequence[Any]) -> State:
 
 
 def parse_event(data: Any) -> JournalEvent:
-    """Return the event that a row holds."""
+    """Decode the event of a row."""
     return decode_event(data)
 
 
 def to_utf8(text: str) -> str:
-    """Return text that SQLite takes: without the lone surrogates that JSON allows."""
+    """Replace the lone surrogates that JSON allows and SQLite rejects."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def to_utf8_all(texts: Iterable[str]) -> list[str]:
-    """Return texts that SQLite takes; see `to_utf8`."""
+    """Apply `to_utf8` to each text."""
     return [to_utf8(text) for text in texts]

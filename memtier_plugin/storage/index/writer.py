@@ -1,7 +1,7 @@
-"""The index follows the ledgers: catching up is the only way anything enters it.
+"""Keep the index in step with the ledgers: catching up is the only way to add data to it.
 
-Every file is read from where it was left; one that is no longer the file that was read is
-dropped and read from zero in one transaction.
+Each file is read from its last mark; a file that was replaced or edited is dropped and read again
+from the start in one transaction.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from memtier_plugin.core.hookspecs import Embedder
 
-CHUNK_BYTES: Final = 1024 * 1024  # bytes of ledger in one transaction, so that nobody waits long
-_TOGETHER: Final = 2000  # lines that are prepared together
-_MANY: Final = 100  # lines of a transaction that is worth 32 MB of memory
+CHUNK_BYTES: Final = 1024 * 1024  # bytes of ledger per transaction, to keep others' waits short
+_TOGETHER: Final = 2000  # lines prepared together
+_MANY: Final = 100  # lines from which a transaction is worth a 32 MB cache
 
-# What a line that somebody else wrote may raise anywhere on its way into the index.
+# Errors that a line from another program may raise while it is indexed.
 _MALFORMED: Final = (
     ValueError,
     TypeError,
@@ -53,7 +53,7 @@ _MALFORMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LedgerFile:
-    """One ledger file: where it is, which ledger it belongs to, and whose."""
+    """One ledger file: its path, ledger and owner."""
 
     path: Path
     name: str  # relative to the project's folder
@@ -67,19 +67,19 @@ def ledger_files(
     """Return a project's ledger files, or only the newest few of each ledger folder.
 
     Args:
-        agent: of the episodic ledgers only this one's.
+        agent: restrict the episodic ledgers to this agent's.
     """
-    found = []
+    files = []
     for kind, owner, where in iter_ledger_folders(folder):
         if kind == "episodic" and agent not in (None, owner):
             continue
         paths = ledger.list_day_files(where)[-newest:] if newest else ledger.list_day_files(where)
-        found += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
-    return found
+        files += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
+    return files
 
 
 def parse_entries(file: LedgerFile, lines: Iterable[LedgerLine]) -> Iterator[Entry]:
-    """Yield the entries on these lines; what is none, the index counts and `doctor` names."""
+    """Yield the entries on these lines; the index counts bad lines and `doctor` lists them."""
     for line in lines:
         with suppress(ValueError, TypeError, KeyError):
             yield decode_entry(line.data, owner=file.owner)
@@ -101,7 +101,7 @@ def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
 
 
 def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> list[LedgerFile]:
-    """Return those of these files that `is_behind`, by one query for all."""
+    """Return the files for which `is_behind` is true, with a single query."""
     names = json.dumps([to_utf8(file.name) for file in files])
     marks = {
         str(path): ReadMark(*mark)
@@ -148,14 +148,14 @@ class IndexWriter(IndexItems):
         """Read what is new in these files and return the number of lines.
 
         Args:
-            budget: stop after about this many bytes; what is left is for the next time, and a
-                larger file that must be read anew from zero is for one without a budget.
-            progress: called with the bytes of each step.
-            ours: what was replaced was replaced by us; there is nothing to notice.
+            budget: stop after about this many bytes and leave the rest for the next call; a larger
+                file that must be read again from the start needs a call without a budget.
+            progress: called with the number of bytes of each step.
+            ours: this process replaced the files itself, so no notice is recorded.
 
         Raises:
             apsw.BusyError: another process keeps the index locked.
-            UnsafePath, LedgerError: a file cannot be read; the others are in.
+            UnsafePath, LedgerError: a file cannot be read; the others were indexed.
         """
         count = 0
         problem: LedgerError | None = None
@@ -177,15 +177,15 @@ class IndexWriter(IndexItems):
         return count
 
     def catch_up_all(self, *, progress: Callable[[int], None] | None = None) -> int:
-        """Read everything new, and drop the rows of files that are gone."""
+        """Read everything new, and drop the rows of deleted files."""
         files = ledger_files(self._folder)
         present = {file.name for file in files}
-        gone = [
+        deleted = [
             LedgerFile(self._folder / str(name), str(name), str(kind), None)
             for name, kind in self._db.execute("SELECT path, ledger FROM files").fetchall()
             if name not in present
         ]
-        return self.catch_up([*gone, *files], progress=progress)
+        return self.catch_up([*deleted, *files], progress=progress)
 
     def _step(self, file: LedgerFile, ours: bool, budget: int | None) -> tuple[int, int]:
         """Read one chunk of one file in one transaction; return lines and bytes."""
@@ -196,15 +196,15 @@ class IndexWriter(IndexItems):
             if change != "deleted":
                 if change and budget and file.path.stat().st_size > budget:
                     return 0, 0
-                # From zero to the end where it changed: a reader sees the old or the new.
+                # A changed file is read whole: readers see either its old or its new content.
                 limit = CHUNK_BYTES if budget is None else min(CHUNK_BYTES, budget)
                 lines, fresh = ledger.read_lines(file.path, *(() if change else (mark, limit)))
             parts = [lines[start : start + _TOGETHER] for start in range(0, len(lines), _TOGETHER)]
-            # Not in the transaction, which keeps the others waiting, as far as memory allows.
+            # Prepare outside the transaction, which blocks other writers, as far as memory allows.
             bad, good = self._prepared(file, parts[0] if parts else [])
             with self._room(len(lines)), self._transaction() as batch:
                 if read_mark(self._db, file.name) != mark:
-                    continue  # another process was here meanwhile
+                    continue  # another process has indexed it in the meantime
                 if change:
                     self._drop(file.name, batch)
                 if change and not ours:
@@ -220,9 +220,9 @@ class IndexWriter(IndexItems):
 
     @contextmanager
     def _room(self, lines: int) -> Iterator[None]:
-        """Keep more of the index in memory while many lines are written, for they are all over it.
+        """Enlarge the page cache while many lines are written, as they touch the whole index.
 
-        Not for ever: a process may have many connections.
+        Only for the duration: a process may have many connections.
         """
         if lines < _MANY:
             yield
@@ -231,7 +231,7 @@ class IndexWriter(IndexItems):
         try:
             yield
         finally:
-            self._db.execute("PRAGMA cache_size = -2000")  # as SQLite has it
+            self._db.execute("PRAGMA cache_size = -2000")  # SQLite's default
 
     @contextmanager
     def _transaction(self) -> Iterator[Batch]:
@@ -255,11 +255,18 @@ class IndexWriter(IndexItems):
                  size = excluded.size, mtime_ns = excluded.mtime_ns, offset = excluded.offset,
                  lines = excluded.lines, tail = excluded.tail RETURNING id""",
             (
-                file.name, file.ledger, to_utf8(file.owner) if file.owner is not None else None,
-                mark.device, mark.inode, mark.size, mark.mtime_ns, mark.offset, mark.lines,
+                file.name,
+                file.ledger,
+                to_utf8(file.owner) if file.owner is not None else None,
+                mark.device,
+                mark.inode,
+                mark.size,
+                mark.mtime_ns,
+                mark.offset,
+                mark.lines,
                 mark.tail,
             ),
-        )  # fmt: skip
+        )
         return int(rows.fetchone()[0])
 
     def _notice(self, name: str, change: str) -> None:
@@ -272,7 +279,7 @@ class IndexWriter(IndexItems):
     def _prepared(
         self, file: LedgerFile, lines: Sequence[LedgerLine]
     ) -> tuple[list[tuple[LedgerLine, Exception]], list[Prepared]]:
-        """Return the lines that are malformed, and the others as far as they need no index."""
+        """Split lines into malformed ones and records prepared for indexing."""
         bad: list[tuple[LedgerLine, Exception]] = []
         good: list[tuple[Record, LedgerLine]] = []
         for line in lines:
@@ -292,7 +299,7 @@ class IndexWriter(IndexItems):
         good: Sequence[Prepared],
         batch: Batch,
     ) -> None:
-        """Put lines in, all together; of one that proves malformed nothing stays."""
+        """Index lines together; a malformed record is rolled back and refused alone."""
         for line, error in bad:
             self._refuse(number, line, error)
         try:
@@ -300,17 +307,17 @@ class IndexWriter(IndexItems):
                 self._put(good, number, batch)
             return
         except _MALFORMED:
-            batch.numbers.clear()  # some may have been given in what is undone now
-        for one in good:  # which one it is shows when each goes on its own
+            batch.numbers.clear()  # some numbers may have been assigned in the rolled back part
+        for prepared in good:  # one by one, to single out the malformed record
             try:
                 with self._db:
-                    self._put([one], number, batch)
+                    self._put([prepared], number, batch)
             except _MALFORMED as error:
                 batch.numbers.clear()
-                self._refuse(number, one[1], error)
+                self._refuse(number, prepared[1], error)
 
     def _put(self, records: Sequence[Prepared], number: int, batch: Batch) -> None:
-        entries = [one for one in records if isinstance(one[0], Entry)]
+        entries = [prepared for prepared in records if isinstance(prepared[0], Entry)]
         self.add_entries(
             cast("list[tuple[Entry, LedgerLine, IndexedText]]", entries), number, batch
         )
@@ -340,7 +347,7 @@ class IndexWriter(IndexItems):
                 self._db.execute("DELETE FROM facts WHERE id = ?", (identity,))
                 self.sources.drop(str(identity))
             batch.touched.add(str(identity))
-        undone: set[str] = set()  # runs whose undoing goes with this file
+        undone: set[str] = set()  # runs whose undo is dropped with this file
         for event, kind, data in self._db.execute(
             "SELECT id, kind, iif(kind = 'restore', data, NULL) FROM events WHERE file = ?",
             (number,),
@@ -363,7 +370,7 @@ class IndexWriter(IndexItems):
     # -- vectors -------------------------------------------------------------------------------
 
     def add_vectors(self, model: str, vectors: Vectors) -> None:
-        """Keep the vectors of items written without; while another writes, next time."""
+        """Add vectors of items indexed without them; skipped while another process writes."""
         import apsw
 
         with suppress(apsw.BusyError), self._transaction():
@@ -371,13 +378,13 @@ class IndexWriter(IndexItems):
 
 
 def _is_of(record: Record, until: datetime) -> bool:
-    """Tell whether a line was written by then; what is forgotten now was never there."""
+    """Tell whether a record belongs to the index as of then; forget events always apply."""
     forgets = isinstance(record, JournalEvent) and record.kind == ForgetEvent.KIND
     return forgets or record.timestamp <= until
 
 
 def _parse_record(file: LedgerFile, line: LedgerLine) -> Record:
-    """Return what stands on a line (raises one of `_MALFORMED`)."""
+    """Decode the record on a line (raises one of `_MALFORMED`)."""
     if file.ledger == "journal":
         return decode_event(line.data)
     if file.ledger != "episodic":
@@ -400,10 +407,10 @@ def build_index(
     """Read every ledger of a project into a new index; yield it and the number of lines.
 
     Args:
-        until: only what was written by then.
+        until: only records written by then.
 
     Raises:
-        IndexProblem, LedgerError: it cannot be made.
+        IndexProblem, LedgerError: the index cannot be built.
     """
     import apsw
 
@@ -432,12 +439,12 @@ def build_index(
 
 
 def read_metadata(connection: apsw.Connection) -> dict[str, Any]:
-    """Return what the index says of itself."""
+    """Return the index's metadata."""
     return {str(key): value for key, value in connection.execute("SELECT key, value FROM meta")}
 
 
 def set_metadata(connection: apsw.Connection, key: str, value: str | None) -> None:
-    """Keep one thing that the index says of itself, or with None no more."""
+    """Set one metadata value of the index, or delete it with None."""
     if value is None:
         connection.execute("DELETE FROM meta WHERE key = ?", (key,))
     else:

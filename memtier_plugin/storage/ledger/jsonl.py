@@ -1,7 +1,7 @@
-"""Append-only JSONL files: the only truth.
+"""Append-only JSONL files: the source of truth.
 
-A line is one JSON object and a newline.  Appends go under an advisory lock, in one write of
-whole lines; what could not be written whole is taken back before the lock is let go.
+A line is one JSON object and a newline.  Appends write complete lines in a single write under an
+advisory lock; a partial write is truncated before the lock is released.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
 from memtier_plugin.core.locks import hold_lock, is_unlocked, open_owned, wait_for_lock
 
-TAIL_BYTES: Final = 4096  # bytes before the offset that tell whether a file is still the one read
-_STREAMED: Final = 256 * 1024  # bytes that are read at a time where not all is to be in memory
+TAIL_BYTES: Final = 4096  # bytes before the offset that identify a file as the one read
+_STREAMED: Final = 256 * 1024  # bytes read at a time when streaming
 _TO_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 
 
@@ -37,9 +37,9 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class ReadMark:
-    """How far a file was read, and how to know it again: ``offset`` is just after a newline.
+    """How far a file was read, and what identifies it; ``offset`` is just after a newline.
 
-    ``size`` is how far was looked: more than ``offset`` when the file's last line was torn.
+    ``size`` is the size examined: more than ``offset`` if the file's last line was torn.
     """
 
     device: int
@@ -51,7 +51,7 @@ class ReadMark:
     tail: str
 
     def same_as(self, status: os.stat_result) -> bool:
-        """Tell whether nothing has happened to the file since."""
+        """Tell whether the file is unchanged since."""
         return (self.device, self.inode, self.size, self.mtime_ns) == (
             status.st_dev,
             status.st_ino,
@@ -75,7 +75,7 @@ def list_day_files(folder: Path) -> list[Path]:
 
 
 def to_line(record: Mapping[str, Any]) -> bytes:
-    """Return a record as one line; what UTF-8 cannot hold (lone surrogates) is escaped."""
+    """Encode a record as one line; lone surrogates, which UTF-8 cannot hold, are escaped."""
     try:
         return _TO_JSON(record).encode("utf-8") + b"\n"
     except UnicodeEncodeError:
@@ -89,11 +89,11 @@ def append_records(
     durability: Literal["os", "fsync"] = "os",
     timeout: float = 10.0,
 ) -> None:
-    """Append records as whole lines; when this returns they are acknowledged.
+    """Append records as complete lines; they are acknowledged on return.
 
     Raises:
-        UnsafePath: a symlink or somebody else's file stands there.
-        LedgerWriteError: nothing of it was written (full disk, read-only, locked by another).
+        UnsafePath: the path is a symlink or another user's file.
+        LedgerWriteError: nothing was written (full disk, read-only, locked by another process).
     """
     data = b"".join(map(to_line, records))
     if not data:
@@ -102,7 +102,7 @@ def append_records(
         before = os.fstat(fd)
         size = before.st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
-            data = b"\n" + data  # after a crash: the torn line stays alone, ours begins anew
+            data = b"\n" + data  # after a crash: end the torn line, start a new one
         try:
             written = fault_injection.write_bytes("append", fd, data, path)
             if written != len(data):
@@ -112,7 +112,7 @@ def append_records(
         except OSError as error:
             try:
                 fault_injection.run_step("truncate", path, os.ftruncate, fd, size)
-                # The time too: a file of the same size and another time counts as edited.
+                # Restore the time too: the same size with another time counts as edited.
                 os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
             except OSError as worse:
                 raise LedgerWriteError(
@@ -125,13 +125,13 @@ def append_records(
 def read_lines(
     path: Path, mark: ReadMark | None = None, limit: int | None = None
 ) -> tuple[list[LedgerLine], ReadMark]:
-    """Read the complete lines after a mark, at most ``limit`` bytes of them (one line at least).
+    """Read the complete lines after a mark, at most ``limit`` bytes but at least one line.
 
-    A last line without its newline is not read: it is torn, or being written.
+    A last line without a newline is skipped: it is torn, or being written.
 
     Raises:
-        UnsafePath: a symlink or somebody else's file stands there.
-        LedgerError: it cannot be read.
+        UnsafePath: the path is a symlink or another user's file.
+        LedgerError: the file cannot be read.
     """
     fd = open_owned(path, os.O_RDONLY)
     try:
@@ -141,7 +141,7 @@ def read_lines(
         data = _pread(fd, min(want, limit) if limit else want, start)
         while b"\n" not in data and len(data) < want:  # a line longer than the limit
             data += _pread(fd, min(max(len(data), TAIL_BYTES), want - len(data)), start + len(data))
-        whole = len(data) == want
+        at_end = len(data) == want
         data = data[: data.rfind(b"\n") + 1]
         lines, position = [], start
         for raw in _split(data):
@@ -151,7 +151,7 @@ def read_lines(
         return lines, ReadMark(
             device=status.st_dev,
             inode=status.st_ino,
-            size=status.st_size if whole else position,
+            size=status.st_size if at_end else position,
             mtime_ns=status.st_mtime_ns,
             offset=position,
             lines=number,
@@ -164,11 +164,11 @@ def read_lines(
 
 
 def mark_end(path: Path, timeout: float = 10.0) -> ReadMark:
-    """Return a mark just after the last complete line, while nobody is in the middle of a write.
+    """Return a mark just after the last complete line, waiting for writes in progress.
 
     Raises:
-        UnsafePath: a symlink or somebody else's file stands there.
-        LedgerError: it cannot be read, or stayed locked for the whole timeout.
+        UnsafePath: the path is a symlink or another user's file.
+        LedgerError: the file cannot be read, or stayed locked for the whole timeout.
     """
     deadline = time.monotonic() + timeout
     fd = open_owned(path, os.O_RDONLY)
@@ -192,7 +192,7 @@ def mark_end(path: Path, timeout: float = 10.0) -> ReadMark:
 
 
 def complete_size(fd: int) -> int:
-    """Return where the last complete line of an open, locked file ends."""
+    """Return the offset at which the last complete line of an open, locked file ends."""
     end = os.fstat(fd).st_size
     while end:
         start = max(0, end - TAIL_BYTES)
@@ -204,13 +204,13 @@ def complete_size(fd: int) -> int:
 
 
 def stream(path: Path, start: int) -> Iterator[list[LedgerLine]]:
-    """Yield the complete lines after an offset, some at a time; their numbers count from there.
+    """Yield the complete lines after an offset in batches, numbered from there.
 
-    An offset within a line, as somebody has edited the file since, stands for the beginning.
+    An offset inside a line (the file was edited since) falls back to the beginning.
 
     Raises:
-        UnsafePath: a symlink or somebody else's file stands there.
-        LedgerError: it cannot be read.
+        UnsafePath: the path is a symlink or another user's file.
+        LedgerError: the file cannot be read.
     """
     fd = open_owned(path, os.O_RDONLY)
     try:
@@ -227,10 +227,10 @@ def stream(path: Path, start: int) -> Iterator[list[LedgerLine]]:
 
 
 def detect_change(path: Path, mark: ReadMark) -> str | None:
-    """Tell what happened to a file since it was read: None when it only grew, or not at all.
+    """Classify the change of a file since it was read; None if unchanged or only appended to.
 
     Raises:
-        UnsafePath: a symlink or somebody else's file stands there now.
+        UnsafePath: the path is now a symlink or another user's file.
     """
     try:
         fd = open_owned(path, os.O_RDONLY)
@@ -249,7 +249,7 @@ def detect_change(path: Path, mark: ReadMark) -> str | None:
         if _tail(fd, mark.offset) != mark.tail:
             return "edited"
         if status.st_size == mark.size and status.st_mtime_ns != mark.mtime_ns and is_unlocked(fd):
-            # Same size, other time: an edit further up, unless a writer has just begun.
+            # Same size, different time: an earlier line was edited, unless a write has just begun.
             same = os.fstat(fd).st_size == mark.size
             return "edited" if same else None
         return None
@@ -258,10 +258,10 @@ def detect_change(path: Path, mark: ReadMark) -> str | None:
 
 
 def parse_line(line: LedgerLine) -> dict[str, Any]:
-    """Return the object on a line.
+    """Parse the JSON object on a line.
 
     Raises:
-        ValueError: it is not a JSON object (torn, binary, or something else).
+        ValueError: the line is not a JSON object (torn, binary or foreign).
     """
     try:
         record = json.loads(line.data)

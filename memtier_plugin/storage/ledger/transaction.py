@@ -1,8 +1,8 @@
-"""Several writes as one: written ahead to a small file, then to the ledgers.
+"""Atomic transactions across ledgers, by a write-ahead file.
 
-The next writer completes what a killed process left, so of facts, what they
-supersede, the entries they came from and the cursors either all is written or nothing, and nothing
-twice.  Everything here happens under the lock on the project's facts.
+The next writer completes the transaction of a killed process, so facts, their superseding and
+promotion events and the cursors are written all or nothing, and exactly once.  Callers hold the
+lock on the project's facts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def commit_transaction(store: Store, facts: Sequence[Fact], events: Sequence[Jou
     """Write facts and events, all or nothing.
 
     Raises:
-        LedgerError: nothing was written; or a part of it, and whoever comes next completes it.
+        LedgerError: nothing was written; or only a part, which the next writer completes.
     """
     parts = len({fact.tier for fact in facts}) + len({event.kind for event in events})
     path = store.folder / TRANSACTION_FILE
@@ -60,7 +60,7 @@ def commit_transaction(store: Store, facts: Sequence[Fact], events: Sequence[Jou
         _apply(store, facts, events, begun)
     except LedgerError:
         if not begun[0]:
-            _remove_file(path)  # nothing was written, and nothing is to be
+            _remove_file(path)  # nothing was written, so there is nothing to complete
         raise
     if parts > 1:
         fault_injection.pass_point("before done")
@@ -68,15 +68,15 @@ def commit_transaction(store: Store, facts: Sequence[Fact], events: Sequence[Jou
 
 
 def is_pending(store: Store) -> bool:
-    """Tell whether a transaction was cut off and waits for its completion."""
+    """Tell whether an interrupted transaction awaits completion."""
     return (store.folder / TRANSACTION_FILE).exists()
 
 
 def complete_transaction(store: Store) -> None:
-    """Write what the file written ahead holds and the ledgers do not.
+    """Write the records of the write-ahead file that the ledgers lack.
 
     Raises:
-        LedgerError, IndexProblem: it cannot be done now; the file stays.
+        LedgerError, IndexProblem: the completion failed; the file stays for the next attempt.
     """
     path = store.folder / TRANSACTION_FILE
     plan = _read_file(path)
@@ -85,13 +85,13 @@ def complete_transaction(store: Store) -> None:
     facts, events = plan
     store.catch_up_all()
     reader = store.reader()
-    there = reader.rows_of(fact.id for fact in facts)
-    told = reader.existing_events([event.id for event in events])
+    existing_facts = reader.rows_of(fact.id for fact in facts)
+    existing_events = reader.existing_events([event.id for event in events])
     _log.warning("project %r: writing facts was cut off; completing it", store.project)
     _apply(
         store,
-        [fact for fact in facts if fact.id not in there],
-        [event for event in events if event.id not in told],
+        [fact for fact in facts if fact.id not in existing_facts],
+        [event for event in events if event.id not in existing_events],
         [False],
     )
     fault_injection.pass_point("before done")
@@ -101,7 +101,7 @@ def complete_transaction(store: Store) -> None:
 def _apply(
     store: Store, facts: Sequence[Fact], events: Sequence[JournalEvent], begun: list[bool]
 ) -> None:
-    """Write what is given, the facts first and the cursors last."""
+    """Append the records, facts first and cursors last."""
     days: dict[datetime, list[Fact]] = {}
     for fact in facts:
         days.setdefault(fact.timestamp, []).append(fact)
@@ -118,7 +118,7 @@ def _apply(
 
 
 def _remove_file(path: Path) -> None:
-    """Remove the file written ahead; one that stays is found done by whoever comes next."""
+    """Remove the write-ahead file; if it stays, the next writer finds nothing left to write."""
     try:
         fault_injection.run_step("unlink", path, path.unlink, missing_ok=True)
     except OSError as error:
@@ -130,7 +130,7 @@ def _kind_order(kind: str) -> tuple[int, str]:
 
 
 def _read_file(path: Path) -> tuple[list[Fact], list[JournalEvent]] | None:
-    """Read the file written ahead; one that nobody can read is set aside."""
+    """Read the write-ahead file; an unreadable one is set aside."""
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
