@@ -1,7 +1,8 @@
-"""The seam of the storage: what another backend than files and SQLite has to provide.
+"""The storage protocols: what a backend other than files and SQLite must provide.
 
-The log is the truth, the index is derived from it, and a reader is one view of the index.
-`Store` is all three for one project; `tests/storage/test_contract.py` is what a backend must pass.
+The log is the source of truth, the index is derived from it, and a reader is one view of the
+index.  `Store` implements all three for a project; a backend must pass
+`tests/storage/test_contract.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from memtier_plugin.storage.state import State
 
 
 class Log(Protocol):
-    """The truth: append-only records of a project, in the order of their acknowledgement."""
+    """The source of truth: a project's append-only records, in order of acknowledgement."""
 
     def append_entries(self, agent: str, runs: Sequence[NewRun], clock: Clock) -> list[Entry]:
-        """Append the messages of an agent's runs that are new, all together; return these.
+        """Append the new messages of an agent's runs, all or nothing; return their entries.
 
         Raises:
             LedgerError: nothing was written.
@@ -33,49 +34,49 @@ class Log(Protocol):
         """Append facts; raises like `append_entries`."""
 
     def append_events(self, events: Sequence[JournalEvent], *, shared: bool = False) -> None:
-        """Append events to their agent's journal, or to the project's; raises the same."""
+        """Append events to their agent's journal, or to the project's; raises likewise."""
 
     def exclusive(self, name: str, timeout: float = ...) -> AbstractContextManager[None]:
-        """Hold one of the project's locks against every other process.
+        """Hold one of the project's locks, excluding every other process.
 
         Raises:
-            LedgerError: another process kept it for the whole timeout.
+            LedgerError: another process held it for the whole timeout.
         """
 
     def try_exclusive(self, name: str) -> AbstractContextManager[bool]:
-        """Hold a lock if nobody else does; yield whether it is held."""
+        """Try to hold a lock without waiting; yield whether it is held."""
 
 
 class Index(Protocol):
-    """Derived: it can be dropped and built again from the log."""
+    """The derived index: it can be dropped and rebuilt from the log."""
 
     def session(self) -> AbstractContextManager[Reader]:
-        """Open one view for everything that an operation reads.
+        """Open one view for all reads of an operation.
 
         Raises:
-            IndexProblem: the index cannot be used; the message has the remedy.
+            IndexProblem: the index cannot be used; the message names the remedy.
         """
 
     def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
-        """Index the newest records within bounds; return why something is still missing."""
+        """Index the newest records within bounds; return why some are still missing."""
 
     def catch_up_all(self) -> int:
-        """Index everything new; return how many records that were."""
+        """Index every new record; return their number."""
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Build the index again from the log; return how many records it holds."""
+        """Rebuild the index from the log; return its number of records."""
 
 
 class Reader(Protocol):
     """One view of the index: the part that facts, lifecycle, learning and operations rely on.
 
-    Scopes and rows, by which recalls search, are opaque numbers of the backend's own.
+    Scopes and rows, used by recalls, are opaque numbers of the backend.
     """
 
     def scopes(
         self, agent: str, sender: str | None, *, read_all: bool = False, shelf: str = ""
     ) -> list[int]:
-        """Return the scopes that an agent may read for a sender; every search is inside of some."""
+        """Return the scopes that an agent may read for a sender; they bound every search."""
 
     def items(self, ids: Iterable[str]) -> dict[str, Stored]:
         """Return the items of these ids, oldest first; unknown ids are left out."""
@@ -121,19 +122,19 @@ class Reader(Protocol):
         before: datetime | None = None,
         newest: int | None = None,
     ) -> list[JournalEvent]:
-        """Return the events that meet every condition, in order, or so many newest first."""
+        """Return the matching events in order, or only the ``newest``, newest first."""
 
     def state(self, identity: str) -> State:
         """Return the current state of an item, folded from its events."""
 
     def sources(self, fact: str) -> list[Source]:
-        """Return what a fact rests on."""
+        """Return the sources of a fact."""
 
     def dependent_facts(self, entries: Collection[str]) -> list[str]:
-        """Return the facts that rest on these entries and on nothing else that is left."""
+        """Return the facts with no remaining sources besides these entries."""
 
     def cursors(self, extractor: str = ...) -> Mapping[str, int]:
-        """Return how far each part of the log was consolidated."""
+        """Return the offset up to which each part of the log was consolidated."""
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many items of each sort there are."""
+        """Return the number of items of each kind."""

@@ -1,7 +1,7 @@
 """One project on disk: its ledgers, and the index that follows them.
 
-Writing goes to the ledger first and never needs the index: when the index is locked, missing or
-somebody else's, what it would have told is read from the ledger itself.
+Writes go to the ledger first and never need the index: when it is locked, missing or foreign, the
+ledger itself is read instead.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class Store(IndexSessions):
         return IndexWriter(self._connection(), self.folder, self.tokenizer, self.embedder)
 
     def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
-        """Read what is new before a recall, within bounds; return why something is behind.
+        """Index new lines before a recall, within bounds; return why some are still missing.
 
-        Looks at the newest two files of the agent's own ledger, of the shared tiers and of the
-        journals: the rest is the sweep's.
+        Covers the newest two files of the agent's own ledger, of the shared tiers and of the
+        journals; the sweep indexes the rest.
         """
         try:
             files = ledger_files(self.folder, newest=2, agent=None if read_all else agent)
@@ -109,7 +109,7 @@ class Store(IndexSessions):
         budget: int | None = None,
         ours: bool = False,
     ) -> str | None:
-        """Bring these files into the index; return None, or why some of it is still behind."""
+        """Index these files; return None, or why some lines are still missing."""
         import apsw
 
         try:
@@ -133,15 +133,15 @@ class Store(IndexSessions):
             return f"index: {error}"
 
     def catch_up_all(self, progress: Callable[[int], None] | None = None) -> int:
-        """Read every ledger file that changed, drop those that are gone; return the lines read.
+        """Index every changed ledger file, drop deleted ones; return the lines read.
 
         Raises:
             IndexProblem: the index stays locked, or cannot be used.
-            LedgerError: a file cannot be read; the others are in.
+            LedgerError: a file cannot be read; the others were indexed.
         """
         import apsw
 
-        connection = self.index.connection()  # that of the file that is there now
+        connection = self.index.connection()  # of the file that exists now
         self._check_tokenizer(connection)
         writer = self.writer()
         connection.set_busy_timeout(int(LOCK_SECONDS * 1000))
@@ -156,7 +156,7 @@ class Store(IndexSessions):
         return lines
 
     def files_behind(self) -> list[LedgerFile]:
-        """Return the ledger files that hold something the index has not read."""
+        """Return the ledger files with lines that the index has not read."""
         connection = self._connection()
         return [file for file in ledger_files(self.folder) if is_behind(connection, file)]
 
@@ -173,8 +173,8 @@ class Store(IndexSessions):
             remove_index(fresh)
             try:
                 tokenizer = Tokenizer(self.settings.language)
-                made = build_index(fresh, self.folder, tokenizer, self.embedder, progress)
-                with made as (connection, lines):
+                build = build_index(fresh, self.folder, tokenizer, self.embedder, progress)
+                with build as (connection, lines):
                     copy_vectors(self.index, connection, self.embedder)
                     self.index.replace_with(connection)
             finally:
@@ -200,18 +200,18 @@ class Store(IndexSessions):
         """
         folder = make_ledger_folder(self.home, self.project, "episodic", agent)
         with hold_lock(folder / ".lock", timeout):
-            now = clock()  # not before: who waits at midnight writes into the new day
+            now = clock()  # under the lock: a write that waited past midnight goes to the new day
             path = jsonl.day_file(folder, now)
-            known, turns = self._existing_keys(agent, runs)
+            existing, turns = self._existing_keys(agent, runs)
             entries = []
             for new in runs:
                 run = new.run
-                for place, (key, message, truncated) in zip(
+                for position_key, (key, message, truncated) in zip(
                     new.position_keys, new.messages, strict=True
                 ):
-                    if key in known or place in known:
+                    if key in existing or position_key in existing:
                         continue
-                    known.add(key)
+                    existing.add(key)
                     turns[run.session] += 1
                     entries.append(
                         new.make_entry(
@@ -225,45 +225,45 @@ class Store(IndexSessions):
 
     def undelivered_keys(self, agent: str, runs: Sequence[NewRun]) -> set[str]:
         """Return the keys of the messages that `append_entries` would append now."""
-        known, _ = self._existing_keys(agent, runs)
+        existing, _ = self._existing_keys(agent, runs)
         return {
             key
             for new in runs
-            for place, (key, _, _) in zip(new.position_keys, new.messages, strict=True)
-            if key not in known and place not in known
+            for position_key, (key, _, _) in zip(new.position_keys, new.messages, strict=True)
+            if key not in existing and position_key not in existing
         }
 
     def _existing_keys(self, agent: str, runs: Sequence[NewRun]) -> tuple[set[str], dict[str, int]]:
-        """Return which keys are stored and the sessions' last turns: index plus what it lacks."""
+        """Return the stored keys and the sessions' last turns, unindexed lines included."""
         import apsw
 
         files = self._files_of("episodic", agent)
         turns = dict.fromkeys((new.run.session for new in runs), 0)
-        known: set[str] = set()
+        existing: set[str] = set()
         try:
             with self._session():
                 self.catch_up(files, wait_ms=200)
-                # The ledgers first: what another process indexes meanwhile is then seen twice, not
-                # never.
+                # The ledgers first: lines that another process indexes in between are then seen
+                # twice rather than never.
                 unread = [
                     e for file in files for e in parse_entries(file, self._unindexed_lines(file))
                 ]
                 reader = self.reader()
-                wanted = [key for new in runs for key, _, _ in new.messages]
-                wanted += [place for new in runs for place in new.position_keys]
-                known.update(reader.ids_of_keys(wanted))
+                keys = [key for new in runs for key, _, _ in new.messages]
+                keys += [key for new in runs for key in new.position_keys]
+                existing.update(reader.ids_of_keys(keys))
                 turns = {session: reader.last_turn(agent, session) for session in turns}
         except (IndexProblem, apsw.Error):
-            whole = [(file, jsonl.read_lines(file.path)[0]) for file in files]
-            unread = [entry for file, lines in whole for entry in parse_entries(file, lines)]
+            all_lines = [(file, jsonl.read_lines(file.path)[0]) for file in files]
+            unread = [entry for file, lines in all_lines for entry in parse_entries(file, lines)]
         for entry in unread:
-            known.add(entry.key)
+            existing.add(entry.key)
             if entry.session_id in turns:
                 turns[entry.session_id] = max(turns[entry.session_id], entry.turn)
-        return known, turns
+        return existing, turns
 
     def unindexed_entries(self, agent: str) -> list[Entry]:
-        """Return an agent's entries that stand in its newest ledgers but not yet in the index."""
+        """Return the entries of an agent's newest ledgers that the index has not read."""
         with self.session():
             return [
                 entry
@@ -273,16 +273,16 @@ class Store(IndexSessions):
 
     def unindexed_events(self, agent: str) -> list[JournalEvent]:
         """Return an agent's newest journal events that the index has not read."""
-        found = []
+        events = []
         with self.session():
             for file in self._files_of("journal", agent)[-2:]:
                 for line in self._unindexed_lines(file):
                     with suppress(ValueError, TypeError, KeyError):
-                        found.append(decode_event(line.data))
-        return found
+                        events.append(decode_event(line.data))
+        return events
 
     def _unindexed_lines(self, file: LedgerFile) -> list[jsonl.LedgerLine]:
-        """Return the lines that the index lacks; a large changed file's old ones it keeps."""
+        """Return the lines that the index lacks; a large edited file is not read again."""
         connection = self._connection()
         mark = read_mark(connection, file.name)
         if not is_behind(connection, file):
@@ -320,7 +320,7 @@ class Store(IndexSessions):
         folder = make_ledger_folder(self.home, self.project, "journal", owner)
         path = jsonl.day_file(folder, events[0].timestamp)
         self._append(path, [event.to_json() for event in events], timeout)
-        if events[0].kind != RecallEvent.KIND:  # the next recall reads it; this one need not wait
+        if events[0].kind != RecallEvent.KIND:  # the next recall indexes it; this one need not wait
             self.catch_up_file(path)
 
     def _append(
@@ -335,14 +335,14 @@ class Store(IndexSessions):
         """Hold one of the project's locks, which one thread of one process has at a time.
 
         Raises:
-            LedgerError: it cannot be had within so many seconds.
+            LedgerError: the lock was not released within the timeout.
         """
         with hold_lock(self.folder / f".{name}.lock", timeout):
             yield
 
     @contextmanager
     def try_exclusive(self, name: str) -> Iterator[bool]:
-        """Hold a lock if nobody else does; yield whether it is held (raises as `exclusive`)."""
+        """Try to hold a lock without waiting; yield whether it is held."""
         held = try_acquire_lock(self.folder / f".{name}.lock")
         try:
             yield held is not None
@@ -351,7 +351,7 @@ class Store(IndexSessions):
                 release_lock(held)
 
     def ledger_files(self, kind: str | None = None, owner: str | None = None) -> list[LedgerFile]:
-        """Return the project's ledger files, of one ledger and owner or all; LedgerError."""
+        """Return the project's ledger files, optionally of one ledger or owner."""
         return [
             file
             for file in ledger_files(self.folder)
@@ -359,10 +359,10 @@ class Store(IndexSessions):
         ]
 
     def catch_up_file(self, path: Path, *, ours: bool = False) -> None:
-        """Bring one ledger file into the index if nobody keeps it locked.
+        """Index one ledger file unless the index is locked.
 
         Args:
-            ours: it was written anew by us, which is no surprise to be noticed.
+            ours: this process rewrote the file itself, so no notice is recorded.
         """
         name = str(path.relative_to(self.folder))
         kind, *rest = Path(name).parts
@@ -387,5 +387,5 @@ class Store(IndexSessions):
 if TYPE_CHECKING:
 
     def _check(store: Store) -> tuple[Log, StoreIndex]:
-        """Have the type checker hold the store to the seam."""
+        """Let the type checker verify that the store implements the protocols."""
         return store, store

@@ -1,7 +1,7 @@
-"""Reading the index: candidates and their context.
+"""Read candidates and their context from the index.
 
-Isolation is here, in the query: words and n-grams are stored by scope (an agent and a sender, or
-the shared tier), and only the scopes of the asker are ever opened.  Every read has a bound.
+Isolation is enforced in the queries: words and n-grams are stored by scope (an agent and a sender,
+or the shared tier), and only the viewer's scopes are read.  Every read is bounded.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from memtier_plugin.storage.index.records import (
 )
 from memtier_plugin.storage.index.vectors import IndexVectors
 
-MAX_TERMS: Final = 64  # distinct words of a query that are looked up, rarest first
-_SIMILAR: Final = 10  # facts that words, and meaning, each put forward as similar to another
+MAX_TERMS: Final = 64  # distinct query words looked up, rarest first
+_SIMILAR: Final = 10  # similar facts proposed by words and by vectors, each
 _SIMILAR_POSTINGS: Final = 1_000
 _SIMILAR_VECTORS: Final = 10_000
 RowLengths = list[tuple[int, int]]  # row and length
@@ -30,11 +30,11 @@ RowLengths = list[tuple[int, int]]  # row and length
 
 @dataclass(slots=True)
 class Match:
-    """What the words of a query found in some scopes.
+    """The matches of a query's words in some scopes.
 
-    ``weights`` says how much each word is asked for; ``idfs`` and ``rows`` have the words that
-    were looked up, rarest first, ``rows`` with the occurrences in each row that was reached;
-    ``postings`` counts what was read.
+    ``weights`` holds the weight of each query word; ``idfs`` and ``rows`` hold the words looked up,
+    rarest first, ``rows`` with the occurrences in each row reached; ``postings`` counts the
+    postings read.
     """
 
     average: float = 0.0
@@ -48,28 +48,28 @@ class Match:
     def score_documents(
         self, documents: Iterable[tuple[Mapping[str, float], float]]
     ) -> list[float]:
-        """Return the BM25 scores of documents, each with its occurrences and its length."""
+        """Return the BM25 scores of documents, given as term occurrences and length."""
         return bm25.score_documents(self.idfs, documents, self.average)
 
     def scores(self) -> dict[int, float]:
-        """Return the BM25 score of every row that was reached."""
+        """Return the BM25 score of every row reached."""
         total: dict[int, float] = {}
-        for term, found in self.rows.items():
-            bm25.add_term(total, found, self.lengths, self.idfs[term], self.average)
+        for term, occurrences in self.rows.items():
+            bm25.add_term(total, occurrences, self.lengths, self.idfs[term], self.average)
         return total
 
     def terms_of(self, rows: Collection[int]) -> dict[int, dict[str, int]]:
-        """Return the query's words in each of these rows that has some."""
-        wanted = set(rows)
-        found: dict[int, dict[str, int]] = {}
+        """Return the query words, with their occurrences, in each row that has any."""
+        requested = set(rows)
+        occurrences: dict[int, dict[str, int]] = {}
         for term, tfs in self.rows.items():
-            for row in wanted.intersection(tfs):
-                found.setdefault(row, {})[term] = tfs[row]
-        return found
+            for row in requested.intersection(tfs):
+                occurrences.setdefault(row, {})[term] = tfs[row]
+        return occurrences
 
 
 class Candidate(NamedTuple):
-    """Where an item stands: what ranking needs to know of it besides its words."""
+    """The properties of an item that ranking uses besides its words."""
 
     row: int
     id: str
@@ -86,7 +86,7 @@ class Candidate(NamedTuple):
 
 
 class CandidateReader(IndexRecords):
-    """What a recall may choose from, in the scopes that its viewer may see."""
+    """Reads a recall's candidates within the scopes that its viewer may see."""
 
     @property
     def vectors(self) -> IndexVectors:
@@ -96,10 +96,10 @@ class CandidateReader(IndexRecords):
     def scopes(
         self, agent: str, sender: str | None, *, read_all: bool = False, shelf: str = ""
     ) -> list[int]:
-        """Return the scopes whose entries an asker may see; or what stands on one of its shelves.
+        """Return the scopes whose entries a viewer may see, or those of one of its shelves.
 
-        What is on a shelf (`Fact.shelf`) has words and counts of its own, so that it changes
-        nothing in the recalls that do not open it.
+        A shelf (`Fact.shelf`) has word counts of its own, so recalls that do not open it are not
+        affected.
         """
         if read_all:
             rows = self._db.execute(
@@ -114,58 +114,58 @@ class CandidateReader(IndexRecords):
         return [int(row[0]) for row in rows]
 
     def shared_scopes(self, shelf: str = "") -> list[int]:
-        """Return the scope of the facts that the whole project shares."""
+        """Return the scope of the facts shared by the whole project."""
         return self.scopes("", None, shelf=shelf)
 
     def match_words(self, scopes: Sequence[int], terms: Mapping[str, float], cap: int) -> Match:
         """Look up words in these scopes, the rarest first, until ``cap`` postings are read.
 
         Args:
-            terms: how much each word of the query counts.
+            terms: the weight of each query word.
 
-        A word that the cap cuts gives its newest rows; it and the words after it are
-        ``left_out`` (`complete_match` adds them for the few rows that remain in the end).
+        A word cut by the cap contributes its newest rows; it and the words after it are
+        ``left_out`` (`complete_match` adds them for the final few rows).
         """
-        found = Match(weights=terms)
+        match = Match(weights=terms)
         if not scopes or not terms:
-            return found
+            return match
         documents, length = self._totals(scopes)
         if not documents:
-            return found
-        found.average = max(1.0, length / documents)
+            return match
+        match.average = max(1.0, length / documents)
         frequencies = self._frequencies("terms", scopes, terms)
         ordered = sorted(frequencies, key=lambda term: (frequencies[term], term))[:MAX_TERMS]
-        found.rows = {term: {} for term in ordered}
-        for place, term in enumerate(ordered):
-            room = cap - found.postings
+        match.rows = {term: {} for term in ordered}
+        for position, term in enumerate(ordered):
+            room = cap - match.postings
             for row, tf, size in self._postings(scopes, term, room):
-                found.rows[term][row] = tf
-                found.lengths[row] = size
-            found.postings += len(found.rows[term])
+                match.rows[term][row] = tf
+                match.lengths[row] = size
+            match.postings += len(match.rows[term])
             if frequencies[term] > room:
-                found.left_out = tuple(ordered[place:])
+                match.left_out = tuple(ordered[position:])
                 break
         rarity = bm25.idfs(documents, frequencies)
-        found.idfs = {term: terms[term] * rarity[term] for term in ordered}
-        return found
+        match.idfs = {term: terms[term] * rarity[term] for term in ordered}
+        return match
 
-    def complete_match(self, found: Match, scopes: Sequence[int], rows: Collection[int]) -> int:
-        """Look up, for these rows only, what the cap left out; return the postings read."""
-        before = found.postings
-        for term in found.left_out:
+    def complete_match(self, match: Match, scopes: Sequence[int], rows: Collection[int]) -> int:
+        """Look up the words left out by the cap, for these rows only; return the postings read."""
+        before = match.postings
+        for term in match.left_out:
             for scope in scopes:
                 for row in rows:
-                    if row in found.rows[term]:
-                        continue  # one of the newest, read before the cap
+                    if row in match.rows[term]:
+                        continue  # read before the cap was reached
                     for tf, length in self._db.execute(
                         """SELECT tf, length FROM postings
                            WHERE scope = ? AND term = ? AND item = ?""",
                         (scope, term, row),
                     ):
-                        found.rows[term][row] = int(tf)
-                        found.lengths[row] = int(length)
-                        found.postings += 1
-        return found.postings - before
+                        match.rows[term][row] = int(tf)
+                        match.lengths[row] = int(length)
+                        match.postings += 1
+        return match.postings - before
 
     def match_ngrams(
         self, scopes: Sequence[int], parts: Collection[str], cap: int
@@ -237,9 +237,9 @@ class CandidateReader(IndexRecords):
         vector: tuple[str, bytes] | None = None,
         limit: int = 3,
     ) -> list[Stored]:
-        """Return the facts that hold and are nearest, by words and by meaning, of one audience.
+        """Return the current facts of one audience that are nearest by words and by vector.
 
-        Both orders count the same; what is read has a bound.
+        Both rankings weigh the same; the reads are bounded.
 
         Args:
             vector: the model's name and the text's int8 vector.
@@ -253,14 +253,14 @@ class CandidateReader(IndexRecords):
             orders.append([*near])
         points: dict[int, float] = {}
         for order in orders:
-            for place, row in enumerate(order):
-                points[row] = points.get(row, 0.0) + 1 / (_SIMILAR + place)
+            for rank, row in enumerate(order):
+                points[row] = points.get(row, 0.0) + 1 / (_SIMILAR + rank)
         best = sorted(points, key=lambda row: (-points[row], -row))[:limit]
         stored = self.items_by_row(best)
         return [stored[row] for row in best]
 
     def candidates(self, rows: Iterable[int]) -> list[Candidate]:
-        """Return what ranking needs to know of these rows."""
+        """Return the ranking properties of these rows."""
         return [
             Candidate(*row)
             for row in self._db.execute(
@@ -285,20 +285,20 @@ class CandidateReader(IndexRecords):
                  ORDER BY observed {order}, turn {order}, id {order} LIMIT {int(reach)}))"""  # noqa: S608
             for sign, order in (("<", "DESC"), (">", "ASC"))
         )
-        # One statement for all of them: a thousand small ones cost more than what they read.
-        found = self._db.execute(
+        # One statement for all rows: a thousand small ones cost more than the reads themselves.
+        sides_of_rows = self._db.execute(
             f"""SELECT '[' || row || ',' || {before} || ',' || {after} || ']' FROM items AS here
                 WHERE row IN (SELECT value FROM json_each(?))""",  # noqa: S608
             (json.dumps(list(rows)),),
         )
-        sides = json.loads(f"[{','.join(text for (text,) in found)}]")
-        return {row: (one, two) for row, one, two in sides}
+        sides = json.loads(f"[{','.join(text for (text,) in sides_of_rows)}]")
+        return {row: (preceding, following) for row, preceding, following in sides}
 
     def fact_sources(self, facts: Sequence[str], scopes: Sequence[int]) -> dict[str, list[int]]:
-        """Return, for each fact, the rows of its source entries that the asker may see."""
-        found: dict[str, list[int]] = {}
+        """Return, for each fact, the rows of its source entries that the viewer may see."""
+        sources: dict[str, list[int]] = {}
         for fact in facts:
-            found[fact] = [
+            sources[fact] = [
                 int(row)
                 for (row,) in self._db.execute(
                     """SELECT row FROM sources JOIN items ON items.id = entry
@@ -307,10 +307,10 @@ class CandidateReader(IndexRecords):
                     (fact, json.dumps(scopes)),
                 )
             ]
-        return found
+        return sources
 
     def fact_sessions(self, fact: str, scopes: Sequence[int]) -> list[int]:
-        """Return the sessions a fact comes from that hold an entry the asker may see."""
+        """Return the source sessions of a fact that hold an entry the viewer may see."""
         rows = self._db.execute(
             """SELECT sessions.id FROM sources
                JOIN sessions ON sessions.agent = sources.agent AND name = sources.session
@@ -327,22 +327,22 @@ class CandidateReader(IndexRecords):
     ) -> list[int]:
         """Return the newest visible rows, of some sessions or (None) of all."""
         inside = "" if sessions is None else "AND session IN (SELECT value FROM json_each(?))"
-        wanted = () if sessions is None else (json.dumps(sessions),)
+        session_filter = () if sessions is None else (json.dumps(sessions),)
         rows = self._db.execute(
             f"""SELECT row FROM items WHERE indexed
                 AND scope IN (SELECT value FROM json_each(?)) {inside}
                 ORDER BY row DESC LIMIT ?""",  # noqa: S608
-            (json.dumps(scopes), *wanted, limit),
+            (json.dumps(scopes), *session_filter, limit),
         )
         return [int(row[0]) for row in rows]
 
     def rows_without_vector(
         self, model: str, limit: int, newest: int
     ) -> dict[int, tuple[str, ...]]:
-        """Return what is to be embedded of indexed rows that a model has not, newest first.
+        """Return the texts to embed of indexed rows without vectors of a model, newest first.
 
         Args:
-            newest: how many of the newest items are looked at.
+            newest: the number of newest items examined.
         """
         rows = self._db.execute(
             f"""SELECT row FROM (SELECT row FROM items WHERE indexed
@@ -352,4 +352,4 @@ class CandidateReader(IndexRecords):
             (model, limit),
         )
         stored = self.items_by_row([row for (row,) in rows])
-        return {row: embedding_texts(one.item) for row, one in stored.items()}
+        return {row: embedding_texts(record.item) for row, record in stored.items()}

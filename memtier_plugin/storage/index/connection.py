@@ -193,10 +193,10 @@ class Index:
         return held.connection if held is not None and held.process == os.getpid() else None
 
     def replace_broken(self, problem: Exception) -> bool:
-        """Set aside an index that cannot be used, for a new one; tell whether that was done.
+        """Set aside an unusable index and start a new one; tell whether that was done.
 
-        Links, folders and files of others are refused as ever, and so is what another process
-        keeps locked or nobody may write: only what is no index of ours, or a damaged one, goes.
+        Only a damaged or foreign database is set aside.  Links, folders, other users' files, and
+        files that are locked or read-only are refused as usual.
         """
         import apsw
 
@@ -212,15 +212,15 @@ class Index:
                 if held is not None and mine is not None:
                     self._let_go(held)
                     if inode_of(self.path) != mine:
-                        return True  # somebody else has done it
+                        return True  # another thread or process has replaced it
                 elif _opens(self.path):
                     return True
                 aside = set_aside(self.path)
                 with closing(connect(self.path)) as connection:
                     now = to_iso(datetime.now(UTC))
-                    told = f"set aside as {aside.name} and made anew: {cause}"
+                    message = f"set aside as {aside.name} and made anew: {cause}"
                     connection.execute(
-                        "INSERT INTO notices VALUES(?, ?, ?)", (now, self.path.name, told)
+                        "INSERT INTO notices VALUES(?, ?, ?)", (now, self.path.name, message)
                     )
         except (apsw.Error, OSError, LedgerError, IndexProblem):
             return False
@@ -239,7 +239,7 @@ class Index:
                 close_connection(held.connection)
 
     def replace_with(self, fresh: apsw.Connection) -> None:
-        """Put a freshly built index in the place of this one, in one transaction.
+        """Replace this index with a freshly built one, in one transaction.
 
         SQLite's backup, not a rename: other processes hold the file and its log open, go on
         reading what was there, and see the new rows when the copy is committed.  A file that is
@@ -328,8 +328,8 @@ def index_problem(path: Path, error: Exception) -> IndexProblem:
 
 def _refuse_others(connection: apsw.Connection, path: Path) -> None:
     # In this order: another process may be making the schema, and both at once, just now.
-    made = next(iter(connection.execute("SELECT 1 FROM sqlite_schema")), None)
-    if made and _pragma(connection, "application_id") != APPLICATION_ID:
+    has_schema = next(iter(connection.execute("SELECT 1 FROM sqlite_schema")), None)
+    if has_schema and _pragma(connection, "application_id") != APPLICATION_ID:
         raise ForeignFile(
             f"{path} is another program's database; move it away and run `memtier reindex`"
         )

@@ -1,4 +1,4 @@
-"""The files of an index: found, set aside and removed, each with the logs that lie beside it."""
+"""Find, set aside and remove index files together with their logs."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Final
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem
 
-APPLICATION_ID: Final = 0x4D54_4952  # "MTIR", so that a foreign database is known as such
-NEW_INDEX: Final = "index.new.sqlite3"  # beside the index, while another is built
-BUILD_LOCK: Final = ".reindex.lock"  # held meanwhile
-AS_OF_PREFIX: Final = "as-of-"  # begins the name of one of the past, which is asked once
+APPLICATION_ID: Final = 0x4D54_4952  # "MTIR", to tell our index from a foreign database
+NEW_INDEX: Final = "index.new.sqlite3"  # next to the index, while a new one is built
+BUILD_LOCK: Final = ".reindex.lock"  # held during a build
+AS_OF_PREFIX: Final = "as-of-"  # prefix of a temporary index of a past state
 
 
 def remove_index(path: Path) -> int:
-    """Remove a file of SQLite's and what lies beside it; returns how many there were.
+    """Remove a SQLite file and its logs; return the number of files removed.
 
     Raises:
-        IndexProblem: one cannot be removed.
+        IndexProblem: a file cannot be removed.
     """
     parts = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm", "-journal")]
-    there = [part for part in parts if part.exists()]
-    for part in there:
+    existing = [part for part in parts if part.exists()]
+    for part in existing:
         try:
             fault_injection.run_step("unlink", part, part.unlink, missing_ok=True)
         except OSError as error:
             raise IndexProblem(f"cannot remove {part}: {error}") from error
-    return len(there)
+    return len(existing)
 
 
 def broken_indexes(path: Path) -> list[Path]:
-    """Return what was set aside of an index at a path, oldest first, without the logs."""
-    found = path.parent.glob(f"{path.name}.broken-*")
-    return sorted(one for one in found if one.name.rpartition("-")[2].isdigit())
+    """List the indexes set aside from a path, oldest first, without their logs."""
+    candidates = path.parent.glob(f"{path.name}.broken-*")
+    return sorted(file for file in candidates if file.name.rpartition("-")[2].isdigit())
 
 
 def is_own_index(path: Path) -> bool:
-    """Tell by its head whether a file once was an index of ours, and no other program's."""
+    """Tell by its header whether a file is, or was, an index of ours."""
     try:
         with path.open("rb") as file:
             head = file.read(72)
@@ -49,8 +49,8 @@ def is_own_index(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Move a file and its logs out of the way; of indexes moved earlier only the last stays."""
-    for old in [one for one in broken_indexes(path) if is_own_index(one)][:-1]:
+    """Rename a file and its logs; of indexes set aside earlier only the last is kept."""
+    for old in [file for file in broken_indexes(path) if is_own_index(file)][:-1]:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{old}{suffix}").unlink(missing_ok=True)
     aside = path.with_name(f"{path.name}.broken-{time.time_ns() // 1_000_000}")
@@ -63,7 +63,7 @@ def set_aside(path: Path) -> Path:
 
 
 def inode_of(path: Path) -> int | None:
-    """Return what file stands at a path, if one does."""
+    """Return the inode at a path, or None if there is no file."""
     try:
         return path.stat().st_ino
     except OSError:

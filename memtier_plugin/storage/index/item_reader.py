@@ -1,4 +1,4 @@
-"""Reading the index: entries and facts with their current state, and what rests on what."""
+"""Read entries and facts with their current state, and the sources of facts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VECTORS: Final = """SELECT count(*) FROM vectors JOIN items ON row = item
     WHERE id IN (SELECT value FROM json_each(?))"""
 _NGRAMS: Final = """SELECT count(*) FROM grams WHERE rowid IN
     (SELECT row FROM items WHERE id IN (SELECT value FROM json_each(?)))"""
-_ID_CHARACTERS: Final = 64  # of an id's end that are compared
+_ID_CHARACTERS: Final = 64  # compared at the end of an id
 _STANDING: Final[Mapping[Standing, str]] = {
     "current": "indexed",
     "past": "NOT indexed",
@@ -30,15 +30,15 @@ _STANDING: Final[Mapping[Standing, str]] = {
     "reverted": "reverted AND NOT forgotten",
     "remembered": "NOT coalesce(forgotten, 0)",
 }
-# current: found by recalls now.  past: superseded, forgotten, reverted or still proposed.
-# waiting: proposed, and not decided on yet.  reverted: of a consolidation that was rolled back.
-# remembered: all but the forgotten ones.
+# current: retrieved by recalls.  past: superseded, forgotten, reverted or still proposed.
+# waiting: proposed and not yet decided on.  reverted: from a consolidation that was rolled back.
+# remembered: all except forgotten facts.
 Standing = Literal["current", "past", "waiting", "reverted", "remembered"]
-SHARED: Final = ("", "")  # the audience of what every agent of the project may see
+SHARED: Final = ("", "")  # the audience of facts shared by all agents
 
 
 class Confirmation(NamedTuple):
-    """A source that a later promotion added to a fact: the event, and its run if it had one."""
+    """A source that a later promotion added to a fact, with its event and run, if any."""
 
     source: Source
     event: str
@@ -46,7 +46,7 @@ class Confirmation(NamedTuple):
 
 
 class ListedItem(NamedTuple):
-    """An item and whose it is: ``agent`` and ``sender`` are "" for a fact that all share."""
+    """An item and its owner; ``agent`` and ``sender`` are "" for a shared fact."""
 
     id: str
     tier: str
@@ -59,7 +59,7 @@ class ItemReader(IndexRecords):
     """The entries and facts of one project's index, hidden ones included."""
 
     def items(self, ids: Iterable[str]) -> dict[str, Stored]:
-        """Return the items that the index has of these ids, oldest first."""
+        """Return the items of these ids that are in the index, oldest first."""
         inside = "items.id IN (SELECT value FROM json_each(?))"
         values = json.dumps([to_utf8(identity) for identity in ids])
         return {item.item.id: item for item in self._items(inside, values).values()}
@@ -82,13 +82,13 @@ class ItemReader(IndexRecords):
         """Return the facts that meet every condition, oldest first.
 
         Args:
-            run: the consolidation that wrote them.
+            run: the consolidation that recorded them.
             subject: normalised, like ``relation`` and ``value``.
-            audience: the agent and sender who alone may see them, ("", "") for shared facts;
+            audience: the agent and sender they are private to, ("", "") for shared facts;
                 summaries and timelines are left out.
-            readable_by: leave out what is private to any other agent than this one.
-            written_since: included, like all limits of time.
-            valid_since: when they began to hold, in seconds since 1970.
+            readable_by: leave out facts private to other agents.
+            written_since: inclusive, like all time limits.
+            valid_since: bound on the start of validity, in seconds since 1970.
         """
         agent, sender = audience or (None, None)
         condition, values = join_conditions(
@@ -133,7 +133,7 @@ class ItemReader(IndexRecords):
         """Return the ids of the entries that meet every condition, oldest first.
 
         Args:
-            since: when they were observed, in seconds since 1970; included, like ``until``.
+            since: bound on the observation time, in seconds since 1970; inclusive, like ``until``.
         """
         condition, values = join_conditions(
             {
@@ -161,7 +161,7 @@ class ItemReader(IndexRecords):
                  coalesce(data ->> 'content', data ->> 'text', '')
                FROM items JOIN scopes ON scopes.id = scope
                WHERE items.id IN (SELECT value FROM json_each(?)) ORDER BY items.id""",
-            (json.dumps([to_utf8(one) for one in ids]),),
+            (json.dumps([to_utf8(identity) for identity in ids]),),
         )
         for row in rows:
             yield ListedItem(*map(str, row))
@@ -176,7 +176,7 @@ class ItemReader(IndexRecords):
         return [str(row[0]) for row in rows]
 
     def user_entries(self, session: int, most: int) -> list[Stored]:
-        """Return the first entries of a session's user that can be found, by their ids."""
+        """Return the first retrievable user entries of a session, ordered by id."""
         rows = [
             int(row)
             for (row,) in self._db.execute(
@@ -190,16 +190,16 @@ class ItemReader(IndexRecords):
         return [stored[row] for row in rows]
 
     def all_sessions(self) -> dict[str, list[int]]:
-        """Return the sessions of each agent, in the order of their names."""
-        found: dict[str, list[int]] = {}
+        """Return the sessions of each agent, ordered by name."""
+        sessions: dict[str, list[int]] = {}
         for number, agent in self._db.execute(
             "SELECT id, agent FROM sessions ORDER BY agent, name"
         ):
-            found.setdefault(str(agent), []).append(int(number))
-        return found
+            sessions.setdefault(str(agent), []).append(int(number))
+        return sessions
 
     def ids_ending(self, end: str, limit: int) -> list[str]:
-        """Return ids that end so, of what is not forgotten."""
+        """Return ids of unforgotten items that end in these characters."""
         end = to_utf8(end)[-_ID_CHARACTERS:]
         rows = self._db.execute(
             """SELECT id FROM items LEFT JOIN states ON item = id
@@ -223,7 +223,7 @@ class ItemReader(IndexRecords):
         return [Source(agent=a, session=s, entry=e, file=f, line=n) for a, s, e, f, n in rows]
 
     def confirmations(self, fact: str) -> list[Confirmation]:
-        """Return the sources that later promotions added to a fact, in the order of these."""
+        """Return the sources that later promotions added to a fact, in promotion order."""
         rows = self._db.execute(
             """SELECT sources.agent, session, entry, events.id, run FROM sources
                JOIN events ON events.id = via WHERE fact = ? ORDER BY stamp, events.id, entry""",
@@ -246,16 +246,16 @@ class ItemReader(IndexRecords):
         return [str(row[0]) for row in rows]
 
     def facts_citing(self, items: Collection[str]) -> list[str]:
-        """Return the facts that rest on one of these items, also on others."""
+        """Return the facts that have any of these items among their sources."""
         rows = self._db.execute(
             """SELECT DISTINCT fact FROM sources
                WHERE entry IN (SELECT value FROM json_each(?)) ORDER BY fact""",
-            (json.dumps([to_utf8(one) for one in items]),),
+            (json.dumps([to_utf8(item) for item in items]),),
         )
         return [str(row[0]) for row in rows]
 
     def excluded_from_facts(self, entries: Collection[str]) -> set[str]:
-        """Return those of these entries that are forgotten, or were made facts of by request."""
+        """Return the entries that are forgotten or were promoted by an explicit request."""
         rows = self._db.execute(
             """SELECT item FROM states JOIN json_each(?1) ON item = value WHERE forgotten
                UNION SELECT item FROM json_each(?1) JOIN touches ON item = value
@@ -265,18 +265,18 @@ class ItemReader(IndexRecords):
         return {str(row[0]) for row in rows}
 
     def evidence_ids(self, rows: Collection[int]) -> dict[int, list[str]]:
-        """Return what each of these rows tells of: an entry of itself, a fact of its sources."""
-        found: dict[int, list[str]] = {}
+        """Return the evidence of each row: the entry itself, or the sources of a fact."""
+        evidence: dict[int, list[str]] = {}
         for row, entry in self._db.execute(
             """SELECT row, coalesce(entry, id) FROM items LEFT JOIN sources ON fact = id
                WHERE row IN (SELECT value FROM json_each(?)) ORDER BY row, place, entry""",
             (json.dumps(list(rows)),),
         ):
-            found.setdefault(int(row), []).append(str(entry))
-        return found
+            evidence.setdefault(int(row), []).append(str(entry))
+        return evidence
 
     def superseded_by(self, facts: Collection[str]) -> list[str]:
-        """Return the items in whose place these facts stand now."""
+        """Return the items that these facts supersede now."""
         rows = self._db.execute(
             """SELECT item FROM states
                WHERE superseded_by IN (SELECT value FROM json_each(?)) ORDER BY item""",
@@ -287,7 +287,7 @@ class ItemReader(IndexRecords):
     def replacement_facts(self, about: Collection[Sequence[str]]) -> set[str]:
         """Return the facts of these (normalised) subjects and relations that replaced an older one.
 
-        One that was forgotten does not count: nobody may learn that it was there.
+        Forgotten facts do not count: their former existence must not be revealed.
         """
         rows = self._db.execute(
             """SELECT DISTINCT superseded_by FROM json_each(?) AS wanted
@@ -298,7 +298,7 @@ class ItemReader(IndexRecords):
         return {str(row[0]) for row in rows}
 
     def subjects_like(self, part: str, limit: int) -> list[str]:
-        """Return (normalised) subjects of which a text is a part, those with most facts first."""
+        """Return the (normalised) subjects that contain a text, those with most facts first."""
         rows = self._db.execute(
             """SELECT subject FROM facts WHERE instr(subject, ?) GROUP BY subject
                ORDER BY count(*) DESC, subject LIMIT ?""",
@@ -307,7 +307,7 @@ class ItemReader(IndexRecords):
         return [str(row[0]) for row in rows]
 
     def ids_of_keys(self, keys: Collection[str]) -> dict[str, str]:
-        """Return those of these entry keys that are stored, with the entries' ids."""
+        """Map the stored ones of these entry keys to the entries' ids."""
         rows = self._db.execute(
             "SELECT key, id FROM items WHERE key IN (SELECT value FROM json_each(?))",
             (json.dumps(list(keys)),),
@@ -323,7 +323,7 @@ class ItemReader(IndexRecords):
         )
 
     def count_since(self, row: int, scopes: Collection[int]) -> int:
-        """Return how many items of these scopes were written after a row and can be found."""
+        """Count the retrievable items of these scopes written after a row."""
         return self._count(
             """SELECT count(*) FROM items WHERE row > ? AND indexed
                AND scope IN (SELECT value FROM json_each(?))""",
@@ -331,7 +331,7 @@ class ItemReader(IndexRecords):
         )
 
     def written_between(self, since: str, until: str) -> dict[str, int]:
-        """Return how many entries of each agent were written after one moment, until another."""
+        """Count the entries of each agent written after ``since`` and up to ``until``."""
         rows = self._db.execute(
             """SELECT agent, count(*) FROM items JOIN scopes ON scopes.id = scope
                WHERE tier = 'episodic' AND data ->> 'timestamp' > ? AND data ->> 'timestamp' <= ?
@@ -341,17 +341,17 @@ class ItemReader(IndexRecords):
         return {str(agent): int(count) for agent, count in rows}
 
     def count_sessions(self, ids: Collection[str]) -> int:
-        """Return of how many sessions the pages show one of these entries."""
+        """Count the sessions that contain these entries."""
         return self._count(
             """SELECT count(DISTINCT session) FROM items
                WHERE id IN (SELECT value FROM json_each(?))""",
-            (json.dumps([to_utf8(one) for one in ids]),),
+            (json.dumps([to_utf8(identity) for identity in ids]),),
         )
 
     def derived_counts(self, ids: Collection[str]) -> dict[str, int]:
-        """Return how many vectors, and items with n-grams, the index has of these items."""
-        wanted = (json.dumps([to_utf8(one) for one in ids]),)
+        """Count the vectors and n-gram rows that the index has of these items."""
+        values = (json.dumps([to_utf8(identity) for identity in ids]),)
         return {
-            "vectors": self._count(_VECTORS, wanted),
-            "ngrams": self._count(_NGRAMS, wanted),
+            "vectors": self._count(_VECTORS, values),
+            "ngrams": self._count(_NGRAMS, values),
         }

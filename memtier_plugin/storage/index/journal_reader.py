@@ -99,7 +99,7 @@ class JournalReader(IndexRecords):
         )
 
     def offsets(self) -> dict[str, int]:
-        """Return how far each ledger file is in the index, in bytes of whole lines."""
+        """Return how many bytes of complete lines of each ledger file are in the index."""
         rows = self._db.execute("SELECT path, offset FROM files")
         return {str(path): int(at) for path, at in rows}
 
@@ -110,31 +110,31 @@ class JournalReader(IndexRecords):
 
     def counts(self) -> dict[str, int]:
         """Return the numbers that `status` shows."""
-        one = self._count
+        count = self._count
         return {
-            "entries": one("SELECT count(*) FROM items WHERE tier = 'episodic'"),
-            "facts": one("SELECT count(*) FROM items WHERE tier <> 'episodic' AND indexed"),
-            "sessions": one("SELECT count(*) FROM sessions"),
-            "forgotten": one("SELECT count(*) FROM states WHERE forgotten"),
-            "files": one("SELECT count(*) FROM files"),
-            "bad_lines": one("SELECT count(*) FROM bad_lines"),
+            "entries": count("SELECT count(*) FROM items WHERE tier = 'episodic'"),
+            "facts": count("SELECT count(*) FROM items WHERE tier <> 'episodic' AND indexed"),
+            "sessions": count("SELECT count(*) FROM sessions"),
+            "forgotten": count("SELECT count(*) FROM states WHERE forgotten"),
+            "files": count("SELECT count(*) FROM files"),
+            "bad_lines": count("SELECT count(*) FROM bad_lines"),
         }
 
     def bad_lines(self, limit: int = 50) -> list[tuple[str, int, str]]:
         """Return (file, line, reason) of lines that could not be read."""
-        found: list[tuple[str, int, str]] = self._db.execute(
+        lines: list[tuple[str, int, str]] = self._db.execute(
             """SELECT path, line, reason FROM bad_lines JOIN files ON files.id = file
                ORDER BY path, line LIMIT ?""",
             (limit,),
         ).fetchall()
-        return found
+        return lines
 
     def notices(self, limit: int = 20) -> list[tuple[str, str, str]]:
-        """Return (when, file, what) of the newest surprises in the ledgers."""
-        found: list[tuple[str, str, str]] = self._db.execute(
+        """Return (time, file, change) of the newest unexpected ledger changes."""
+        notices: list[tuple[str, str, str]] = self._db.execute(
             "SELECT at, path, what FROM notices ORDER BY at DESC LIMIT ?", (limit,)
         ).fetchall()
-        return found
+        return notices
 
     def last_activity(self) -> list[tuple[str, str, str]]:
         """Return (agent, "stored" or "recalled", when) of each agent's newest run and recall."""
@@ -148,7 +148,7 @@ class JournalReader(IndexRecords):
         return [*stored, *recalled]
 
     def build_id(self) -> str:
-        """Return by what a build of the index is known from others; "" for the first one."""
+        """Return the id of this build of the index; "" for the first one."""
         for (value,) in self._db.execute("SELECT value FROM meta WHERE key = 'built'"):
             return str(value)
         return ""

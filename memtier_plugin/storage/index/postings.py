@@ -104,16 +104,16 @@ class Postings:
     def _insert(
         self, table: str, width: int, values: Sequence[int | str], conflict: str = ""
     ) -> None:
-        one = f"({', '.join('?' * width)})"
+        row = f"({', '.join('?' * width)})"
         step = width * _TOGETHER
         for start in range(0, len(values), step):
             part = values[start : start + step]
-            into = ", ".join([one] * (len(part) // width))
+            into = ", ".join([row] * (len(part) // width))
             self._db.execute(f"INSERT INTO {table} VALUES {into}{conflict}", part)  # noqa: S608
 
 
 def _occurrences(words: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}  # a Counter takes twice as long for so few
+    counts: dict[str, int] = {}  # a Counter takes twice as long for so few words
     for word in words:
-        found[word] = found.get(word, 0) + 1
-    return found
+        counts[word] = counts.get(word, 0) + 1
+    return counts

@@ -1,4 +1,4 @@
-"""Reading the index: everything one operation reads, on one thread's connection."""
+"""Read the index: all the queries of an operation, on one thread's connection."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class IndexReader(CandidateReader, ItemReader, JournalReader):
 
     @property
     def pages(self) -> IndexPages:
-        """The pages of the same connection."""
+        """Page queries on the same connection."""
         return IndexPages(self._db)
 
     @property
     def overviews(self) -> IndexOverviews:
-        """The shelves of the same connection."""
+        """Shelf and overview queries on the same connection."""
         return IndexOverviews(self._db)
 
     @property
     def coverage(self) -> IndexCoverage:
-        """What has vectors, on the same connection."""
+        """Vector coverage queries on the same connection."""
         return IndexCoverage(self._db)

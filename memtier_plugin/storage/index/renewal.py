@@ -1,6 +1,6 @@
-"""Track whether a newly begun index still lacks what older ledger files hold.
+"""Track whether a new index still lacks lines of older ledger files.
 
-Before a recall only the newest files are read, so until everything was read once recalls say so.
+A recall reads only the newest files first, so recalls report the gap until every file was read.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from memtier_plugin.storage.index.writer import is_behind, ledger_files, set_met
 if TYPE_CHECKING:
     import apsw
 
-INCOMPLETE: Final = "unread"  # what the index says of itself meanwhile
-_FEW: Final = 100  # ledger files that may be looked at before a recall
+INCOMPLETE: Final = "unread"  # metadata key of the index while it is incomplete
+_FEW: Final = 100  # ledger files that may be examined before a recall
 
 
 def mark_incomplete(connection: apsw.Connection, folder: Path, at_once: int) -> bool:
-    """Note in a new index, and tell, whether the ledgers hold more than is read before a recall.
+    """Mark a new index incomplete if the ledgers exceed one recall's reading; tell whether.
 
     Args:
-        at_once: how many bytes that are.
+        at_once: the bytes read before a recall.
     """
     try:
         files, newest = ledger_files(folder), ledger_files(folder, newest=2)
         more = len(files) > len(newest) or sum(f.path.stat().st_size for f in newest) > at_once
     except (LedgerError, OSError):
-        more = True  # who reads them says what is wrong with them
+        more = True  # reading them will report the error
     if more:
         set_metadata(connection, INCOMPLETE, "yes")
     return more
 
 
 def is_incomplete(index: Index, folder: Path) -> bool:
-    """Tell whether older files are still to be read; where they are few, look at them."""
+    """Tell whether older files are still unread; a few are checked directly."""
     import apsw
 
-    with suppress(apsw.Error, IndexProblem, LedgerError):  # told where it is used
+    with suppress(apsw.Error, IndexProblem, LedgerError):  # reported where the index is used
         connection = index.connection()
         files = ledger_files(folder)
         if len(files) <= _FEW and not any(is_behind(connection, file) for file in files):

@@ -12,16 +12,15 @@ from memtier_plugin.storage.index.files import AS_OF_PREFIX, NEW_INDEX
 if TYPE_CHECKING:
     import apsw
 
-_PATIENT_MS: Final = 50  # for readers of an older state, in one go
-_POLL: Final = 0.05  # seconds between tries while somebody reads
+_PATIENT_MS: Final = 50  # wait per attempt for readers of an older state
+_POLL: Final = 0.05  # seconds between attempts while others read
 
 
 def truncate_wal(index: Index, seconds: float) -> bool:
-    """Move all of the log into the index and cut the log off; tell whether that was possible.
+    """Checkpoint the log into the index and truncate it; tell whether that succeeded.
 
-    The index was built anew before, so that its free pages never held what is gone.  While
-    another process reads an older state of it the log must stay: then it is tried again, for so
-    many seconds.
+    The index was rebuilt before, so its free pages never held the deleted content.  The log must
+    stay while another process reads an older state: the attempt is then repeated until the timeout.
 
     Raises:
         IndexProblem: the index cannot be used.
@@ -29,7 +28,7 @@ def truncate_wal(index: Index, seconds: float) -> bool:
     import apsw
 
     connection = index.connection()
-    connection.set_busy_timeout(_PATIENT_MS)  # while it waits, nobody else can write
+    connection.set_busy_timeout(_PATIENT_MS)  # other writers are blocked during the wait
     until = time.monotonic() + seconds
     while True:
         try:
@@ -45,19 +44,19 @@ def truncate_wal(index: Index, seconds: float) -> bool:
 
 
 def _logged(connection: apsw.Connection) -> bool:
-    """Tell whether the log still holds something after it was to be emptied."""
+    """Checkpoint; tell whether the log could not be emptied."""
     [(busy, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return bool(busy)
 
 
 def index_files(index: Index) -> list[Path]:
-    """Return the files that an index consists of, and those that were set aside."""
+    """List the files of an index, including those set aside."""
     names = (f"{index.path.name}*", f"{NEW_INDEX}*")
-    found = {path for name in names for path in index.path.parent.glob(name)}
-    return sorted({*found, *index.path.parent.glob(f"{AS_OF_PREFIX}*.sqlite3*")})
+    files = {path for name in names for path in index.path.parent.glob(name)}
+    return sorted({*files, *index.path.parent.glob(f"{AS_OF_PREFIX}*.sqlite3*")})
 
 
 def unneeded_files(index: Index) -> list[Path]:
-    """Return those of these files that nobody needs: set aside, or of a process that ended."""
-    kept = {f"{index.path.name}{end}" for end in ("", "-wal", "-shm", "-journal")}
-    return [path for path in index_files(index) if path.name not in kept]
+    """List the index files no longer needed: set aside, or left by an ended process."""
+    current = {f"{index.path.name}{end}" for end in ("", "-wal", "-shm", "-journal")}
+    return [path for path in index_files(index) if path.name not in current]

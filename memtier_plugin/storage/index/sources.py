@@ -1,4 +1,4 @@
-"""What each fact rests on in the index: its own sources, and those that promotions add to it."""
+"""Index the sources of facts: their own, and those that promotions add."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from memtier_plugin.storage.index.records import parse_event, to_utf8
 if TYPE_CHECKING:
     import apsw
 
-_LATER: Final = 1000  # the place of the first source that a promotion adds
+_LATER: Final = 1000  # the position of the first source that a promotion adds
 
 
 class IndexSources:
-    """The sources of facts; whoever changes them is told which facts that touches."""
+    """The sources of facts; each change returns the facts it affects."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         # Any: the types of a row are those of its query, which no checker can read.
         self._db: Any = connection
 
     def add(self, fact: Fact) -> None:
-        """Keep what a fact says that it rests on."""
-        for place, source in enumerate(fact.sources):
-            self._add(fact.id, source.entry, source.agent, source.session, fact.id, place)
+        """Add a fact's own sources."""
+        for position, source in enumerate(fact.sources):
+            self._add(fact.id, source.entry, source.agent, source.session, fact.id, position)
 
     def add_promotion(self, event: JournalEvent) -> set[str]:
-        """Let the facts that a promotion names rest on its entries too, unless it was undone."""
+        """Add a promotion's entries to the sources of its facts, unless it was undone."""
         promoted = PromoteEvent.of(event)
         facts = {to_utf8(fact) for fact in promoted.facts}
         for fact in facts:
-            for place, entry in enumerate(promoted.items, _LATER):
-                self._add(fact, entry, promoted.agent, promoted.session, event.id, place)
+            for position, entry in enumerate(promoted.items, _LATER):
+                self._add(fact, entry, promoted.agent, promoted.session, event.id, position)
         if event.run_id is not None:
             for (data,) in self._db.execute(
                 "SELECT data FROM events INDEXED BY events_kind WHERE kind = 'restore' AND run = ?",
@@ -45,7 +45,7 @@ class IndexSources:
         return facts
 
     def undo_promotions(self, event: JournalEvent) -> set[str]:
-        """Take out what the run that is undone had added for the entries that are restored."""
+        """Remove the sources that the undone run had added for the restored entries."""
         restored = RestoreEvent.of(event)
         return {
             str(fact)
@@ -63,12 +63,12 @@ class IndexSources:
         }
 
     def drop(self, via: str) -> set[str]:
-        """Take out what a fact's line, or a promotion, said; either is gone from the ledger."""
+        """Remove the sources added by a fact or promotion no longer in the ledger."""
         rows = self._db.execute("DELETE FROM sources WHERE via = ? RETURNING fact", (via,))
         return {str(fact) for (fact,) in rows.fetchall()}
 
     def reapply_promotions(self, runs: Iterable[str]) -> set[str]:
-        """Let the promotions of runs stand again, an undoing of which is gone from the ledger."""
+        """Reapply the promotions of runs whose undo is no longer in the ledger."""
         rows = self._db.execute(
             """SELECT data FROM events WHERE kind = 'promote'
                AND run IN (SELECT value FROM json_each(?))""",
@@ -76,8 +76,10 @@ class IndexSources:
         ).fetchall()
         return {fact for (data,) in rows for fact in self.add_promotion(parse_event(data))}
 
-    def _add(self, fact: str, entry: str, agent: str, session: str, via: str, place: int) -> None:
+    def _add(
+        self, fact: str, entry: str, agent: str, session: str, via: str, position: int
+    ) -> None:
         self._db.execute(
             "INSERT OR IGNORE INTO sources VALUES(?, ?, ?, ?, ?, ?)",
-            (*map(to_utf8, (fact, entry, agent, session, via)), place),
+            (*map(to_utf8, (fact, entry, agent, session, via)), position),
         )

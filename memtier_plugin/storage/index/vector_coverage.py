@@ -1,6 +1,6 @@
-"""Which items have vectors of a model: counting them, what is missing, and letting go of old ones.
+"""Count the items with vectors of a model, list those without, and drop old models.
 
-Every write here is one short transaction, so that nobody waits long for a re-embedding.
+Every write is a short transaction, so a re-embedding never blocks other writers for long.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _DROPPING: Final = "dropping "
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many items can be found, how many of them lack vectors of a model, and of what size.
+    """The number of retrievable items, and how many of them lack vectors of a model.
 
-    ``tokens`` estimates what the missing ones have, at four bytes each; ``old`` tells whether there
-    are vectors of other models.
+    ``tokens`` estimates the size of the missing ones, at four bytes per token; ``old`` tells
+    whether there are vectors of other models.
     """
 
     items: int = 0
@@ -48,7 +48,7 @@ class IndexCoverage(IndexRecords):
     """The vectors of one project's index, on one thread's connection."""
 
     def coverage(self, model: str) -> Coverage:
-        """Count; reads every item once where some are missing."""
+        """Measure a model's coverage; reads every item once if some lack vectors."""
         items = self._count("SELECT coalesce(sum(entries), 0) FROM scopes")
         done = self._count("SELECT coalesce(sum(items), 0) FROM embedded WHERE model = ?", (model,))
         old = bool(self.models_being_dropped() or set(self.models()) - {model})
@@ -56,7 +56,7 @@ class IndexCoverage(IndexRecords):
         return Coverage(items, max(0, items - done), tokens, old)
 
     def _tokens(self, model: str) -> int:
-        # Two more for who says it.
+        # Two more for the speaker.
         return self._count(
             """SELECT coalesce(sum((octet_length(substr(coalesce(
                    json_extract(data, '$.content'), json_extract(data, '$.text'), ''), 1, ?2)) + 3)
@@ -69,10 +69,10 @@ class IndexCoverage(IndexRecords):
     def pieces_without_vectors(
         self, model: str, limit: int, before: int | None = None
     ) -> dict[int, tuple[str, ...]]:
-        """Return the pieces that are to be embedded of rows without vectors, newest first.
+        """Return the pieces to embed of rows without vectors, newest first.
 
         Args:
-            before: only rows below this one, so that a pass looks at each row once.
+            before: only rows below this one, so that a pass visits each row once.
         """
         rows = self._db.execute(
             """SELECT row FROM items WHERE indexed AND row < ?
@@ -89,12 +89,12 @@ class IndexCoverage(IndexRecords):
         return self._count(sql, (model,)) or None
 
     def probe_vector(self, model: str) -> bytes | None:
-        """Return the vector that a model gave of a fixed text when it made its first ones."""
-        kept = read_metadata(self._db).get(f"probe {model}")
-        return bytes.fromhex(kept) if kept else None
+        """Return the vector of a fixed text, embedded together with the model's first vectors."""
+        encoded = read_metadata(self._db).get(f"probe {model}")
+        return bytes.fromhex(encoded) if encoded else None
 
     def set_probe_vector(self, model: str, vector: bytes | None) -> None:
-        """Keep, or forget, what `probe_vector` returns."""
+        """Store or clear the probe vector."""
         set_metadata(self._db, f"probe {model}", vector.hex() if vector else "")
 
     def last_error(self) -> str | None:
@@ -102,25 +102,25 @@ class IndexCoverage(IndexRecords):
         return str(read_metadata(self._db).get("embedding trouble") or "") or None
 
     def set_last_error(self, why: str | None) -> None:
-        """Keep, or forget, what `last_error` returns."""
+        """Store or clear the last error."""
         if why != self.last_error():
             set_metadata(self._db, "embedding trouble", why or "")
 
     def put_vectors(self, model: str, vectors: Vectors) -> None:
-        """Keep the vectors of rows that are still there to be found.
+        """Store vectors of the rows that are still retrievable.
 
         Raises:
-            apsw.BusyError: another process keeps the index locked, longer than this one waits.
+            apsw.BusyError: another process holds the index lock beyond the busy timeout.
         """
         with self._transaction():
             IndexVectors(self._db).put(model, vectors)
 
     def drop_model(self, model: str, limit: int) -> Generator[int]:
-        """Delete the vectors of a model, in steps of so many; yield how many each was.
+        """Delete a model's vectors in steps of at most ``limit``; yield the size of each step.
 
-        What they are found by goes first and at once: no half of a model is ever compared. Until
-        the end a mark says so (`models_being_dropped`), as half a model could not be told from a
-        whole one.
+        The search data is deleted first, in one transaction, so a partly deleted model is never
+        searched.  A mark (`models_being_dropped`) stays until the end, as the remaining vectors
+        do not show that some are missing.
         """
         with self._transaction():
             set_metadata(self._db, f"{_DROPPING}{model}", "")
@@ -128,27 +128,27 @@ class IndexCoverage(IndexRecords):
         after = -1
         while True:
             with self._transaction():
-                gone = self._db.execute(
+                deleted = self._db.execute(
                     """DELETE FROM vectors WHERE (item, model, piece) IN
                          (SELECT item, model, piece FROM vectors WHERE item >= ? AND model = ?
                           ORDER BY item LIMIT ?)
                        RETURNING item""",
                     (after, model, limit),
                 ).fetchall()
-                if not gone and after < 0:  # not even of what others wrote meanwhile
+                if not deleted and after < 0:  # including vectors written in the meantime
                     self._uncount(model)
                     self._db.execute("DELETE FROM meta WHERE key = ?", (f"{_DROPPING}{model}",))
                     return
-            after = max((item for (item,) in gone), default=-1)
-            if gone:
-                yield len(gone)
+            after = max((item for (item,) in deleted), default=-1)
+            if deleted:
+                yield len(deleted)
 
     def _uncount(self, model: str) -> None:
         for table in ("vector_signs", "embedded"):
             self._db.execute(f"DELETE FROM {table} WHERE model = ?", (model,))  # noqa: S608
 
     def models_being_dropped(self) -> list[str]:
-        """Return the models whose deletion was begun and not ended."""
+        """Return the models whose deletion was started but not finished."""
         keys = [key for key in read_metadata(self._db) if key.startswith(_DROPPING)]
         return [key.removeprefix(_DROPPING) for key in keys]
 
@@ -158,17 +158,17 @@ class IndexCoverage(IndexRecords):
 
     def ledger_lines(self, rows: Iterable[int]) -> dict[int, tuple[str, bytes]]:
         """Return the id and the ledger line of each row."""
-        found = self._db.execute(
+        lines = self._db.execute(
             "SELECT row, id, data FROM items WHERE row IN (SELECT value FROM json_each(?))",
             (json.dumps(list(rows)),),
         )
-        return {int(row): (str(identity), bytes(data)) for row, identity, data in found}
+        return {int(row): (str(identity), bytes(data)) for row, identity, data in lines}
 
     def vectors_of_lines(
         self, model: str, lines: Mapping[int, tuple[str, bytes]]
     ) -> dict[int, list[bytes]]:
-        """Return the vectors that a model has here of items with the same id and ledger line."""
-        found: dict[int, list[bytes]] = {}
+        """Return a model's vectors of items with the same id and ledger line."""
+        vectors: dict[int, list[bytes]] = {}
         for row, (identity, data) in lines.items():
             pieces = self._db.execute(
                 """SELECT vector FROM items JOIN vectors ON item = row
@@ -176,8 +176,8 @@ class IndexCoverage(IndexRecords):
                 (identity, data, model),
             ).fetchall()
             if pieces:
-                found[row] = [bytes(vector) for (vector,) in pieces]
-        return found
+                vectors[row] = [bytes(vector) for (vector,) in pieces]
+        return vectors
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -193,10 +193,10 @@ class IndexCoverage(IndexRecords):
 
 
 def copy_vectors(old: Index, fresh: apsw.Connection, embedder: Embedder | None) -> int:
-    """Take over, into an index made anew, the vectors that it would be dear to make anew.
+    """Copy vectors that are expensive to recompute into a rebuilt index.
 
-    Those of a model on this machine are there already.  A vector is taken where the item is the
-    same to the byte.  Returns of how many items; none where the old index cannot be read.
+    A static model's vectors are there already.  Vectors are copied only for items whose ledger
+    line is identical.  Returns the number of items; copying stops if the old index is unreadable.
     """
     import apsw
 
@@ -208,10 +208,10 @@ def copy_vectors(old: Index, fresh: apsw.Connection, embedder: Embedder | None) 
         source = IndexCoverage(old.connection())
         target.set_probe_vector(embedder.name, source.probe_vector(embedder.name))
         while texts := target.pieces_without_vectors(embedder.name, _STEP, before):
-            found = source.vectors_of_lines(embedder.name, target.ledger_lines(texts))
-            whole = {row: v for row, v in found.items() if len(v) == len(texts[row])}
-            target.put_vectors(embedder.name, whole)
-            carried, before = carried + len(whole), min(texts)
+            vectors = source.vectors_of_lines(embedder.name, target.ledger_lines(texts))
+            complete = {row: v for row, v in vectors.items() if len(v) == len(texts[row])}
+            target.put_vectors(embedder.name, complete)
+            carried, before = carried + len(complete), min(texts)
     except (apsw.Error, IndexProblem):
         return carried
     return carried

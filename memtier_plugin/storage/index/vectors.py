@@ -99,11 +99,11 @@ class IndexVectors:
                 (model, scope),
             )
         ]
-        # Before the first segment's first row belongs to the first segment too.
-        places = np.maximum(np.searchsorted(firsts, fresh, side="right") - 1, 0)
-        for place in np.unique(places):
-            mine = places == place
-            old = firsts[place] if firsts else None
+        # Rows before the first segment's first row belong to the first segment too.
+        segments = np.maximum(np.searchsorted(firsts, fresh, side="right") - 1, 0)
+        for segment in np.unique(segments):
+            mine = segments == segment
+            old = firsts[segment] if firsts else None
             self._merge(model, scope, old, fresh[mine], signs[mine])
 
     def _merge(
@@ -134,10 +134,10 @@ class IndexVectors:
             self._write(model, scope, rows[begin:end], signs[begin:end])
             begin = end
 
-    def _drop_signs(self, model: str, scope: int, gone: Collection[int]) -> None:
+    def _drop_signs(self, model: str, scope: int, dropped: Collection[int]) -> None:
         import numpy as np
 
-        for row in gone:
+        for row in dropped:
             for (first,) in self._db.execute(
                 """SELECT max(first) FROM vector_signs
                    WHERE model = ? AND scope = ? AND first <= ?""",
@@ -258,7 +258,7 @@ class IndexVectors:
             # Reading the table in order takes half as long as looking up row by row; at worst so
             # many of other scopes come first, which are left out below.
             source, bound = "vectors", []
-        found = execute_with_vec(
+        distances = execute_with_vec(
             self._db,
             f"""SELECT item, vec_distance_cosine(vec_int8(vector), vec_int8(?1)) AS distance
                 FROM {source} WHERE model = ?2 AND length(vector) = ?3
@@ -266,7 +266,7 @@ class IndexVectors:
             (query, model, len(query), limit + (0 if bound else others), *bound),
         )
         near: dict[int, float] = {}
-        for row, distance in islice((hit for hit in found if hit[0] in rows), limit):
+        for row, distance in islice((hit for hit in distances if hit[0] in rows), limit):
             near.setdefault(row, max(0.0, 1 - distance))
         return near
 
@@ -302,10 +302,10 @@ class IndexVectors:
         if len(items) > cap:  # by row, so that it does not matter how they were cut into segments
             newest = items >= np.partition(items, len(items) - cap)[len(items) - cap]
             items, bits = items[newest], bits[newest]
-        wanted = pack_signs(np.frombuffer(query, np.int8)[None, :])
-        if bits.shape[1] != wanted.shape[1]:
+        query_signs = pack_signs(np.frombuffer(query, np.int8)[None, :])
+        if bits.shape[1] != query_signs.shape[1]:
             return [], 0  # a model of the same name and another length: not comparable
-        differ = _hamming_distances(bits, wanted)
+        differ = _hamming_distances(bits, query_signs)
         # One number to sort by: agreement first, then the newer row.
         order = np.lexsort((-items, differ)) if len(items) <= limit else _top(differ, items, limit)
         return list(dict.fromkeys(items[order].tolist())), len(items)
@@ -319,17 +319,17 @@ def pack_signs(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:
     return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))
 
 
-def _hamming_distances(bits: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return in how many signs each row differs."""
+def _hamming_distances(bits: NDArray[np.uint8], query: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the number of differing signs of each row."""
     import numpy as np
 
-    words = np.ascontiguousarray(bits).view(np.uint64) ^ wanted.view(np.uint64)
+    words = np.ascontiguousarray(bits).view(np.uint64) ^ query.view(np.uint64)
     differ: NDArray[np.int64] = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
     return differ
 
 
 def _top(differ: NDArray[np.int64], items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
-    """Return the places of the ``limit`` best, without sorting all of them."""
+    """Return the indices of the ``limit`` best, without sorting all of them."""
     import numpy as np
 
     worst = np.partition(differ, limit - 1)[limit - 1]
