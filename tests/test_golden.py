@@ -1,4 +1,4 @@
-"""The checked number examples of the MemTier paper, against the code that ships (seeds 1, 7)."""
+"""The checked number examples of the MemTier paper, against the code that ships."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_what_is_no_message(home: Path, messages: Any) -> None:
 
 
 def test_secrets_never_reach_the_disk(home: Path) -> None:
-    """A secret is masked before the ledger, the index and the journal's query (design 4)."""
+    """A secret is masked before the ledger, the index and the journal's query."""
     secret = "sk-ant-api03-" + "Zq9" * 31
     with MemTier.open(home) as memory:
         entry = say(memory, f"the key of the fox is {secret}")
@@ -1048,7 +1048,7 @@ def test_tier_by_itself(home: Path, day: Day) -> None:
 def direct(
     query: str, facts: list[dict[str, Any]], entries: list[dict[str, Any]]
 ) -> list[tuple[str, float]]:
-    """Compute MemTier's published ranking as seeds 1.3 and 1.4 write it, with rank-bm25."""
+    """Compute MemTier's published ranking (section 3.2, eq. 2 and 3) with rank-bm25."""
 
     def scores(pool: list[dict[str, Any]]) -> list[float]:
         words = [re.findall(r"\w+", one["text"].lower()) for one in pool]
@@ -1073,7 +1073,7 @@ def direct(
     "query", ["where does the fox sleep", "red barn owl", "mill", "nothing of this", "fox fox den"]
 )
 def test_paper_profile(home: Path, day: Day, query: str) -> None:
-    """`recall` with the paper's profile ranks, scores and packs as seeds 1.3 computed directly."""
+    """`recall` with the paper's profile ranks, scores and packs as MemTier, section 3.2, says."""
     lines = [
         ("s1", "the fox sleeps in the red barn"),
         ("s1", "does it sleep well"),

@@ -25,7 +25,7 @@ def case(action: str, facts: float, raw: float, *, omitted: bool = False) -> Rou
 
 
 def test_the_table_counts_what_either_arm_would_have_shown() -> None:
-    """S right x R right x route, with the rates of repair and regress of seeds 2.5."""
+    """S right x R right x route, with the rates of repair and regress (TierMem, appendix D.2)."""
     cases = [
         case("S", 1, 1),
         case("S", 0, 1, omitted=True),

@@ -29,7 +29,7 @@ from memtier_plugin.core.records import count_tokens
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.embedding.static import ShippedEmbedder
 
-# What issue 3 names for each size, in this order; more may follow.
+# The figures of each size, in this order; more may follow.
 KEYS = [
     "entries",
     "entries_per_s",

@@ -98,7 +98,7 @@ def test_agent_named_as_the_project_journal(home: Path) -> None:
 
 
 def test_modes_do_not_depend_on_the_umask(home: Path, no_umask: None) -> None:
-    """Every folder is 0700 and every file 0600, whatever the umask (design 4.1)."""
+    """Every folder is 0700 and every file 0600, whatever the umask."""
     with MemTier.open(home, "p" * 200, "a" * 200) as memory:
         memory.record([{"role": "user", "content": "the fox sleeps"}], session_id="s")
         memory.recall("fox", purpose="inject")

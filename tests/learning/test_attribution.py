@@ -1,4 +1,4 @@
-"""Who is credited for a run, and how much (MemTier eq. 1, seeds 1.5 and A6 to A8)."""
+"""Who is credited for a run, and how much (MemTier, section 3.1, eq. 1)."""
 
 from __future__ import annotations
 

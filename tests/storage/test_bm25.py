@@ -1,4 +1,4 @@
-"""The fast path's BM25 against rank-bm25, on a real index (design 6)."""
+"""The fast path's BM25 against rank-bm25, on a real index."""
 
 from __future__ import annotations
 

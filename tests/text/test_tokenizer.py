@@ -1,4 +1,4 @@
-"""What counts as a word, in the index, in a query and in the attribution (design 6)."""
+"""What counts as a word, in the index, in a query and in the attribution."""
 
 from __future__ import annotations
 
