@@ -106,9 +106,9 @@ class MemoryPool:
 
     def _find(self, context: RunContext) -> _PooledMemory:
         with self._lock:
-            known = self._opened.get(_key(context))
-        if known is not None:
-            return known
+            opened = self._opened.get(_key(context))
+        if opened is not None:
+            return opened
         home = resolve_home(context.home)
         workspace = Path(context.workspace) if context.workspace else None
         project = context.project or os.environ.get("MEMTIER_PROJECT")

@@ -141,7 +141,7 @@ def _prose(text: str) -> str:
 
 def meanings() -> dict[KeyPath, str]:
     """Return what each key means: the comment above it in the file of defaults."""
-    found: dict[KeyPath, str] = dict(NAMED)
+    meaning_by_key: dict[KeyPath, str] = dict(NAMED)
     comment: list[str] = []
     path: list[str] = []
     for line in DEFAULTS.read_text("utf-8").splitlines():
@@ -154,9 +154,9 @@ def meanings() -> dict[KeyPath, str]:
             depth = len(match[1]) // 2
             path = [*path[:depth], match[2]]
             if comment:
-                found[tuple(path)] = " ".join(" ".join(comment).split())
+                meaning_by_key[tuple(path)] = " ".join(" ".join(comment).split())
             comment = []
-    return found
+    return meaning_by_key
 
 
 def settings_page() -> str:

@@ -98,9 +98,9 @@ class Encoder:
     """The sentence encoder: tokens in, means of the last layer out."""
 
     def __init__(self, folder: Path) -> None:
-        found = sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-        if found != ENCODER_SHA256:
-            raise SystemExit(f"{folder}: not the encoder this was written for: sha256 {found}")
+        digest = sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+        if digest != ENCODER_SHA256:
+            raise SystemExit(f"{folder}: not the encoder this was written for: sha256 {digest}")
         self.folder = folder
         self._model: Any = AutoModel.from_pretrained(str(folder)).eval()
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -158,9 +158,11 @@ def first_table(alone: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> np.n
     seen = counts >= SHRINK
     weight = np.sqrt(np.log1p(counts[seen]))[:, None]
     inputs = np.c_[alone, np.ones(len(alone))]
-    known = inputs[seen] * weight
+    weighted_inputs = inputs[seen] * weight
     target = sums[seen] / counts[seen, None] * weight
-    guess = inputs @ np.linalg.solve(known.T @ known + 10 * np.eye(385), known.T @ target)
+    guess = inputs @ np.linalg.solve(
+        weighted_inputs.T @ weighted_inputs + 10 * np.eye(385), weighted_inputs.T @ target
+    )
     table = (sums + SHRINK * guess) / (counts[:, None] + SHRINK)
     # The encoder's vocabulary is in the order of frequency (as model2vec supposes, too).
     likely = 1 / np.arange(2, len(table) + 2)

@@ -79,9 +79,9 @@ def counted(lines: Iterable[str]) -> dict[str, int]:
         for word in re.findall(r"[A-Za-z]+(?:'[A-Za-z]+)*", gloss):
             spellings.setdefault(word.casefold(), Counter())[word] += 1
     counts = {
-        max(found, key=lambda word: (found[word], word)): found.total()
-        for found in spellings.values()
-        if found.total() >= LEAST
+        max(forms, key=lambda word: (forms[word], word)): forms.total()
+        for forms in spellings.values()
+        if forms.total() >= LEAST
     }
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 

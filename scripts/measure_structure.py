@@ -106,12 +106,12 @@ def measure_complexity(checkout: Path, python: str) -> list[tuple[int, str]]:
         text=True,
         check=False,
     )
-    found = []
+    complexities = []
     for row in json.loads(done.stdout or "[]"):
         name, value = re.search(r"`(.+?)` is too complex \((\d+)", row["message"]).groups()  # type: ignore[union-attr]
         file = Path(row["filename"]).relative_to(checkout)
-        found.append((int(value), f"{file}:{row['location']['row']} {name}"))
-    return sorted(found, reverse=True)
+        complexities.append((int(value), f"{file}:{row['location']['row']} {name}"))
+    return sorted(complexities, reverse=True)
 
 
 def draw_lines(checkout: Path, count: int, seed: int) -> list[dict[str, Any]]:
@@ -242,12 +242,12 @@ class CallCounter:
         self.depth = 0
 
     def _is_project(self, name: str) -> bool:
-        known = self._project.get(name)
-        if known is None:
+        is_project = self._project.get(name)
+        if is_project is None:
             real = os.path.realpath(name)
-            known = real.startswith(self._top) and not real.startswith(self._venv)
-            self._project[name] = known = known and "/scripts/" not in real
-        return known
+            is_project = real.startswith(self._top) and not real.startswith(self._venv)
+            self._project[name] = is_project = is_project and "/scripts/" not in real
+        return is_project
 
     def _listen(self, frame: Any, event: str, _argument: object) -> None:
         if not self.counting or event != "call":
@@ -365,19 +365,19 @@ def count_journeys(checkout: Path, home: Path) -> dict[str, Any]:
         counter.counting = False
         return counter.report()
 
-    found: dict[str, Any] = {}
+    calls: dict[str, Any] = {}
     for number, (text, answer) in enumerate(TALK[:RUNS]):
         prompt(number)
         end(number, text, answer)
-    found["hook before_prompt_build"] = count(prompt, RUNS)
-    found["hook agent_end"] = count(end, RUNS, *TALK[RUNS])
+    calls["hook before_prompt_build"] = count(prompt, RUNS)
+    calls["hook agent_end"] = count(end, RUNS, *TALK[RUNS])
     recall()
-    found["memtier recall"] = count(recall)
+    calls["memtier recall"] = count(recall)
     consolidate("warm")
     counter.reset()
     consolidate("counted")
-    found["daemon consolidation, 14 entries"] = counter.report()
-    return found
+    calls["daemon consolidation, 14 entries"] = counter.report()
+    return calls
 
 
 # -- the command -----------------------------------------------------------------------------------

@@ -163,10 +163,10 @@ class AnsweringModel:
         Raises:
             ContextTooLong: one page is too much.
         """
-        known = "\n".join(_numbered(before)) or "nothing"
+        earlier = "\n".join(_numbered(before)) or "nothing"
         lines = [format_line(hit, hit.text) for page in pages for hit in page]
         user = (
-            f"Question: {question}\n\nFound before:\n{fence_data([known])}\n\n{fence_data(lines)}"
+            f"Question: {question}\n\nFound before:\n{fence_data([earlier])}\n\n{fence_data(lines)}"
         )
         try:
             reply = self._ask("integrate", user, _INTEGRATE, 1200)

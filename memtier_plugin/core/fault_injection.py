@@ -58,19 +58,19 @@ class Fault:
     kind: str = "kill"
 
     @classmethod
-    def parse(cls, told: str) -> Fault:
+    def parse(cls, text: str) -> Fault:
         """Read one of those that ``MEMTIER_FAULT`` names.
 
         Raises:
             ValueError: it has no time or kind that there is.
         """
-        where, _, kind = told.strip().partition("=")
+        where, _, kind = text.strip().partition("=")
         name, _, when = where.partition(":")
         kind = kind or "kill"
         if kind not in KINDS:
-            raise ValueError(f"{VARIABLE}={told!r}: the kind is one of {', '.join(KINDS)}")
+            raise ValueError(f"{VARIABLE}={text!r}: the kind is one of {', '.join(KINDS)}")
         if when and not when.removesuffix("+").isdecimal():
-            raise ValueError(f"{VARIABLE}={told!r}: the time is a number, or a number and +")
+            raise ValueError(f"{VARIABLE}={text!r}: the time is a number, or a number and +")
         moment, name = _split_moment(name)
         if moment == "part of" and " " not in name:
             name = f"append {name}"  # a ledger alone
@@ -115,14 +115,14 @@ class FaultPlan:
 _plan: FaultPlan | None = None
 
 
-def arm(told: str = "", log: str = "") -> None:
+def arm(specification: str = "", log: str = "") -> None:
     """Tell this process, and those that it forks, what is to fail; nothing by default.
 
     Raises:
         ValueError: as `Fault.parse`.
     """
     global _plan
-    faults = [Fault.parse(text) for text in told.split(";") if text.strip()]
+    faults = [Fault.parse(text) for text in specification.split(";") if text.strip()]
     _plan = FaultPlan(faults, log) if faults or log else None
 
 

@@ -113,21 +113,21 @@ class FactWriter:
             for index, draft in enumerate(self._assess_trust(drafts))
         ]
         facts.sort(key=lambda item: holds_since(item[0])[0])  # at the same time: in the order given
-        outcome, known = WriteOutcome(), _KnownFacts(self._store)
-        existing = known.reader.items(fact.id for fact, _, _ in facts)
-        known.embed([fact for fact, _, _ in facts])
+        outcome, current = WriteOutcome(), _CurrentFacts(self._store)
+        existing = current.reader.items(fact.id for fact, _, _ in facts)
+        current.embed([fact for fact, _, _ in facts])
         for fact, context, judgement in facts:
             if fact.id in existing:
                 outcome.restated.append((fact, fact.id))
-            elif former := known.find_former(fact):
+            elif former := current.find_former(fact):
                 identity, reason = former
                 if reason:
                     outcome.refused[reason] += 1
                 else:
                     outcome.restated.append((fact, identity))
             else:
-                decision = self._decide(fact, known, now, context, judgement)
-                _apply_decision(fact, decision, outcome, known)
+                decision = self._decide(fact, current, now, context, judgement)
+                _apply_decision(fact, decision, outcome, current)
         return outcome
 
     def commit(self, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
@@ -151,14 +151,14 @@ class FactWriter:
             IndexProblem: the existing facts cannot be read.
         """
         with self.exclusive():
-            outcome, known = WriteOutcome(), _KnownFacts(self._store)
+            outcome, current = WriteOutcome(), _CurrentFacts(self._store)
             active = replace(fact, status="active")
-            decision = self._decide(active, known, self._actor.clock())
+            decision = self._decide(active, current, self._actor.clock())
             if decision.action == "ignore" and decision.target:
                 outcome.superseded.append((fact.id, decision.target))
                 outcome.restated.append((fact, decision.target.id))
             else:
-                _supersede(active, decision, outcome, known)
+                _supersede(active, decision, outcome, current)
             self.commit([], [acceptance, *self.supersede_events(outcome, acceptance.run_id)])
         return outcome
 
@@ -179,11 +179,11 @@ class FactWriter:
         """
         now = self._actor.clock()
         facts = [self._build_fact(draft, now, None) for draft in self._assess_trust(drafts)]
-        known, related = _KnownFacts(self._store), dict[int, list[Fact]]()
-        known.embed(facts)
+        current, related = _CurrentFacts(self._store), dict[int, list[Fact]]()
+        current.embed(facts)
         for index, fact in enumerate(facts):
-            if fact.status == "active" and self._decide(fact, known, now).action == "add":
-                nearest = known.find_nearest(fact, self._store.settings.facts.single_valued)
+            if fact.status == "active" and self._decide(fact, current, now).action == "add":
+                nearest = current.find_nearest(fact, self._store.settings.facts.single_valued)
                 related[index] = evolution.find_related(fact, nearest)
         return {index: nearest for index, nearest in related.items() if nearest}
 
@@ -202,13 +202,13 @@ class FactWriter:
     def _decide(
         self,
         fact: Fact,
-        known: _KnownFacts,
+        current: _CurrentFacts,
         now: datetime,
         context: str = "",
         judgement: Decision | None = None,
     ) -> Decision:
         single = self._store.settings.facts.single_valued
-        nearest = known.find_nearest(fact, single)
+        nearest = current.find_nearest(fact, single)
         if judgement and evolution.is_permitted(judgement, fact, nearest):
             return judgement
         return evolution.decide(fact, nearest, single, now, context)
@@ -238,7 +238,7 @@ class FactWriter:
         return Fact(id=new_id(), timestamp=now, project=self._store.project, run=run, **values)
 
 
-class _KnownFacts:
+class _CurrentFacts:
     """The facts that hold during a write: those of the index, and the ones just decided on."""
 
     def __init__(self, store: Store) -> None:
@@ -357,7 +357,7 @@ class _KnownFacts:
 
 
 def _apply_decision(
-    fact: Fact, decision: Decision, outcome: WriteOutcome, known: _KnownFacts
+    fact: Fact, decision: Decision, outcome: WriteOutcome, current: _CurrentFacts
 ) -> None:
     """Note in the outcome what a decision does with a new fact."""
     if decision.action == "ignore" and decision.target:
@@ -367,13 +367,15 @@ def _apply_decision(
             outcome.refused["known already"] += 1
         return
     if decision.action == "update" and decision.target:
-        fact = _merge_sources(fact, decision.target, known.sources_of(decision.target))
+        fact = _merge_sources(fact, decision.target, current.sources_of(decision.target))
         outcome.updates.append(fact)
     outcome.added.append(fact)
-    _supersede(fact, decision, outcome, known)
+    _supersede(fact, decision, outcome, current)
 
 
-def _supersede(fact: Fact, decision: Decision, outcome: WriteOutcome, known: _KnownFacts) -> None:
+def _supersede(
+    fact: Fact, decision: Decision, outcome: WriteOutcome, current: _CurrentFacts
+) -> None:
     """Note which facts a new one supersedes, or which one supersedes it."""
     if decision.action == "supersede" and decision.late and decision.target:
         outcome.superseded.append((fact.id, decision.target))
@@ -381,11 +383,11 @@ def _supersede(fact: Fact, decision: Decision, outcome: WriteOutcome, known: _Kn
     else:
         older = tuple(filter(None, (decision.target, *decision.others)))
         if fact.status == "active":
-            known.add(fact)
+            current.add(fact)
     if decision.action in ("supersede", "update"):
         for other in older:
             outcome.superseded.append((other.id, fact))
-            known.mark_ended(other.id)
+            current.mark_ended(other.id)
 
 
 def _merge_sources(fact: Fact, other: Fact, sources: Sequence[Source]) -> Fact:

@@ -86,8 +86,8 @@ def _split_parts(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterat
             own.append(part)
     if role == "tool" or len(own) == len(content or ()):
         yield parse_message(message, names)
-    elif (one := parse_message({**message, "content": own}, names)).content or one.tool_calls:
-        yield one
+    elif (rest := parse_message({**message, "content": own}, names)).content or rest.tool_calls:
+        yield rest
 
 
 def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Message:

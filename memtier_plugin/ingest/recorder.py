@@ -135,8 +135,8 @@ class Recorder:
             prepared = replace(message, content=self._redactor.redact(message.content).text), True
         else:
             prepared = self._prepared(message)
-        place = key_after(entry, lambda place: delivery_key_at(entry, place))
-        return NewRun(run, [(entry.key, *prepared)], [place], tainted=entry.tainted)
+        delivery_key = key_after(entry, lambda position: delivery_key_at(entry, position))
+        return NewRun(run, [(entry.key, *prepared)], [delivery_key], tainted=entry.tainted)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
         """Return how many messages of these sessions are not stored yet; nothing is written."""
@@ -175,8 +175,8 @@ class Recorder:
     def _new(self, run: Run, messages: Sequence[Message]) -> NewRun:
         most = self._store.settings.limits.run_messages
         prepared = [
-            (place, *self._prepared(message))
-            for place, message in enumerate(messages[:most])
+            (position, *self._prepared(message))
+            for position, message in enumerate(messages[:most])
             if message.content.strip() or message.tool_calls
         ]
         if len(messages) > most:
@@ -185,10 +185,13 @@ class Recorder:
         return NewRun(
             run,
             [
-                (_delivery_key(identity, place, message), message, cut)
-                for place, message, cut in prepared
+                (_delivery_key(identity, position, message), message, cut)
+                for position, message, cut in prepared
             ],
-            [place_key(run.agent, run.run, place, message.role) for place, message, _ in prepared],
+            [
+                place_key(run.agent, run.run, position, message.role)
+                for position, message, _ in prepared
+            ],
             tainted=any(message.origin == "external" for message in messages),
         )
 

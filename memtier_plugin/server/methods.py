@@ -126,8 +126,8 @@ class Methods:
         from memtier_plugin.hooks.payloads import HOSTS, open_translator
 
         if host not in HOSTS:
-            known = ", ".join(HOSTS)
-            raise BadParams(f"the payloads of host {host!r} are not known; there is {known}")
+            hosts = ", ".join(HOSTS)
+            raise BadParams(f"the payloads of host {host!r} are not known; there is {hosts}")
         with self._lock:
             if host not in self._translators:
                 self._translators[host] = open_translator(host, Path(self._home))

@@ -276,4 +276,4 @@ def _lookalikes() -> _Lookalikes:
             strict=True,
         )
     )
-    return _Lookalikes({ord(one): other for one, other in letters.items()})
+    return _Lookalikes({ord(letter): latin for letter, latin in letters.items()})

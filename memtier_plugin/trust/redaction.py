@@ -173,7 +173,7 @@ _FORMATS: Final = (
     _format("password", "login", r"\blogin\s+\S{1,100}\s+password\s+(?P<secret>[^\s$<]+)"),
 )
 
-_LONGEST: Final = max(known.shortest for known in _FORMATS)
+_LONGEST: Final = max(secret_format.shortest for secret_format in _FORMATS)
 
 
 @cache
@@ -259,9 +259,9 @@ class Redactor:
             pieces = _MARKER.split(text)
             changed = False
             for index in range(0, len(pieces), 2):
-                if found := [*self._spans(pieces[index])]:
+                if secret_spans := [*self._spans(pieces[index])]:
                     changed = True
-                    spans = _merged(found)
+                    spans = _merged(secret_spans)
                     pieces[index] = _replaced(pieces[index], spans)
                     kinds.update(dict.fromkeys(kind for _, _, kind in spans))
             if changed:

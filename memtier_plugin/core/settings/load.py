@@ -185,14 +185,14 @@ def bind_workspace(home: Path, workspace: Path, project: str) -> None:
 
 def _is_section(path: KeyPath, source: str) -> bool:
     """Tell a section from a key; SettingsError if it is neither, with the nearest one known."""
-    known, wanted = all_keys(), key_pattern(path)
-    if wanted in known:
+    keys, pattern = all_keys(), key_pattern(path)
+    if pattern in keys:
         return False
-    if any(key[: len(wanted)] == wanted for key in known):
+    if any(key[: len(pattern)] == pattern for key in keys):
         return True
     name = ".".join(path)[:80]
-    names = [".".join(key) for key in known]
-    same_end = [".".join(key) for key in known if key[-1] == path[-1]]
+    names = [".".join(key) for key in keys]
+    same_end = [".".join(key) for key in keys if key[-1] == path[-1]]
     raise SettingsError(f"{source}: unknown key {name!r}; {_hint(name, names, same_end)}")
 
 
@@ -215,8 +215,8 @@ def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> SourcedValue:
         if path[:2] == ("retrieval", "weights"):
             key = key._replace(high=_WORKSPACE_WEIGHT_CAP)
     elif path[0] == "project" or (path[0] == "workspaces" and kind != "user"):
-        place = "a workspace's .memtier.yaml" if path[0] == "project" else "the home's config.yaml"
-        raise SettingsError(f"{source}: {name!r} can be set only in {place}")
+        file = "a workspace's .memtier.yaml" if path[0] == "project" else "the home's config.yaml"
+        raise SettingsError(f"{source}: {name!r} can be set only in {file}")
     elif path[0] == "endpoints" and kind not in ("user", "call"):
         # Where texts and keys go is the user's alone to say, whoever shares a project's folder.
         raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")

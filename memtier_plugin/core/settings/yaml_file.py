@@ -82,9 +82,9 @@ class YamlFile:
             return cls(name, loader, loader.get_single_node(), text)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+            position = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
             reason = " ".join(filter(None, (error.context, error.problem)))
-            raise SettingsError(f"{name}:{place}: malformed YAML: {reason}") from None
+            raise SettingsError(f"{name}:{position}: malformed YAML: {reason}") from None
         except yaml.reader.ReaderError as error:
             before = text[: error.position]
             line, column = before.count("\n") + 1, len(before) - before.rfind("\n")

@@ -32,12 +32,14 @@ def check_dates(text: str, value: str, passage: Passage) -> Verdict | None:
     if not claimed:
         return None
     sentence, said_on = passage.sentence, passage.said_on
-    known = [*find_stated_dates(sentence), *find_relative_dates(sentence, said_on)]
-    known = known or _from_time_spans(passage)
-    if not all(_is_stated(date, known, passage) for date in claimed):
-        return DATE_DIFFERS if known else Verdict("proposed", "its date is not in the passage")
-    if len({date.period or date for date in known}) > 1:
-        return _check_nearest(text, in_text, passage, known)
+    passage_dates = [*find_stated_dates(sentence), *find_relative_dates(sentence, said_on)]
+    passage_dates = passage_dates or _from_time_spans(passage)
+    if not all(_is_stated(date, passage_dates, passage) for date in claimed):
+        return (
+            DATE_DIFFERS if passage_dates else Verdict("proposed", "its date is not in the passage")
+        )
+    if len({date.period or date for date in passage_dates}) > 1:
+        return _check_nearest(text, in_text, passage, passage_dates)
     return None
 
 
@@ -69,10 +71,10 @@ def _check_relative(text: str, passage: Passage, *, resolvable: bool) -> Verdict
     return None
 
 
-def _is_stated(date: DateMention, known: Sequence[DateMention], passage: Passage) -> bool:
+def _is_stated(date: DateMention, passage_dates: Sequence[DateMention], passage: Passage) -> bool:
     """Check whether the passage states a date, or at least its year."""
     birthday = _BORN.search(passage.sentence)  # without a year it is no day of birth
-    for other in known:
+    for other in passage_dates:
         open_year = other.year is None and other.span is None and date.year
         if is_date_supported(date, other, passage.said_on) and not (birthday and open_year):
             return True
@@ -90,7 +92,10 @@ def _from_time_spans(passage: Passage) -> list[DateMention]:
 
 
 def _check_nearest(
-    text: str, claimed: Sequence[DateMention], passage: Passage, known: Sequence[DateMention]
+    text: str,
+    claimed: Sequence[DateMention],
+    passage: Passage,
+    passage_dates: Sequence[DateMention],
 ) -> Verdict | None:
     """Check that a claim takes the right one of several dates.
 
@@ -98,10 +103,10 @@ def _check_nearest(
     """
     for date in claimed:
         before = _LONG_WORD.findall(text[: date.start].casefold())[-3:]
-        for other in known:
+        for other in passage_dates:
             if not is_date_supported(date, other, passage.said_on):
                 continue
-            start = max((k.end for k in known if k.end <= other.start), default=0)
+            start = max((d.end for d in passage_dates if d.end <= other.start), default=0)
             near = _LONG_WORD.findall(passage.sentence[start : other.start].casefold())
             if {word[:4] for word in before} & {word[:4] for word in near}:
                 break

@@ -119,8 +119,8 @@ def _check_missing(alignment: Alignment) -> Verdict | None:
         if _resolves_pronoun(word, alignment):
             continue
         if word.capital:
-            known = word.text in alignment.passage.known_names
-            if not known and any(w.capital and not w.first for w in _unmatched(alignment)):
+            is_known_name = word.text in alignment.passage.known_names
+            if not is_known_name and any(w.capital and not w.first for w in _unmatched(alignment)):
                 verdict = Verdict("rejected", "name differs")
             verdict = verdict or Verdict("proposed", "a name is not in the passage")
         else:

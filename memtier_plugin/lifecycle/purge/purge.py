@@ -86,7 +86,7 @@ class Purger:
 
     def purge(
         self,
-        wanted: Selection | str,
+        target: Selection | str,
         *,
         dry_run: bool = False,
         delete_exports: bool = False,
@@ -104,17 +104,17 @@ class Purger:
             NotFound: nothing is selected.
             LedgerError, IndexProblem: it is not, or not completely, purged; repeat it.
         """
-        if isinstance(wanted, str) and len(wanted.strip()) < MIN_TEXT_CHARS:
+        if isinstance(target, str) and len(target.strip()) < MIN_TEXT_CHARS:
             raise MessageError(f"a text of less than {MIN_TEXT_CHARS} characters stands everywhere")
         if dry_run:
             self._catch_up()
-            scan = self._scan(wanted, delete_exports)
+            scan = self._scan(target, delete_exports)
             beyond = _list_unreachable(scan.copies)
             return Receipt(scan.plan.id, self._actor.clock(), False, scan.copies, beyond=beyond)
         with self._store.exclusive(rewrite.LOCK):
             self._complete(progress)
             self._catch_up()
-            return self._purge(wanted, delete_exports, progress)
+            return self._purge(target, delete_exports, progress)
 
     def complete(self, progress: Progress | None = None, *, wait: float = LOCK_SECONDS) -> bool:
         """Complete an interrupted purge; tell whether there was one and it is complete now.
