@@ -74,7 +74,7 @@ def jaccard(given: Inputs) -> dict[str, list[float]]:
 
 
 def run_reward(given: Inputs) -> dict[str, float]:
-    """Return the reward, and beside it the mean over calls, which seeds A6 advises against."""
+    """Return the reward, and the mean over calls, a variant that the code does not use."""
     calls = [ToolCall(name=name, ok=ok) for name, ok in given["calls"]]
     singly = [compute_reward([call]) for call in calls]
     return {
