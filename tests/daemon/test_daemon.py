@@ -286,7 +286,7 @@ def test_a_signal_ends_the_daemon(home: Path, number: signal.Signals) -> None:
     try:
         until(lambda: facts(home, "house"))
         process.send_signal(number)
-        process.communicate(timeout=5)
+        process.communicate(timeout=30)
     finally:
         process.kill()
         process.communicate()
