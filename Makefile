@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-runtimes test-runtimes-all attacks faults soak lint fmt docs clean
+.PHONY: demo test coverage test-slow test-runtimes test-runtimes-all attacks faults power-loss soak lint fmt docs clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -21,7 +21,8 @@ test-slow: .venv/.dev
 # The real hosts, in a folder that is kept: MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
 test-runtimes: .venv/.dev
 	$(BIN)/python scripts/install_runtimes.py
-	$(BIN)/pytest -m runtime tests/runtimes/test_scenarios.py tests/runtimes/test_shim.py
+	$(BIN)/pytest -m runtime tests/runtimes/test_scenarios.py tests/runtimes/test_shim.py \
+		tests/runtimes/test_host_model.py
 
 # Goes on where it was stopped; `make clean` forgets what is done.
 test-runtimes-all: .venv/.dev
@@ -30,6 +31,9 @@ test-runtimes-all: .venv/.dev
 
 faults: .venv/.dev # every write that can fail, in every way; goes on where it was left
 	$(BIN)/python -m tests.faults
+
+power-loss: .venv/.dev # the power goes at every moment of a workload
+	$(BIN)/python -m tests.faults.power_loss
 
 soak: .venv/.dev # writers, readers and the background, killed at random
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES)

@@ -20,13 +20,12 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import (
     OPEN_FLAGS,
     encode_file_name,
-    iter_ledger_folders,
     make_private_folder,
     make_project_folder,
 )
 from memtier_plugin.core.times import from_iso
 from memtier_plugin.operations import job_state
-from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.store import open_log
 
 from . import lock
 
@@ -99,20 +98,16 @@ def is_at_rest(home: Path, project: str, jobs: Sequence[str]) -> bool:
     folder = home / "projects" / encode_file_name(project)
     states_by_job = job_state.read_background(folder).jobs
     states = [states_by_job.get(name, job_state.JobState()) for name in jobs]
-    if any(state.trouble or not state.ok for state in states):
+    if any(state.trouble or state.waits or not state.ok for state in states):
         return False
     done = min(from_iso(str(state.started)) for state in states)
     if not timedelta(0) <= datetime.now(UTC) - done < MAX_REST:
         return False
     try:
-        newest = [
-            day_files[-1].stat().st_mtime
-            for kind, _, path in iter_ledger_folders(folder)
-            if kind != "journal" and (day_files := jsonl.list_day_files(path))
-        ]
+        newest = open_log(folder).last_written()
     except (OSError, MemTierError):
         return False
-    return max(newest, default=0.0) < done.timestamp()
+    return newest < done.timestamp()
 
 
 def _start_process(home: Path, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.errors import HostAway, MemTierError
 from memtier_plugin.core.paths import decode_file_name
-from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.facts.backlog import MODEL, RULES
 from memtier_plugin.facts.consolidation import ConsolidationReport
 from memtier_plugin.lifecycle.selection import Selection
@@ -61,6 +61,7 @@ def consolidate_backlog(
     or has consolidation switched off.
 
     Raises:
+        HostAway: no host runs whose model reads the entries.
         MemTierError: a batch failed; the remaining entries are left for the next run.
     """
     if memory.paused or not memory.settings.consolidation.enabled:
@@ -71,6 +72,8 @@ def consolidate_backlog(
         yield report
         if report.problem:
             raise MemTierError(report.problem)
+        if report.waits:
+            raise HostAway(report.waits)
         if not report.left:
             return
         still = 0 if report.left < before else still + 1
@@ -149,16 +152,12 @@ def _run_embedding(memory: MemTier, run: JobRun) -> None:
         )
 
 
-def _run_sweep(memory: MemTier, _run: JobRun) -> None:
-    sweep_project(memory)
-
-
 JOBS: Final[Mapping[str, Callable[[MemTier, JobRun], None]]] = {
     "consolidation": partial(_run_consolidation, RULES),
     "summaries": _run_summaries,
     "model": partial(_run_consolidation, MODEL),
     "embedding": _run_embedding,
-    "sweep": _run_sweep,
+    "sweep": lambda memory, _run: sweep_project(memory),
 }
 GROUPS: Final = ("local", "endpoint", "daily")
 
@@ -181,16 +180,19 @@ def run_job(name: str, memory: MemTier, run: JobRun, again: timedelta | None = N
         again: time until it is next due, if known.
     """
     _note_job(memory, name, started=True)
-    error = None
+    error = waits = None
     try:
         JOBS[name](memory, run)
+    except HostAway as reason:
+        waits = str(reason)
+        _log.info("project %r: %s waits: %s", memory.project, name, waits)
     except MemTierError as failure:
         error = str(failure)
         _log.warning("project %r: %s: %s", memory.project, name, failure)
     except Exception as failure:  # one job's bug must not end the others
         error = f"{type(failure).__name__}: {failure}"
         _log.exception("project %r: %s failed", memory.project, name)
-    _note_job(memory, name, error=error, again=again)
+    _note_job(memory, name, error=error, waits=waits, again=again)
     return error is None
 
 
@@ -200,6 +202,7 @@ def _note_job(
     *,
     started: bool = False,
     error: str | None = None,
+    waits: str | None = None,
     again: timedelta | None = None,
 ) -> None:
     now = datetime.now(UTC)
@@ -210,6 +213,7 @@ def _note_job(
             now,
             started=started,
             error=error,
+            waits=waits,
             again=now + again if again else None,
         )
     except MemTierError as trouble:  # a full disk, which `status` reports anyway

@@ -9,21 +9,19 @@ from typing import Final
 
 from memtier_plugin.core import locks
 from memtier_plugin.core.paths import encode_file_name, make_private_folder
-from memtier_plugin.operations.job_state import LOCK_NAME as NAME
-
-__all__ = ["NAME", "acquire", "is_held", "is_still_ours", "release"]
+from memtier_plugin.operations.job_state import LOCK_NAME
 
 _TRIES: Final = 5  # a process that only checks for a daemon holds the lock briefly, too
 _PAUSE: Final = 0.02  # seconds
 
 
 def acquire(home: Path, project: str) -> int | None:
-    """Become the project's daemon; return the descriptor for `release`, or None if there is one.
+    """Lock the project; return the descriptor for `release`, or None if another daemon runs.
 
     Raises:
         LedgerError: the project's folder cannot be used.
     """
-    path = make_private_folder(home, "projects", encode_file_name(project)) / NAME
+    path = make_private_folder(home, "projects", encode_file_name(project)) / LOCK_NAME
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE)
@@ -42,7 +40,7 @@ def is_held(home: Path, project: str) -> bool:
 
 def is_still_ours(fd: int, home: Path, project: str) -> bool:
     """Tell whether the lock is on the current file: the folder may have been replaced."""
-    path = home / "projects" / encode_file_name(project) / NAME
+    path = home / "projects" / encode_file_name(project) / LOCK_NAME
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import RunContext, RunEvent
+from memtier_plugin.facts.review_queue import Audience
 from memtier_plugin.memory import MemTier
 
 from .guard import run_guarded
@@ -29,4 +30,7 @@ def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
         sender=context.sender,
         parent=context.parent,
         error=event.error or failure,
+        private=context.private,
     )
+    if memory.settings.hooks.review_reminder:
+        memory.knowledge.note_waiting(Audience(context.agent_id, context.sender))

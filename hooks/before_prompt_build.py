@@ -6,13 +6,18 @@ import time
 
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, Shown
+from memtier_plugin.facts.review_queue import Audience
 from memtier_plugin.memory import MemTier
-from memtier_plugin.trust.fence import remove_blocks
+from memtier_plugin.trust.fence import add_line, remove_blocks
 
 from .guard import run_guarded
 
 # Share of the time left that the recall gets; the rest is for packing and returning.
 _RECALL_SHARE = 0.9
+_REMINDER = (
+    "(MemTier: {} of the facts noted here await the user's review. Mention once, in one line at the"
+    " end of the answer, that `/memtier review` shows them.)"
+)
 
 
 @hookimpl
@@ -41,10 +46,24 @@ def _recall_block(
         sender=context.sender,
         deadline_ms=max(1, int((until - time.monotonic()) * 1000 * _RECALL_SHARE)),
         shown=Shown(since=since, injected=event.keeps_injected) if since else None,
+        kind=event.kind,
     )
     if not recall.injected:
         return None
-    return PromptAddition(prepend_context=recall.text, recall_id=recall.id)
+    text = _with_reminder(memory, context, recall.text)
+    return PromptAddition(prepend_context=text, recall_id=recall.id)
+
+
+def _with_reminder(memory: MemTier, context: RunContext, block: str) -> str:
+    """Return a block with the day's reminder of what waits for review, if one is due.
+
+    It stands in the block, so that it is not taken for a part of the message; a prompt that needs
+    no memory gets none.
+    """
+    if not memory.settings.hooks.review_reminder or context.parent:
+        return block
+    number = memory.knowledge.take_reminder(Audience(context.agent_id, context.sender))
+    return add_line(block, _REMINDER.format(number)) if number else block
 
 
 def _query_text(event: PromptEvent) -> str:

@@ -135,7 +135,7 @@ def run_guarded(
         if answers:
             return answers[0]  # in time, even if noting it still waits for a lock
         late.set()
-        error = DeadlinePassed(f"not done after {seconds:g} s; it goes on in the background")
+        error = DeadlinePassed(f"not done after {seconds:g} s; it continues in the background")
         workers.submit(lambda: _note_late(hook, context, error, round(1000 * seconds)))
         raise error
     except Exception as error:  # foreign code and hosts: nothing may break the host

@@ -26,7 +26,7 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.operations.hook_latency import HookWait
 
-from .resident import Payload, ResidentClient
+from .resident import ModelOffer, Payload, ResidentClient
 
 NAME: Final = "memtier"
 HOST: Final = "hermes"
@@ -129,16 +129,23 @@ class Provider:
     def initialize(self, session_id: str, **details: Any) -> None:
         """Remember the session, and start the resident in the background."""
         self._config = read_config(details.get("hermes_home"))
+        with suppress(Exception):  # Hermes' internals may change; the messages hold most of it too
+            _attach_to_host(self)
         self._resident = ResidentClient(
             self._config["command"],
             Path(self._config["home"]),
             self._config.get("environment", ()),
+            self._model_offer(),
         )
         plain = {k: v for k, v in details.items() if isinstance(v, str | int | float | bool)}
         self._context = {**plain, "session_id": session_id}
         threading.Thread(target=self._warm_up, name="memtier-warm-up", daemon=True).start()
-        with suppress(Exception):  # Hermes' internals may change; the messages hold most of it too
-            _attach_to_host(self)
+
+    def _model_offer(self) -> ModelOffer | None:
+        """Return the offer of Hermes' own model, if its user has consented."""
+        if self._config.get("host_model") is not True or not _contexts:
+            return None
+        return ModelOffer(HOST, self._config.get("project"), _complete_by_host)
 
     def _warm_up(self) -> None:
         if self._resident is not None:  # in the background
@@ -275,21 +282,26 @@ class Provider:
             return json.dumps({"error": answer["text"]})
         return json.dumps({"result": answer["text"], "ids": answer["ids"]})
 
-    def status_line(self) -> str:
-        """Return one line on the state of the memory, for the chat."""
-        return str(self._call_tool("memory_status", {})["text"])
+    def answer_command(self, text: str) -> str:
+        """Answer what a person typed after `/memtier` in a chat."""
+        request = {**self._payload("command", {}, self._context), "text": text}
+        return str(self._ask_resident("command", request)["text"])
 
     def _call_tool(self, name: str, arguments: Payload) -> dict[str, Any]:
-        if self._resident is None:
-            return {"ok": False, "text": "MemTier is not initialised"}
         request = {
             **self._payload("tool", {}, self._context),
             "name": name,
             "arguments": dict(arguments),
         }
-        request.pop("event")
+        return self._ask_resident("tool", request)
+
+    def _ask_resident(self, method: str, request: dict[str, Any]) -> dict[str, Any]:
+        if self._resident is None:
+            return {"ok": False, "text": "MemTier is not initialised"}
+        for unused in {"event", "name"} if method == "command" else {"event"}:
+            request.pop(unused)
         try:
-            return dict(self._resident.call("tool", request, TOOL_SECONDS))
+            return dict(self._resident.call(method, request, TOOL_SECONDS))
         except MemTierError as error:
             return {"ok": False, "text": str(error)}
 
@@ -407,6 +419,7 @@ def agent_of(context: Payload) -> str:
 
 
 _attached: list[Provider] = []
+_contexts: list[Any] = []  # Hermes' context of this plugin, once attached
 
 
 def _on_tool_call(**details: Any) -> None:
@@ -414,8 +427,27 @@ def _on_tool_call(**details: Any) -> None:
         provider.note_tool(details)
 
 
-def _status_line(_arguments: str = "") -> str:
-    return _attached[0].status_line()
+def _answer_command(arguments: str = "") -> str:
+    return _attached[0].answer_command(arguments)
+
+
+def _complete_by_host(request: Payload) -> dict[str, Any]:
+    """Ask the model that Hermes is configured with; Hermes keeps its keys and its policy."""
+    answer = _contexts[0].llm.complete(
+        [dict(message) for message in request["messages"]],
+        temperature=request.get("temperature"),
+        max_tokens=request.get("max_tokens"),
+        timeout=request.get("seconds"),
+        purpose=f"{NAME}.{request.get('purpose')}",
+    )
+    usage = answer.usage
+    return {
+        "text": answer.text,
+        "model": f"{answer.provider}/{answer.model}",
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "cost": usage.cost_usd,
+    }
 
 
 def _attach_to_host(provider: Provider) -> None:
@@ -429,8 +461,11 @@ def _attach_to_host(provider: Provider) -> None:
     if first:
         manifest = host.PluginManifest(name=NAME, source="user")
         context = host.PluginContext(manifest, host.get_plugin_manager())
+        _contexts[:] = [context]
         context.register_hook("post_tool_call", _on_tool_call)
-        context.register_command(NAME, _status_line, "One line on how this project's memory does")
+        context.register_command(
+            NAME, _answer_command, "How this project's memory does; `review` decides on what waits"
+        )
 
 
 def register(ctx: Any) -> None:

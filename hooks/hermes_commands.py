@@ -1,4 +1,4 @@
-"""`hermes memtier status|search|log|doctor`: MemTier's own command for Hermes' project."""
+"""`hermes memtier status|search|log|doctor|review`: MemTier's own command for Hermes' project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any, Final
 
 from .hermes import read_config
 
-COMMANDS: Final = {"status": "status", "search": "recall", "log": "log", "doctor": "doctor"}
+COMMANDS: Final = {
+    "status": "status",
+    "search": "recall",
+    "log": "log",
+    "doctor": "doctor",
+    "review": "review",
+}
 
 
 def register_cli(parser: argparse.ArgumentParser) -> None:

@@ -120,6 +120,7 @@ class HermesTranslator:
             run_id=text_or_none(context.get("run_id")),
             workspace=text_or_none(context.get("workspace")) or base.workspace,
             sender=f"{platform}:{sender}" if shared and sender else None,
+            private=context.get("private") is True,
         )
 
 

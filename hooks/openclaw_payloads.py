@@ -109,7 +109,7 @@ class Conversations:
         return conversation.last if conversation else None
 
     def end_session(self, key: str, now: datetime) -> None:
-        """Let the next run of a session key begin a new session."""
+        """Start a new session with the next run of a session key."""
         with self._lock:
             if key in self._conversations:
                 self._begin_session(key, now)
@@ -212,6 +212,7 @@ class OpenClawTranslator:
             workspace=text_or_none(context.get("workspaceDir")) or base.workspace,
             sender=_sender_of(context, key),
             parent=self.known.parent_of(key) or _parent_from_key(key),
+            private=context.get("private") is True,
         )
 
 

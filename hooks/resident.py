@@ -20,6 +20,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
@@ -57,7 +58,7 @@ Payload = Mapping[str, Any]  # JSON, as a host or the resident gives it
 
 
 class ResidentUnreachable(MemTierError):
-    """No resident answers for now."""
+    """No resident can be reached at present."""
 
 
 class ResidentBroken(ResidentUnreachable):
@@ -72,6 +73,15 @@ class ResidentRefused(MemTierError):
     """The resident will never accept this request."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelOffer:
+    """The host's own model for a project (None: any), which its user lets MemTier ask."""
+
+    host: str
+    project: str | None
+    complete: Callable[[Payload], Payload]
+
+
 class _Connection:
     """One connection: one thread writes requests, another dispatches the answers."""
 
@@ -81,13 +91,17 @@ class _Connection:
         writer: IO[bytes],
         close: Callable[[], object],
         kill: Callable[[], object],
+        offer: ModelOffer | None = None,
     ) -> None:
         self.alive = True
+        self._offer = offer
         self.suspected = False
         self._close = close
         self._kill = kill
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
         self._waiting: dict[str, _PendingAnswer] = {}
+        if offer:
+            self._send("offer_model", {"host": offer.host, "project": offer.project})
         for name, work, stream in (("read", self._read, reader), ("write", self._write, writer)):
             threading.Thread(
                 target=work, args=(stream,), name=f"memtier-{name}", daemon=True
@@ -135,10 +149,35 @@ class _Connection:
     def _read(self, reader: IO[bytes]) -> None:
         with suppress(OSError, ValueError), reader:
             for line in reader:
-                with suppress(ValueError, KeyError, TypeError):
+                with suppress(ValueError, KeyError, TypeError, AttributeError):
                     answer = json.loads(line)
+                    if "method" in answer:
+                        worker = threading.Thread(target=self._complete, args=(answer,))
+                        worker.daemon = True
+                        worker.start()
+                        continue
                     self._waiting[str(answer["id"])].give(answer)
         self._fail_pending()
+
+    def _send(self, method: str, params: Payload) -> None:
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        self._lines.put(json.dumps(message).encode("ascii") + b"\n")
+
+    def _complete(self, request: Payload) -> None:
+        """Answer what the resident asks of this host: a completion of the host's own model."""
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": request.get("id")}
+        params = request.get("params") or {}
+        try:
+            if not self._offer or (request["method"], params.get("offer")) != (
+                "complete",
+                self._offer.project,
+            ):
+                raise ResidentRefused("the host's model is not offered")
+            reply["result"] = self._offer.complete(params)
+        except Exception as error:  # whatever the host raises
+            name = "NOT_OFFERED" if isinstance(error, ResidentRefused) else type(error).__name__
+            reply["error"] = {"code": -32000, "message": str(error), "data": {"error": name}}
+        self._lines.put(json.dumps(reply, default=str).encode("ascii") + b"\n")
 
     def _fail_pending(self) -> None:
         self.alive = False
@@ -174,8 +213,13 @@ class ResidentClient:
     """Talks to the resident of one home, started by any process; thread-safe."""
 
     def __init__(
-        self, command: Sequence[str], home: str | Path, environment: Sequence[str] = ()
+        self,
+        command: Sequence[str],
+        home: str | Path,
+        environment: Sequence[str] = (),
+        offer: ModelOffer | None = None,
     ) -> None:
+        self._offer = offer
         self.home = Path(os.path.abspath(Path(home).expanduser()))
         self._command = [*command]
         self._environment = frozenset(environment)
@@ -366,7 +410,7 @@ class ResidentClient:
 
         reader, writer = connection.makefile("rb"), connection.makefile("wb")
         connection.close()  # closes once both files are closed
-        return _Connection(reader, writer, close, kill)
+        return _Connection(reader, writer, close, kill, self._offer)
 
     def _start_child(self, until: float) -> _Connection:
         rest = self._paused_until - time.monotonic()
@@ -403,7 +447,7 @@ class ResidentClient:
                 self._note_failure(f"the resident ended with {code}")
 
         threading.Thread(target=watch, name="memtier-child", daemon=True).start()
-        return _Connection(child.stdout, child.stdin, close, child.kill)
+        return _Connection(child.stdout, child.stdin, close, child.kill, self._offer)
 
     def _check_alive(self, link: _Connection) -> None:
         """Kill a resident that does not answer a ping; a slow one may continue."""

@@ -74,4 +74,5 @@ def _record_unsaved(memory: MemTier, event: RunEvent, context: RunContext) -> No
             run_id=context.run_id,
             sender=context.sender,
             parent=context.parent,
+            private=context.private,
         )

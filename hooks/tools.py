@@ -8,10 +8,13 @@ from typing import Any, Final
 from memtier_plugin.core.errors import MemTierError, NotFound
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.ids import MIN_ID_END
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.memory import REMEMBERED_SESSION, MemTier
 from memtier_plugin.pool import memory_pool
+from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.visibility import is_visible, is_withheld
 from memtier_plugin.trust import origins
 from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text
 
@@ -43,10 +46,10 @@ def _answer(text: str, *, ok: bool = True, ids: tuple[str, ...] = ()) -> dict[st
     return {"text": text, "ok": ok, "ids": list(ids)}
 
 
-def _search(memory: MemTier, given: Payload, context: RunContext) -> dict[str, Any]:
-    limit = max(1, min(MAX_HITS, int(given.get("limit") or 10)))
+def _search(memory: MemTier, arguments: Payload, context: RunContext) -> dict[str, Any]:
+    limit = max(1, min(MAX_HITS, int(arguments.get("limit") or 10)))
     recall = memory.recall(
-        str(given["query"]),
+        str(arguments["query"]),
         session_id=context.session_id,
         sender=context.sender,
         k=limit,
@@ -58,9 +61,9 @@ def _search(memory: MemTier, given: Payload, context: RunContext) -> dict[str, A
     return _answer(recall.text, ids=tuple(hit.id for hit in recall.injected))
 
 
-def _get(memory: MemTier, given: Payload, context: RunContext) -> dict[str, Any]:
+def _get(memory: MemTier, arguments: Payload, context: RunContext) -> dict[str, Any]:
     """Show an entry or fact in full; the id may be its last characters, as shown in a block."""
-    item_id = str(given["id"]).strip()
+    item_id = str(arguments["id"]).strip()
     item = _resolve_item(memory, item_id, context.sender)
     if isinstance(item, Fact):
         sources = ", ".join(f"{s.agent}/{s.session}" for s in item.sources)
@@ -76,14 +79,18 @@ def _get(memory: MemTier, given: Payload, context: RunContext) -> dict[str, Any]
     return _answer(line, ids=(item.id,))
 
 
-def _store(memory: MemTier, given: Payload, context: RunContext) -> dict[str, Any]:
+def _store(memory: MemTier, arguments: Payload, context: RunContext) -> dict[str, Any]:
     session = context.session_id or REMEMBERED_SESSION
     if (
         context.parent
     ):  # a sub-agent's findings stay its own; they do not become facts of the project
-        messages = [{"role": "assistant", "content": str(given["text"])}]
+        messages = [{"role": "assistant", "content": str(arguments["text"])}]
         entries = memory.record(
-            messages, session_id=session, sender=context.sender, parent=context.parent
+            messages,
+            session_id=session,
+            sender=context.sender,
+            parent=context.parent,
+            private=context.private,
         )
         ids = tuple(entry.id for entry in entries)
         return _answer(
@@ -92,43 +99,52 @@ def _store(memory: MemTier, given: Payload, context: RunContext) -> dict[str, An
             ids=ids,
         )
     fact = memory.remember(
-        str(given["text"]), session_id=session, sender=context.sender, by="assistant"
+        str(arguments["text"]),
+        session_id=session,
+        sender=context.sender,
+        by="assistant",
+        private=context.private,
     )
     if fact.status == "proposed":
         why = f"Kept for a person to review, since it {fact.reason}"
-        return _answer(f"{why} (`memtier facts review`).", ids=(fact.id,))
+        return _answer(f"{why} (`memtier review`).", ids=(fact.id,))
     return _answer(f"Kept as {fact.id}: {fact.text}", ids=(fact.id,))
 
 
-def _forget(memory: MemTier, given: Payload, context: RunContext) -> dict[str, Any]:
-    ids = given["ids"]
+def _forget(memory: MemTier, arguments: Payload, context: RunContext) -> dict[str, Any]:
+    ids = arguments["ids"]
     if not isinstance(ids, list) or not all(isinstance(item_id, str) for item_id in ids) or not ids:
         raise ValueError("ids is a list of ids")
-    full_ids = [_resolve_item(memory, item_id, context.sender).id for item_id in ids]
-    removed = memory.forget(ids=full_ids)
-    return _answer(
-        f"Forgotten: {len(removed.ids)} lines, {len(removed.facts)} facts.", ids=removed.ids
-    )
+    items = [_resolve_item(memory, item_id, context.sender) for item_id in ids]
+    own = [item.id for item in items if _is_own(memory, item, context.sender)]
+    others = [item for item in items if item.id not in own]
+    if lines := [item.id for item in others if isinstance(item, Entry)]:
+        raise NotFound(f"{lines[0]} is another's line; a person can hide it: `memtier forget`")
+    removed = memory.forget(ids=own, sender=context.sender)
+    parts = [f"Forgotten: {len(removed.ids)} lines, {len(removed.facts)} facts."]
+    if others:
+        waiting = memory.knowledge.propose_forget([item.id for item in others])
+        parts.append(
+            f"{len(waiting)} rest on others' lines: a person decides (`memtier review`)."
+            if waiting
+            else "A person decided to keep the rest."
+        )
+    return _answer(" ".join(parts), ids=removed.ids)
 
 
-def _status(memory: MemTier, _given: Payload, context: RunContext) -> dict[str, Any]:
-    """Return one line for a chat: last stored and recalled, and what is degraded."""
-    report = memory.status()
-    hooks = report["hooks"].get(context.agent_id, {})
+def _is_own(memory: MemTier, item: Entry | Fact, sender: str | None) -> bool:
+    """Tell whether an item is an entry of this agent and sender, or rests on such alone."""
+    if isinstance(item, Entry):
+        return _is_owner(item, memory.agent_id, sender)
+    entries = {source.entry for source in item.sources}
+    with memory.store.session() as reader:
+        lines = [stored.item for stored in reader.items(entries).values()]
+    owned = (isinstance(e, Entry) and _is_owner(e, memory.agent_id, sender) for e in lines)
+    return len(lines) == len(entries) and all(owned)
 
-    def last(hook: str) -> str:
-        when = hooks.get(hook, {}).get("last_ok")
-        return str(when)[:16].replace("T", " ") if when else "never"
 
-    held = report["waits"].get(context.agent_id, {}).get("before_prompt_build")
-    parts = [
-        f"MemTier, project {report['project']}: {report['entries']} lines, {report['facts']} facts",
-        f"stored {last('agent_end')}, recalled {last('before_prompt_build')} (UTC)",
-        *([f"recall took {held['last_ms']} ms, at most {held['slowest_ms']}"] if held else []),
-        *report["degraded"],
-        *report["warnings"],
-    ]
-    return _answer("; ".join(parts) + ".")
+def _is_owner(entry: Entry, agent: str, sender: str | None) -> bool:
+    return entry.agent_id == agent and (entry.sender or "") == (sender or "")
 
 
 def _resolve_item(memory: MemTier, item_id: str, sender: str | None) -> Entry | Fact:
@@ -146,22 +162,32 @@ def _resolve_item(memory: MemTier, item_id: str, sender: str | None) -> Entry | 
             if e.agent_id == memory.agent_id
         )
         shown = {ranked.item for e in recalls for ranked in RecallEvent.of(e).injected}
-        matches = [item for item in shown if item.endswith(item_id)] if item_id else []
+        named = len(item_id) >= MIN_ID_END
+        matches = [item for item in shown if item.endswith(item_id)] if named else []
         stored = reader.items([*matches, item_id]).values()
-        items = [item.item for item in stored if not item.state.forgotten]
-    read_all = memory.settings.agents.get(memory.agent_id)
-    if read_all is None or not read_all.read_all:
-        items = [item for item in items if _is_visible(item, memory.agent_id, sender)]
+        items = [
+            item.item
+            for item in stored
+            if not item.state.forgotten
+            and not item.is_confided_to_another(memory.agent_id)
+            and not (
+                isinstance(item.item, Fact) and is_withheld(item.item, item.state, memory.agent_id)
+            )
+        ]
+        viewer = memory.viewer(sender)
+    if not viewer.read_all:
+        items = [item for item in items if _is_visible(item, viewer)]
     if len(items) != 1:
         many = f"{len(items)} lines have an id that ends in" if items else "there is no line"
         raise NotFound(f"{many} {item_id!r}; memory_search shows the ids")
     return items[0]
 
 
-def _is_visible(item: Entry | Fact, agent: str, sender: str | None) -> bool:
+def _is_visible(item: Entry | Fact, viewer: Viewer) -> bool:
     if isinstance(item, Fact):
-        return item.private_to in (None, (agent, sender or ""))
-    return item.agent_id == agent and (item.sender or "") == (sender or "") and item.retrievable
+        return is_visible(item, viewer.asker)
+    own = (viewer.agent, viewer.sender or "")
+    return (item.agent_id, item.sender or "") == own and item.retrievable
 
 
 TOOLS: Final[Mapping[str, Callable[[MemTier, Payload, RunContext], dict[str, Any]]]] = {
@@ -169,5 +195,4 @@ TOOLS: Final[Mapping[str, Callable[[MemTier, Payload, RunContext], dict[str, Any
     "memory_get": _get,
     "memory_store": _store,
     "memory_forget": _forget,
-    "memory_status": _status,  # for the chat command; not offered to models
 }

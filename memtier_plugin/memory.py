@@ -11,19 +11,24 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, Unpack
 
 from memtier_plugin.answering.answerer import Answer, Answerer
-from memtier_plugin.core.codecs import check_arguments, check_fields
+from memtier_plugin.core.bounds import Count
+from memtier_plugin.core.codecs import check_arguments, check_fields, check_methods
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import make_project_folder
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Message, Run
 from memtier_plugin.core.results import Recall, RecallOptions, RecallRequest
-from memtier_plugin.core.settings.load import Settings, load_settings, resolve_home
+from memtier_plugin.core.settings.load import load_settings, resolve_home
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import Clock, aware, utc_now
 from memtier_plugin.facts import views
 from memtier_plugin.facts.consolidation import ConsolidationReport
 from memtier_plugin.facts.dependents import Forgotten
+from memtier_plugin.facts.people import People
+from memtier_plugin.facts.review import ReviewOutcome
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.summaries.job import Summariser
+from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.ingest.sessions import Session
@@ -35,15 +40,18 @@ from memtier_plugin.lifecycle.retention import RetentionResult, apply_retention
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.project import Project
 from memtier_plugin.retrieval.explain import Explainer
+from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 
 REMEMBERED_SESSION: Final = "remembered"  # the session of what somebody asked to be kept
 
 
+@check_methods
 class MemTier(Project):
     """The memory of one agent in one project; safe to share between threads."""
 
     @classmethod
+    @check_arguments
     def open(
         cls,
         home: str | Path | None = None,
@@ -84,12 +92,21 @@ class MemTier(Project):
 
     @cached_property
     def knowledge(self) -> FactService:
-        """What can be done with the project's facts: search, review, undo, see what changed."""
+        """The service for the project's facts: search, review, consolidate, roll back."""
         return FactService(self._actor, self._recaller)
+
+    def viewer(self, sender: str | None) -> Viewer:
+        """Return this agent as it asks for a sender, with what the project grants it."""
+        return self._recaller.viewer(sender, self._clock())
+
+    @cached_property
+    def people(self) -> People:
+        """The people of the project, and which senders are one person."""
+        return People(self._actor)
 
     @cached_property
     def history(self) -> History:
-        """The project at other moments: recall as of then, differences, and undoing runs."""
+        """The project at other times: recall as of a time, compare two times, undo runs."""
         return History(self._actor, self.knowledge.person)
 
     @cached_property
@@ -99,8 +116,12 @@ class MemTier(Project):
 
     @cached_property
     def purger(self) -> Purger:
-        """What purges, and completes a purge that was cut off."""
+        """The service that purges items, and completes an interrupted purge."""
         return Purger(self._actor)
+
+    @cached_property
+    def _confidences(self) -> Confidences:
+        return Confidences(self._actor)
 
     @cached_property
     def _recorder(self) -> Recorder:
@@ -108,7 +129,6 @@ class MemTier(Project):
 
     # -- writing -------------------------------------------------------------------------------
 
-    @check_arguments
     def record(
         self,
         messages: Iterable[Message | Mapping[str, Any]],
@@ -118,11 +138,15 @@ class MemTier(Project):
         sender: str | None = None,
         observed_at: datetime | None = None,
         parent: str | None = None,
+        private: bool = False,
     ) -> list[Entry]:
         """Write a run's messages to the agent's ledger and return the new entries.
 
         Secrets are masked first.  Giving the same run again adds only what is new; without a
         ``run_id`` one is made, and a second delivery cannot be recognised.
+
+        Args:
+            private: it is a confidence, whatever its words are: no other agent gets any of it.
 
         Raises:
             MessageError: one of them is no message; nothing was written.
@@ -130,27 +154,32 @@ class MemTier(Project):
             Paused: the project is switched off.
         """
         parsed = parse_messages(messages)
-        return self._record(parsed, session_id, run_id or new_id(), sender, observed_at, parent)
-
-    def _record(
-        self,
-        messages: Sequence[Message],
-        session: str,
-        run: str,
-        sender: str | None,
-        observed_at: datetime | None,
-        parent: str | None,
-    ) -> list[Entry]:
-        self._refuse_when_paused()
-        belongs = Run(
+        run = Run(
             agent=self.agent_id,
-            session=session,
-            run=run,
+            session=session_id,
+            run=run_id or new_id(),
             sender=sender,
             parent=parent,
             observed_at=aware(observed_at),
+            private=private,
         )
-        return self._recorder.record([(belongs, messages)])
+        return self._record(run, parsed)
+
+    def _record(self, run: Run, messages: Sequence[Message]) -> list[Entry]:
+        self._refuse_when_paused()
+        return self._recorder.record([(run, messages)])
+
+    def make_private(self, session: str) -> tuple[str, ...]:
+        """Make a session of this agent a confidence, what is yet to be said in it included.
+
+        No other agent gets any of it. Facts that rest on it alone are forgotten. Returns the ids
+        of its entries.
+
+        Raises:
+            NotFound: the agent has no such session.
+            LedgerError, IndexProblem: it is not marked.
+        """
+        return self._confidences.mark_session(session)
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
         """Record whole sessions, as an import does, many runs at once.
@@ -172,7 +201,6 @@ class MemTier(Project):
         """Return how many messages `record_sessions` would write; nothing is written."""
         return self._recorder.count_new(sessions)
 
-    @check_arguments
     def end_run(
         self,
         messages: Iterable[Message | Mapping[str, Any]],
@@ -184,6 +212,7 @@ class MemTier(Project):
         observed_at: datetime | None = None,
         parent: str | None = None,
         error: str | None = None,
+        private: bool = False,
     ) -> RunResult:
         """Record a finished run, and credit or blame what was injected into it (MemTier, eq. 1).
 
@@ -191,6 +220,7 @@ class MemTier(Project):
             recall_ids: the recalls of this run; by default those that named its ``run_id``, or
                 without one those of the session since its last run.
             error: why the run failed; a failed run earns no reward.
+            private: as for `record`.
 
         Raises:
             MessageError: a message or an argument is not what it must be; nothing was written.
@@ -198,10 +228,21 @@ class MemTier(Project):
             Paused: the project is switched off.
         """
         parsed = parse_messages(messages)
-        run = run_id or new_id()
-        entries = self._record(parsed, session_id, run, sender, observed_at, parent)
-        recalls = self._recaller.journal.recalls_of_run(run_id, session_id, recall_ids)
-        reward, credits = assign_credit(self._actor, run, parsed, recalls, failed=bool(error))
+        run = Run(
+            agent=self.agent_id,
+            session=session_id,
+            run=run_id or new_id(),
+            sender=sender,
+            parent=parent,
+            observed_at=aware(observed_at),
+            private=private,
+        )
+        with self.store.shared_connection():
+            entries = self._record(run, parsed)
+            recalls = self._recaller.journal.recalls_of_run(run_id, session_id, recall_ids)
+            reward, credits = assign_credit(
+                self._actor, run.run, parsed, recalls, failed=bool(error)
+            )
         return RunResult(entries, reward, credits)
 
     def add_facts(self, facts: Iterable[Fact | FactDraft]) -> list[Fact]:
@@ -217,7 +258,6 @@ class MemTier(Project):
         self._refuse_when_paused()
         return self.knowledge.add(facts)
 
-    @check_arguments
     def remember(
         self,
         text: str,
@@ -225,12 +265,14 @@ class MemTier(Project):
         session_id: str = REMEMBERED_SESSION,
         sender: str | None = None,
         by: Literal["user", "assistant"] = "user",
+        private: bool = False,
     ) -> Fact:
-        """Keep what somebody asked to be kept, as an entry and a fact that rests on it.
+        """Store a text on request, as an entry and a fact that rests on it.
 
         Args:
             by: whose words they are; what an assistant keeps of its own accord waits for review
                 unless the user said it.
+            private: as for `record`; the fact is this agent's and sender's alone.
 
         Raises:
             MessageError: there is no text.
@@ -239,19 +281,34 @@ class MemTier(Project):
             Paused: the project is switched off.
         """
         self._refuse_when_paused()
-        return self.knowledge.remember(self._recorder, text, session_id, sender, by)
+        return self.knowledge.remember(
+            self._recorder, text, session_id, sender, by, private=private
+        )
 
-    @check_arguments
+    def edit_fact(self, fact_id: str, text: str) -> ReviewOutcome:
+        """Put a reviewer's own wording in the place of a fact that waits or is contradicted.
+
+        The wording is recorded as an entry of the user, on which the new fact rests.
+
+        Raises:
+            NotFound: there is no such fact, or it does not wait.
+            MessageError: there is no text.
+            LedgerError, IndexProblem: it was not written.
+            Paused: the project is switched off.
+        """
+        self._refuse_when_paused()
+        return self.knowledge.person.edit(fact_id, text)
+
     def consolidate(
         self,
-        limit: int | None = None,
+        limit: Count | None = None,
         *,
         extractor: str | None = None,
         dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> ConsolidationReport:
-        """Turn entries not looked at yet into facts, of every agent of the project.
+        """Consolidate unread entries of every agent of the project into facts.
 
         Args:
             extractor: only by ``rules``, or only by the ``model``.
@@ -272,19 +329,35 @@ class MemTier(Project):
             stop=stop,
         )
 
-    @check_arguments
     def forget(
-        self, *, ids: Iterable[str] = (), session: str | None = None, dry_run: bool = False
+        self,
+        *,
+        ids: Iterable[str] = (),
+        session: str | None = None,
+        sender: str | None = None,
+        dry_run: bool = False,
     ) -> Forgotten:
         """Hide entries and facts everywhere, and the facts that rest on them alone.
 
-        The ledger keeps its lines (`purge` will not); giving them again does not bring them back.
+        The ledger keeps its lines (`purge` will not); giving them again does not bring them back,
+        `unforget` does.
 
         Raises:
             NotFound: an id, or the session, is not known.
             LedgerError, IndexProblem: nothing was hidden.
         """
-        return self.knowledge.forget(ids=ids, session=session, dry_run=dry_run)
+        return self.knowledge.of_sender(sender).forget(ids=ids, session=session, dry_run=dry_run)
+
+    def unforget(self, ids: Collection[str], *, dry_run: bool = False) -> Forgotten:
+        """Bring back what `forget` hid: these items, and the facts on them hidden with them.
+
+        For the person at the machine; no agent is offered it.
+
+        Raises:
+            NotFound: an id is not known, or not forgotten.
+            LedgerError, IndexProblem: nothing was brought back.
+        """
+        return self.knowledge.person.unforget(ids, dry_run=dry_run)
 
     def purge(
         self,
@@ -294,7 +367,7 @@ class MemTier(Project):
         delete_exports: bool = False,
         progress: Progress | None = None,
     ) -> Receipt:
-        """Take items, or a text wherever it stands, out of every file; see `Purger.purge`."""
+        """Erase items, or every occurrence of a text, from all files; see `Purger.purge`."""
         return self.purger.purge(
             wanted, dry_run=dry_run, delete_exports=delete_exports, progress=progress
         )
@@ -309,7 +382,6 @@ class MemTier(Project):
 
     # -- recall --------------------------------------------------------------------------------
 
-    @check_arguments
     def recall(
         self,
         query: str,
@@ -331,7 +403,6 @@ class MemTier(Project):
         check_fields(request)
         return self._recaller.recall(query, request)
 
-    @check_arguments
     def ask(
         self,
         question: str,
@@ -355,7 +426,6 @@ class MemTier(Project):
         answerer = Answerer(self._actor, self._recaller)
         return answerer.ask(question, sender=sender, at=at, write_back=write_back)
 
-    @check_arguments
     def explain(self, recall_id: str, why: str | None = None) -> dict[str, Any]:
         """Return why a recall chose what it chose, as it was journalled then.
 
@@ -369,7 +439,6 @@ class MemTier(Project):
 
     # -- looking -------------------------------------------------------------------------------
 
-    @check_arguments
     def entries(
         self,
         *,
@@ -377,7 +446,7 @@ class MemTier(Project):
         date: str | None = None,
         session: str | None = None,
         after_id: str | None = None,
-        limit: int | None = None,
+        limit: Count | None = None,
     ) -> Iterator[Entry]:
         """Yield entries from the ledgers in the order written, with their current values.
 
@@ -392,25 +461,26 @@ class MemTier(Project):
         )
         return islice(entries, limit)
 
-    @check_arguments
-    def events(self, *, kinds: Collection[str], limit: int = 1000) -> list[JournalEvent]:
+    def events(self, *, kinds: Collection[str], limit: Count = 1000) -> list[JournalEvent]:
         """Return the project's newest journal events of these kinds, oldest first."""
         with self.store.session() as reader:
             events = [event for kind in kinds for event in reader.events([kind], newest=limit)]
         return sorted(events, key=lambda event: (event.timestamp, event.id))[-limit:]
 
-    @check_arguments
-    def facts(self, *, include_superseded: bool = False) -> list[Fact]:
-        """Return the facts that this agent may see, oldest first; see `FactService.facts`."""
-        facts = self.knowledge.facts(include_superseded=include_superseded)
+    def facts(self, *, include_superseded: bool = False, sender: str | None = None) -> list[Fact]:
+        """Return the facts that this agent may see, oldest first; see `FactService.facts`.
+
+        Args:
+            sender: for whom it asks: only this person's personal facts are among them.
+        """
+        facts = self.knowledge.of_sender(sender).facts(include_superseded=include_superseded)
         return [view.fact for view in facts]
 
-    @check_arguments
-    def fact(self, fact_id: str) -> tuple[Fact, list[Entry]]:
+    def fact(self, fact_id: str, *, sender: str | None = None) -> tuple[Fact, list[Entry]]:
         """Return a fact and the source entries that this agent may see.
 
         Raises:
             NotFound: there is no such fact.
         """
-        view = self.knowledge.fact(fact_id)
+        view = self.knowledge.of_sender(sender).fact(fact_id)
         return view.fact, [line.entry for line in view.lines if line.entry]

@@ -49,7 +49,7 @@ class MemoryPool:
         Raises:
             SettingsError: a configuration file is wrong.
         """
-        return self._find(context).settings
+        return self._find(context, _key(context)).settings
 
     def locate(self, context: RunContext) -> tuple[Path, str]:
         """Return the home and the project that a context means.
@@ -57,20 +57,21 @@ class MemoryPool:
         Raises:
             SettingsError: a configuration file is wrong.
         """
-        opened = self._find(context)
+        opened = self._find(context, _key(context))
         return opened.home, opened.project
 
     @contextmanager
     def use(self, context: RunContext) -> Iterator[MemTier]:
-        """Give the memory of a context, and keep it open for the context's session.
+        """Return the memory of a context, kept open for the context's session.
 
         Raises:
             MemTierError: it cannot be opened.
         """
-        opened = self._find(context)
+        key = _key(context)
+        opened = self._find(context, key)
         with self._lock:
             # Another thread may just have closed this one: put it back, it opens again.
-            opened = self._opened.setdefault(_key(context), opened)
+            opened = self._opened.setdefault(key, opened)
             opened.users += 1
             if context.session_id is not None:
                 opened.sessions.add(context.session_id)
@@ -84,10 +85,10 @@ class MemoryPool:
                 memory = opened.memory
             yield memory
         finally:
-            self._leave(_key(context), opened)
+            self._leave(key, opened)
 
     def end_session(self, context: RunContext) -> None:
-        """Let go of a session; the last one to end closes the memory once nobody uses it."""
+        """Release a session; the last release closes the memory as soon as no call uses it."""
         with self._lock:
             opened = self._opened.get(_key(context))
             if opened is not None:
@@ -104,9 +105,9 @@ class MemoryPool:
             if opened.memory is not None:
                 opened.memory.close()
 
-    def _find(self, context: RunContext) -> _PooledMemory:
+    def _find(self, context: RunContext, key: _Key) -> _PooledMemory:
         with self._lock:
-            opened = self._opened.get(_key(context))
+            opened = self._opened.get(key)
         if opened is not None:
             return opened
         home = resolve_home(context.home)
@@ -115,7 +116,7 @@ class MemoryPool:
         project = project or resolve_project(home, workspace)
         fresh = _PooledMemory(home, project, load_settings(home, project, workspace))
         with self._lock:
-            return self._opened.setdefault(_key(context), fresh)
+            return self._opened.setdefault(key, fresh)
 
     def _leave(self, key: _Key, opened: _PooledMemory) -> None:
         with self._lock:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.errors import LedgerError, Paused
+from memtier_plugin.core.codecs import check_methods
+from memtier_plugin.core.errors import Closed, LedgerError, Paused
 from memtier_plugin.core.events import HookFailedEvent
 from memtier_plugin.core.paths import remove_private_file, write_private_file
-from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import Clock, to_iso
 from memtier_plugin.operations import recall_expiry
 from memtier_plugin.operations import repair as repairing
@@ -27,8 +28,9 @@ from memtier_plugin.trust.redaction import Redactor
 _REFRESH_MS: Final = 50  # how long a bounded catching up waits for the index's write lock
 
 
+@check_methods
 class Project:
-    """What keeps one project going, as one of its agents does it."""
+    """Maintain one project in the name of one of its agents."""
 
     def __init__(
         self, home: Path, project: str, agent_id: str, settings: Settings, clock: Clock
@@ -37,8 +39,20 @@ class Project:
         self.project = project
         self.agent_id = agent_id
         self.settings = settings
-        self.store = Store(home, project, settings)
+        self._store = Store(home, project, settings)
+        self._is_closed = False
         self._clock = clock
+
+    @property
+    def store(self) -> Store:
+        """The project's storage.
+
+        Raises:
+            Closed: this memory was closed.
+        """
+        if self._is_closed:
+            raise Closed("this memory was closed: open another with `MemTier.open`")
+        return self._store
 
     @cached_property
     def _redactor(self) -> Redactor:
@@ -56,13 +70,17 @@ class Project:
         self.close()
 
     def close(self) -> None:
-        """Close the index; the ledgers need no closing."""
-        self.store.close()
+        """Close the index, for good; the ledgers need no closing.  A second call does nothing."""
+        self._is_closed = True
+        for name in [*vars(self)]:  # the services, which hold the store
+            if isinstance(getattr(type(self), name, None), cached_property):
+                delattr(self, name)
+        self._store.close()
 
     @property
     def folder(self) -> Path:
         """The project's folder."""
-        return self.store.folder
+        return self._store.project_folder.path
 
     def status(self) -> dict[str, Any]:
         """Return how things stand: what was stored and recalled last, and what is degraded."""
@@ -76,7 +94,7 @@ class Project:
         ]
 
     def repair(self, progress: Callable[[int, int], None]) -> Iterator[repairing.Repair]:
-        """Put right what can be without losing anything; yields each repair when it is made.
+        """Make every repair that loses nothing; yield each once it is done.
 
         Raises:
             LedgerError, IndexProblem: the rest is still to be done.
@@ -91,7 +109,7 @@ class Project:
         error: str | None = None,
         ms: int | None = None,
     ) -> None:
-        """Keep, for `status`, that a hook ran for an agent and how long, or why it failed.
+        """Save, for `status`, when a hook ran for an agent and how long it took, or why it failed.
 
         Raises:
             LedgerWriteError: the home cannot be written.
@@ -115,7 +133,7 @@ class Project:
 
     @property
     def reembedding(self) -> Reembedder:
-        """What makes the vectors that the current model has not made yet."""
+        """The service that computes the vectors missing for the current model."""
         return Reembedder(self.store, self.agent_id, self._clock)
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
@@ -133,7 +151,7 @@ class Project:
 
     @property
     def paused(self) -> bool:
-        """Whether `memtier off` holds for this project."""
+        """True while `memtier off` is in effect for this project."""
         return self.store.paused
 
     def pause(self) -> None:

@@ -12,24 +12,30 @@ count 1.  Weights of signals that the data cannot teach (`KEPT`) stay as configu
 
 prints recall@10 with the configured and the fitted weights, and again for each conversation with
 weights fitted without it.
+
+    python scripts/fit_weights.py --locomo locomo.json --beam beam/ --sets sets/ --model minilm
+
+does so with another embedding model, starting from its own weights (`model_weights.json`), on more
+sets, and leaves out whole families of sets (`NAME-LANGUAGE`).  ``--pull`` keeps the weights near
+those they start from: families that were not seen lose without it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from memtier_plugin.bench.datasets import load_dataset
+from memtier_plugin.bench.datasets import Dataset, load_dataset, load_sets
 from memtier_plugin.bench.metrics import recall_at, source_turns
 from memtier_plugin.bench.retrieval import BenchRun
 from memtier_plugin.core.settings.schema import Weights
-from memtier_plugin.memory import MemTier
+from memtier_plugin.providers.embedding.load import load_embedder
+from memtier_plugin.retrieval.model_weights import ranking_weights
 
 KEPT = ("decay", "weight", "overview")  # none is credited or asked for, all asked on one day
 STEPS, RATE, PENALTY = 300, 0.1, 1e-3
@@ -39,44 +45,58 @@ STEPS, RATE, PENALTY = 300, 0.1, 1e-3
 class Asked:
     """One question: its hits' signals (n, s) and turns, and which hits bring a gold turn."""
 
-    conversation: str
+    group: str  # what is left out together
     signals: np.ndarray
     turns: list[list[str]]
     gold: frozenset[str]
 
     @property
     def target(self) -> np.ndarray:
-        """The hits that bring gold, as shares of 1."""
+        """The share of hits with gold turns, in [0, 1]."""
         brings = np.array([float(any(t in self.gold for t in turns)) for turns in self.turns])
         return brings / max(1.0, brings.sum())
 
 
-def ask_all(name: str, path: Path, facts: str, names: Sequence[str]) -> Iterator[Asked]:
-    """Record each conversation and ask its questions."""
-    everything = {"retrieval.candidates": 10_000}
-    loaded = load_dataset(name, path)
+def ask_all(
+    loaded: Dataset, facts: str, names: Sequence[str], model: str, family: str = ""
+) -> Iterator[Asked]:
+    """Record each conversation and ask its questions.
+
+    Args:
+        family: what the questions are left out with; their conversation when empty.
+    """
+    everything = {
+        "retrieval.candidates": 10_000,
+        "retrieval.floor": "off",
+        "embedding.model": model,
+    }
     bench = BenchRun(loaded=loaded, facts=facts, progress=lambda what, done, total: None)
-    with tempfile.TemporaryDirectory() as home:
-        for conversation in loaded.conversations:
-            with MemTier.open(Path(home), conversation.id, settings=everything) as memory:
-                turn_of = bench.record(memory, conversation).names
-                for question in conversation.questions:
-                    hits = memory.recall(question.text, at=question.at).hits
-                    yield Asked(
-                        conversation.id,
-                        np.array([[h.signals.get(n, 0.0) for n in names] for h in hits]),
-                        [[turn_of[s.entry] for s in h.sources if s.entry in turn_of] for h in hits],
-                        question.gold,
-                    )
+    for memory, conversation, recorded in bench.recorded_conversations(everything):
+        for question in conversation.questions:
+            hits = memory.recall(question.text, at=question.at).hits
+            yield Asked(
+                family or conversation.id,
+                np.array([[h.signals.get(n, 0.0) for n in names] for h in hits]).reshape(
+                    -1, len(names)
+                ),
+                [[*recorded.turns([hit])] for hit in hits],
+                question.gold,
+            )
 
 
-def fit(sets: Sequence[Sequence[Asked]], start: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Return the weights that minimise the loss; only the free ones move."""
+def fit(
+    sets: Sequence[Sequence[Asked]], start: np.ndarray, free: np.ndarray, pull: float = 0.0
+) -> np.ndarray:
+    """Return the weights that minimise the loss; only the free ones move.
+
+    Args:
+        pull: the penalty on the distance from the start.
+    """
     packed = [_pack(asked) for asked in sets if asked]
     weights = start.copy() * 1.5  # about the temperature that the softmax ends at
     first, second = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(1, STEPS + 1):
-        slope = 2 * PENALTY * weights
+        slope = 2 * PENALTY * weights + 2 * pull * (weights - 1.5 * start)
         for signals, target, there in packed:
             scores = np.where(there, signals @ weights.astype(np.float32), -1e9)
             scores -= scores.max(axis=1, keepdims=True)
@@ -115,17 +135,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--locomo", type=Path, required=True)
     parser.add_argument("--beam", type=Path, required=True)
+    parser.add_argument("--sets", type=Path)
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--pull", type=float, default=0.0)
     given = parser.parse_args()
-    configured = asdict(Weights())
+    embedder = load_embedder(given.model)
+    configured = asdict(ranking_weights(Weights(), embedder.name if embedder else None))
     names = list(configured)
     now = np.array([configured[name] for name in names])
     free = np.array([name not in KEPT for name in names])
+    locomo, beam = load_dataset("locomo", given.locomo), load_dataset("beam", given.beam)
+    more = load_sets(given.sets) if given.sets else ()
+    first, second = ("locomo", "beam") if more else ("", "")
     sets = {
-        "LoCoMo": list(ask_all("locomo", given.locomo, "none", names)),
-        "LoCoMo with facts": list(ask_all("locomo", given.locomo, "dataset", names)),
-        "BEAM": list(ask_all("beam", given.beam, "none", names)),
+        "LoCoMo": list(ask_all(locomo, "none", names, given.model, first)),
+        "LoCoMo with facts": list(ask_all(locomo, "dataset", names, given.model, first)),
+        "BEAM": list(ask_all(beam, "none", names, given.model, second)),
     }
-    fitted = _scaled(fit([*sets.values()], now, free), now, names)
+    for loaded in more:
+        family = loaded.name.partition("-")[0]
+        sets[loaded.name] = list(ask_all(loaded, "none", names, given.model, family))
+    fitted = _scaled(fit([*sets.values()], now, free, given.pull), now, names)
     print("recall@1/@10".ljust(24), "configured".ljust(16), "fitted")
     for title, asked in sets.items():
         print(title.ljust(24), *(_shown(asked, weights).ljust(16) for weights in (now, fitted)))
@@ -134,13 +164,12 @@ def main() -> None:
     print("\nfitted without it".ljust(25), "configured".ljust(16), "refitted")
     changes = []
     for title, asked in sets.items():
-        for left_out in dict.fromkeys(question.conversation for question in asked):
+        for left_out in dict.fromkeys(question.group for question in asked):
             rest = [
-                [question for question in s if question.conversation != left_out]
-                for s in sets.values()
+                [question for question in s if question.group != left_out] for s in sets.values()
             ]
-            refitted = _scaled(fit(rest, now, free), now, names)
-            mine = [question for question in asked if question.conversation == left_out]
+            refitted = _scaled(fit(rest, now, free, given.pull), now, names)
+            mine = [question for question in asked if question.group == left_out]
             shown = (_shown(mine, weights).ljust(16) for weights in (now, refitted))
             print(f"{title}, {left_out}".ljust(24), *shown, flush=True)
             changes.append(recall(mine, refitted, 10) - recall(mine, now, 10))
@@ -148,7 +177,7 @@ def main() -> None:
 
 
 def _scaled(weights: np.ndarray, now: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Let words count 1, and what is kept what it did."""
+    """Scale the weights so that words count 1; restore those that are not fitted."""
     scaled = weights / weights[names.index("words")]
     return np.array([now[i] if name in KEPT else scaled[i] for i, name in enumerate(names)])
 

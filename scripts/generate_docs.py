@@ -27,6 +27,9 @@ DEFAULTS: Final = ROOT / "config" / "memtier.yaml"
 # The keys below names that the user chooses, which the file of defaults cannot list.
 NAMED: Final = {
     ("agents", "*", "read_all"): "Let this agent recall every agent's entries.",
+    ("agents", "*", "read_people"): (
+        "Let this agent recall every person's own facts, whoever it talks to."
+    ),
     ("agents", "*", "promote"): (
         "What may become of this agent's own entries: facts (`all`), facts that wait for review "
         "(`propose`), or nothing shared (`none`)."
@@ -114,7 +117,8 @@ def cli_page() -> str:
     parts = [_CLI_INTRO.format(common=_options(common, context))]
     for words, command in commands(main, "memtier"):
         context = click.Context(command, info_name=words)
-        parts.append(f"## {words}\n\n{_prose(command.help or '')}\n")
+        text = "\n\n".join(filter(None, (command.help, command.epilog)))
+        parts.append(f"## {words}\n\n{_prose(text)}\n")
         usage = " ".join([words, *command.collect_usage_pieces(context)])
         parts.append(f"```text\n{usage}\n```\n")
         own = [p for p in command.params if isinstance(p, click.Option) and p.name not in _COMMON]

@@ -1,4 +1,4 @@
-"""Installs the hosts that the tests in tests/runtimes run: OpenClaw with its node, and Hermes.
+"""Install the hosts that the tests in tests/runtimes run: OpenClaw with its node, and Hermes.
 
     python scripts/install_runtimes.py [FOLDER]
 

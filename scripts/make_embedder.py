@@ -263,6 +263,7 @@ def write_papers(model: Path, wordnet: Path) -> None:
         "model_type": "model2vec",
         "architectures": ["StaticModel"],
         "name": name,
+        "scripts": ["Latin"],
         "tokenizer_name": "sentence-transformers/all-MiniLM-L6-v2",
         "apply_pca": DIMENSIONS,
         "sif_coefficient": SIF,

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, settings
 
 from memtier_plugin.core import plugins
 from memtier_plugin.pool import memory_pool
+from memtier_plugin.providers import endpoint
+from tests.builders import START
+from tests.loopback import Loopback
 
 # Where Python is told to leave no bytecode, each process that a test starts would compile all anew,
 # which takes longer than most of them run.
@@ -27,7 +30,7 @@ os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).parents[1] / ".pytest_c
 settings.register_profile(
     "memtier",
     deadline=None,
-    max_examples=60,
+    max_examples=30,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("memtier")
@@ -68,11 +71,19 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    """Return a model server that listens; attempts follow each other without long pauses."""
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(endpoint, "_formats", {})  # a port may come again
+    with Loopback() as loopback:
+        yield loopback
+
+
 @pytest.fixture(scope="session")
 def day() -> Callable[..., datetime]:
     """Return ``day(n, hours=0)``: the moment n days after Monday 2026-01-05, 09:00 UTC."""
-    start = datetime(2026, 1, 5, 9, tzinfo=UTC)
-    return lambda days=0, **more: start + timedelta(days=days, **more)
+    return lambda days=0, **more: START + timedelta(days=days, **more)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

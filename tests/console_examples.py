@@ -133,15 +133,15 @@ def _run(example: Example, folder: Path, started: bool) -> None:
     before, _, last = example.command.rpartition(" | ")
     if started or not last.startswith("memtier ") or re.search(r"[<>&;]", _unquoted(last)):
         before, last = example.command, ""
-    given = b""
+    piped = b""
     if before:
         process = subprocess.run(
             before, shell=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=120
         )
-        given, example.code = process.stdout, process.returncode
-        example.actual = given.decode() + process.stderr.decode()
+        piped, example.code = process.stdout, process.returncode
+        example.actual = piped.decode() + process.stderr.decode()
     if last:
-        result = CliRunner().invoke(main, shlex.split(last)[1:], input=given)
+        result = CliRunner().invoke(main, shlex.split(last)[1:], input=piped)
         example.code, example.actual = result.exit_code, result.output
     for path in {str(folder.parent), str(folder.parent.resolve())}:
         example.actual = example.actual.replace(path, READER)
@@ -166,9 +166,15 @@ def matches(expected: list[str], actual: list[str]) -> bool:
         if line.strip() == "...":
             pattern += r"(?:[^\n]*\n)*?"
         else:
-            pattern += r"[^\n]*?".join(re.escape(part) for part in line.split("...")) + r"\n"
+            pattern += r"[^\n]*?".join(_anywhere_wrapped(part) for part in line.split("..."))
+            pattern += r"\s+"
     full_text = "".join(masked(line) + "\n" for line in _trimmed(actual))
     return re.fullmatch(pattern, full_text) is not None
+
+
+def _anywhere_wrapped(text: str) -> str:
+    """Return a pattern for a text that may be wrapped elsewhere: "136 ms" is longer than "9 ms"."""
+    return re.sub(r"(?:\\ )+", r"\\s+", re.escape(text))
 
 
 def _trimmed(lines: list[str]) -> list[str]:

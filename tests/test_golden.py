@@ -14,7 +14,7 @@ from rank_bm25 import BM25Okapi
 
 from memtier_plugin.bench import weight_learning
 from memtier_plugin.core.records import JournalEvent, ToolCall
-from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.learning.attribution import affinity, compute_reward, normalise_shares
 from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.retrieval.block import pack
@@ -38,28 +38,28 @@ def credits(deltas: Iterable[float]) -> list[JournalEvent]:
     start = datetime(2026, 1, 5, tzinfo=UTC)
     return [
         JournalEvent(
-            id=f"c{place}",
-            timestamp=start + timedelta(seconds=place),
+            id=f"c{index}",
+            timestamp=start + timedelta(seconds=index),
             kind="credit",
             agent_id="main",
-            run_id=f"r{place}",
+            run_id=f"r{index}",
             data={"item": "m", "attempt": 1, "delta": delta},
         )
-        for place, delta in enumerate(deltas)
+        for index, delta in enumerate(deltas)
     ]
 
 
-def cognitive_weight(given: Inputs) -> list[float]:
+def cognitive_weight(inputs: Inputs) -> list[float]:
     """Fold the journal after each step; a weight to start from is a credit of its own."""
-    deltas = [given["alpha"] * r * share for r, share in given["steps"]]
-    events = credits([given["cw0"], *deltas])
+    deltas = [inputs["alpha"] * r * share for r, share in inputs["steps"]]
+    events = credits([inputs["cw0"], *deltas])
     return [fold(events[: count + 2]).weight for count in range(len(deltas))]
 
 
-def jaccard(given: Inputs) -> dict[str, list[float]]:
+def jaccard(inputs: Inputs) -> dict[str, list[float]]:
     """Attribute an output to entries, and credit them from 0."""
-    output = plain_words(given["output"])
-    a = [affinity(plain_words(entry), output) for entry in given["entries"]]
+    output = plain_words(inputs["output"])
+    a = [affinity(plain_words(entry), output) for entry in inputs["entries"]]
     alpha = Settings().attribution.alpha
     return {
         "a": a,
@@ -73,9 +73,9 @@ def jaccard(given: Inputs) -> dict[str, list[float]]:
     }
 
 
-def run_reward(given: Inputs) -> dict[str, float]:
+def run_reward(inputs: Inputs) -> dict[str, float]:
     """Return the reward, and the mean over calls, a variant that the code does not use."""
-    calls = [ToolCall(name=name, ok=ok) for name, ok in given["calls"]]
+    calls = [ToolCall(name=name, ok=ok) for name, ok in inputs["calls"]]
     singly = [compute_reward([call]) for call in calls]
     return {
         "r_discrete": compute_reward(calls),
@@ -83,10 +83,10 @@ def run_reward(given: Inputs) -> dict[str, float]:
     }
 
 
-def okapi(given: Inputs) -> dict[str, Any]:
+def okapi(inputs: Inputs) -> dict[str, Any]:
     """Score with each idf: rank-bm25's, Robertson's and the one that is never negative."""
-    documents = [document.split() for document in given["docs"]]
-    query = given["query"].split()
+    documents = [document.split() for document in inputs["docs"]]
+    query = inputs["query"].split()
     total = len(documents)
     average = sum(map(len, documents)) / total
     package = BM25Okapi(documents, k1=bm25.K1, b=bm25.B)
@@ -101,7 +101,7 @@ def okapi(given: Inputs) -> dict[str, Any]:
             for document in documents
         ]
 
-    found = {
+    by_library = {
         "rank_bm25": paper_scorer.okapi_scores(documents, query),
         "robertson": scores(bm25.robertson_idf),
         "lucene_plus1": scores(bm25.idf),
@@ -112,8 +112,10 @@ def okapi(given: Inputs) -> dict[str, Any]:
         "idf_okapi": {term: package.idf[term] for term in query if df[term]},
         "idf_robertson": {term: bm25.robertson_idf(total, df[term]) for term in query if df[term]},
         "idf_lucene": {term: bm25.idf(total, df[term]) for term in query if df[term]},
-        **{f"scores_{name}": values for name, values in found.items()},
-        "clears_2.0": {name: [clears(value) for value in values] for name, values in found.items()},
+        **{f"scores_{name}": values for name, values in by_library.items()},
+        "clears_2.0": {
+            name: [clears(value) for value in values] for name, values in by_library.items()
+        },
     }
 
 
@@ -123,106 +125,106 @@ def clears(score: float) -> bool:
     return paper_scorer.score_document(old, score, (), weights()).signals["decay"] == 1.0
 
 
-def pool_dependence(given: Inputs) -> dict[str, list[float]]:
+def pool_dependence(inputs: Inputs) -> dict[str, list[float]]:
     """Score the same entries with the project's pool and with the scoped one."""
-    documents, query = [d.split() for d in given["docs"]], given["query"].split()
-    scoped = [documents[i] for i in given["scoped_indices"]]
+    documents, query = [d.split() for d in inputs["docs"]], inputs["query"].split()
+    scoped = [documents[i] for i in inputs["scoped_indices"]]
     everywhere = paper_scorer.okapi_scores(documents, query)
     return {
-        "project_pool_scores": [everywhere[i] for i in given["scoped_indices"]],
+        "project_pool_scores": [everywhere[i] for i in inputs["scoped_indices"]],
         "scoped_pool_scores": paper_scorer.okapi_scores(scoped, query),
     }
 
 
-def rare_term(given: Inputs) -> dict[str, Any]:
+def rare_term(inputs: Inputs) -> dict[str, Any]:
     """Score one rare term in an entry of average length."""
-    idf = bm25.robertson_idf(given["N"], given["df"])
-    score = idf * bm25.saturation(given["tf"], given["doc_len"], given["avgdl"])
+    idf = bm25.robertson_idf(inputs["N"], inputs["df"])
+    score = idf * bm25.saturation(inputs["tf"], inputs["doc_len"], inputs["avgdl"])
     return {"idf": idf, "score": score, "bypass": clears(score)}
 
 
-def scored(given: Inputs) -> paper_scorer.Scored:
+def scored(inputs: Inputs) -> paper_scorer.Scored:
     """Score an entry that is in a session of Stage 1, or in another."""
     document = paper_scorer.Document(
-        "m", (), ("s",), given["age_days"], given.get("cw", 0.0), given.get("tier", "episodic")
+        "m", (), ("s",), inputs["age_days"], inputs.get("cw", 0.0), inputs.get("tier", "episodic")
     )
-    scope = ["s"] if given["sid_in_stage1"] else ["another"]
+    scope = ["s"] if inputs["sid_in_stage1"] else ["another"]
     return paper_scorer.score_document(
         document,
-        given["bm25_raw"],
+        inputs["bm25_raw"],
         scope,
-        weights(given.get("weights", tuple(weights().values()))),
-        rate=given.get("lambda", 0.05),
-        threshold=given.get("threshold", 2.0),
+        weights(inputs.get("weights", tuple(weights().values()))),
+        rate=inputs.get("lambda", 0.05),
+        threshold=inputs.get("threshold", 2.0),
     )
 
 
-def decayed(given: Inputs) -> Any:
+def decayed(inputs: Inputs) -> Any:
     """Return eq. 3's signal, or the rate's half-life in days."""
-    if "age_days" in given:
-        return scored(given).signals["decay"]
+    if "age_days" in inputs:
+        return scored(inputs).signals["decay"]
     days = 10_000.0
     return {"half_life_days": days * math.log(0.5) / math.log(decay(days, 0.05, bypass=False))}
 
 
-def learned_score(given: Inputs) -> dict[str, float]:
+def learned_score(inputs: Inputs) -> dict[str, float]:
     """Score with the learned weights; they sum to 1."""
-    return {"score": scored(given).score, "weight_sum": sum(given["weights"])}
+    return {"score": scored(inputs).score, "weight_sum": sum(inputs["weights"])}
 
 
-def ablation(given: Inputs) -> dict[str, float]:
+def ablation(inputs: Inputs) -> dict[str, float]:
     """Return eq. 2's weights under the reference's short names, without one signal."""
     short = {"semantic": "sem"}
-    left = paper_scorer.ablate(weights(), given["drop"])
+    left = paper_scorer.ablate(weights(), inputs["drop"])
     return {short.get(name, name): weight for name, weight in left.items()}
 
 
-def normalisers(given: Inputs) -> dict[str, list[float]]:
+def normalisers(inputs: Inputs) -> dict[str, list[float]]:
     """Return appendix E's normalisations."""
     names = {"log1p": "log1p", "minmax": "minmax", "zscore_pop": "zscore"}
-    return {key: paper_scorer.normalise_scores(given["scores"], how) for key, how in names.items()}
+    return {key: paper_scorer.normalise_scores(inputs["scores"], how) for key, how in names.items()}
 
 
-def advantage(given: Inputs) -> dict[str, Any]:
+def advantage(inputs: Inputs) -> dict[str, Any]:
     """Return the advantages, and the mean that they are over."""
-    found = weight_learning.advantages(given["rewards"])
-    return {"mean": given["rewards"][0] - found[0], "advantages": found}
+    values = weight_learning.advantages(inputs["rewards"])
+    return {"mean": inputs["rewards"][0] - values[0], "advantages": values}
 
 
-def clipped(given: Inputs) -> dict[str, float]:
+def clipped(inputs: Inputs) -> dict[str, float]:
     """Return PPO's ratio and clipped objective."""
-    ratio = weight_learning.likelihood_ratio(given["logp_old"], given["logp_new"])
-    objective = weight_learning.clipped_objective(ratio, given["A"], given["eps"])
+    ratio = weight_learning.likelihood_ratio(inputs["logp_old"], inputs["logp_new"])
+    objective = weight_learning.clipped_objective(ratio, inputs["A"], inputs["eps"])
     return {"ratio": ratio, "objective": objective}
 
 
-def log_probability(given: Inputs) -> float:
+def log_probability(inputs: Inputs) -> float:
     """Return the log density of an action."""
-    return weight_learning.log_probability(given["action"], given["mean"], given["sigma"])
+    return weight_learning.log_probability(inputs["action"], inputs["mean"], inputs["sigma"])
 
 
-def projected(given: Inputs) -> list[float]:
+def projected(inputs: Inputs) -> list[float]:
     """Return raw weights on the simplex."""
     names = paper_scorer.PAPER_SIGNALS[1:]
     return list(
-        paper_scorer.normalise_weights(dict(zip(names, given["raw"], strict=True))).values()
+        paper_scorer.normalise_weights(dict(zip(names, inputs["raw"], strict=True))).values()
     )
 
 
-def two_stage(given: Inputs) -> dict[str, Any]:
+def two_stage(inputs: Inputs) -> dict[str, Any]:
     """Scope by facts, then score the sessions' entries as published and with the project's idf."""
-    query = given["query"].lower().split()
+    query = inputs["query"].lower().split()
     facts = [
         paper_scorer.Document(f"f-{session}", text.lower().split(), (session,), tier="semantic")
-        for session, text in given["semantic"]
+        for session, text in inputs["semantic"]
     ]
     entries = [
         paper_scorer.Document(name, text.lower().split(), (session,), age, weight)
-        for name, session, text, age, weight in given["episodic(id,sid,text,age_days,cw)"]
+        for name, session, text, age, weight in inputs["episodic(id,sid,text,age_days,cw)"]
     ]
     raw = paper_scorer.okapi_scores([fact.words for fact in facts], query)
     visible = {session for entry in entries for session in entry.sessions}
-    scope = paper_scorer.select_sessions(facts, raw, visible, given["k1"])
+    scope = paper_scorer.select_sessions(facts, raw, visible, inputs["k1"])
     inside = [entry for entry in entries if entry.sessions[0] in scope]
     scores = paper_scorer.okapi_scores([entry.words for entry in inside], query)
     published = [
@@ -243,27 +245,27 @@ def two_stage(given: Inputs) -> dict[str, Any]:
     }
 
 
-def in_order(found: Sequence[paper_scorer.Scored]) -> dict[str, dict[str, float]]:
+def in_order(results: Sequence[paper_scorer.Scored]) -> dict[str, dict[str, float]]:
     """Return the ranking with what is compared of each document."""
     return {
         s.document.id: {"bm25": s.signals["bm25"], "decay": s.signals["decay"], "S": s.score}
-        for s in paper_scorer.order_scored(found)
+        for s in paper_scorer.order_scored(results)
     }
 
 
-def packed(given: Inputs) -> dict[str, Any]:
+def packed(inputs: Inputs) -> dict[str, Any]:
     """Pack by rank."""
-    ranked = given["ranked(id,tokens)"]
-    found = pack([tokens for _, tokens in ranked], given["k"], given["budget"])
+    ranked = inputs["ranked(id,tokens)"]
+    packing = pack([tokens for _, tokens in ranked], inputs["k"], inputs["budget"])
     return {
-        "selected": [[ranked[place][0], tokens] for place, tokens in found.chosen],
-        "tokens": found.tokens,
+        "selected": [[ranked[index][0], tokens] for index, tokens in packing.chosen],
+        "tokens": packing.tokens,
     }
 
 
-def table_2(given: Inputs) -> dict[str, Any]:
+def table_2(inputs: Inputs) -> dict[str, Any]:
     """Recompute Table 2's differences; what the paper prints instead is kept beside them (A10)."""
-    true = {name: row - given["full"] for name, row in given["rows"].items()}
+    true = {name: row - inputs["full"] for name, row in inputs["rows"].items()}
     printed = GOLDEN["mt_table2_delta_audit"]["expected"]["printed"]
     return {"true_delta_vs_0.382": true, "printed": printed}
 
@@ -274,7 +276,7 @@ CHECKS: dict[str, Callable[[Inputs], Any]] = {
     "bm25_pool_": pool_dependence,
     "bm25_single_rare_": rare_term,
     "mt_ablation_": ablation,
-    "mt_attr_": lambda given: {"a_hat": normalise_shares(given["a"])},
+    "mt_attr_": lambda inputs: {"a_hat": normalise_shares(inputs["a"])},
     "mt_bm25_normalisers": normalisers,
     "mt_cw_": cognitive_weight,
     "mt_decay_": decayed,
@@ -284,7 +286,7 @@ CHECKS: dict[str, Callable[[Inputs], Any]] = {
     "mt_ppo_advantage": advantage,
     "mt_ppo_clip_": clipped,
     "mt_run_reward_": run_reward,
-    "mt_score_": lambda given: scored(given).score,
+    "mt_score_": lambda inputs: scored(inputs).score,
     "mt_score_learned_": learned_score,
     "mt_table2_": table_2,
     "mt_two_stage": two_stage,
@@ -297,21 +299,25 @@ def check_of(name: str) -> str | None:
     return max((prefix for prefix in CHECKS if name.startswith(prefix)), key=len, default=None)
 
 
-def assert_close(found: Any, expected: Any, tolerance: float, where: str) -> None:
+def assert_close(actual: Any, expected: Any, tolerance: float, where: str) -> None:
     """Compare numbers within the tolerance, the rest exactly; mappings also in their order."""
     if isinstance(expected, dict):
-        assert isinstance(found, dict), where
-        assert list(found) == list(expected), where
+        assert isinstance(actual, dict), where
+        assert list(actual) == list(expected), where
         for key, value in expected.items():
-            assert_close(found[key], value, tolerance, f"{where}.{key}")
+            assert_close(actual[key], value, tolerance, f"{where}.{key}")
     elif isinstance(expected, list):
-        assert len(found) == len(expected), where
-        for place, value in enumerate(expected):
-            assert_close(found[place], value, tolerance, f"{where}[{place}]")
-    elif isinstance(expected, float) or (type(expected) is int and type(found) is float):
-        assert math.isclose(found, expected, rel_tol=0, abs_tol=tolerance), (where, found, expected)
+        assert len(actual) == len(expected), where
+        for index, value in enumerate(expected):
+            assert_close(actual[index], value, tolerance, f"{where}[{index}]")
+    elif isinstance(expected, float) or (type(expected) is int and type(actual) is float):
+        assert math.isclose(actual, expected, rel_tol=0, abs_tol=tolerance), (
+            where,
+            actual,
+            expected,
+        )
     else:
-        assert found == expected, where
+        assert actual == expected, where
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -320,10 +326,10 @@ def test_golden(name: str) -> None:
     golden = GOLDEN[name]
     prefix = check_of(name)
     assert prefix, f"nothing checks {name}"
-    found, expected = CHECKS[prefix](golden["inputs"]), golden["expected"]
+    actual, expected = CHECKS[prefix](golden["inputs"]), golden["expected"]
     if prefix == "mt_jaccard_":  # the example without a match leaves out the failure
-        found = {key: found[key] for key in expected}
-    assert_close(found, expected, golden["tolerance"], name)
+        actual = {key: actual[key] for key in expected}
+    assert_close(actual, expected, golden["tolerance"], name)
 
 
 def test_all_golden_values_are_here() -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -21,26 +18,17 @@ from rank_bm25 import BM25Okapi
 from memtier_plugin.core.errors import LedgerError, MessageError, NotFound, Paused
 from memtier_plugin.core.events import ForgetEvent, PromoteEvent
 from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, Source, ToolCall
+from memtier_plugin.core.records import Entry, Fact, FactDraft, Message, ToolCall
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.facts.extraction.rules import extract_facts
+from memtier_plugin.ingest import recorder
 from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.memory import MemTier
+from tests.builders import make_draft, say, texts, turns
+from tests.processes import holding
 
 Day = Callable[..., datetime]
 ROOT = Path(__file__).parents[1]
-
-
-def say(memory: MemTier, text: str, **more: Any) -> Entry:
-    """Record one message of the user and return its entry."""
-    [entry] = memory.record([{"role": "user", "content": text}], **({"session_id": "s"} | more))
-    return entry
-
-
-def turns(*texts: str) -> list[dict[str, Any]]:
-    """Return messages of the user and the assistant in turn."""
-    roles = ("user", "assistant")
-    return [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
 
 
 def tool_run(answer: str, *, ok: bool | None) -> list[dict[str, Any]]:
@@ -54,18 +42,6 @@ def tool_run(answer: str, *, ok: bool | None) -> list[dict[str, Any]]:
     ]
 
 
-def fact(entry: Entry, value: str, **more: Any) -> FactDraft:
-    """Return the draft of a fact that rests on an entry."""
-    source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-    about = {"subject": "the fox", "relation": "works_at", "text": f"the fox works at {value}"}
-    return FactDraft(value=value, sources=(source,), **(about | more))
-
-
-def texts(hits: Any) -> list[str]:
-    """Return what some hits say."""
-    return [hit.text for hit in hits]
-
-
 def ledgers(memory: MemTier) -> bytes:
     """Return every byte in the project's ledgers."""
     return b"".join(path.read_bytes() for path in sorted(memory.folder.rglob("*.jsonl")))
@@ -75,20 +51,12 @@ def ledgers(memory: MemTier) -> bytes:
 def write_lock(memory: MemTier) -> Iterator[None]:
     """Let another process hold the index's write lock for as long as this lasts."""
     code = f"""
-        import apsw, time
+        import apsw
         connection = apsw.Connection({str(memory.store.index.path)!r})
         connection.execute("BEGIN IMMEDIATE")
-        print("held", flush=True)
-        time.sleep(30)
     """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"held\n"
-            yield
-        finally:
-            process.kill()
+    with holding(code):
+        yield
 
 
 # -- recording ------------------------------------------------------------------------------------
@@ -120,12 +88,12 @@ def test_growing_delivery_adds_what_is_new(home: Path) -> None:
 def test_key(home: Path) -> None:
     """The same words are new in another run, place, role or agent, and only then."""
     with MemTier.open(home) as memory, MemTier.open(home, agent_id="b") as other:
-        kept = [
+        entries = [
             *memory.record(turns("fox", "fox"), session_id="s", run_id="r"),
             *memory.record(turns("fox"), session_id="s", run_id="r2"),
             *other.record(turns("fox"), session_id="s", run_id="r"),
         ]
-        assert len({entry.key for entry in kept}) == len(kept) == 4
+        assert len({entry.key for entry in entries}) == len(entries) == 4
 
 
 def test_without_a_run_id(home: Path) -> None:
@@ -138,13 +106,13 @@ def test_without_a_run_id(home: Path) -> None:
 def test_turns_are_per_session(home: Path) -> None:
     """Turns count from 1 without gaps in each session of each agent."""
     with MemTier.open(home) as memory, MemTier.open(home, agent_id="b") as other:
-        found = [
+        numbers = [
             say(memory, "fox", session_id="s1").turn,
             say(memory, "fox", session_id="s2").turn,
             say(memory, "fox", session_id="s1").turn,
             say(other, "fox", session_id="s1").turn,
         ]
-    assert found == [1, 1, 2, 1]
+    assert numbers == [1, 1, 2, 1]
 
 
 def test_turns_across_an_index_that_lags(home: Path) -> None:
@@ -187,9 +155,9 @@ def test_entry_fields(home: Path, day: Day) -> None:
 def test_what_is_no_message(home: Path, messages: Any) -> None:
     """One message that is none is an error with its place, and nothing is written."""
     with MemTier.open(home) as memory:
-        given = [*turns("fox"), *messages] if isinstance(messages, list) else messages
+        batch = [*turns("fox"), *messages] if isinstance(messages, list) else messages
         with pytest.raises(MessageError):
-            memory.record(given, session_id="s")
+            memory.record(batch, session_id="s")
         assert ledgers(memory) == b""
 
 
@@ -235,22 +203,22 @@ def test_agents_are_apart(home: Path) -> None:
     """What was said to one agent is not recalled by another, unless the project grants it."""
     granted = {"agents.boss.read_all": True}
     with (
-        MemTier.open(home, agent_id="a") as one,
+        MemTier.open(home, agent_id="a") as memory,
         MemTier.open(home, agent_id="b") as other,
         MemTier.open(home, agent_id="boss", settings=granted) as boss,
         MemTier.open(home, agent_id="boss") as nobody,
     ):
-        entry = say(one, "the fox sleeps")
-        assert texts(one.recall("fox").hits) == ["the fox sleeps"]
+        entry = say(memory, "the fox sleeps")
+        assert texts(memory.recall("fox").hits) == ["the fox sleeps"]
         assert not other.recall("fox").hits
         assert not nobody.recall("fox").hits
         assert texts(boss.recall("fox").hits) == ["the fox sleeps"]
-        [kept] = one.add_facts([fact(entry, "the den")])
-        assert texts(other.recall("works").hits) == [kept.text]
+        [stored] = memory.add_facts([make_draft(entry, "the den")])
+        assert texts(other.recall("works").hits) == [stored.text]
         [source] = other.recall("works").hits[0].sources
         assert (source.entry, source.file) == (entry.id, None)
-        assert other.fact(kept.id) == (kept, [])
-        assert boss.fact(kept.id) == (kept, [one_of(one.entries())])
+        assert other.fact(stored.id) == (stored, [])
+        assert boss.fact(stored.id) == (stored, [one_of(memory.entries())])
 
 
 def one_of(entries: Iterator[Entry]) -> Entry:
@@ -287,11 +255,11 @@ def test_projects_are_apart(home: Path) -> None:
     """Neither entries nor facts leave their project, whatever an agent may read."""
     granted = {"agents.main.read_all": True}
     with (
-        MemTier.open(home, "one", settings=granted) as one,
+        MemTier.open(home, "one", settings=granted) as memory,
         MemTier.open(home, "other", settings=granted) as other,
     ):
-        one.add_facts([fact(say(one, "the fox sleeps"), "the den")])
-        assert one.recall("fox").hits
+        memory.add_facts([make_draft(say(memory, "the fox sleeps"), "the den")])
+        assert memory.recall("fox").hits
         assert other.recall("fox").label == "empty"
         assert other.facts() == []
 
@@ -309,6 +277,7 @@ def test_system_text_is_never_found(home: Path) -> None:
 def test_tool_and_external_text(home: Path) -> None:
     """Tool and external text is found by searching, but never put into a prompt on its own."""
     run = tool_run("the fox is in", ok=True)
+    run[0]["content"] = "please count the fox"
     run[2]["content"] = "fox: 1 found"
     page = {"role": "user", "content": "a page on the fox", "origin": "external"}
     with MemTier.open(home) as memory:
@@ -317,7 +286,8 @@ def test_tool_and_external_text(home: Path) -> None:
         assert {"fox: 1 found", "a page on the fox"} < set(texts(searched.injected))
         injected = memory.recall("fox", purpose="inject")
         assert set(texts(injected.hits)) == set(texts(searched.hits))
-        assert texts(injected.injected) == ["please"]  # what it said beside the page rests on it
+        # What the assistant said beside the page rests on it.
+        assert texts(injected.injected) == ["please count the fox"]
         assert "found" not in injected.text and "page" not in injected.text
 
 
@@ -382,12 +352,12 @@ def test_acknowledged_run_is_visible_while_the_index_is_locked(home: Path) -> No
 def test_forgetting_holds_while_the_index_is_locked(home: Path) -> None:
     """What another process forgot is gone from a recall that cannot update the index."""
     with MemTier.open(home) as memory:
-        kept, gone = say(memory, "the fox stays"), say(memory, "the fox goes")
-        event = memory._actor.event(ForgetEvent(items=(gone.id,)))
+        retained, forgotten = say(memory, "the fox stays"), say(memory, "the fox goes")
+        event = memory._actor.event(ForgetEvent(items=(forgotten.id,)))
         with write_lock(memory):
             memory.store.append_events([event], shared=True)
-            assert [hit.id for hit in memory.recall("fox").hits] == [kept.id]
-        assert [hit.id for hit in memory.recall("fox").hits] == [kept.id]
+            assert [hit.id for hit in memory.recall("fox").hits] == [retained.id]
+        assert [hit.id for hit in memory.recall("fox").hits] == [retained.id]
 
 
 def test_locked_ledger(home: Path) -> None:
@@ -402,8 +372,9 @@ def test_locked_ledger(home: Path) -> None:
         assert ledgers(memory) == before
 
 
-def test_sessions_are_recorded_as_their_runs(home: Path) -> None:
+def test_sessions_are_recorded_as_their_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recording sessions at once writes what recording each run does, and again nothing new."""
+    monkeypatch.setattr(recorder, "_TOGETHER", 100)
     when = datetime(2026, 1, 5, tzinfo=UTC)
     sessions = [
         Session(
@@ -416,14 +387,14 @@ def test_sessions_are_recorded_as_their_runs(home: Path) -> None:
                 )
             ),
         )
-        for number in range(530)
+        for number in range(60)
     ]
-    with MemTier.open(home, "one") as one, MemTier.open(home, "other") as other:
+    with MemTier.open(home, "one") as memory, MemTier.open(home, "other") as other:
         apart = [
             entry
             for session in sessions
             for run in session.exchanges
-            for entry in one.record(
+            for entry in memory.record(
                 run.messages,
                 session_id=session.session_id,
                 run_id=run.run_id,
@@ -434,11 +405,15 @@ def test_sessions_are_recorded_as_their_runs(home: Path) -> None:
         together = [entry for group in groups for entry in group]
         assert len(groups) > 1
 
-        def said(entry: Entry) -> dict[str, Any]:
+        def content_of(entry: Entry) -> dict[str, Any]:
             return entry.to_json() | {"id": None, "timestamp": None, "project": None}
 
         assert len(together) == 2 * len(sessions)
-        assert [*map(said, together)] == [*map(said, apart)] == [*map(said, other.entries())]
+        assert (
+            [*map(content_of, together)]
+            == [*map(content_of, apart)]
+            == [*map(content_of, other.entries())]
+        )
         assert [entry for group in other.record_sessions(sessions) for entry in group] == []
         (other.folder / "OFF").write_text("")
         with pytest.raises(Paused):
@@ -570,27 +545,30 @@ def test_explain(home: Path) -> None:
         query = "the fox in the red barn and the owl"
         recall = memory.recall(query, purpose="inject", run_id="run", k=1)
         memory.end_run(tool_run("red barn", ok=True), session_id="now", run_id="run")
-        told = memory.explain(recall.id)
-        assert (told["query"], told["label"]) == (query, "hybrid")
-        [hit] = told["injected"]
+        explanation = memory.explain(recall.id)
+        assert (explanation["query"], explanation["label"]) == (query, "hybrid")
+        [hit] = explanation["injected"]
         assert (hit["id"], hit["text"]) == (used.id, used.content)
         assert (hit["weight_then"], hit["weight_now"]) == (0.0, pytest.approx(0.1))
         assert hit["signals"].keys() == recall.hits[0].signals.keys()
         assert hit["score"] == pytest.approx(recall.hits[0].score)
         assert (hit["file"], hit["line"]) == (recall.hits[0].sources[0].file, 1)
-        assert [near["id"] for near in told["near_misses"]] == [missed.id]
-        assert [credit["item"] for credit in told["credits"]] == [used.id]
-        assert (told["postings"], told["vectors"]) == (recall.postings, recall.vectors)
+        assert [near["id"] for near in explanation["near_misses"]] == [missed.id]
+        assert [credit["item"] for credit in explanation["credits"]] == [used.id]
+        assert (explanation["postings"], explanation["vectors"]) == (
+            recall.postings,
+            recall.vectors,
+        )
         with pytest.raises(NotFound, match="has no recall 'nothing'"):
             memory.explain("nothing")
 
 
 def test_explain_to_another_agent(home: Path) -> None:
     """Another agent cannot tell that there was a recall, still less what was asked."""
-    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
-        say(one, "the fox sleeps")
-        recall = one.recall("fox", purpose="inject")
-        assert one.explain(recall.id)["injected"]
+    with MemTier.open(home, agent_id="a") as memory, MemTier.open(home, agent_id="b") as other:
+        say(memory, "the fox sleeps")
+        recall = memory.recall("fox", purpose="inject")
+        assert memory.explain(recall.id)["injected"]
         with pytest.raises(NotFound, match="has no recall"):
             other.explain(recall.id)
 
@@ -600,26 +578,30 @@ def test_newest_of_conflicting_facts_is_first(home: Path, day: Day) -> None:
 
     A question about the time of the older one has that first.
     """
-    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
+    with MemTier.open(home, agent_id="a") as memory, MemTier.open(home, agent_id="b") as other:
         origin: dict[str, Any] = {"origin": "assistant"}
         early, late = day(-30), day(-1)
         text = "the fox works at"
-        first = say(one, "noted", observed_at=early)
-        [old] = one.add_facts(
-            [fact(first, "Acme", valid_from=early, text=f"{text} Acme, works at it", **origin)]
+        first = say(memory, "noted", observed_at=early)
+        [old] = memory.add_facts(
+            [
+                make_draft(
+                    first, "Acme", valid_from=early, text=f"{text} Acme, works at it", **origin
+                )
+            ]
         )
         second = say(other, "noted", observed_at=late)
         [new] = other.add_facts(
-            [fact(second, "Bolt", valid_from=late, text=f"{text} Bolt", **origin)]
+            [make_draft(second, "Bolt", valid_from=late, text=f"{text} Bolt", **origin)]
         )
-        recall = one.recall("Where does the fox work, Acme?", at=day(0))
+        recall = memory.recall("Where does the fox work, Acme?", at=day(0))
         assert [hit.id for hit in recall.hits][:2] == [old.id, new.id]
         ids = [hit.id for hit in recall.injected]
         assert ids.index(new.id) < ids.index(old.id)
         assert f"{text} Bolt (newest of 2; the older says otherwise)" in recall.text
-        [line] = [hit for hit in one.explain(recall.id)["injected"] if hit["id"] == new.id]
+        [line] = [hit for hit in memory.explain(recall.id)["injected"] if hit["id"] == new.id]
         assert (line["note"], line["rank"]) == ("newest of 2; the older says otherwise", 2)
-        then = one.recall(f"Where did the fox work on {early:%d %B %Y}?", at=day(0))
+        then = memory.recall(f"Where did the fox work on {early:%d %B %Y}?", at=day(0))
         ids = [hit.id for hit in then.injected]
         assert ids.index(old.id) < ids.index(new.id)
 
@@ -628,8 +610,8 @@ def test_a_fact_that_replaced_another_says_so(home: Path, day: Day) -> None:
     """A superseding fact says that there was an older one, unless that was forgotten."""
     with MemTier.open(home) as memory:
         entry = say(memory, "noted")
-        [old] = memory.add_facts([fact(entry, "Acme", valid_from=day(-9))])
-        memory.add_facts([fact(entry, "Bolt", valid_from=day(-1))])
+        [old] = memory.add_facts([make_draft(entry, "Acme", valid_from=day(-9))])
+        memory.add_facts([make_draft(entry, "Bolt", valid_from=day(-1))])
         assert "the fox works at Bolt (replaces an older one)" in memory.recall("fox").text
         memory.forget(ids=[old.id])
         assert "older" not in memory.recall("fox").text
@@ -660,35 +642,37 @@ def test_expired_recalls(home: Path, day: Day) -> None:
 def test_forget_hides_at_once_everywhere(home: Path) -> None:
     """A forgotten entry, and a fact resting only on it, are gone from every answer."""
     with MemTier.open(home) as memory, MemTier.open(home) as other:
-        gone = say(memory, "the fox sleeps", run_id="r1")
-        kept = say(memory, "the fox is red", run_id="r2")
-        [alone] = memory.add_facts([fact(gone, "the den")])
-        [both] = memory.add_facts([fact(gone, "Acme", relation="likes")])
+        forgotten = say(memory, "the fox sleeps", run_id="r1")
+        retained = say(memory, "the fox is red", run_id="r2")
+        [alone] = memory.add_facts([make_draft(forgotten, "the den")])
+        [both] = memory.add_facts([make_draft(forgotten, "Acme", relation="likes")])
         memory.store.append_events(
             [
                 memory._actor.event(
-                    PromoteEvent(items=(kept.id,), facts=(both.id,), agent="main", session="s")
+                    PromoteEvent(items=(retained.id,), facts=(both.id,), agent="main", session="s")
                 )
             ],
             shared=True,
         )
         recall = memory.recall("fox", purpose="inject")
         assert len(recall.hits) == 4
-        would = memory.forget(ids=[gone.id], dry_run=True)
-        assert (would.ids, would.facts) == ((gone.id,), (alone.id,))
+        would = memory.forget(ids=[forgotten.id], dry_run=True)
+        assert (would.ids, would.facts) == ((forgotten.id,), (alone.id,))
         assert len(memory.recall("fox").hits) == 4
-        assert memory.forget(ids=[gone.id]) == would
-        for one in (memory, other):
-            assert {hit.id for hit in one.recall("fox").hits} == {kept.id, both.id}
-            assert [entry.id for entry in one.entries()] == [kept.id]
-            assert [known.id for known in one.facts()] == [both.id]
-            told = one.explain(recall.id)["injected"]
-            assert {hit["text"] for hit in told if hit["id"] in (gone.id, alone.id)} == {None}
+        assert memory.forget(ids=[forgotten.id]) == would
+        for reader in (memory, other):
+            assert {hit.id for hit in reader.recall("fox").hits} == {retained.id, both.id}
+            assert [entry.id for entry in reader.entries()] == [retained.id]
+            assert [fact.id for fact in reader.facts()] == [both.id]
+            injected = reader.explain(recall.id)["injected"]
+            assert {hit["text"] for hit in injected if hit["id"] in (forgotten.id, alone.id)} == {
+                None
+            }
             with pytest.raises(NotFound):
-                one.fact(alone.id)
+                reader.fact(alone.id)
         memory.reindex()
-        assert {hit.id for hit in memory.recall("fox").hits} == {kept.id, both.id}
-        assert memory.forget(ids=[kept.id]).facts == (both.id,)
+        assert {hit.id for hit in memory.recall("fox").hits} == {retained.id, both.id}
+        assert memory.forget(ids=[retained.id]).facts == (both.id,)
 
 
 def test_forgotten_does_not_come_back(home: Path) -> None:
@@ -696,36 +680,36 @@ def test_forgotten_does_not_come_back(home: Path) -> None:
     with MemTier.open(home) as memory:
         entry = say(memory, "My name is Ann.", run_id="r")
         memory.consolidate()
-        [known] = memory.facts()
+        [existing] = memory.facts()
         draft = FactDraft(
-            subject=known.subject,
-            relation=known.relation,
-            value=known.value,
-            text=known.text,
-            sources=known.sources,
+            subject=existing.subject,
+            relation=existing.relation,
+            value=existing.value,
+            text=existing.text,
+            sources=existing.sources,
         )
-        memory.forget(ids=[known.id])
+        memory.forget(ids=[existing.id])
         assert memory.record(turns("My name is Ann."), session_id="s", run_id="r") == []
-        assert memory.add_facts([known]) == memory.add_facts([draft]) == []
+        assert memory.add_facts([existing]) == memory.add_facts([draft]) == []
         assert memory.consolidate().facts == 0
         memory.forget(ids=[entry.id])
         assert memory.record(turns("My name is Ann."), session_id="s", run_id="r") == []
         memory.reindex()
         assert memory.recall("Ann name").label == "empty"
         assert memory.facts(include_superseded=True) == []
-        assert not [found for found in memory.doctor() if found.level != "ok"]
+        assert not [finding for finding in memory.doctor() if finding.level != "ok"]
 
 
 def test_forget_a_session(home: Path) -> None:
     """Forgetting a session hides this agent's entries of it, and nobody else's."""
-    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
-        gone = [say(one, f"fox {n}", session_id="s1", run_id=f"r{n}").id for n in range(3)]
-        say(one, "fox 4", session_id="s2")
+    with MemTier.open(home, agent_id="a") as memory, MemTier.open(home, agent_id="b") as other:
+        forgotten = [say(memory, f"fox {n}", session_id="s1", run_id=f"r{n}").id for n in range(3)]
+        say(memory, "fox 4", session_id="s2")
         say(other, "fox 5", session_id="s1")
-        assert one.forget(session="s1").ids == tuple(sorted(gone))
-        assert texts(one.recall("fox").hits) == ["fox 4"]
+        assert memory.forget(session="s1").ids == tuple(sorted(forgotten))
+        assert texts(memory.recall("fox").hits) == ["fox 4"]
         assert texts(other.recall("fox").hits) == ["fox 5"]
-        assert say(one, "fox 6", session_id="s1").turn == 4
+        assert say(memory, "fox 6", session_id="s1").turn == 4
 
 
 def test_forget_what_is_not_there(home: Path) -> None:
@@ -746,11 +730,11 @@ def test_facts_are_added_once(home: Path) -> None:
     """A fact that is there, in whatever case and spacing, is not added again."""
     with MemTier.open(home) as memory:
         entry = say(memory, "the fox")
-        [known] = memory.add_facts([fact(entry, "Acme")])
-        assert memory.add_facts([fact(entry, " ACME "), fact(entry, "acme")]) == []
-        assert memory.add_facts([known]) == []
-        assert memory.facts() == [known]
-        assert memory.fact(known.id) == (known, list(memory.entries()))
+        [existing] = memory.add_facts([make_draft(entry, "Acme")])
+        assert memory.add_facts([make_draft(entry, " ACME "), make_draft(entry, "acme")]) == []
+        assert memory.add_facts([existing]) == []
+        assert memory.facts() == [existing]
+        assert memory.fact(existing.id) == (existing, list(memory.entries()))
         with pytest.raises(NotFound):
             memory.fact("nothing")
 
@@ -759,13 +743,13 @@ def test_single_valued_facts_supersede(home: Path, day: Day) -> None:
     """A newer value of a single-valued relation replaces the older, which tells until when."""
     with MemTier.open(home) as memory:
         entry = say(memory, "the fox")
-        [old] = memory.add_facts([fact(entry, "Acme", valid_from=day(0))])
-        [new] = memory.add_facts([fact(entry, "Bolt", valid_from=day(5))])
+        [old] = memory.add_facts([make_draft(entry, "Acme", valid_from=day(0))])
+        [new] = memory.add_facts([make_draft(entry, "Bolt", valid_from=day(5))])
         assert memory.facts() == [new]
         past, current = memory.facts(include_superseded=True)
         assert (past.id, past.valid_to, current) == (old.id, day(5), new)
         assert not {old.id} & {hit.id for hit in memory.recall("works Acme").hits}
-        memory.add_facts([fact(entry, "Cord", valid_from=day(2))])  # learned late, but older
+        memory.add_facts([make_draft(entry, "Cord", valid_from=day(2))])  # learned late, but older
         assert memory.facts() == [new]
         assert len(memory.facts(include_superseded=True)) == 3
         memory.reindex()
@@ -776,34 +760,34 @@ def test_other_facts_add_up(home: Path) -> None:
     """What may have many values, or was said of another subject, is kept beside the old."""
     with MemTier.open(home) as memory:
         entry = say(memory, "the fox")
-        memory.add_facts([fact(entry, "eggs", relation="likes")])
-        memory.add_facts([fact(entry, "milk", relation="likes")])
-        memory.add_facts([fact(entry, "Acme"), fact(entry, "Bolt", subject="the owl")])
-        assert [known.value for known in memory.facts()] == ["eggs", "milk", "Acme", "Bolt"]
+        memory.add_facts([make_draft(entry, "eggs", relation="likes")])
+        memory.add_facts([make_draft(entry, "milk", relation="likes")])
+        memory.add_facts([make_draft(entry, "Acme"), make_draft(entry, "Bolt", subject="the owl")])
+        assert [fact.value for fact in memory.facts()] == ["eggs", "milk", "Acme", "Bolt"]
 
 
 def test_agents_do_not_supersede_each_other(home: Path) -> None:
     """Another agent's own conclusion stays; the user's words replace the user's words."""
-    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
-        mine, theirs = say(one, "the fox"), say(other, "the fox")
-        one.add_facts([fact(mine, "Acme", origin="assistant")])
-        other.add_facts([fact(theirs, "Bolt", origin="assistant")])
-        assert [known.value for known in one.facts()] == ["Acme", "Bolt"]
-        one.add_facts([fact(mine, "Cord", subject="the owl")])
-        other.add_facts([fact(theirs, "Dyne", subject="the owl")])
-        assert [known.value for known in one.facts()] == ["Acme", "Bolt", "Dyne"]
+    with MemTier.open(home, agent_id="a") as memory, MemTier.open(home, agent_id="b") as other:
+        mine, theirs = say(memory, "the fox"), say(other, "the fox")
+        memory.add_facts([make_draft(mine, "Acme", origin="assistant")])
+        other.add_facts([make_draft(theirs, "Bolt", origin="assistant")])
+        assert [fact.value for fact in memory.facts()] == ["Acme", "Bolt"]
+        memory.add_facts([make_draft(mine, "Cord", subject="the owl")])
+        other.add_facts([make_draft(theirs, "Dyne", subject="the owl")])
+        assert [fact.value for fact in memory.facts()] == ["Acme", "Bolt", "Dyne"]
 
 
 def test_superseding_fact_starts_anew(home: Path) -> None:
     """What an old fact earned is not the new one's."""
     with MemTier.open(home) as memory:
         entry = say(memory, "unrelated words")
-        [old] = memory.add_facts([fact(entry, "Acme")])
+        [old] = memory.add_facts([make_draft(entry, "Acme")])
         memory.recall("fox works", purpose="inject", run_id="run")
         memory.end_run(tool_run("the fox works", ok=True), session_id="now", run_id="run")
         weights = {hit.id: hit.weight for hit in memory.recall("fox works").hits}
         assert weights[old.id] > 0.05
-        [new] = memory.add_facts([fact(entry, "Bolt")])
+        [new] = memory.add_facts([make_draft(entry, "Bolt")])
         weights = {hit.id: hit.weight for hit in memory.recall("fox works").hits}
         assert weights[new.id] == 0.0
         assert old.id not in weights
@@ -811,21 +795,21 @@ def test_superseding_fact_starts_anew(home: Path) -> None:
 
 def test_consolidate(home: Path) -> None:
     """User statements become shared facts once; their entries are promoted, other text is not."""
-    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
-        source = one.record(turns("My name is Ann.", "My name is Bot."), session_id="s")[0]
+    with MemTier.open(home, agent_id="a") as memory, MemTier.open(home, agent_id="b") as other:
+        source = memory.record(turns("My name is Ann.", "My name is Bot."), session_id="s")[0]
         report = other.consolidate()
         assert (report.read, report.facts, report.promoted) == (2, 1, 1)
-        [known] = other.facts()
-        assert (known.relation, known.value) == ("name", "Ann")
-        assert [s.entry for s in known.sources] == [source.id]
-        assert known.quote in source.content
-        assert {e.id: e.promoted for e in one.entries()}[source.id]
-        assert one.consolidate().read == 0
-        assert [hit.id for hit in other.recall("Ann").hits] == [known.id]
-        say(one, "My name is Ann.", run_id="again")
-        report = one.consolidate()
+        [existing] = other.facts()
+        assert (existing.relation, existing.value) == ("name", "Ann")
+        assert [s.entry for s in existing.sources] == [source.id]
+        assert existing.quote in source.content
+        assert {e.id: e.promoted for e in memory.entries()}[source.id]
+        assert memory.consolidate().read == 0
+        assert [hit.id for hit in other.recall("Ann").hits] == [existing.id]
+        say(memory, "My name is Ann.", run_id="again")
+        report = memory.consolidate()
         assert (report.facts, report.promoted) == (0, 1)
-        [_, entries] = one.fact(known.id)
+        [_, entries] = memory.fact(existing.id)
         assert len(entries) == 2
 
 
@@ -843,14 +827,14 @@ def test_consolidate_in_batches(home: Path) -> None:
 def test_crash_between_facts_and_cursor(home: Path) -> None:
     """A pass that died after its facts is repeated without doubling any, superseded ones too."""
     with MemTier.open(home) as memory:
-        for number, place in enumerate(["Rome", "Oslo", "Bern"]):
-            say(memory, f"I live in {place}.", run_id=f"r{number}", session_id=f"s{number}")
+        for number, city in enumerate(["Rome", "Oslo", "Bern"]):
+            say(memory, f"I live in {city}.", run_id=f"r{number}", session_id=f"s{number}")
         drafts = extract_facts(list(memory.entries()), memory.settings.facts.single_valued).drafts
         assert len(memory.add_facts(drafts)) == 3  # and here the process died
-        assert [known.value for known in memory.facts()] == ["Bern"]
+        assert [fact.value for fact in memory.facts()] == ["Bern"]
         report = memory.consolidate()
         assert (report.read, report.facts, report.promoted) == (3, 0, 3)
-        assert [known.value for known in memory.facts()] == ["Bern"]
+        assert [fact.value for fact in memory.facts()] == ["Bern"]
         assert len(memory.facts(include_superseded=True)) == 3
 
 
@@ -869,13 +853,13 @@ def test_two_consolidations_at_once(home: Path) -> None:
 def test_remember(home: Path) -> None:
     """What was asked to be kept is an entry and a fact on it, once, secrets masked."""
     with MemTier.open(home) as memory:
-        kept = memory.remember("the fox sleeps in the barn")
-        assert memory.remember(" the fox sleeps in the barn ") == kept
+        remembered = memory.remember("the fox sleeps in the barn")
+        assert memory.remember(" the fox sleeps in the barn ") == remembered
         secret = memory.remember("the key is sk-ant-api03-" + "Zq9" * 31)
         assert memory.remember("the key is sk-ant-api03-" + "Zq9" * 31) == secret
-        assert memory.facts() == [kept, secret]
+        assert memory.facts() == [remembered, secret]
         [entry, _] = memory.entries()
-        assert (kept.value, kept.sources[0].entry, entry.promoted) == (
+        assert (remembered.text, remembered.sources[0].entry, entry.promoted) == (
             entry.content,
             entry.id,
             True,
@@ -903,16 +887,16 @@ def test_entries_are_selected(home: Path, day: Day) -> None:
     """The log is narrowed by agent, date and session, read on after an id, and cut at a limit."""
     now = day(0)
     with (
-        MemTier.open(home, agent_id="a", clock=lambda: now) as one,
+        MemTier.open(home, agent_id="a", clock=lambda: now) as memory,
         MemTier.open(home, agent_id="b", clock=lambda: now) as other,
     ):
-        first = say(one, "fox 1", session_id="s1")
+        first = say(memory, "fox 1", session_id="s1")
         now = day(1)
-        second = say(one, "fox 2", session_id="s2")
+        second = say(memory, "fox 2", session_id="s2")
         third = say(other, "fox 3", session_id="s1")
 
         def ids(**how: Any) -> list[str]:
-            return [entry.id for entry in one.entries(**how)]
+            return [entry.id for entry in memory.entries(**how)]
 
         assert ids() == [first.id, second.id, third.id]
         assert ids(agent="a") == [first.id, second.id]
@@ -928,15 +912,15 @@ def test_pause(home: Path) -> None:
         entry = say(memory, "the fox")
         memory.pause()
         before = ledgers(memory)
-        for one in (memory, other):
-            assert one.paused and one.status()["paused"]
-            recall = one.recall("fox", purpose="inject")
+        for reader in (memory, other):
+            assert reader.paused and reader.status()["paused"]
+            recall = reader.recall("fox", purpose="inject")
             assert (recall.label, recall.text) == ("degraded: the project is off", "")
             for refused in (
-                lambda: say(one, "owl"),  # noqa: B023
-                lambda: one.add_facts([fact(entry, "Acme")]),  # noqa: B023
-                one.consolidate,
-                lambda: one.remember("owl"),  # noqa: B023
+                lambda: say(reader, "owl"),  # noqa: B023
+                lambda: reader.add_facts([make_draft(entry, "Acme")]),  # noqa: B023
+                reader.consolidate,
+                lambda: reader.remember("owl"),  # noqa: B023
             ):
                 with pytest.raises(Paused, match="memtier on"):
                     refused()
@@ -952,10 +936,11 @@ def test_torn_and_invalid_lines_are_told(home: Path) -> None:
         [path] = (memory.folder / "episodic" / "main").glob("*.jsonl")
         with path.open("ab") as file:
             file.write(b"not json\n" + b'{"torn": ')
-        found = {finding.where: finding for finding in memory.doctor() if finding.level == "warn"}
-        assert "cannot be read" in found[f"{path}:2"].what
-        assert "torn" in found[f"{path}:3"].what
-        assert all(finding.remedy for finding in found.values())
+        warnings = {finding.where: finding for finding in memory.doctor() if finding.level != "ok"}
+        assert "cannot be read" in warnings[f"{path}:2"].what
+        assert warnings[f"{path}:2"].level == "error"
+        assert "torn" in warnings[f"{path}:3"].what
+        assert all(finding.remedy for finding in warnings.values())
         assert "1 ledger lines could not be read" in str(memory.status()["warnings"])
         say(memory, "the owl", run_id="r2")
         assert len(memory.recall("fox owl").hits) == 2
@@ -1034,7 +1019,7 @@ def test_tier_by_itself(home: Path, day: Day) -> None:
     """Of a line and a fact that match alike the fact comes first because of its tier alone."""
     with MemTier.open(home) as memory:
         entry = say(memory, "the fox sleeps", observed_at=day(0))
-        memory.add_facts([fact(entry, "x", text="the fox sleeps", valid_from=day(0))])
+        memory.add_facts([make_draft(entry, "x", text="the fox sleeps", valid_from=day(0))])
         first, other = memory.recall("fox", at=day(0)).hits
     assert {type(first.item), type(other.item)} == {Entry, Fact}
     only = dict.fromkeys(SIGNALS, 0.0)
@@ -1051,21 +1036,23 @@ def direct(
     """Compute MemTier's published ranking (section 3.2, eq. 2 and 3) with rank-bm25."""
 
     def scores(pool: list[dict[str, Any]]) -> list[float]:
-        words = [re.findall(r"\w+", one["text"].lower()) for one in pool]
+        words = [re.findall(r"\w+", item["text"].lower()) for item in pool]
         return list(BM25Okapi(words, k1=1.5, b=0.75).get_scores(re.findall(r"\w+", query.lower())))
 
-    def value(one: dict[str, Any], bm25: float) -> float:
-        bypass = bm25 > 2.0 or any(session in scope for session in one["sessions"])
-        decay = 1.0 if bypass else math.exp(-0.05 * one["age"])
-        return 0.35 * bm25 + 0.25 * decay + 0.25 * (one["weight"] + 1) / 2 + 0.15 * (one["mu"] - 1)
+    def value(item: dict[str, Any], bm25: float) -> float:
+        bypass = bm25 > 2.0 or any(session in scope for session in item["sessions"])
+        decay = 1.0 if bypass else math.exp(-0.05 * item["age"])
+        return (
+            0.35 * bm25 + 0.25 * decay + 0.25 * (item["weight"] + 1) / 2 + 0.15 * (item["mu"] - 1)
+        )
 
-    found = [(one, score) for one, score in zip(facts, scores(facts), strict=True) if score > 0]
+    matches = [(item, score) for item, score in zip(facts, scores(facts), strict=True) if score > 0]
     scope: list[str] = []
-    for one, _ in sorted(found, key=lambda pair: (-pair[1], -pair[0]["time"], pair[0]["id"])):
-        scope += [s for s in one["sessions"] if s not in scope and len(scope) < 5]
-    pool = [one for one in entries if not scope or one["sessions"][0] in scope]
-    found += zip(pool, scores(pool), strict=True)
-    scored = [(one["id"], value(one, score)) for one, score in found]
+    for item, _ in sorted(matches, key=lambda pair: (-pair[1], -pair[0]["time"], pair[0]["id"])):
+        scope += [s for s in item["sessions"] if s not in scope and len(scope) < 5]
+    pool = [item for item in entries if not scope or item["sessions"][0] in scope]
+    matches += zip(pool, scores(pool), strict=True)
+    scored = [(item["id"], value(item, score)) for item, score in matches]
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -1084,7 +1071,7 @@ def test_paper_profile(home: Path, day: Day, query: str) -> None:
         ("s5", "what does the fox say"),
         ("s6", "nobody sleeps in a den"),
     ]
-    given = [
+    statements = [
         (0, "the fox sleeps in the barn"),
         (2, "the owl lives in the mill"),
         (4, "the bear eats"),
@@ -1097,8 +1084,10 @@ def test_paper_profile(home: Path, day: Day, query: str) -> None:
             for number, (session, text) in enumerate(lines)
         ]
         facts = [
-            memory.add_facts([fact(entries[n], text, subject=text, text=text, valid_from=day(n))])
-            for n, text in given
+            memory.add_facts(
+                [make_draft(entries[n], text, subject=text, text=text, valid_from=day(n))]
+            )
+            for n, text in statements
         ]
         recalled_run(memory, "run", "an old red barn", ok=True)
         recall = memory.recall(query, at=day(30), purpose="inject")
@@ -1107,26 +1096,26 @@ def test_paper_profile(home: Path, day: Day, query: str) -> None:
             query,
             [
                 {
-                    "id": one.id,
-                    "text": one.text,
+                    "id": fact.id,
+                    "text": fact.text,
                     "sessions": [entries[n].session_id],
                     "age": 30 - n,
-                    "weight": memory.store.reader().state(one.id).weight,
+                    "weight": memory.store.reader().state(fact.id).weight,
                     "mu": 1.2,
-                    "time": one.timestamp.timestamp(),
+                    "time": fact.timestamp.timestamp(),
                 }
-                for (n, _), [one] in zip(given, facts, strict=True)
+                for (n, _), [fact] in zip(statements, facts, strict=True)
             ],
             [
                 {
-                    "id": one.id,
-                    "text": one.content,
-                    "sessions": [one.session_id],
-                    "age": max(0.0, (day(30) - one.observed_at) / timedelta(days=1)),
-                    "weight": one.cognitive_weight,
+                    "id": entry.id,
+                    "text": entry.content,
+                    "sessions": [entry.session_id],
+                    "age": max(0.0, (day(30) - entry.observed_at) / timedelta(days=1)),
+                    "weight": entry.cognitive_weight,
                     "mu": 1.0,
                 }
-                for one in memory.entries()
+                for entry in memory.entries()
             ],
         )
     assert any(weights.values())

@@ -21,10 +21,10 @@ const LONGEST_PAUSE_MS = 60_000;
 const MAX_QUEUED = 1000; // queued files tried in one go
 const MAX_IN_MEMORY = 100; // payloads kept in memory while the disk is full
 const MAX_REQUEST_BYTES = 15 * 1024 * 1024; // of a request; the resident's limit is slightly higher
-const TEXTS = [1_000_000, 100_000, 10_000, 1_000, 100]; // successive limits for each text of a request that is too large
-const FAILURES = 3; // failed queue files after which replay stops for now
+const TEXT_LIMITS = [1_000_000, 100_000, 10_000, 1_000, 100]; // successive limits for each text of a request that is too large
+const MAX_FAILED = 3; // failed deliveries after which replay stops for now
 // Variables passed to a child; an endpoint's key only if it is configured.
-const PLAIN = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)$/;
+const PASSED_VARIABLES = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|XDG_.*|VIRTUAL_ENV|MEMTIER_.*)$/;
 
 /** Return the address of a home's resident, as `socket_path` in memtier_plugin/core/paths.py does. */
 export function socketPath(home, environment = process.env) {
@@ -46,41 +46,67 @@ export class Bridge {
     this.link = null; // set once connected
     this.linking = null;
     this.failures = 0;
-    this.restsUntil = 0;
-    this.why = "";
+    this.pausedUntil = 0;
+    this.failure = "";
     this.number = 0;
     this.replaying = null;
-    this.kept = [];
+    this.inMemory = [];
     this.waits = new Waits(this.home);
+    this.models = new Map(); // by project: the host's own model, where its user consented
   }
 
-  /** Ask the resident, again if it went away; rejects at the deadline, or if there is none. */
+  /** Let the resident ask the host's own model for a project; `complete` returns a promise. */
+  offerModel(project, complete) {
+    const known = this.models.has(project);
+    this.models.set(project, complete);
+    if (!known && this.link) this.tellOffer(this.link, project);
+  }
+
+  tellOffer(link, project) {
+    link.write(`${JSON.stringify({ jsonrpc: "2.0", method: "offer_model", params: { host: "openclaw", project } })}\n`);
+  }
+
+  /** Answer what the resident asks of this host: a completion of the host's model. */
+  async answer(link, { id, method, params }) {
+    const complete = method === "complete" ? this.models.get(params?.offer) : undefined;
+    const reply = { jsonrpc: "2.0", id };
+    try {
+      if (!complete) throw Object.assign(new Error("the host's model is not offered"), { code: "NOT_OFFERED" });
+      reply.result = await complete(params);
+    } catch (error) {
+      const causes = [error, error.cause].filter(Boolean).map((each) => each.message ?? String(each));
+      reply.error = { code: -32000, message: causes.join(": "), data: { error: error.code ?? "FAILED" } };
+    }
+    if (!link.closed) link.write(`${JSON.stringify(reply)}\n`);
+  }
+
+  /** Call the resident, and once more if the connection broke; reject at the deadline or if none starts. */
   async call(method, params, deadlineMs) {
     const until = Date.now() + deadlineMs;
     try {
-      return await this.asked(method, params, until);
+      return await this.request(method, params, until);
     } catch (error) {
       if (!(error instanceof Broken)) throw error;
-      return await this.asked(method, params, until);
+      return await this.request(method, params, until);
     }
   }
 
-  async asked(method, params, until) {
-    const link = await within(this.linked(until), until - Date.now(), "MemTier's resident is not ready");
+  async request(method, params, until) {
+    const link = await within(this.connected(until), until - Date.now(), "MemTier's resident is not ready");
     try {
-      const found = await this.sent(link, method, params, until);
+      const result = await this.send(link, method, params, until);
       this.failures = 0;
-      return found;
+      return result;
     } catch (error) {
       if (error instanceof Late) this.suspect(link);
       throw error;
     }
   }
 
-  async sent(link, method, params, until) {
+  async send(link, method, params, until) {
     const id = `${process.pid}-${++this.number}`;
     const answer = new Promise((done, failed) => this.waiting.set(id, { link, done, failed }));
-    link.write(`{"jsonrpc":"2.0","id":"${id}","method":"${method}","params":${fitting(params)}}\n`);
+    link.write(`{"jsonrpc":"2.0","id":"${id}","method":"${method}","params":${encodeWithinLimit(params)}}\n`);
     try {
       return await within(answer, until - Date.now(), `MemTier did not answer ${method}`);
     } finally {
@@ -88,50 +114,50 @@ export class Bridge {
     }
   }
 
-  /** Deliver a payload that must not be lost: if that fails now, it waits on disk. */
+  /** Deliver a payload that must not be lost; queue it on disk if delivery fails now. */
   async deliver(params, deadlineMs) {
     try {
       await this.call("hook", params, deadlineMs);
     } catch (error) {
-      // It was refused, and would be again.
-      if (!error.refused) await this.keep(params);
+      // A refused payload would be refused again.
+      if (!error.refused) await this.enqueue(params);
       throw error;
     }
     void this.replay(deadlineMs);
   }
 
-  async keep(params) {
+  async enqueue(params) {
     const folder = join(this.home, "queue");
     const name = `${Date.now()}-${randomUUID()}.json`;
     const fresh = join(folder, `.${name}.${process.pid}.0.new`); // as write_private_file names it, so that leftovers of a killed process are cleaned up
     try {
       await mkdir(folder, { recursive: true, mode: 0o700 });
-      await writeFile(fresh, fitting(params), { mode: 0o600, flush: true });
+      await writeFile(fresh, encodeWithinLimit(params), { mode: 0o600, flush: true });
       await rename(fresh, join(folder, name));
     } catch (error) {
       await unlink(fresh).catch(() => {});
-      if (this.kept.push(params) > MAX_IN_MEMORY) this.kept.shift();
+      if (this.inMemory.push(params) > MAX_IN_MEMORY) this.inMemory.shift();
       this.log.warn(`memtier: a run waits in memory only: ${error.message}`);
     }
   }
 
   /** Deliver queued payloads, oldest first; a run delivered twice is stored once. */
   replay(deadlineMs) {
-    this.replaying ??= this.replayed(deadlineMs)
+    this.replaying ??= this.replayQueue(deadlineMs)
       .catch(() => {}) // they stay queued
       .finally(() => (this.replaying = null));
     return this.replaying;
   }
 
-  async replayed(deadlineMs) {
-    while (this.kept.length) {
+  async replayQueue(deadlineMs) {
+    while (this.inMemory.length) {
       try {
-        await this.call("hook", this.kept[0], deadlineMs);
+        await this.call("hook", this.inMemory[0], deadlineMs);
       } catch (error) {
         if (!error.refused) throw error;
-        this.log.warn(`memtier: ${this.kept[0].name} was refused: ${error.message}`);
+        this.log.warn(`memtier: ${this.inMemory[0].name} was refused: ${error.message}`);
       }
-      this.kept.shift();
+      this.inMemory.shift();
     }
     const folder = join(this.home, "queue");
     const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".json"));
@@ -143,7 +169,7 @@ export class Bridge {
       } catch (error) {
         if (error.code === "ENOENT") continue; // another process delivered it
         if (!error.refused && !(error instanceof SyntaxError)) {
-          if (!error.answered || ++failed === FAILURES) return;
+          if (!error.answered || ++failed === MAX_FAILED) return;
           continue;
         }
         this.log.warn(`memtier: ${path} cannot be delivered and is set aside: ${error.message}`);
@@ -154,29 +180,35 @@ export class Bridge {
     }
   }
 
-  /** Close the connection; a resident that we started finishes its work and ends. */
+  /** Close the connection; a child resident finishes its work and exits. */
   close() {
     if (this.link?.suspected) void this.link.kill().catch(() => {});
     else this.link?.end();
     this.link = null;
   }
 
-  linked(until = Date.now() + CONNECT_MS) {
+  connected(until = Date.now() + CONNECT_MS) {
     if (this.link) return Promise.resolve(this.link);
     this.linking ??= this.connect(until).finally(() => (this.linking = null));
     return this.linking;
   }
 
   async connect(until) {
-    const found = await this.socket().catch(() => null);
-    if (found) return (this.link = found);
-    const rest = this.restsUntil - Date.now();
-    if (rest > Math.max(0, until - Date.now())) throw new Error(`${this.why}; it is started again in ${rest} ms`);
-    if (rest > 0) await new Promise((done) => setTimeout(done, rest));
-    return (this.link = await this.child());
+    const running = await this.openSocket().catch(() => null);
+    if (running) return this.use(running);
+    const pause = this.pausedUntil - Date.now();
+    if (pause > Math.max(0, until - Date.now())) throw new Error(`${this.failure}; it is started again in ${pause} ms`);
+    if (pause > 0) await new Promise((done) => setTimeout(done, pause));
+    return this.use(await this.startChild());
   }
 
-  socket() {
+  use(link) {
+    this.link = link;
+    for (const project of this.models.keys()) this.tellOffer(link, project);
+    return link;
+  }
+
+  openSocket() {
     const path = socketPath(this.home);
     return new Promise((done, failed) => {
       const socket = createConnection(path);
@@ -196,26 +228,26 @@ export class Bridge {
             socket.destroy();
           },
         };
-        this.attend(socket, link);
-        socket.on("error", () => this.lost(link, "the connection to MemTier broke"));
-        socket.on("close", () => this.lost(link, "MemTier's resident ended"));
+        this.readLines(socket, link);
+        socket.on("error", () => this.drop(link, "the connection to MemTier broke"));
+        socket.on("close", () => this.drop(link, "MemTier's resident ended"));
         socket.unref();
         done(link);
       });
     });
   }
 
-  child() {
+  startChild() {
     return new Promise((done, failed) => {
-      const [program, ...first] = this.command;
-      const child = spawn(program, [...first, "--home", this.home, "serve"], {
+      const [program, ...programArgs] = this.command;
+      const child = spawn(program, [...programArgs, "--home", this.home, "serve"], {
         stdio: ["pipe", "pipe", "pipe"],
         detached: true, // Ctrl-C in a terminal is the host's, not ours
         env: Object.fromEntries(
-          Object.entries(process.env).filter(([name]) => PLAIN.test(name) || this.environment.has(name)),
+          Object.entries(process.env).filter(([name]) => PASSED_VARIABLES.test(name) || this.environment.has(name)),
         ),
       });
-      let said = "";
+      let stderrTail = "";
       const link = {
         write: (line) => child.stdin.write(line),
         end: () => {
@@ -226,48 +258,49 @@ export class Bridge {
         kill: async () => child.kill("SIGKILL"),
       };
       child.on("error", (error) => {
-        this.failed(`cannot start ${program}: ${error.message}`);
-        this.lost(link, error.message);
-        failed(new Error(this.why));
+        this.backOff(`cannot start ${program}: ${error.message}`);
+        this.drop(link, error.message);
+        failed(new Error(this.failure));
       });
-      child.stderr?.on("data", (data) => (said = (said + data).slice(-2000)));
+      child.stderr?.on("data", (data) => (stderrTail = (stderrTail + data).slice(-2000)));
       child.stdin?.on("error", () => {});
       child.on("exit", (code, signal) => {
         if (!link.suspected && (this.link === link || code)) {
-          this.failed(`MemTier's resident ended (${signal ?? code}) ${said.trim()}`);
+          this.backOff(`MemTier's resident ended (${signal ?? code}) ${stderrTail.trim()}`);
         }
-        this.lost(link, "MemTier's resident ended");
+        this.drop(link, "MemTier's resident ended");
       });
       child.once("spawn", () => {
-        this.attend(child.stdout, link);
+        this.readLines(child.stdout, link);
         for (const part of [child, child.stdin, child.stdout, child.stderr]) part.unref?.();
         done(link);
       });
     });
   }
 
-  attend(stream, link) {
+  readLines(stream, link) {
     let parts = []; // of an incomplete line; joined once, to stay linear on long lines
     stream.setEncoding("utf8");
     stream.on("data", (data) => {
       const lines = data.split("\n");
       if (lines.length > 1) {
-        this.answered(parts.join("") + lines[0]);
-        for (const line of lines.slice(1, -1)) this.answered(line);
+        this.settle(link, parts.join("") + lines[0]);
+        for (const line of lines.slice(1, -1)) this.settle(link, line);
         parts = [];
       }
       parts.push(lines.at(-1));
     });
-    stream.on("error", () => this.lost(link, "the pipe to MemTier broke"));
+    stream.on("error", () => this.drop(link, "the pipe to MemTier broke"));
   }
 
-  answered(line) {
+  settle(link, line) {
     let answer;
     try {
       answer = JSON.parse(line);
     } catch {
       return; // not a message of the protocol
     }
+    if (answer?.method) return void this.answer(link, answer);
     const waiting = this.waiting.get(answer.id);
     if (!waiting) return;
     if (!answer.error) return waiting.done(answer.result);
@@ -279,31 +312,31 @@ export class Bridge {
 
   /** Kill a resident that does not answer a ping; a slow one may continue. */
   suspect(link) {
-    if (link.gone || link.suspected) return;
+    if (link.closed || link.suspected) return;
     link.suspected = true;
-    this.sent(link, "ping", {}, Date.now() + PING_MS).then(
+    this.send(link, "ping", {}, Date.now() + PING_MS).then(
       () => (link.suspected = false),
       async () => {
-        if (link.gone) return;
-        this.failed("MemTier's resident hangs and is ended");
+        if (link.closed) return;
+        this.backOff("MemTier's resident hangs; stopping it");
         await link.kill().catch(() => {}); // before the socket is tried again
-        this.lost(link, "MemTier's resident hangs");
+        this.drop(link, "MemTier's resident hangs");
       },
     );
   }
 
-  failed(why) {
+  backOff(reason) {
     const pause = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.failures++);
-    this.restsUntil = Date.now() + pause;
-    this.why = why;
-    this.log.warn(`memtier: ${why}`);
+    this.pausedUntil = Date.now() + pause;
+    this.failure = reason;
+    this.log.warn(`memtier: ${reason}`);
   }
 
-  lost(link, why) {
-    link.gone = true;
+  drop(link, reason) {
+    link.closed = true;
     if (this.link === link) this.link = null;
     for (const waiting of this.waiting.values()) {
-      if (waiting.link === link) waiting.failed(new Broken(why));
+      if (waiting.link === link) waiting.failed(new Broken(reason));
     }
   }
 }
@@ -316,22 +349,22 @@ function homeOf(home) {
   return resolve(home.replace(/^~(?=\/|$)/, homedir()));
 }
 
-function within(promise, ms, what) {
+function within(promise, ms, problem) {
   let timer;
   const late = new Promise((_, failed) => {
-    timer = setTimeout(() => failed(new Late(`${what} within ${Math.max(0, ms)} ms`)), Math.max(0, ms));
+    timer = setTimeout(() => failed(new Late(`${problem} within ${Math.max(0, ms)} ms`)), Math.max(0, ms));
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
 /** Encode parameters as JSON within the resident's limit; long texts are truncated if needed. */
-function fitting(params) {
+function encodeWithinLimit(params) {
   let text = JSON.stringify(params);
-  for (const most of TEXTS) {
+  for (const limit of TEXT_LIMITS) {
     if (Buffer.byteLength(text) <= MAX_REQUEST_BYTES) break;
     text = JSON.stringify(params, (_, part) =>
-      typeof part === "string" && part.length > most
-        ? `${part.slice(0, most)}\n[... ${part.length - most} characters left out]`
+      typeof part === "string" && part.length > limit
+        ? `${part.slice(0, limit)}\n[... ${part.length - limit} characters left out]`
         : part,
     );
   }
@@ -341,8 +374,8 @@ function fitting(params) {
 /** Tell whether a process is a `memtier serve`: its id may have been reused. */
 function isResident(pid) {
   return new Promise((done) => {
-    execFile("ps", ["-ww", "-o", "args=", "-p", String(pid)], { timeout: 2000 }, (error, told) =>
-      done(!error && told.includes("memtier") && told.includes("serve")),
+    execFile("ps", ["-ww", "-o", "args=", "-p", String(pid)], { timeout: 2000 }, (error, stdout) =>
+      done(!error && stdout.includes("memtier") && stdout.includes("serve")),
     );
   });
 }

@@ -6,12 +6,14 @@ import { Bridge } from "./bridge.js";
 const PROMPT_MS = 4000; // below the 15 s that OpenClaw waits
 const END_MS = 25_000; // below its 30 s
 const TOOL_MS = 10_000;
+const MODEL_MS = 120_000; // for a completion of the host's own model
 const OBSERVED = ["before_compaction", "session_start", "session_end", "subagent_spawned"];
-const KEPT = Symbol.for("memtier.bridges"); // this module is loaded several times in one process
+const BRIDGES = Symbol.for("memtier.bridges"); // this module is loaded several times in one process
 
 // Fields forwarded from a tool's or command's context; others hold functions or the host's configuration.
-const WHOSE = [
+const CONTEXT_FIELDS = [
   "agentId", "sessionKey", "sessionId", "workspaceDir", "channel", "messageProvider", "senderId", "requesterSenderId",
+  "private",
 ];
 
 const TOOLS = {
@@ -43,14 +45,14 @@ const TOOLS = {
 
 function bridgeOf(api) {
   const config = api.pluginConfig ?? {};
-  const bridges = (globalThis[KEPT] ??= new Map());
+  const bridges = (globalThis[BRIDGES] ??= new Map());
   const key = JSON.stringify([config.command, config.home, config.environment]);
   if (!bridges.has(key)) bridges.set(key, new Bridge({ ...config, log: api.logger }));
   return bridges.get(key);
 }
 
-function whose(context) {
-  return Object.fromEntries(WHOSE.filter((name) => context?.[name] != null).map((name) => [name, context[name]]));
+function contextFields(context) {
+  return Object.fromEntries(CONTEXT_FIELDS.filter((name) => context?.[name] != null).map((name) => [name, context[name]]));
 }
 
 /** Return MemTier's name of the agent, as `_agent_name` in hooks/openclaw_payloads.py does. */
@@ -59,8 +61,30 @@ function agentOf(context) {
   return `openclaw.${context?.agentId || "main"}${child ? ".subagent" : ""}`;
 }
 
-function plain(value) {
-  // Drop what JSON cannot hold, such as functions and signals.
+/** Ask the model that OpenClaw is configured with: isolated, without tools and without a session. */
+async function completeByHost(api, { messages, purpose, max_tokens, temperature, seconds }) {
+  const joined = (role) => messages.filter((m) => m.role === role).map((m) => m.content).join("\n\n");
+  const answer = await api.runtime.llm.complete({
+    systemPrompt: joined("system"),
+    messages: [{ role: "user", content: joined("user") }],
+    purpose: `memtier.${purpose}`,
+    maxTokens: max_tokens,
+    temperature,
+    execution: { mode: "isolated-agent-runtime", timeoutMs: Math.round(seconds * 1000) || MODEL_MS },
+  });
+  const usage = answer.usage ?? {};
+  const read = [usage.inputTokens, usage.cacheReadTokens, usage.cacheWriteTokens].filter((n) => n != null);
+  return {
+    text: answer.text,
+    model: `${answer.provider}/${answer.model}`,
+    prompt_tokens: read.length ? read.reduce((sum, n) => sum + n, 0) : null,
+    completion_tokens: usage.outputTokens ?? null,
+    cost: usage.costUsd ?? null,
+  };
+}
+
+/** Drop values that JSON cannot hold, such as functions and signals. */
+function jsonOf(value) {
   return JSON.parse(JSON.stringify(value ?? {}, (_, part) => (typeof part === "bigint" ? String(part) : part)));
 }
 
@@ -72,11 +96,14 @@ export default {
     const bridge = bridgeOf(api);
     const config = api.pluginConfig ?? {};
     const project = config.project;
-    const told = (name, event, context) => ({
-      host: "openclaw", name, home: bridge.home, project, event: plain(event), context: plain(context),
+    if (config.hostModel === true && api.runtime?.llm?.complete) {
+      bridge.offerModel(project ?? null, (request) => completeByHost(api, request));
+    }
+    const payloadOf = (name, event, context) => ({
+      host: "openclaw", name, home: bridge.home, project, event: jsonOf(event), context: jsonOf(context),
     });
 
-    const held = (name, context, started, answered) => {
+    const waitOf = (name, context, started, answered) => {
       const ms = Math.round(performance.now() - started);
       api.logger.debug?.(`memtier: ${name} took ${ms} ms`);
       return { project, agent: agentOf(context), hook: name, ms, answered };
@@ -87,14 +114,14 @@ export default {
       const started = performance.now();
       let answered = false;
       try {
-        const found = await bridge.call("hook", told("before_prompt_build", event, context), promptMs);
+        const recalled = await bridge.call("hook", payloadOf("before_prompt_build", event, context), promptMs);
         answered = true;
-        if (found?.warning) api.logger.warn(`memtier: ${found.warning}`);
-        return found?.prepend_context ? { prependContext: found.prepend_context } : undefined;
+        if (recalled?.warning) api.logger.warn(`memtier: ${recalled.warning}`);
+        return recalled?.prepend_context ? { prependContext: recalled.prepend_context } : undefined;
       } catch (error) {
         api.logger.warn(`memtier: no recall for this turn: ${error.message}`);
       } finally {
-        bridge.waits.later(held("before_prompt_build", context, started, answered));
+        bridge.waits.later(waitOf("before_prompt_build", context, started, answered));
       }
     }, { timeoutMs: promptMs + 1000 });
 
@@ -104,12 +131,12 @@ export default {
         const started = performance.now();
         let answered = true;
         try {
-          await bridge.deliver(told(name, event, context), endMs);
+          await bridge.deliver(payloadOf(name, event, context), endMs);
         } catch (error) {
           answered = Boolean(error.refused);
           api.logger.warn(`memtier: ${name} is not stored yet: ${error.message}`);
         }
-        await bridge.waits.note(held(name, context, started, answered));
+        await bridge.waits.note(waitOf(name, context, started, answered));
       }, { timeoutMs: endMs + 1000 });
     }
 
@@ -119,9 +146,9 @@ export default {
         label: name,
         ...tool,
         async execute(_id, params) {
-          const request = { host: "openclaw", name, arguments: plain(params), context: whose(context), home: bridge.home, project };
-          const found = await bridge.call("tool", request, TOOL_MS);
-          return { content: [{ type: "text", text: found.text }], details: found.details ?? {} };
+          const request = { host: "openclaw", name, arguments: jsonOf(params), context: contextFields(context), home: bridge.home, project };
+          const result = await bridge.call("tool", request, TOOL_MS);
+          return { content: [{ type: "text", text: result.text }], details: result.details ?? {} };
         },
       }), { name });
     }
@@ -139,12 +166,14 @@ export default {
 
     api.registerCommand?.({
       name: "memtier",
-      description: "One line on how this project's memory does",
-      acceptsArgs: false,
+      description: "How this project's memory does; `review` decides on what waits",
+      acceptsArgs: true,
+      requireAuth: true, // it decides in a person's name
       async handler(context) {
         try {
-          const request = { host: "openclaw", name: "memory_status", context: whose(context), home: bridge.home, project };
-          return { text: (await bridge.call("tool", request, TOOL_MS)).text };
+          const text = String(context.args ?? "");
+          const request = { host: "openclaw", text, context: contextFields(context), home: bridge.home, project };
+          return { text: (await bridge.call("command", request, TOOL_MS)).text };
         } catch (error) {
           return { text: `MemTier: ${error.message}` };
         }
@@ -153,7 +182,7 @@ export default {
 
     api.registerService?.({
       id: "memtier",
-      start: () => void bridge.linked().catch(() => {}),
+      start: () => void bridge.connected().catch(() => {}),
       stop: () => {
         void bridge.waits.flush();
         bridge.close();
@@ -163,7 +192,7 @@ export default {
     api.registerCli?.(
       ({ program }) => {
         const group = program.command("memtier").description("MemTier: the memory of this project");
-        for (const name of ["status", "search", "log", "doctor"]) {
+        for (const name of ["status", "search", "log", "doctor", "review"]) {
           group
             .command(`${name} [words...]`)
             .allowUnknownOption()
@@ -172,17 +201,17 @@ export default {
             });
         }
       },
-      { descriptors: [{ name: "memtier", description: "MemTier: status, search, log, doctor", hasSubcommands: true }] },
+      { descriptors: [{ name: "memtier", description: "MemTier: status, search, log, doctor, review", hasSubcommands: true }] },
     );
   },
 };
 
 function run(bridge, command, words, project) {
-  const [program, ...first] = bridge.command;
+  const [program, ...programArgs] = bridge.command;
   const scope = ["--home", bridge.home, "--agent", "openclaw.main", ...(project ? ["--project", project] : [])];
   const query = command === "recall" ? [words.join(" ")] : words;
   return new Promise((done) => {
-    const child = spawn(program, [...first, ...scope, command, ...query], { stdio: "inherit" });
+    const child = spawn(program, [...programArgs, ...scope, command, ...query], { stdio: "inherit" });
     child.on("error", (error) => {
       process.stderr.write(`memtier: cannot start ${program}: ${error.message}\n`);
       done(1);

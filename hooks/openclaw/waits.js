@@ -10,7 +10,7 @@ const MAX_NOTED = 200; // agents and hooks in the file; the least recently calle
 const SLOWEST_DAYS = 30; // for which the slowest call is reported
 const LATER_MS = 500;
 const LOCK_MS = 1000;
-const DEAD_MS = 5000; // after which the lock's holder is taken for dead
+const DEAD_MS = 5000; // after which the lock's holder is presumed dead
 const DAY_MS = 86_400_000;
 
 export class Waits {
@@ -49,14 +49,14 @@ export class Waits {
     await mkdir(this.folder, { recursive: true, mode: 0o700 });
     const lock = join(this.folder, ".openclaw.waits.lock");
     const fresh = join(this.folder, `.${NAME}.${process.pid}.0.new`); // as `write_private_file` has it
-    await taken(lock);
+    await acquireLock(lock);
     try {
       const path = join(this.folder, NAME);
       const count = this.pending.length;
-      let known = await readFile(path, "utf8").then(JSON.parse).catch(() => []);
-      if (!Array.isArray(known)) known = [];
-      for (const wait of this.pending.slice(0, count)) known = folded(known, wait, new Date());
-      await writeFile(fresh, JSON.stringify(known, null, 1), { mode: 0o600 });
+      let waits = await readFile(path, "utf8").then(JSON.parse).catch(() => []);
+      if (!Array.isArray(waits)) waits = [];
+      for (const wait of this.pending.slice(0, count)) waits = recordWait(waits, wait, new Date());
+      await writeFile(fresh, JSON.stringify(waits, null, 1), { mode: 0o600 });
       await rename(fresh, path);
       this.pending.splice(0, count);
     } catch (error) {
@@ -68,20 +68,21 @@ export class Waits {
   }
 }
 
-export function folded(known, { project = null, agent, hook, ms, answered }, now) {
-  const mine = (one) => one?.project === project && one.agent === agent && one.hook === hook;
-  const before = known.findLast(mine) ?? { calls: 0, failed: 0, last_failed: null };
-  const found = { project, agent, hook, ...before, calls: before.calls + 1, last: now.toISOString(), last_ms: ms };
+/** Return the records with one more call counted, the latest record last. */
+export function recordWait(waits, { project = null, agent, hook, ms, answered }, now) {
+  const isSame = (wait) => wait?.project === project && wait.agent === agent && wait.hook === hook;
+  const before = waits.findLast(isSame) ?? { calls: 0, failed: 0, last_failed: null };
+  const updated = { project, agent, hook, ...before, calls: before.calls + 1, last: now.toISOString(), last_ms: ms };
   const longAgo = !(Date.parse(before.slowest_at) >= now - SLOWEST_DAYS * DAY_MS);
   if (longAgo || ms >= before.slowest_ms) {
-    Object.assign(found, { slowest_ms: ms, slowest_at: now.toISOString() });
+    Object.assign(updated, { slowest_ms: ms, slowest_at: now.toISOString() });
   }
-  if (!answered) Object.assign(found, { failed: before.failed + 1, last_failed: now.toISOString() });
-  return [...known.filter((one) => !mine(one)), found].slice(-MAX_NOTED);
+  if (!answered) Object.assign(updated, { failed: before.failed + 1, last_failed: now.toISOString() });
+  return [...waits.filter((wait) => !isSame(wait)), updated].slice(-MAX_NOTED);
 }
 
-/** Acquire a lock across the host's processes: a file that only one can create. */
-async function taken(lock) {
+/** Acquire a lock across the host's processes: a file that a single process can create. */
+async function acquireLock(lock) {
   const until = Date.now() + LOCK_MS;
   for (;;) {
     try {

@@ -3,7 +3,9 @@
 Every answer names the ledger lines that it rests on, and each is looked up before it is given: it
 must exist, and the viewer must be allowed to see it.  With a model (`ask.model`) a router decides,
 the pages are read in at most `ask.rounds` rounds, and findings that are worth it are kept as facts.
-Without a model, or when it fails, the answer quotes the lines that say most, and says so.
+Without a model, or when it fails, the answer quotes the lines that are likely to answer, and says
+so.  Only lines that pass the floor (`retrieval.judgement`) are quoted, or read by a model; without
+any, nothing about the question is stored, and no model is asked.
 
 The stages are those of TierMem (TierMem, sections 2.2 to 2.4).
 """
@@ -15,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, zip_longest
-from typing import Final
+from typing import Any, Final
 
 from memtier_plugin.answering.citations import (
     PASSAGE_CHARS,
@@ -28,7 +30,7 @@ from memtier_plugin.answering.write_back import FindingWriter
 from memtier_plugin.core.errors import CapReached, EndpointError
 from memtier_plugin.core.events import AskEvent
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import Fact
+from memtier_plugin.core.records import Fact, Purpose
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest, Route, Step
 from memtier_plugin.core.times import aware
 from memtier_plugin.retrieval.contradictions import hit_time
@@ -43,13 +45,16 @@ from memtier_plugin.text.passages import select_passage
 
 EXTRACTIVE_LINES: Final = 5  # of an answer without a model
 EXTRACTIVE: Final = "extractive"
+NOTHING: Final = "Nothing about this is stored."
+MIN_SHARE: Final = 0.5  # of the best line's probability, for a line to be quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """An answer, what it rests on, and what it took.
 
-    ``answered`` is false where what was found does not answer the question.  ``by`` is the model,
+    ``answered`` is false where nothing that is stored fits the question, or the model says that it
+    does not answer it.  ``by`` is the model,
     or "extractive" where the text quotes lines as they stand; ``problem`` then says why, if a
     model should have answered.  ``rejected`` counts what the model named that does not exist.
     """
@@ -78,9 +83,29 @@ class Answer:
         """The milliseconds of all steps."""
         return sum(step.ms for step in self.steps)
 
+    def to_document(self) -> dict[str, Any]:
+        """Return the answer as `memtier ask --json` and JSON-RPC give it."""
+        return {
+            "id": self.id,
+            "question": self.question,
+            "answer": self.text,
+            "answered": self.answered,
+            "by": self.by,
+            "problem": self.problem,
+            "route": self.route.to_json(),
+            "citations": [citation.to_document() for citation in self.citations],
+            "rounds": self.rounds,
+            "pages": list(self.pages),
+            "written": [fact.to_json() for fact in self.written],
+            "rejected": self.rejected,
+            "tokens": self.tokens,
+            "ms": round(self.ms, 3),
+            "steps": [step.to_json() for step in self.steps],
+        }
+
 
 @dataclass(slots=True)
-class _Question:
+class _Inquiry:
     """A question, and what answering it took so far."""
 
     id: str
@@ -139,34 +164,34 @@ class Answerer:
         """Answer a question; see `MemTier.ask`."""
         actor, settings, paused = self._actor, self._store.settings.ask, self._store.paused
         at = aware(at) or actor.clock()
-        viewer = Viewer(actor.agent, sender, self._recaller.reads_all, at)
+        viewer = self._recaller.viewer(sender, at)
         keep = settings.write_back if write_back is None else write_back
-        asked = _Question(new_id(), question.strip(), viewer, keep)
+        inquiry = _Inquiry(new_id(), question.strip(), viewer, keep)
         budget = ChatBudget(self._store, actor.agent, actor.clock)
         chat = budget.chat_model(settings.model, key="ask.model")
         if chat is None or paused:
-            answer = self._quote_lines(asked, "the project is off" if paused else "")
+            answer = self._quote_lines(inquiry, "the project is off" if paused else "")
         else:
             model = AnsweringModel(chat)
             try:
-                answer = self._answer_by_model(asked, model)
+                answer = self._answer_by_model(inquiry, model)
             except (EndpointError, CapReached) as error:
-                asked.steps += model.steps
-                answer = self._quote_lines(asked, str(error))
+                inquiry.steps += model.steps
+                answer = self._quote_lines(inquiry, str(error))
         if not paused:
             self._journal(answer)
         return answer
 
     # -- without a model -----------------------------------------------------------------------
 
-    def _quote_lines(self, asked: _Question, problem: str) -> Answer:
+    def _quote_lines(self, inquiry: _Inquiry, problem: str) -> Answer:
         """Answer with the lines that say most, each with its sources."""
-        recall = self._recall(asked, "auto", asked.text)
-        hits = recall.injected[:EXTRACTIVE_LINES]
+        recall = self._recall(inquiry, "auto", inquiry.text)
+        hits = _quotable(recall)[:EXTRACTIVE_LINES]
         with self._store.session() as reader:
-            citations = cite_hits(PageReader(reader, asked.viewer), [(hit, None) for hit in hits])
+            citations = cite_hits(PageReader(reader, inquiry.viewer), [(hit, None) for hit in hits])
         tokenize = self._store.tokenizer.words
-        weights = dict.fromkeys(tokenize(asked.text), 1.0)
+        weights = dict.fromkeys(tokenize(inquiry.text), 1.0)
         lines = []
         for hit in hits:
             sources = {hit.id, *(source.entry for source in hit.sources)}
@@ -174,39 +199,46 @@ class Answerer:
             if not names:
                 continue  # nothing that this viewer could look up
             passage = select_passage(hit.text, weights, tokenize, PASSAGE_CHARS)
-            lines.append(f"- {hit_time(hit):%Y-%m-%d} {passage} [{', '.join(names)}]")
-        route = recall.route or Route(action="R", doubt=1.0, why=("nothing was found",))
-        text = "\n".join(lines) or "Nothing was found."
-        return asked.answer(
+            note = f" ({hit.note})" if hit.note else ""
+            lines.append(f"- {hit_time(hit):%Y-%m-%d} {passage}{note} [{', '.join(names)}]")
+        route = recall.route or _no_route(recall)
+        text = "\n".join(lines) or NOTHING
+        return inquiry.answer(
             EXTRACTIVE, route, text, answered=bool(lines), citations=citations, problem=problem
         )
 
     # -- with a model --------------------------------------------------------------------------
 
-    def _answer_by_model(self, asked: _Question, model: AnsweringModel) -> Answer:
-        facts = self._recall(asked, "facts", asked.text)
-        route = model.route(asked.text, facts.hits)
+    def _answer_by_model(self, inquiry: _Inquiry, model: AnsweringModel) -> Answer:
+        facts = self._recall(inquiry, "facts", inquiry.text)
+        first = None if facts.injected else self._recall(inquiry, "raw", inquiry.text)
+        if first is not None and not first.injected:  # nothing for a model to read
+            return inquiry.answer(
+                EXTRACTIVE, _no_route(first), NOTHING, answered=False, citations=()
+            )
+        route = model.route(inquiry.text, facts.injected)
         reply: ModelAnswer | None = None
         if route.action == "S":
-            reply = self._answer_from_facts(asked, model, facts)
+            reply = self._answer_from_facts(inquiry, model, facts)
             if reply is None:
                 doubt = "the facts did not answer it after all"
                 route = replace(route, action="R", doubt=1.0, why=(*route.why, doubt))
         if route.action == "R":
-            findings = self._read_log(asked, model, facts)
-            reply = model.answer(asked.text, asked.viewer.at, findings) if findings else None
-        asked.rejected += model.unlocated + (reply.invented if reply else 0)
-        citations = self._cite(asked, reply) if reply else []
+            first = first or self._recall(inquiry, "raw", inquiry.text)
+            findings = self._read_log(inquiry, model, facts.injected, first.injected)
+            reply = model.answer(inquiry.text, inquiry.viewer.at, findings) if findings else None
+        inquiry.rejected += model.unlocated + (reply.invented if reply else 0)
+        citations = self._cite(inquiry, reply) if reply else []
         if reply is None or not citations:
             why = "the answer cites nothing" if reply else "no quote for an answer was found"
-            asked.steps += model.steps
-            return self._quote_lines(asked, f"{model.model.name}: {why}")
+            inquiry.steps += model.steps
+            return self._quote_lines(inquiry, f"{model.model.name}: {why}")
         written: Sequence[Fact] = ()
-        if route.action == "R" and reply.enough and asked.write_back:
+        if route.action == "R" and reply.enough and inquiry.write_back:
             quoted = [finding for finding in reply.cites if finding.quote]
-            written = FindingWriter(self._actor).write(asked.id, asked.text, quoted, model)
-        asked.steps += model.steps
-        return asked.answer(
+            written = FindingWriter(self._actor).write(inquiry.id, inquiry.text, quoted, model)
+        inquiry.steps += model.steps
+        return inquiry.answer(
             model.model.name,
             route,
             reply.text,
@@ -216,7 +248,7 @@ class Answerer:
         )
 
     def _answer_from_facts(
-        self, asked: _Question, model: AnsweringModel, facts: Recall
+        self, inquiry: _Inquiry, model: AnsweringModel, facts: Recall
     ) -> ModelAnswer | None:
         """Return the answer of the facts alone; None where they do not answer, or cite nothing."""
         findings = [
@@ -224,60 +256,72 @@ class Answerer:
             for hit in facts.injected
             if isinstance(hit.item, Fact)
         ]
-        reply = model.answer(asked.text, asked.viewer.at, findings)
-        return reply if reply and reply.enough and self._cite(asked, reply) else None
+        reply = model.answer(inquiry.text, inquiry.viewer.at, findings)
+        return reply if reply and reply.enough and self._cite(inquiry, reply) else None
 
-    def _cite(self, asked: _Question, reply: ModelAnswer) -> list[Citation]:
+    def _cite(self, inquiry: _Inquiry, reply: ModelAnswer) -> list[Citation]:
         with self._store.session() as reader:
-            return cite_findings(PageReader(reader, asked.viewer), reply.cites)
+            return cite_findings(PageReader(reader, inquiry.viewer), reply.cites)
 
     def _read_log(
-        self, asked: _Question, model: AnsweringModel, facts: Recall
+        self,
+        inquiry: _Inquiry,
+        model: AnsweringModel,
+        facts: Sequence[Hit],
+        lines: Sequence[Hit],
     ) -> list[AnswerFinding]:
         """Read pages in bounded rounds; return what they say, located in the log."""
         settings = self._store.settings.ask
         budget = FollowUpBudget(settings.pages)
-        first = self._recall(asked, "raw", asked.text)
-        budget.claim_new([FollowUp("semantic", asked.text)])
+        budget.claim_new([FollowUp("semantic", inquiry.text)])
         findings: list[AnswerFinding] = []
         missing = ""
         with self._store.session() as reader:
-            pages = PageReader(reader, asked.viewer)
+            pages = PageReader(reader, inquiry.viewer)
             # The pages that facts and entries point at, in turn, so that neither fills a round.
-            linked = _alternate(pages.pages_of_hits(facts.hits), pages.pages_of_hits(first.hits))
+            linked = _alternate(pages.pages_of_hits(facts), pages.pages_of_hits(lines))
             budget.add_pages(page.id for page in linked)
             for number in range(settings.rounds):
-                asked.rounds = number + 1
+                inquiry.rounds = number + 1
                 if taken := budget.take_pages():
-                    asked.pages += taken
+                    inquiry.pages += taken
                     read = [pages.hits_on(page) for page in map(pages.page, taken) if page]
-                    new, missing = model.integrate(asked.text, findings, read)
+                    new, missing = model.integrate(inquiry.text, findings, read)
                     findings += new
                 if number == settings.rounds - 1:
                     break  # nobody would read what a search finds now
-                plan = model.plan(asked.text, findings, missing, [*budget.searched.values()])
+                plan = model.plan(inquiry.text, findings, missing, [*budget.searched.values()])
                 if not plan and (findings or not budget.pending):
                     break
                 for search in budget.claim_new(plan):
-                    hits = self._follow_up(asked, search)
+                    hits = self._follow_up(inquiry, search)
                     budget.add_pages(page.id for page in pages.pages_of_hits(hits))
                 if not budget.pending:
                     break
         return _distinct(findings)
 
-    def _follow_up(self, asked: _Question, search: FollowUp) -> Sequence[Hit]:
-        return self._recall(asked, "raw", search.text, by_meaning=search.kind == "semantic").hits
+    def _follow_up(self, inquiry: _Inquiry, search: FollowUp) -> Sequence[Hit]:
+        by_meaning = search.kind == "semantic"
+        return self._recall(
+            inquiry, "raw", search.text, purpose="search", by_meaning=by_meaning
+        ).hits
 
     def _recall(
-        self, asked: _Question, depth: Depth, text: str, *, by_meaning: bool = True
+        self,
+        inquiry: _Inquiry,
+        depth: Depth,
+        text: str,
+        *,
+        purpose: Purpose = "ask",
+        by_meaning: bool = True,
     ) -> Recall:
         started = time.monotonic()
-        viewer = asked.viewer
-        request = RecallRequest(sender=viewer.sender, at=viewer.at, depth=depth)
+        viewer = inquiry.viewer
+        request = RecallRequest(sender=viewer.sender, at=viewer.at, depth=depth, purpose=purpose)
         recall = self._recaller.recall(text, request, by_meaning=by_meaning)
         ms = (time.monotonic() - started) * 1000
         read = recall.postings + recall.vectors
-        asked.steps.append(Step(name=f"recall {depth}", ms=ms, read=read))
+        inquiry.steps.append(Step(name=f"recall {depth}", ms=ms, read=read))
         return recall
 
     def _journal(self, answer: Answer) -> None:
@@ -296,6 +340,18 @@ class Answerer:
             steps=tuple(step.to_json() for step in answer.steps),
         )
         self._store.append_events([self._actor.event(event, event_id=answer.id)])
+
+
+def _quotable(recall: Recall) -> Sequence[Hit]:
+    """Return the lines that are likely to answer by themselves: those near the best one."""
+    best = max((hit.probability or 0.0 for hit in recall.injected), default=0.0)
+    least = MIN_SHARE * best
+    return [h for h in recall.injected if h.probability is None or h.probability >= least]
+
+
+def _no_route(recall: Recall) -> Route:
+    """Return the route of a question for which nothing was found that fits."""
+    return Route(action="R", doubt=1.0, why=(recall.silent or "nothing was found",))
 
 
 def _distinct(findings: Sequence[AnswerFinding]) -> list[AnswerFinding]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from memtier_plugin.answering.llm import AnswerFinding
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
+from memtier_plugin.core.times import to_iso
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.pages import PageReader
 from memtier_plugin.storage.index.records import Stored
@@ -39,6 +40,10 @@ class Citation:
     def short(self) -> str:
         """The end of its id, as it stands in the answer."""
         return self.id[-SHORT_ID_CHARS:]
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "short": self.short, "said": to_iso(self.said)}
 
 
 def cite_findings(pages: PageReader, findings: Iterable[AnswerFinding]) -> list[Citation]:

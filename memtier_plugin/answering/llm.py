@@ -20,7 +20,14 @@ from memtier_plugin.facts.verification.quotes import QuoteSpan, find_quote
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.pricing import ASK_PURPOSE
 from memtier_plugin.providers.prompt import fence_data, load_prompt
-from memtier_plugin.providers.structured_output import parse_json
+from memtier_plugin.providers.structured_output import (
+    INTEGER,
+    STRING,
+    choice_of,
+    list_of,
+    object_of,
+    parse_json,
+)
 from memtier_plugin.retrieval.block import format_line
 from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.follow_up import FollowUp
@@ -32,63 +39,25 @@ _MAX_FACTS: Final = 10  # that the router sees
 _FINDING_CHARS: Final = 600
 
 
-def _object(title: str, required: Sequence[str], **properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "title": title,
-        "type": "object",
-        "properties": properties,
-        "required": [*required],
-        "additionalProperties": False,
-    }
-
-
-_TEXT: Final = {"type": "string"}
-_NUMBER: Final = {"type": "integer"}
-_ROUTE: Final = _object("route", ["action"], action={"type": "string", "enum": ["S", "R"]})
-_FINDING: Final = _object("finding", ["fact", "quote"], fact=_TEXT, quote=_TEXT)
-_INTEGRATE: Final = _object(
-    "findings",
-    ["findings", "missing"],
-    findings={"type": "array", "items": _FINDING},
-    missing=_TEXT,
+_ROUTE: Final = object_of("route", action=choice_of("S", "R"))
+_FINDING: Final = object_of("finding", fact=STRING, quote=STRING)
+_INTEGRATE: Final = object_of("findings", findings=list_of(_FINDING), missing=STRING)
+_SEARCH: Final = object_of("search", kind=choice_of("semantic", "keyword"), text=STRING)
+_PLAN: Final = object_of("plan", decision=choice_of("DONE", "SEARCH"), searches=list_of(_SEARCH))
+_ANSWER: Final = object_of(
+    "answer", enough={"type": "boolean"}, answer=STRING, cites=list_of(INTEGER)
 )
-_SEARCH: Final = _object(
-    "search",
-    ["kind", "text"],
-    kind={"type": "string", "enum": ["semantic", "keyword"]},
-    text=_TEXT,
+_KEPT: Final = object_of(
+    "kept",
+    finding=INTEGER,
+    action=choice_of("add", "update", "skip"),
+    target={"type": ["integer", "null"]},
+    subject=STRING,
+    relation=STRING,
+    value=STRING,
+    text=STRING,
 )
-_PLAN: Final = _object(
-    "plan",
-    ["decision", "searches"],
-    decision={"type": "string", "enum": ["DONE", "SEARCH"]},
-    searches={"type": "array", "items": _SEARCH},
-)
-_ANSWER: Final = _object(
-    "answer",
-    ["enough", "answer", "cites"],
-    enough={"type": "boolean"},
-    answer=_TEXT,
-    cites={"type": "array", "items": _NUMBER},
-)
-_KEEP: Final = _object(
-    "keep",
-    ["keep"],
-    keep={
-        "type": "array",
-        "items": _object(
-            "kept",
-            ["finding", "action", "target", "subject", "relation", "value", "text"],
-            finding=_NUMBER,
-            action={"type": "string", "enum": ["add", "update", "skip"]},
-            target={"type": ["integer", "null"]},
-            subject=_TEXT,
-            relation=_TEXT,
-            value=_TEXT,
-            text=_TEXT,
-        ),
-    },
-)
+_KEEP: Final = object_of("keep", keep=list_of(_KEPT))
 
 
 @dataclass(frozen=True, slots=True)

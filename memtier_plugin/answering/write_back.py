@@ -15,8 +15,9 @@ from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, KeptFind
 from memtier_plugin.core.errors import CapReached, EndpointError
 from memtier_plugin.core.records import Fact, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
+from memtier_plugin.facts import modes
 from memtier_plugin.facts.evolution import Decision
-from memtier_plugin.facts.verification.verify import Claim, Rejection, verify_claim
+from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.storage.actor import Actor
@@ -50,46 +51,43 @@ class FindingWriter:
             return []  # the answer stands without it
         drafts: list[FactDraft] = []
         decisions: dict[int, Decision] = {}
-        for kept in chosen:
-            draft = self._draft(kept, model.model.name)
+        for selected in chosen:
+            draft = self._draft(selected, model.model.name)
             if draft is None:
                 continue
-            if kept.target is not None:
-                decisions[len(drafts)] = Decision("update", kept.target, "the model's choice")
+            if selected.target is not None:
+                decisions[len(drafts)] = Decision("update", selected.target, "the model's choice")
             drafts.append(draft)
         if not drafts:
             return []
         writer = FactWriter(self._actor)
         return writer.write(drafts, run=f"{EXTRACTOR}-{run}", decisions=decisions).added
 
-    def _draft(self, kept: KeptFinding, model: str) -> FactDraft | None:
-        finding = kept.finding
-        assert finding.quote is not None  # only what stands in the log is kept
+    def _draft(self, selected: KeptFinding, model: str) -> FactDraft | None:
+        finding = selected.finding
+        assert finding.quote is not None  # only findings that the log contains are kept
         entry = finding.quote.entry
         claim = Claim(
-            subject=kept.subject,
-            relation=kept.relation,
-            value=kept.value,
-            text=kept.text or finding.text,
+            subject=selected.subject,
+            relation=selected.relation,
+            value=selected.value,
+            text=selected.text or finding.text,
             quote=finding.quote.text,
             entry=entry.id,
         )
-        draft = verify_claim(
-            claim,
-            [entry],
-            extractor=EXTRACTOR,
-            model=model,
-            prompt_hash=load_prompt("write_back").hash,
-        )
+        made_by = Provenance(EXTRACTOR, model, load_prompt("write_back").hash)
+        draft = verify_claim(claim, [entry], made_by)
         if isinstance(draft, Rejection):
             return None
-        if kept.target is not None:  # the sources of what it replaces were verified, too
-            sources = dict.fromkeys([*draft.sources, *kept.target.sources])
+        if selected.target is not None:  # the sources of what it replaces were verified, too
+            sources = dict.fromkeys([*draft.sources, *selected.target.sources])
             draft = replace(draft, sources=tuple(sources))
         if self._promotion(finding) == "propose" and draft.status == "active":
             reason = f"agents.{entry.agent_id}.promote is propose"
             return replace(draft, status="proposed", reason=reason)
-        return draft
+        settings = self._store.settings.facts
+        held = modes.hold_sensitive(draft, settings)
+        return modes.hold_extracted(held, settings.mode) if held else None
 
     def _promotion(self, finding: AnswerFinding) -> str:
         """Return what the agent of a line allows: its `promote` setting."""

@@ -43,26 +43,26 @@ def soft_em(answer: str, expected: str) -> bool:
 
     An answer that normalises to nothing is right only if the other does too.
     """
-    given, other = normalise_answer(answer), normalise_answer(expected)
-    return (given in other or other in given) if given and other else given == other
+    actual, other = normalise_answer(answer), normalise_answer(expected)
+    return (actual in other or other in actual) if actual and other else actual == other
 
 
 def soft_em_tokens(answer: str, expected: str) -> bool:
     """Tell whether one answer contains the tokens of the other as a contiguous sequence."""
-    given, other = normalise_answer(answer), normalise_answer(expected)
-    if not given or not other:
-        return given == other
-    first, second = f" {given} ", f" {other} "
+    actual, other = normalise_answer(answer), normalise_answer(expected)
+    if not actual or not other:
+        return actual == other
+    first, second = f" {actual} ", f" {other} "
     return first in second or second in first
 
 
 def token_f1(answer: str, expected: str) -> float:
     """Return the harmonic mean of precision and recall over the multiset of tokens."""
-    given, other = normalise_answer(answer).split(), normalise_answer(expected).split()
-    if not given or not other:
-        return float(given == other)
-    shared = (Counter(given) & Counter(other)).total()
-    return 2 * shared / (len(given) + len(other))
+    actual, other = normalise_answer(answer).split(), normalise_answer(expected).split()
+    if not actual or not other:
+        return float(actual == other)
+    shared = (Counter(actual) & Counter(other)).total()
+    return 2 * shared / (len(actual) + len(other))
 
 
 def judge_answer(

@@ -18,7 +18,7 @@ QuestionFigures = Mapping[str, Any]  # as `metrics.question_figures` gives it
 
 
 def _recall_metric(k: int) -> Callable[[QuestionFigures], Any]:
-    return lambda question: (question["recall"] or {}).get(str(k))
+    return lambda question: (question.get("recall") or {}).get(str(k))
 
 
 def _answer_metric(score: str) -> Callable[[QuestionFigures], Any]:
@@ -28,8 +28,12 @@ def _answer_metric(score: str) -> Callable[[QuestionFigures], Any]:
 METRICS: Final[Mapping[str, Callable[[QuestionFigures], Any]]] = {
     "recall@1": _recall_metric(1),
     "recall@10": _recall_metric(10),
-    "mrr": lambda question: question["mrr"],
-    "injected_recall": lambda question: question["injected_recall"],
+    "mrr": lambda question: question.get("mrr"),
+    "injected_recall": lambda question: question.get("injected_recall"),
+    "tokens": lambda question: question.get("tokens"),
+    "silent": lambda question: question.get("silent"),
+    "answered": lambda question: question.get("answered"),
+    "right": lambda question: question.get("right"),
     "soft_em": _answer_metric("soft_em"),
     "soft_em_tokens": _answer_metric("soft_em_tokens"),
     "f1": _answer_metric("f1"),
@@ -58,7 +62,7 @@ def run_compare(ours: Path, theirs: Path, progress: object = None) -> dict[str, 
         why = f"{missing} are in one of the two only" if missing else "their texts differ"
         raise ImportFileError(
             f"{theirs}: not on the questions of {ours} ({why}): run both with the same --data, "
-            "--limit and --sample, and both with --reader or both without"
+            "options, such as --limit and --sample, and both with --reader or both without"
         )
     ids = sorted(first)
     categories = sorted({first[name]["category"] for name in ids})
@@ -118,10 +122,14 @@ def _read_report(path: Path) -> dict[str, Any]:
     report = load_json(path)
     if not isinstance(report, dict) or "per_question" not in report:
         kind = report.get("kind", report.get("dataset")) if isinstance(report, dict) else None
-        what = f"a report of {kind!r}" if kind else "no report"
+        problem = (
+            f"a report of {kind!r} lacks the figures of each question"
+            if kind
+            else "not a report with the figures of each question"
+        )
         raise ImportFileError(
-            f"{path}: {what} without the figures of each question; what can be compared is what "
-            "`memtier bench locomo|beam|longmemeval --json FILE` writes"
+            f"{path}: {problem}; compare files written by "
+            "`memtier bench locomo|beam|longmemeval|sets|silence|judgement --json FILE`"
         )
     return report
 

@@ -128,15 +128,15 @@ def _measure_recalls(where: str, home: Path, top: Path, recalls: int, seed: int)
     return {
         "rounds": rounds,
         "idle": {"recalls": len(idle), "latency_ms": calm},
-        "during": {"recalls": len(busy), "latency_ms": under, "worst_ms": _worst_ms(busy)},
+        "during": {
+            "recalls": len(busy),
+            "latency_ms": under,
+            "worst_ms": round(1000 * max(busy), 3),
+        },
         "ratio": {name: round(under[name] / max(calm[name], 1e-3), 2) for name in ("p50", "p95")},
         "seconds": round(sum(seconds) / len(seconds), 3),
         "peak_rss_mb": max(rss),
     }
-
-
-def _worst_ms(seconds: Sequence[float]) -> float:
-    return round(1000 * max(seconds), 3)
 
 
 def _run_on_copy(function: str, home: Path, top: Path, **task: Any) -> dict[str, Any]:
@@ -144,8 +144,8 @@ def _run_on_copy(function: str, home: Path, top: Path, **task: Any) -> dict[str,
     copy = top / "copy"
     shutil.copytree(home, copy)
     try:
-        given = {"home": str(copy), **task}
-        return run_in_fresh_process(function, given, "consolidation")
+        request = {"home": str(copy), **task}
+        return run_in_fresh_process(function, request, "consolidation")
     finally:
         shutil.rmtree(copy)
 
@@ -346,9 +346,9 @@ class _ServeProcess:
             "run_id": "bench",
             "purpose": "inject",
         }
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "recall", "params": params}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "recall", "params": params}
         assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
         if "result" not in json.loads(self._process.stdout.readline() or "{}"):
             self._process.kill()

@@ -1,8 +1,9 @@
-"""Load the benchmark data sets LoCoMo, BEAM and LongMemEval into one format.
+"""Load LoCoMo, BEAM, LongMemEval and sets in our own JSON shape into one format.
 
 LoCoMo (Maharana et al. 2024), BEAM (Tavakoli et al. 2026) and LongMemEval (Wu et al. 2025) are read
-from the files their authors publish; MemTier ships none of them.  A question's gold turns are those
-that the authors name as evidence.  Evidence that matches no turn is skipped and counted, and so are
+from the files their authors publish; any other set of conversations from the JSON shape described
+in docs/evaluation.md.  MemTier ships none of them.  A question's gold turns are those that the
+authors name as evidence.  Evidence that matches no turn is skipped and counted, and so are
 questions without any gold turn left.
 """
 
@@ -13,12 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast, get_args
 
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import Message, Role
 from memtier_plugin.ingest.sessions import Session, Turn
-from memtier_plugin.transfer.importers.sessions import load_json, parse_date, require_field
+from memtier_plugin.transfer.importers.sessions import (
+    load_json,
+    parse_date,
+    parse_timestamp,
+    require_field,
+)
 from memtier_plugin.transfer.importers.transcripts import (
     parse_locomo_sample,
     parse_longmemeval_date,
@@ -30,7 +36,10 @@ _DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetQuestion:
-    """A question, the ids of the turns that answer it, when it is asked, and the short answer."""
+    """A question, the ids of the turns that answer it, when it is asked, and the short answer.
+
+    ``after``: ask it when only so many sessions are recorded; after all of them if None.
+    """
 
     id: str
     text: str
@@ -38,6 +47,7 @@ class DatasetQuestion:
     gold: frozenset[str]
     at: datetime | None
     answer: str | None = None
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +61,10 @@ class DatasetFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """One conversation, to be ingested on its own, with the questions about it."""
+    """One conversation, to be ingested on its own, with the questions about it.
+
+    A turn's id is what counts as found; turns of one session or record may share it.
+    """
 
     id: str
     sessions: tuple[Session, ...]
@@ -62,6 +75,24 @@ class Conversation:
     def turns(self) -> tuple[Turn, ...]:
         """All turns, in order."""
         return tuple(turn for session in self.sessions for turn in session.turns)
+
+    @property
+    def stages(self) -> Iterator[Conversation]:
+        """The conversation in parts: some sessions, and the questions to be asked after them."""
+        count = len(self.sessions)
+        waiting: dict[int, list[DatasetQuestion]] = {}
+        for question in self.questions:
+            after = count if question.after is None else min(question.after, count)
+            waiting.setdefault(after, []).append(question)
+        start = 0
+        for end in sorted({*waiting, count}):
+            yield replace(
+                self,
+                sessions=self.sessions[start:end],
+                facts=self.facts if end == count else (),
+                questions=tuple(waiting.get(end, ())),
+            )
+            start = end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +140,32 @@ def load_dataset(name: str, path: Path, *, answered: bool = False) -> Dataset:
             "beam has no short answers to compare with (its authors grade by rubrics and a judge); "
             "a reader can be measured on: locomo, longmemeval"
         )
+    return _collect(name, path, LOADERS[name], answered=answered)
+
+
+def load_sets(path: Path) -> tuple[Dataset, ...]:
+    """Read sets in our own JSON shape: a file, or every JSON file of a folder.
+
+    Raises:
+        ImportFileError: there is no such file, or it has another shape; names file and remedy.
+    """
+    files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise ImportFileError(f"{path}: expected a set as a *.json file, found none")
+    sets: dict[str, Dataset] = {}
+    for file in files:
+        name = require_field(load_json(file), "name", str, f"{file}{_SET_REMEDY}")
+        if name in sets:
+            name = f"{name} ({file.stem})"
+        sets[name] = _collect(name, file, _load_set)
+    return tuple(sets.values())
+
+
+def _collect(name: str, path: Path, load: _Loader, *, answered: bool = False) -> Dataset:
     tally = _Tally()
     conversations = tuple(
         replace(c, questions=tuple(q for q in c.questions if q.gold or (answered and q.answer)))
-        for c in LOADERS[name](path, tally)
+        for c in load(path, tally)
     )
     if not conversations:
         raise ImportFileError(f"{path}: expected conversations of {name}, found none")
@@ -123,6 +176,8 @@ def load_dataset(name: str, path: Path, *, answered: bool = False) -> Dataset:
         unresolved=tally.unresolved,
     )
 
+
+_Loader = Callable[[Path, _Tally], Iterator[Conversation]]
 
 # Category 5 asks about what was never said, so there are no gold turns.
 _LOCOMO_CATEGORIES: Final[Mapping[int, str]] = {
@@ -139,23 +194,23 @@ def _load_locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
         name = require_field(sample, "sample_id", str, location)
         sessions = tuple(parse_locomo_sample(sample, location))
         turns = {turn.id: turn for session in sessions for turn in session.turns}
-        at = _newest_date(sessions) + _DAY
+        at = newest_date(sessions) + _DAY
         questions = []
-        for number, asked in enumerate(require_field(sample, "qa", list, location)):
+        for number, item in enumerate(require_field(sample, "qa", list, location)):
             spot = f"{location}, qa[{number}]"
-            category = _LOCOMO_CATEGORIES.get(require_field(asked, "category", int, spot))
+            category = _LOCOMO_CATEGORIES.get(require_field(item, "category", int, spot))
             if category is None:
                 continue
             questions.append(
                 DatasetQuestion(
                     id=f"{name}/{number}",
-                    text=require_field(asked, "question", str, spot),
+                    text=require_field(item, "question", str, spot),
                     category=category,
                     gold=tally.resolve_gold(
-                        _dialogue_ids(require_field(asked, "evidence", list, spot)), turns
+                        _dialogue_ids(require_field(item, "evidence", list, spot)), turns
                     ),
                     at=at,
-                    answer=_short_answer(asked),
+                    answer=_short_answer(item),
                 )
             )
         yield Conversation(
@@ -168,8 +223,8 @@ def _load_locomo(path: Path, tally: _Tally) -> Iterator[Conversation]:
 
 def _dialogue_ids(evidence: Iterable[Any]) -> Iterator[str]:
     """Normalise LoCoMo's evidence: ``D8:6; D9:17`` is two ids, ``D1:05`` and ``D:1:5`` are D1:5."""
-    for given in evidence:
-        for part in re.split(r"[\s;,]+", str(given).strip(" ;,")):
+    for reference in evidence:
+        for part in re.split(r"[\s;,]+", str(reference).strip(" ;,")):
             match = re.fullmatch(r"D:?0*(\d+):0*(\d+)", part)
             yield f"D{match[1]}:{match[2]}" if match else part
 
@@ -178,8 +233,10 @@ def _observations(sample: Any, turns: Mapping[str, Turn], location: str) -> Iter
     observed = sample.get("observation") or {}
     for session, by_speaker in observed.items():
         for speaker in require_field(observed, session, dict, location):
-            for text, given in require_field(by_speaker, speaker, list, f"{location}, {session}"):
-                ids = _dialogue_ids(given if isinstance(given, list) else [given])
+            for text, references in require_field(
+                by_speaker, speaker, list, f"{location}, {session}"
+            ):
+                ids = _dialogue_ids(references if isinstance(references, list) else [references])
                 gold = tuple(dict.fromkeys(name for name in ids if name in turns))
                 if gold:
                     yield DatasetFact(text=text, speaker=speaker, gold_ids=gold)
@@ -195,12 +252,12 @@ def _load_beam(path: Path, tally: _Tally) -> Iterator[Conversation]:
         name = chat.parent.name
         sessions = tuple(_beam_sessions(chat))
         turns = {turn.id: turn for session in sessions for turn in session.turns}
-        at = _newest_date(sessions) + _DAY
+        at = newest_date(sessions) + _DAY
         probes = chat.parent / "probing_questions" / "probing_questions.json"
-        asked = load_json(probes)
+        probe_sets = load_json(probes)
         questions = []
-        for category in asked:
-            for number, probe in enumerate(require_field(asked, category, list, str(probes))):
+        for category in probe_sets:
+            for number, probe in enumerate(require_field(probe_sets, category, list, str(probes))):
                 spot = f"{probes}: {category}[{number}]"
                 text = require_field(probe, "question", str, spot)
                 gold = tally.resolve_gold(_flatten_ids(probe.get("source_chat_ids")), turns)
@@ -281,7 +338,63 @@ def _short_answer(record: Mapping[str, Any]) -> str | None:
     return None if answer is None else str(answer)
 
 
-LOADERS: Final[Mapping[str, Callable[[Path, _Tally], Iterator[Conversation]]]] = {
+_SET_REMEDY: Final = " (a set in the shape of docs/evaluation.md)"
+
+
+def _load_set(path: Path, tally: _Tally) -> Iterator[Conversation]:
+    location = f"{path}{_SET_REMEDY}"
+    for record in require_field(load_json(path), "conversations", list, location):
+        name = require_field(record, "id", str, f"{path}: a conversation")
+        sessions = tuple(
+            _set_session(session, f"{path}: {name}, sessions[{number}]")
+            for number, session in enumerate(require_field(record, "sessions", list, location))
+        )
+        units = {turn.id: turn for session in sessions for turn in session.turns}
+        questions = tuple(
+            _set_question(question, units, tally, f"{path}: {name}, questions[{number}]")
+            for number, question in enumerate(require_field(record, "questions", list, location))
+        )
+        yield Conversation(id=name, sessions=sessions, questions=questions)
+
+
+def _set_session(record: Any, location: str) -> Session:
+    turns = []
+    for number, turn in enumerate(require_field(record, "turns", list, location)):
+        spot = f"{location}, turns[{number}]"
+        role = require_field(turn, "role", str, spot)
+        if role not in get_args(Role):
+            expected = ", ".join(get_args(Role))
+            raise ImportFileError(
+                f"{spot}: expected 'role' to be one of {expected}, found {role!r}"
+            )
+        message = Message(
+            role=cast("Role", role),
+            content=require_field(turn, "text", str, spot),
+            speaker=turn.get("speaker"),
+        )
+        turns.append(Turn(id=require_field(turn, "unit", str, spot), message=message))
+    return Session(
+        session_id=require_field(record, "id", str, location),
+        observed_at=parse_timestamp(record.get("date"), location),
+        turns=tuple(turns),
+    )
+
+
+def _set_question(
+    record: Any, units: Mapping[str, object], tally: _Tally, location: str
+) -> DatasetQuestion:
+    after = record.get("after") if isinstance(record, dict) else None
+    return DatasetQuestion(
+        id=require_field(record, "id", str, location),
+        text=require_field(record, "text", str, location),
+        category=require_field(record, "category", str, location),
+        gold=tally.resolve_gold(require_field(record, "gold", list, location), units),
+        at=parse_timestamp(record.get("at"), location),
+        after=None if after is None else require_field(record, "after", int, location),
+    )
+
+
+LOADERS: Final[Mapping[str, _Loader]] = {
     "locomo": _load_locomo,
     "beam": _load_beam,
     "longmemeval": _load_longmemeval,
@@ -295,7 +408,12 @@ def _load_list(path: Path) -> list[Any]:
     return document
 
 
-def _newest_date(sessions: Iterable[Session]) -> datetime:
+def newest_date(sessions: Iterable[Session]) -> datetime:
+    """Return when the newest session or turn was.
+
+    Raises:
+        ImportFileError: nothing is dated.
+    """
     moments = [
         moment
         for session in sessions

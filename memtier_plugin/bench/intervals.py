@@ -33,7 +33,7 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether 0 lies outside the interval."""
+        """True if 0 lies outside the interval."""
         return self.low > 0 or self.high < 0
 
 
@@ -92,11 +92,11 @@ def _resample_means(values: Sequence[float], samples: int, seed: int) -> NDArray
 
     if not values:
         raise ValueError("nothing was measured")
-    given, chance = np.asarray(values, np.float64), np.random.default_rng(seed)
-    size = max(1, _AT_ONCE // len(given))
+    array, chance = np.asarray(values, np.float64), np.random.default_rng(seed)
+    size = max(1, _AT_ONCE // len(array))
     return np.concatenate(
         [
-            given[chance.integers(len(given), size=(min(size, samples - done), len(given)))].mean(1)
+            array[chance.integers(len(array), size=(min(size, samples - done), len(array)))].mean(1)
             for done in range(0, samples, size)
         ]
     )

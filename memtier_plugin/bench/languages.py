@@ -98,7 +98,7 @@ def measure_languages(
     """
     run = _LanguageRun(progress=progress or no_progress, sets=sets)
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
-        rows = [run.measure(Path(folder) / "home", asked) for asked in sets]
+        rows = [run.measure(Path(folder) / "home", language_set) for language_set in sets]
     return {
         "dataset": "languages",
         "sets": rows,
@@ -116,24 +116,26 @@ class _LanguageRun:
     settings: dict[str, Any] = field(default_factory=dict)
     asked: int = 0
 
-    def measure(self, home: Path, asked: LanguageSet) -> dict[str, Any]:
+    def measure(self, home: Path, language_set: LanguageSet) -> dict[str, Any]:
         """Record a set and ask its questions with each variant."""
-        with MemTier.open(home, asked.language) as memory:
+        with MemTier.open(home, language_set.language) as memory:
             self.settings = flatten_settings(memory.settings)
-            names = _ingest(memory, asked)
-            default = self._ask(memory, asked, names)
-        with MemTier.open(home, asked.language, settings=_WITHOUT_NGRAMS) as memory:
-            without = self._ask(memory, asked, names)
+            names = _ingest(memory, language_set)
+            default = self._ask(memory, language_set, names)
+        with MemTier.open(home, language_set.language, settings=_WITHOUT_NGRAMS) as memory:
+            without = self._ask(memory, language_set, names)
         stemmed = None
-        if asked.language in STEMMED:
+        if language_set.language in STEMMED:
             # An index has one language, so this needs a project of its own.
-            override = {"language": asked.language}
-            with MemTier.open(home, f"{asked.language}-stemmed", settings=override) as memory:
-                stemmed = self._ask(memory, asked, _ingest(memory, asked))
+            override = {"language": language_set.language}
+            with MemTier.open(
+                home, f"{language_set.language}-stemmed", settings=override
+            ) as memory:
+                stemmed = self._ask(memory, language_set, _ingest(memory, language_set))
         return {
-            "language": asked.language,
-            "lines": len(asked.lines),
-            "questions": len(asked.questions),
+            "language": language_set.language,
+            "lines": len(language_set.lines),
+            "questions": len(language_set.questions),
             "recall5": default[0],
             "mrr": default[1],
             "recall5_no_grams": without[0],
@@ -141,7 +143,7 @@ class _LanguageRun:
         }
 
     def _ask(
-        self, memory: MemTier, asked: LanguageSet, names: Mapping[str, str]
+        self, memory: MemTier, language_set: LanguageSet, names: Mapping[str, str]
     ) -> tuple[float, float]:
         """Return recall@5 and MRR, each the mean over the questions."""
 
@@ -149,26 +151,24 @@ class _LanguageRun:
             return [names[source.entry] for source in hit.sources if source.entry in names]
 
         recalls = ranks = 0.0
-        at = _session_time(len(asked.lines))
-        for question in asked.questions:
+        total = sum(len(s.questions) * (3 if s.language in STEMMED else 2) for s in self.sets)
+        at = _session_time(len(language_set.lines))
+        for question in language_set.questions:
             recall = memory.recall(question.ask, purpose="search", at=at)
             ranked = source_turns(map(lines, recall.hits))
             recalls += recall_at(ranked, {question.gold}, 5)
             ranks += reciprocal_rank(ranked, {question.gold})
             self.asked += 1
-            self.progress(asked.language, self.asked, self._total())
-        count = max(len(asked.questions), 1)
+            self.progress(language_set.language, self.asked, total)
+        count = max(len(language_set.questions), 1)
         return round(recalls / count, 4), round(ranks / count, 4)
 
-    def _total(self) -> int:
-        return sum(len(s.questions) * (3 if s.language in STEMMED else 2) for s in self.sets)
 
-
-def _ingest(memory: MemTier, asked: LanguageSet) -> dict[str, str]:
+def _ingest(memory: MemTier, language_set: LanguageSet) -> dict[str, str]:
     """Record the lines, alternating user and assistant; return the line of each entry."""
     names: dict[str, str] = {}
-    for start in range(0, len(asked.lines), SESSION_LINES):
-        lines = asked.lines[start : start + SESSION_LINES]
+    for start in range(0, len(language_set.lines), SESSION_LINES):
+        lines = language_set.lines[start : start + SESSION_LINES]
         messages = [
             {"role": "assistant" if number % 2 else "user", "content": line}
             for number, line in enumerate(lines)

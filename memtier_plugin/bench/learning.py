@@ -7,7 +7,6 @@ A question earns +1 when the reader's answer is right by soft exact match, else 
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from memtier_plugin.bench.weight_learning import SIGMA, Episode, learn_weights
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Recall
 from memtier_plugin.core.settings.schema import Paper, PaperWeights
-from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import BlockPlan
 from memtier_plugin.retrieval.paper_scorer import normalise_weights
 
@@ -78,11 +76,11 @@ def run_learning(
     """
     loaded = prepare_dataset(dataset, data, facts, None, sample, answered=reader is not None)
     run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
-    asked = list(_recall_questions(run))
+    questions = list(_recall_questions(run))
     start = {name: getattr(PaperWeights(), name) for name in LEARNED_SIGNALS}
     chance = random.Random(_SEED)
     episodes = []
-    for question in asked:
+    for question in questions:
         action = tuple(chance.gauss(weight, SIGMA) for weight in start.values())
         drawn = normalise_weights(dict(zip(LEARNED_SIGNALS, action, strict=True)))
         episodes.append(Episode(action, 1.0 if question.is_right(drawn, reader) else -1.0))
@@ -96,39 +94,38 @@ def run_learning(
         "dataset": dataset,
         "facts": facts,
         "facts_stored": run.facts_stored,
-        "questions": len(asked),
+        "questions": len(questions),
         "reader": reader.model if reader else None,
         "weights": [
             {
                 "name": name,
                 "before": start[name],
                 "after": round(after[name], 4),
-                "spread": round(_mean_spread(asked, name, start[name]), 4),
+                "spread": round(_mean_spread(questions, name, start[name]), 4),
             }
             for name in LEARNED_SIGNALS
         ],
         "rewarded": sum(episode.reward > 0 for episode in episodes),
-        "right_before": sum(question.is_right(start, reader) for question in asked),
-        "right_after": sum(question.is_right(after, reader) for question in asked),
-        "blocks_changed": sum(question.block(start) != question.block(after) for question in asked),
+        "right_before": sum(question.is_right(start, reader) for question in questions),
+        "right_after": sum(question.is_right(after, reader) for question in questions),
+        "blocks_changed": sum(
+            question.block(start) != question.block(after) for question in questions
+        ),
         "version": memtier_plugin.__version__,
         "fingerprint": dataset_fingerprint(loaded),
     }
 
 
 def _recall_questions(run: BenchRun) -> Iterator[_AskedQuestion]:
-    with tempfile.TemporaryDirectory(prefix="memtier-weights-") as folder:
-        for conversation in run.loaded.conversations:
-            with MemTier.open(Path(folder), conversation.id, settings=_OVERRIDES) as memory:
-                hits = run.record(memory, conversation).hits
-                for question in conversation.questions:
-                    gold = frozenset(hits[turn].id for turn in question.gold)
-                    yield _AskedQuestion(
-                        question, memory.recall(question.text, at=question.at), gold
-                    )
+    for memory, conversation, recorded in run.recorded_conversations(_OVERRIDES):
+        for question in conversation.questions:
+            gold = frozenset(recorded.hits[turn].id for turn in question.gold)
+            yield _AskedQuestion(question, memory.recall(question.text, at=question.at), gold)
 
 
-def _mean_spread(asked: Sequence[_AskedQuestion], name: str, weight: float) -> float:
+def _mean_spread(questions: Sequence[_AskedQuestion], name: str, weight: float) -> float:
     """Return the mean spread of a weighted signal over a question's candidates."""
-    signals = [[weight * hit.signals[name] for hit in question.recall.hits] for question in asked]
+    signals = [
+        [weight * hit.signals[name] for hit in question.recall.hits] for question in questions
+    ]
     return sum(max(values) - min(values) for values in signals if values) / len(signals)

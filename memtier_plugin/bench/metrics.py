@@ -26,6 +26,7 @@ class QuestionOutcome:
     injected: frozenset[str] | None = None
     tokens: int | None = None
     seconds: float = 0.0
+    inject_seconds: float | None = None
     answers: Mapping[str, ReaderAnswer] = field(default_factory=dict)
 
 
@@ -81,6 +82,7 @@ def question_figures(outcome: QuestionOutcome) -> dict[str, Any]:
         "ndcg": {str(k): round(ndcg_at(ranked, gold, k), 6) for k in CUTOFFS} if gold else None,
         "mrr": round(reciprocal_rank(ranked, gold), 6) if gold else None,
         "injected_recall": None,
+        "tokens": outcome.tokens,
     }
     if gold and injected is not None:
         share = recall_at(tuple(injected), gold, len(injected))
@@ -110,7 +112,7 @@ def summarise_outcomes(outcomes: Sequence[QuestionOutcome]) -> dict[str, Any]:
     tokens = [outcome.tokens for outcome in outcomes if outcome.tokens is not None]
     summary = {
         **_means(every),
-        "injected_tokens": _mean(tokens) if tokens else None,
+        "injected_tokens": mean(tokens) if tokens else None,
         "by_category": {
             name: {"questions": len(group), **_means(group)}
             for name, group in sorted(by_category.items())
@@ -131,14 +133,15 @@ def _means(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ]
     shares = {str(k): [figures["recall"][str(k)] for figures in every] for k in CUTOFFS}
     return {
-        "recall": {k: _mean(values) for k, values in shares.items()},
-        "hit": {k: _mean([value > 0 for value in values]) for k, values in shares.items()},
-        "all": {k: _mean([value == 1 for value in values]) for k, values in shares.items()},
-        "ndcg": {str(k): _mean([figures["ndcg"][str(k)] for figures in every]) for k in CUTOFFS},
-        "mrr": _mean([figures["mrr"] for figures in every]),
-        "injected_recall": _mean(injected) if injected else None,
+        "recall": {k: mean(values) for k, values in shares.items()},
+        "hit": {k: mean([value > 0 for value in values]) for k, values in shares.items()},
+        "all": {k: mean([value == 1 for value in values]) for k, values in shares.items()},
+        "ndcg": {str(k): mean([figures["ndcg"][str(k)] for figures in every]) for k in CUTOFFS},
+        "mrr": mean([figures["mrr"] for figures in every]),
+        "injected_recall": mean(injected) if injected else None,
     }
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """Return the mean to four places; 0 of nothing."""
     return round(sum(values) / len(values), 4) if values else 0.0

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from memtier_plugin.bench.report import SCORES
+from memtier_plugin.bench.report import CATEGORY_METRICS, SCORES
 from memtier_plugin.bench.tables import Report
 from memtier_plugin.core.errors import Unsupported
 
@@ -101,11 +101,13 @@ def _draw_bars(
 
 
 def _draw_compare(report: Report, figure: Figure) -> None:
-    rows = [*report["metrics"].items()]
+    # Tokens are no share, and would squeeze all others to a point.
+    rows = [(name, row) for name, row in report["metrics"].items() if name != "tokens"]
     rows += [
-        (f"recall@10, {category}", metrics["recall@10"])
+        (f"{metric}, {category}", metrics[metric])
+        for metric in CATEGORY_METRICS
         for category, metrics in report["by_category"].items()
-        if "recall@10" in metrics
+        if metric in metrics
     ]
     figure.set_size_inches(7, 1.2 + _ROW * len(rows))
     _draw_differences(figure.subplots(), rows)
@@ -202,6 +204,61 @@ def _draw_paper_table(report: Report, figure: Figure) -> None:
     axes.legend(fontsize="small")
 
 
+def _draw_sets(report: Report, figure: Figure) -> None:
+    sets = report["sets"]
+    figure.set_size_inches(2 + 1.2 * len(sets), 4)
+    axes = figure.subplots()
+    rows = [*sets.values(), report["macro"]]
+    shown = {
+        "MemTier @10": [row["recall"]["10"] for row in rows],
+        f"{report['baseline']} @10": [row["baseline"]["recall"]["10"] for row in rows],
+        "injected": [row["injected_recall"] for row in rows],
+    }
+    _draw_bars(axes, shown)
+    axes.set_xticks(range(len(rows)), [*sets, "mean"], rotation=30, ha="right")
+    axes.set(ylim=(0, 1), ylabel="recall")
+
+
+def _draw_silence(report: Report, figure: Figure) -> None:
+    """Draw the operating curve: what is kept silent, against what is lost of the answers."""
+    figure.set_size_inches(6, 4.5)
+    axes = figure.subplots()
+    floors = report["floors"]
+    relative = report["compared_with"] is not None
+    lost = [_lost_share(row["own"], relative) for row in floors.values()]
+    for kind in ("generic", "foreign"):
+        silent = [row[kind]["silent"] for row in floors.values()]
+        points = [(x, y) for x, y in zip(lost, silent, strict=True) if y is not None]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="o", label=f"{kind} prompts")
+    for name, x in zip(floors, lost, strict=True):
+        axes.annotate(name, (x, 0.01), rotation=90, fontsize="small", color=_PLAIN)
+    axes.set(
+        title=f"{report['data']}: silence",
+        xlabel=f"own questions that only {report['compared_with']} answers"
+        if relative
+        else "own questions not answered",
+        ylabel="share silent",
+        ylim=(0, 1.02),
+    )
+    axes.grid(lw=0.3)
+    axes.legend(fontsize="small")
+
+
+def _lost_share(own: Report, relative: bool) -> float:
+    return float(own["loss"] if relative else 1 - own["answered"])
+
+
+def _draw_judgement(report: Report, figure: Figure) -> None:
+    figure.set_size_inches(6, 3.5)
+    axes = figure.subplots()
+    sets = report["sets"]
+    axes.bar(range(len(sets)), [row["score"] for row in sets.values()])
+    axes.set_xticks(range(len(sets)), [*sets])
+    axes.axhline(0, color="black", lw=0.8)
+    axes.set(ylim=(min(0.0, *(row["score"] for row in sets.values())), 1), ylabel="score")
+
+
 def _drawing_for(report: Report) -> Callable[[Report, Figure], None]:
     return DRAWINGS.get(report.get("kind", report["dataset"]), _draw_retrieval)
 
@@ -209,8 +266,11 @@ def _drawing_for(report: Report) -> Callable[[Report, Figure], None]:
 DRAWINGS: Final[Mapping[str, Callable[[Report, Figure], None]]] = {
     "ablation": _draw_ablation,
     "compare": _draw_compare,
+    "judgement": _draw_judgement,
     "languages": _draw_languages,
     "learning": _draw_learning,
     "scale": _draw_scale,
+    "sets": _draw_sets,
+    "silence": _draw_silence,
     "table": _draw_paper_table,
 }

@@ -1,4 +1,4 @@
-"""How a benchmark reports its progress."""
+"""Report the progress of a benchmark."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from memtier_plugin.bench.answers import ReaderAnswer, judge_answer
 from memtier_plugin.bench.datasets import DatasetQuestion
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.settings.schema import all_keys
-from memtier_plugin.providers.endpoint import ChatReply, Endpoint, EndpointClient
+from memtier_plugin.core.settings.schema import Endpoint, all_keys
+from memtier_plugin.providers.endpoint import ChatReply, EndpointClient
 from memtier_plugin.retrieval.block import BlockPlan
 
 CONDITIONS: Final = ("memory", "oracle", "none", "full")
@@ -63,11 +63,11 @@ class Reader:
             EndpointError: the endpoint does not answer.
         """
         today = f"Today is {question.at:%A, %d %B %Y}.\n" if question.at else ""
-        asked = f"{today}Question: {question.text}\nAnswer:"
-        same = f"{block.replace(recall_id, '') if recall_id else block}\n{asked}"
+        question_part = f"{today}Question: {question.text}\nAnswer:"
+        same = f"{block.replace(recall_id, '') if recall_id else block}\n{question_part}"
         reply = self._replies.get(same)
         if reply is None:
-            prompt = f"{block}\n{asked}" if block else asked
+            prompt = f"{block}\n{question_part}" if block else question_part
             messages = [
                 {"role": "system", "content": _INSTRUCTION},
                 {"role": "user", "content": prompt},

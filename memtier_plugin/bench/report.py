@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.bench.consolidation_report import consolidation_view
+from memtier_plugin.bench.durability_report import durability_view
 from memtier_plugin.bench.router_report import router_view
+from memtier_plugin.bench.speech_report import judgement_view, sets_view, silence_view
 from memtier_plugin.bench.tables import Report, ReportTable, Section
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 
 SCORES: Final = ("soft_em", "soft_em_tokens", "f1")
+CATEGORY_METRICS: Final = ("recall@10", "silent", "right")  # compared category by category
 
 
 def report_sections(report: Report) -> list[Section]:
@@ -247,15 +250,18 @@ def _compare_sections(report: Report) -> list[Section]:
     table = ReportTable(("", *columns))
     for metric, row in report["metrics"].items():
         table.add_row(metric, *_difference_cells(row))
-    by_category = ReportTable(("recall@10 by category", *columns))
-    for category, metrics in report["by_category"].items():
-        if "recall@10" in metrics:
-            by_category.add_row(category, *_difference_cells(metrics["recall@10"]))
+    by_category = []
+    for metric in CATEGORY_METRICS:
+        rows = ReportTable((f"{metric} by category", *columns))
+        for category, metrics in report["by_category"].items():
+            if metric in metrics:
+                rows.add_row(category, *_difference_cells(metrics[metric]))
+        by_category += [rows] if rows.rows else []
     note = (
         f"real: 0 lies outside the interval ({report['samples']:,} resamples of the questions); "
         "of twenty comparisons without a difference one looks real."
     )
-    return ["\n".join(lines), table, by_category, note]
+    return ["\n".join(lines), table, *by_category, note]
 
 
 def _difference_cells(row: Report) -> tuple[str, ...]:
@@ -377,30 +383,44 @@ def _facts_sections(report: Report) -> list[Section]:
         tokens = f"{row['injected_tokens']:.0f}"
         recalls.add_row(name, *cells, _format_share(row["injected_recall"]), tokens)
     questions = f"{report['questions']} questions; * differs from none beyond chance (95 %, paired)"
-    drawn = f"{sample['facts']} facts drawn to be judged, {sample['each']} of each conversation"
+    drawn = f"{sample['facts']} facts drawn to be judged, with seed {sample['seed']}"
     return [head, counts, recalls, questions, drawn, *_judged_sections(report["judged"])]
+
+
+def _judged_facts_sections(report: Report) -> list[Section]:
+    head = f"judged facts · {report['facts']} in the sample · MemTier {report['version']}"
+    return [head, *_judged_sections(report["judged"])]
 
 
 def _judged_sections(judged: Report | None) -> Iterable[Section]:
     if judged is None:
         return
-    names = ("true", "self_contained", "useful", "all")
-    title = "Judged by the rubric, with intervals of 95 %"
-    table = ReportTable(("", "n", "true", "self-contained", "useful", "all three"), title=title)
-    cells = (
-        f"{_format_share(judged[n]['share'])} {_format_interval(judged[n]['interval'])}"
-        for n in names
-    )
-    table.add_row("all", str(judged["facts"]), *cells)
-    for part in ("by_conversation", "by_relation"):
-        table.add_row()
-        for name, row in judged[part].items():
-            table.add_row(name, str(row["facts"]), *(_format_share(row[n]["share"]) for n in names))
-    yield table
-    yield (
-        f"{judged['missing']} of the sample without a judgement; {judged['stale']} judgements "
-        "of facts that are not in it as it reads now: neither counts"
-    )
+    heads = ("true", "self-contained", "complete", "useful", "dated", "all five")
+    names = ("true", "self_contained", "complete", "useful", "dated", "all")
+    for judge in judged["judges"]:
+        title = f"Judged by the rubric ({judge['file']}), with intervals of 95 %"
+        table = ReportTable(("", "n", *heads), title=title)
+        cells = (
+            f"{_format_share(judge[n]['share'])} {_format_interval(judge[n]['interval'])}"
+            for n in names
+        )
+        table.add_row("all", str(judge["facts"]), *cells)
+        for part in ("by_conversation", "by_relation"):
+            table.add_row()
+            for name, row in judge[part].items():
+                shares = (_format_share(row[n]["share"]) for n in names)
+                table.add_row(name, str(row["facts"]), *shares)
+        yield table
+        yield (
+            f"{judge['missing']} of the sample without a judgement; {judge['stale']} judgements "
+            "of facts that are not in it as it reads now: neither counts"
+        )
+    if agreement := judged["agreement"]:
+        table = ReportTable(("", *heads), title=f"Agreement on {agreement['facts']} facts")
+        for label, key in (("met by all", "met_by_all"), ("agreed", "agreed"), ("kappa", "kappa")):
+            values = (agreement[name][key] for name in names)
+            table.add_row(label, *("–" if v is None else f"{v:.3f}" for v in values))
+        yield table
 
 
 def _format_interval(interval: Iterable[float]) -> str:
@@ -411,10 +431,15 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "ablation": _ablation_sections,
     "compare": _compare_sections,
     "consolidation": consolidation_view,
+    "durability": durability_view,
     "facts": _facts_sections,
+    "judged_facts": _judged_facts_sections,
+    "judgement": judgement_view,
     "languages": _languages_sections,
     "learning": _learning_sections,
     "router": router_view,
     "scale": _scale_sections,
+    "sets": sets_view,
+    "silence": silence_view,
     "table": _paper_table_sections,
 }

@@ -10,8 +10,8 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -31,10 +31,11 @@ from memtier_plugin.bench.probe import peak_rss_mb
 from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.reading import DEFAULT_CONDITIONS, Reader, build_full_block
 from memtier_plugin.core.errors import ImportFileError, Unsupported
-from memtier_plugin.core.records import FactDraft, Source
+from memtier_plugin.core.records import FactDraft
 from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.memory import MemTier
+from memtier_plugin.providers.embedding.encoder import EncoderEmbedder
 
 FACTS: Final = ("none", "dataset", "extracted")
 _SEED: Final = 42  # of the sample of questions
@@ -75,15 +76,28 @@ def run_retrieval(
     if baseline and reader:
         raise Unsupported(f"the baseline {baseline!r} injects nothing for a reader to read")
     loaded = prepare_dataset(dataset, data, facts, limit, sample, answered=reader is not None)
-    run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
     chosen = {**(overrides or {}), **({"retrieval.profile": profile} if profile else {})}
+    return measure_dataset(loaded, facts, baseline, chosen, reader, conditions, progress)
+
+
+def measure_dataset(
+    loaded: Dataset,
+    facts: str = "none",
+    baseline: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    reader: Reader | None = None,
+    conditions: Sequence[str] = DEFAULT_CONDITIONS,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Ask the questions of a loaded data set; arguments and report as for `run_retrieval`."""
+    run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
     settings, outcomes = (
         ({}, list(run.rank_by(baseline)))
         if baseline
-        else _run_memtier(run, chosen, reader, conditions)
+        else _run_memtier(run, overrides or {}, reader, conditions)
     )
     return {
-        "dataset": dataset,
+        "dataset": loaded.name,
         "profile": baseline or settings["retrieval.profile"],
         "facts": facts,
         "facts_stored": run.facts_stored,
@@ -94,6 +108,9 @@ def run_retrieval(
         **summarise_outcomes(outcomes),
         "ingest": {"turns": run.turns, "seconds": round(run.seconds, 3)},
         "latency_ms": latency_percentiles([outcome.seconds for outcome in outcomes]),
+        "inject_latency_ms": latency_percentiles(
+            [outcome.inject_seconds for outcome in outcomes if outcome.inject_seconds is not None]
+        ),
         "peak_rss_mb": peak_rss_mb(),
         "version": memtier_plugin.__version__,
         "settings": settings,
@@ -113,18 +130,30 @@ def prepare_dataset(
 ) -> Dataset:
     """Load a data set and select the questions to ask; arguments as for `run_retrieval`."""
     loaded = load_dataset(dataset, data, answered=answered)
+    return select_questions(loaded, data, facts, limit, sample)
+
+
+def select_questions(
+    loaded: Dataset,
+    data: Path,
+    facts: str = "none",
+    limit: int | None = None,
+    sample: int | None = None,
+) -> Dataset:
+    """Return a data set with the questions to ask; arguments as for `run_retrieval`."""
     if facts not in FACTS:
         raise Unsupported(f"facts {facts!r}; one of: {', '.join(FACTS)}")
     if facts == "dataset" and not any(c.facts for c in loaded.conversations):
         raise Unsupported(
-            f"{dataset} states no facts of its own; use facts 'none', or 'extracted' for MemTier's"
+            f"{loaded.name} states no facts of its own; "
+            "use facts 'none', or 'extracted' for MemTier's"
         )
-    asked = [question for c in loaded.conversations for question in c.questions]
+    questions = [question for c in loaded.conversations for question in c.questions]
     if sample is not None:
-        asked = _draw_questions(asked, sample)
-    chosen = set(map(id, asked[:limit]))
+        questions = _draw_questions(questions, sample)
+    chosen = set(map(id, questions[:limit]))
     if not chosen:
-        raise ImportFileError(f"{data}: no question of {dataset} names a turn that answers it")
+        raise ImportFileError(f"{data}: no question of {loaded.name} names a turn that answers it")
     conversations = (
         replace(c, questions=tuple(q for q in c.questions if id(q) in chosen))
         for c in loaded.conversations
@@ -134,16 +163,23 @@ def prepare_dataset(
 
 def dataset_fingerprint(loaded: Dataset) -> str:
     """Return a hash that identifies these questions and their evidence."""
-    asked = [[q.id, q.text, sorted(q.gold)] for c in loaded.conversations for q in c.questions]
-    return sha256(json.dumps(sorted(asked)).encode()).hexdigest()[:16]
+    questions = [[q.id, q.text, sorted(q.gold)] for c in loaded.conversations for q in c.questions]
+    return sha256(json.dumps(sorted(questions)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedConversation:
     """A recorded conversation: the turn of each entry, and each turn as a hit."""
 
-    names: Mapping[str, str]
-    hits: Mapping[str, Hit]
+    names: dict[str, str] = field(default_factory=dict)
+    hits: dict[str, Hit] = field(default_factory=dict)
+
+    def turns(self, hits: Iterable[Hit]) -> tuple[str, ...]:
+        """Return the distinct turns that hits rest on, in their order."""
+        return source_turns(
+            [self.names[source.entry] for source in hit.sources if source.entry in self.names]
+            for hit in hits
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,6 +199,21 @@ class BenchRun:
     facts_stored: int = 0
     asked: int = 0
 
+    def recorded_conversations(
+        self, overrides: Mapping[str, Any] | None
+    ) -> Iterator[tuple[MemTier, Conversation, RecordedConversation]]:
+        """Record each conversation into a project of its own in a temporary home; yield it open.
+
+        A conversation with questions before its end comes in stages, each with all so far recorded.
+        """
+        with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
+            home = Path(folder) / "home"
+            for conversation in self.loaded.conversations:
+                recorded = RecordedConversation()
+                with MemTier.open(home, conversation.id, settings=overrides) as memory:
+                    for stage in conversation.stages:
+                        yield memory, stage, self.record(memory, stage, recorded)
+
     def rank_by(self, baseline: str) -> Iterator[QuestionOutcome]:
         """Rank the turns of each conversation by a baseline.
 
@@ -170,27 +221,38 @@ class BenchRun:
             Unsupported: there is no such baseline.
         """
         for conversation in self.loaded.conversations:
-            started = time.perf_counter()
-            ranking = Baseline(baseline, conversation)
-            self.seconds += time.perf_counter() - started
-            self.turns += len(conversation.turns)
-            for question in conversation.questions:
+            ranking = Baseline(baseline, replace(conversation, sessions=()))
+            for stage in conversation.stages:
                 started = time.perf_counter()
-                ranked = ranking.rank(question.text)
-                seconds = time.perf_counter() - started
-                yield QuestionOutcome(
-                    id=question.id,
-                    category=question.category,
-                    gold=question.gold,
-                    ranked=ranked,
-                    seconds=seconds,
-                )
-                self.count_asked()
+                ranking.add(stage.sessions)
+                self.seconds += time.perf_counter() - started
+                self.turns += len(stage.turns)
+                for question in stage.questions:
+                    started = time.perf_counter()
+                    ranked = ranking.rank(question.text)
+                    seconds = time.perf_counter() - started
+                    yield QuestionOutcome(
+                        id=question.id,
+                        category=question.category,
+                        gold=question.gold,
+                        ranked=ranked,
+                        seconds=seconds,
+                    )
+                    self.count_asked()
 
-    def record(self, memory: MemTier, conversation: Conversation) -> RecordedConversation:
-        """Record a conversation and, if configured, its facts."""
-        names: dict[str, str] = {}
-        hits: dict[str, Hit] = {}
+    def record(
+        self,
+        memory: MemTier,
+        conversation: Conversation,
+        recorded: RecordedConversation | None = None,
+    ) -> RecordedConversation:
+        """Record a conversation and, if configured, its facts.
+
+        Args:
+            recorded: the earlier stages of the conversation; this one is added to it.
+        """
+        recorded = recorded or RecordedConversation()
+        names, hits = recorded.names, recorded.hits
         total = self.recordings * sum(len(c.turns) for c in self.loaded.conversations)
         started = time.perf_counter()
         for session in conversation.sessions:
@@ -203,8 +265,7 @@ class BenchRun:
                 )
                 for turn, entry in zip(run.turns, entries, strict=True):
                     names[entry.id] = turn.id
-                    source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-                    hits[turn.id] = Hit(item=entry, score=1.0, signals={}, sources=(source,))
+                    hits[turn.id] = Hit(item=entry, score=1.0, signals={}, sources=(entry.source,))
                 self.turns += len(entries)
                 self.progress("ingest", self.turns, total)
         if self.facts == "dataset":
@@ -224,8 +285,10 @@ class BenchRun:
         elif self.facts == "extracted":
             while (report := memory.consolidate()).read:
                 self.facts_stored += report.facts
+        if isinstance(memory.store.embedder, EncoderEmbedder):
+            memory.reembedding.run()  # what the daemon does in the background
         self.seconds += time.perf_counter() - started
-        return RecordedConversation(names, hits)
+        return recorded
 
     def ask(
         self,
@@ -235,18 +298,21 @@ class BenchRun:
         reader: Reader | None = None,
         conditions: Sequence[str] = DEFAULT_CONDITIONS,
     ) -> Iterator[QuestionOutcome]:
-        """Ask the questions about a conversation."""
+        """Ask the questions about a conversation.
 
-        def turns(hit: Hit) -> list[str]:
-            names = recorded.names
-            return [names[source.entry] for source in hit.sources if source.entry in names]
-
+        Each is asked twice: by a search, whose hits are ranked, and as the first prompt of a new
+        session, whose block is what is injected.
+        """
         for question in conversation.questions:
             started = time.perf_counter()
-            recall = memory.recall(question.text, purpose="search", at=question.at)
-            seconds = time.perf_counter() - started
+            search = memory.recall(question.text, purpose="search", at=question.at)
+            searched = time.perf_counter()
+            recall = memory.recall(
+                question.text, session_id=f"asked:{self.asked}", purpose="inject", at=question.at
+            )
+            injected = time.perf_counter()
             answers = (
-                _ask_reader(reader, question, conversation, recorded, recall, conditions)
+                _ask_reader(reader, question, recorded, recall, conditions)
                 if reader and question.answer
                 else {}
             )
@@ -254,10 +320,11 @@ class BenchRun:
                 id=question.id,
                 category=question.category,
                 gold=question.gold,
-                ranked=source_turns(map(turns, recall.hits)),
-                injected=frozenset(source_turns(map(turns, recall.injected))),
+                ranked=recorded.turns(search.hits),
+                injected=frozenset(recorded.turns(recall.injected)),
                 tokens=recall.tokens,
-                seconds=seconds,
+                seconds=searched - started,
+                inject_seconds=injected - searched,
                 answers=answers,
             )
             self.count_asked()
@@ -275,34 +342,29 @@ def _run_memtier(
     """Record each conversation and ask about it; return the settings too."""
     settings: dict[str, Any] = {}
     outcomes: list[QuestionOutcome] = []
-    with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
-        home = Path(folder) / "home"
-        for conversation in run.loaded.conversations:
-            with MemTier.open(home, conversation.id, settings=overrides) as memory:
-                settings = flatten_settings(memory.settings)
-                recorded = run.record(memory, conversation)
-                outcomes += run.ask(memory, conversation, recorded, reader, conditions)
+    for memory, conversation, recorded in run.recorded_conversations(overrides):
+        settings = flatten_settings(memory.settings)
+        outcomes += run.ask(memory, conversation, recorded, reader, conditions)
     return settings, outcomes
 
 
 def _ask_reader(
     reader: Reader,
     question: DatasetQuestion,
-    conversation: Conversation,
     recorded: RecordedConversation,
     recall: Recall,
     conditions: Sequence[str],
 ) -> dict[str, ReaderAnswer]:
-    """Let the reader answer under each condition."""
+    """Have the reader answer under each condition."""
     answers = {}
     for condition in conditions:
         if condition == "memory":
             answers[condition] = reader.answer(question, recall.text, recall.id)
         else:
             hits = [
-                recorded.hits[turn.id]
-                for turn in conversation.turns
-                if condition == "full" or (condition == "oracle" and turn.id in question.gold)
+                hit
+                for turn, hit in recorded.hits.items()
+                if condition == "full" or (condition == "oracle" and turn in question.gold)
             ]
             answers[condition] = reader.answer(question, build_full_block(hits))
     return answers

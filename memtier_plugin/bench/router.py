@@ -8,7 +8,6 @@ truncation; and the first five whole pages of the entries, as TierMem reads them
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.bench.datasets import Conversation, DatasetQuestion
-from memtier_plugin.bench.metrics import latency_percentiles
+from memtier_plugin.bench.metrics import latency_percentiles, mean
 from memtier_plugin.bench.probe import peak_rss_mb
 from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.retrieval import (
@@ -91,14 +90,9 @@ def run_router(
     """Ask every question of a data set at each depth; return a JSON report.
 
     Args:
-        dataset: `locomo`, `beam` or `longmemeval`.
-        data: the file or folder of the data set.
-        facts: `dataset` or `extracted`, see `retrieval`.
+        facts: `dataset` or `extracted`.
         k: how many lines a block may have [the configured number].
-        limit: ask only the first so many questions.
-        sample: ask only so many questions, of each category its share.
-        overrides: settings for the run, by dotted key.
-        progress: told of each step.
+        dataset, data, limit, sample, overrides, progress: as for `run_retrieval`.
 
     Raises:
         Unsupported: the facts are `none`, or the data set states none.
@@ -140,15 +134,11 @@ def _ask_all(
     """Record each conversation and ask its questions; return the settings too."""
     cases: list[RouterCase] = []
     settings: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
-        home = Path(folder) / "home"
-        for conversation in run.loaded.conversations:
-            with MemTier.open(home, conversation.id, settings=overrides) as memory:
-                settings = flatten_settings(memory.settings)
-                recorded = run.record(memory, conversation)
-                for case in _ask_arms(memory, conversation, recorded):
-                    cases.append(case)
-                    run.count_asked()
+    for memory, conversation, recorded in run.recorded_conversations(overrides):
+        settings = flatten_settings(memory.settings)
+        for case in _ask_arms(memory, conversation, recorded):
+            cases.append(case)
+            run.count_asked()
     return settings, cases
 
 
@@ -272,8 +262,8 @@ def summarise_cases(cases: Sequence[RouterCase]) -> dict[str, Any]:
 def _summarise_arm(cases: Sequence[RouterCase], arm: str) -> dict[str, Any]:
     served = [case.arms[arm] for case in cases]
     return {
-        "injected_recall": _mean([result.recall for result in served]),
-        "tokens": _mean([result.tokens for result in served]),
+        "injected_recall": mean([result.recall for result in served]),
+        "tokens": mean([result.tokens for result in served]),
         "router_tokens": 0.0,  # the feature-based router uses no model
         "latency_ms": latency_percentiles([result.seconds for result in served]),
     }
@@ -300,8 +290,8 @@ def _summarise_routes(cases: Sequence[RouterCase]) -> dict[str, Any]:
     wrong = table["R"]["sR"] + table["R"]["sr"]
     right = table["R"]["SR"] + table["R"]["Sr"]
     return {
-        "escalated": _mean([case.action == "R" for case in cases]),
-        "unverifiable_omission": _mean([case.omitted for case in from_facts]),
+        "escalated": mean([case.action == "R" for case in cases]),
+        "unverifiable_omission": mean([case.omitted for case in from_facts]),
         "table": table,
         "repair_rate": _ratio(table["R"]["sR"], wrong),
         "regress_rate": _ratio(table["R"]["Sr"], right),
@@ -319,10 +309,6 @@ def _case_row(case: RouterCase) -> dict[str, Any]:
         "injected_recall": {arm: round(result.recall, 6) for arm, result in case.arms.items()},
         "tokens": {arm: result.tokens for arm, result in case.arms.items()},
     }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return round(sum(values) / len(values), 4) if values else 0.0
 
 
 def _ratio(part: float, total: float) -> float:

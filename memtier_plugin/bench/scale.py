@@ -83,10 +83,10 @@ def run_scale(
     if not entries or list(entries) != sorted({n for n in entries if n > 0}):
         raise Unsupported(f"sizes {[*entries]}: expected ascending whole numbers above 0")
     store = _GrowingStore(
-        entries[0], agents, SyntheticChat(seed, Sentences(data) if data else None), seed
+        entries[0], agents, SyntheticChat(seed, Sentences.read(data) if data else None), seed
     )
-    asked = store.source.questions(_QUERIES + _COLD_STARTS)
-    cold, queries = asked[:_COLD_STARTS], asked[_COLD_STARTS:]
+    questions = store.source.questions(_QUERIES + _COLD_STARTS)
+    cold, queries = questions[:_COLD_STARTS], questions[_COLD_STARTS:]
     rounds = [queries[number % _QUERIES] for number in range(recalls)]
     with tempfile.TemporaryDirectory(prefix="memtier-scale-") as folder:
         run = _ScaleRun(

@@ -10,14 +10,14 @@ from __future__ import annotations
 import gzip
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import accumulate, count
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
-from memtier_plugin.bench.datasets import load_dataset
+from memtier_plugin.bench.datasets import Conversation, load_dataset
 from memtier_plugin.bench.planted import PEOPLE
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Message
@@ -85,30 +85,39 @@ class WordList:
 
 
 class Sentences:
-    """The sentences and the questions of a published data set."""
+    """The sentences and the questions of a data set's conversations."""
 
-    def __init__(self, path: Path) -> None:
-        """Load the sentences.
-
-        Args:
-            path: a LoCoMo file, or a BEAM folder.
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Load the sentences of a LoCoMo file or a BEAM folder.
 
         Raises:
             ImportFileError: it is neither, or has no sentences.
         """
         data = load_dataset("beam" if path.is_dir() else "locomo", path)
+        try:
+            return cls(data.conversations)
+        except ImportFileError as error:
+            raise ImportFileError(f"{path}: {error}") from None
+
+    def __init__(self, conversations: Sequence[Conversation]) -> None:
+        """Take the sentences of these conversations.
+
+        Raises:
+            ImportFileError: there are none.
+        """
         lengths: dict[str, int] = {}
-        for conversation in data.conversations:
+        for conversation in conversations:
             for turn in conversation.turns:
                 for sentence in _SENTENCE_END.split(turn.message.content):
                     length = len(sentence.split())
                     if 3 <= length <= _MAX_SENTENCE_WORDS:
                         lengths[sentence.strip()] = length
         if not lengths:
-            raise ImportFileError(f"{path}: expected sentences, found none")
+            raise ImportFileError("expected sentences, found none")
         self._sentences, self._lengths = list(lengths), list(lengths.values())
-        asked = (question.text for c in data.conversations for question in c.questions)
-        self._questions = list(dict.fromkeys(asked))
+        texts = (question.text for c in conversations for question in c.questions)
+        self._questions = list(dict.fromkeys(texts))
 
     def text(self, chance: random.Random, words: int) -> str:
         """Return sentences of about this many words in total."""
@@ -165,10 +174,10 @@ class SyntheticChat:
     def questions(self, number: int) -> list[str]:
         """Return distinct questions; a larger number begins with the same ones."""
         chance = random.Random(f"{self._seed}/questions")
-        asked: dict[str, None] = {}
-        while len(asked) < number:
-            asked.setdefault(self._source.question(chance))
-        return list(asked)
+        questions: dict[str, None] = {}
+        while len(questions) < number:
+            questions.setdefault(self._source.question(chance))
+        return list(questions)
 
     def question(self, text: str) -> str:
         """Return a question that contains a few content words of a text."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
-
 import click
 from rich.console import Group as Lines
 from rich.console import RenderableType
@@ -13,19 +10,14 @@ from rich.text import Text
 from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.times import parse_optional_time
-from memtier_plugin.core.times import to_iso
-
-if TYPE_CHECKING:
-    from memtier_plugin.answering.answerer import Answer
-    from memtier_plugin.answering.citations import Citation
 
 
 @click.command(cls=CliCommand)
 @click.argument("question")
 @click.option("--sender", metavar="NAME", help="On a shared channel, whose entries may be seen.")
-@click.option("--at", metavar="TIME", help="What now is, as 2026-03-14T09:00 (UTC).")
+@click.option("--at", metavar="TIME", help="The current time to assume, as 2026-03-14T09:00 (UTC).")
 @click.option("--no-write-back", is_flag=True, help="Keep none of the findings as facts.")
-@click.option("--steps", is_flag=True, help="Show what each step took: tokens, milliseconds.")
+@click.option("--steps", is_flag=True, help="Show the tokens and milliseconds of each step.")
 @click.pass_obj
 def ask(
     scope: Scope,
@@ -41,39 +33,14 @@ def ask(
         answer = memory.ask(
             question, sender=sender, at=parse_optional_time(at), write_back=write_back
         )
-    scope.show(answer_document(answer) | {"show_steps": steps}, answer_view)
-
-
-def answer_document(answer: Answer) -> dict[str, Any]:
-    """Return an answer as a document."""
-    return {
-        "id": answer.id,
-        "question": answer.question,
-        "answer": answer.text,
-        "answered": answer.answered,
-        "by": answer.by,
-        "problem": answer.problem,
-        "route": answer.route.to_json(),
-        "citations": [_citation_document(citation) for citation in answer.citations],
-        "rounds": answer.rounds,
-        "pages": list(answer.pages),
-        "written": [fact.to_json() for fact in answer.written],
-        "rejected": answer.rejected,
-        "tokens": answer.tokens,
-        "ms": round(answer.ms, 3),
-        "steps": [step.to_json() for step in answer.steps],
-    }
-
-
-def _citation_document(citation: Citation) -> dict[str, Any]:
-    return {**asdict(citation), "short": citation.short, "said": to_iso(citation.said)}
+    scope.show(answer.to_document() | {"show_steps": steps}, answer_view)
 
 
 def answer_view(document: views.Document) -> RenderableType:
     """Return an answer the way a person reads it."""
     parts: list[RenderableType] = [Text(views.escape_controls(document["answer"]))]
     if document["citations"]:
-        parts.append(Text("\nIt rests on", style="bold"))
+        parts.append(Text("\nSources", style="bold"))
     for cited in document["citations"]:
         where = f"{cited['file']}:{cited['line']}" if cited["file"] else "not in the index yet"
         speaker = views.escape_controls(cited["who"])
@@ -92,11 +59,16 @@ def answer_view(document: views.Document) -> RenderableType:
 
 
 def _describe_answer(document: views.Document) -> str:
-    """Say how it was answered, and why no model did where one should have."""
+    """Print how it was answered, and why a configured model was not used."""
     route = {"S": "from the facts", "R": "from the log"}[document["route"]["action"]]
     if document["by"] == "extractive":
-        why = document["problem"] or "no model is configured (ask.model)"
-        how = f"The lines that say most, as they stand: {views.escape_controls(why)}."
+        problem = views.escape_controls(document["problem"])
+        if document["answered"]:
+            why = problem or "no model is configured (ask.model)"
+            how = f"The lines that fit, verbatim: {why}."
+        else:
+            why = problem or "nothing that was found fits the question"
+            how = f"{why[0].upper()}{why[1:]}."
     else:
         rounds = f", {document['rounds']} rounds" if document["rounds"] else ""
         how = f"By {document['by']}, {route}{rounds}."

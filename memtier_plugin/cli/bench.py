@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import partial, reduce
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import CliGroup, progress_bar
+from memtier_plugin.cli.scope import CliGroup, OptionDecorator, combine_options, progress_bar
 
 DATASETS: Final = {
     "locomo": "Measure recall on LoCoMo: long talks between two people.",
@@ -20,9 +20,9 @@ DATASETS: Final = {
     "longmemeval": "Measure recall on LongMemEval: one question over many sessions.",
 }
 TABLES: Final = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "E")
+JUDGED: Final = ("silence", "currency", "identity", "discretion", "keep")
 PARTS: Final = ("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise")
 
-_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _Run = Callable[..., Mapping[str, Any]]
 
 _FILE: Final = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -66,12 +66,7 @@ def _run_bench(
 # -- options ---------------------------------------------------------------------------------------
 
 
-def _together(*decorators: _Decorator) -> _Decorator:
-    """Combine options, listed in the order of the help."""
-    return lambda command: reduce(lambda done, add: add(done), reversed(decorators), command)
-
-
-def _data_option() -> _Decorator:
+def _data_option() -> OptionDecorator:
     return click.option(
         "--data",
         required=True,
@@ -81,16 +76,16 @@ def _data_option() -> _Decorator:
     )
 
 
-def _dataset_option() -> _Decorator:
+def _dataset_option() -> OptionDecorator:
     return click.option(
         "--dataset",
         type=click.Choice([*DATASETS]),
         default="locomo",
-        help="What the file is [locomo].",
+        help="The format of the file [locomo].",
     )
 
 
-def _facts_option(default: str) -> _Decorator:
+def _facts_option(default: str) -> OptionDecorator:
     return click.option(
         "--facts",
         type=click.Choice(["none", "dataset", "extracted"]),
@@ -99,13 +94,13 @@ def _facts_option(default: str) -> _Decorator:
     )
 
 
-def _limit_option() -> _Decorator:
+def _limit_option() -> OptionDecorator:
     return click.option(
         "--limit", type=click.IntRange(1), metavar="N", help="Ask only the first N questions."
     )
 
 
-def _sample_option(default: str) -> _Decorator:
+def _sample_option(default: str) -> OptionDecorator:
     return click.option(
         "--sample",
         type=click.IntRange(1),
@@ -114,12 +109,12 @@ def _sample_option(default: str) -> _Decorator:
     )
 
 
-def _count_option(flag: str, default: int, help_text: str) -> _Decorator:
+def _count_option(flag: str, default: int, help_text: str) -> OptionDecorator:
     text = f"{help_text} [{default:,}]."
     return click.option(flag, type=click.IntRange(1), default=default, metavar="N", help=text)
 
 
-_OUTPUTS: Final = _together(
+_OUTPUTS: Final = combine_options(
     click.option(
         "--json", "json_file", type=_FILE, metavar="FILE", help="Write the whole report there."
     ),
@@ -138,22 +133,23 @@ _OUTPUTS: Final = _together(
         help="Draw the figures there (needs matplotlib).",
     ),
 )
-_RETRIEVAL: Final = _together(
+_PROFILE: Final = click.option(
+    "--profile",
+    type=click.Choice(["recall_first", "paper"]),
+    help="The retrieval profile [the configured one].",
+)
+_RETRIEVAL: Final = combine_options(
     _data_option(),
-    click.option(
-        "--profile",
-        type=click.Choice(["recall_first", "paper"]),
-        help="The retrieval profile [the configured one].",
-    ),
+    _PROFILE,
     _facts_option("none"),
     _limit_option(),
     _sample_option("all"),
 )
-_READER: Final = _together(
+_READER: Final = combine_options(
     click.option(
         "--reader",
         metavar="BASE_URL",
-        help="Let a model answer, too: an OpenAI-compatible endpoint. It gets the questions "
+        help="Also have a model answer: an OpenAI-compatible endpoint. It gets the questions "
         "and what is recalled for them.",
     ),
     click.option("--reader-model", metavar="NAME", help="The model at that endpoint."),
@@ -179,8 +175,15 @@ def _build_reader(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "reader": Reader(url, model, key)}
 
 
-def _parse_sizes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
-    """Read ascending whole numbers with commas between them."""
+def _parse_names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Read names with commas between them."""
+    return tuple(part.strip() for part in value.split(",")) if value else ()
+
+
+def _parse_sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
+    """Read ascending whole numbers with commas between them; none for no value."""
+    if value is None:
+        return ()
     try:
         sizes = tuple(int(part) for part in value.split(","))
     except ValueError:
@@ -208,7 +211,7 @@ _CONDITIONS: Final = click.option(
     "conditions",
     type=click.Choice(["memory", "oracle", "none", "full"]),
     multiple=True,
-    help="What the reader is given: the block, the gold turns, nothing, all turns; can be given "
+    help="The reader's input: the block, the gold turns, nothing, all turns; can be given "
     "again [memory, oracle, none].",
 )
 _BASELINE: Final = click.option(
@@ -217,9 +220,89 @@ _BASELINE: Final = click.option(
     help="Measure plain BM25 over all turns instead of MemTier.",
 )
 for _name, _help in DATASETS.items():
-    _options = _together(_RETRIEVAL, _BASELINE, _READER, _CONDITIONS, _OUTPUTS)
+    _options = combine_options(_RETRIEVAL, _BASELINE, _READER, _CONDITIONS, _OUTPUTS)
     _callback = _options(partial(_run_retrieval, _name))
     _command(_name, help=_help)(_callback)
+
+
+@_command()
+@click.argument("folder", type=_EXISTING)
+@_PROFILE
+@click.option(
+    "--facts",
+    type=click.Choice(["none", "extracted"]),
+    default="none",
+    help="Give it facts: those a consolidation makes [none].",
+)
+@_limit_option()
+@_sample_option("all")
+@_OUTPUTS
+def sets(folder: Path, **options: Any) -> None:
+    """Measure recall on each set of a folder (or one file), with stemmed BM25."""
+    from memtier_plugin.bench.sets import run_sets
+
+    _run_bench(run_sets, folder, **options)
+
+
+@_command()
+@_data_option()
+@click.option(
+    "--dataset",
+    type=click.Choice([*DATASETS, "sets"]),
+    default="locomo",
+    help="What the file or folder is [locomo].",
+)
+@_PROFILE
+@click.option(
+    "--floor",
+    metavar="NAME",
+    multiple=True,
+    help="Measure with this retrieval.floor; can be given again [all, for an operating curve].",
+)
+@click.option(
+    "--sizes",
+    callback=_parse_sizes,
+    metavar="N,N,...",
+    help="Measure stores of so many lines, too, such as 10,100,1000,10000 [none].",
+)
+@click.option(
+    "--language",
+    "languages",
+    multiple=True,
+    metavar="CODE",
+    help="Ask only this language's generic prompts; can be given again [all].",
+)
+@_limit_option()
+@_sample_option("all")
+@_OUTPUTS
+def silence(dataset: str, data: Path, **options: Any) -> None:
+    """Measure when it keeps silent: own, foreign and generic prompts."""
+    from memtier_plugin.bench.silence import run_silence
+
+    _run_bench(run_silence, dataset, data, **options)
+
+
+@_command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--sets",
+    callback=_parse_names,
+    metavar="NAME,NAME,...",
+    help=f"Only these, of {', '.join(JUDGED)} [all].",
+)
+@click.option(
+    "--failures",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Show the first N failures of each set [0].",
+)
+@_OUTPUTS
+def judgement(folder: Path, **options: Any) -> None:
+    """Judge what is shown and kept: silence, currency, identity, discretion, keep."""
+    from memtier_plugin.bench.judgement import run_judgement
+
+    _run_bench(run_judgement, folder, **options)
 
 
 @_command()
@@ -229,7 +312,7 @@ for _name, _help in DATASETS.items():
     "--only",
     type=click.Choice(PARTS),
     multiple=True,
-    help="What to vary; can be given again [everything that the profile has].",
+    help="The parts to vary; can be given again [everything that the profile has].",
 )
 @_READER
 @_OUTPUTS
@@ -246,29 +329,34 @@ def ablation(dataset: str, **options: Any) -> None:
 @click.option(
     "--dataset",
     type=click.Choice([*DATASETS]),
-    help="What the file is [for Table 3 locomo, else longmemeval].",
+    help="The format of the file [for Table 3 locomo, else longmemeval].",
 )
 @_facts_option("extracted")
 @_sample_option("as many as the paper took")
 @_READER
 @_OUTPUTS
 def table(number: str, **options: Any) -> None:
-    """Measure a table of the MemTier paper anew, with its settings."""
+    """Reproduce a table of the MemTier paper, with its settings."""
     from memtier_plugin.bench.paper_tables import run_table
 
     _run_bench(run_table, number, **_build_reader(options))
 
 
 @_command()
-@_dataset_option()
-@_data_option()
 @click.option(
-    "--sample",
-    type=click.IntRange(1),
-    default=50,
-    metavar="N",
-    help="Draw N facts of each conversation to be judged [50].",
+    "--dataset",
+    type=click.Choice([*DATASETS, "sets"]),
+    default="locomo",
+    help="What the file or folder is [locomo].",
 )
+@click.option(
+    "--data",
+    type=_EXISTING,
+    metavar="PATH",
+    help="The data set as its authors publish it [none: score judgements of a sample file].",
+)
+@_count_option("--sample", 100, "Draw N facts to be judged")
+@click.option("--seed", type=int, default=42, metavar="N", help="Of the sample [42].")
 @click.option(
     "--sample-file",
     type=_FILE,
@@ -278,15 +366,24 @@ def table(number: str, **options: Any) -> None:
 @click.option(
     "--judgements",
     type=_EXISTING_FILE,
+    multiple=True,
     metavar="FILE.jsonl",
-    help="Count these judgements of the sample.",
+    help="Count these judgements of the sample; of a second judge, too, if given again.",
 )
+@_limit_option()
 @_OUTPUTS
-def facts(**options: Any) -> None:
+def facts(data: Path | None, **options: Any) -> None:
     """Measure what a consolidation without a model makes: facts, their truth, recall."""
-    from memtier_plugin.bench.facts import run_facts
+    from memtier_plugin.bench.facts import run_facts, run_judged
 
-    _run_bench(run_facts, **options)
+    if data is not None:
+        _run_bench(run_facts, data=data, **options)
+    elif options["sample_file"] and options["judgements"]:
+        for name in ("dataset", "sample", "seed", "limit"):
+            del options[name]
+        _run_bench(run_judged, **options)
+    else:
+        raise click.UsageError("--data is missing, or --sample-file with --judgements of it")
 
 
 @_command()
@@ -370,3 +467,19 @@ def consolidation(**options: Any) -> None:
     from memtier_plugin.bench.consolidation import run_consolidation
 
     _run_bench(run_consolidation, **options)
+
+
+@_command()
+@_count_option("--runs", 400, "How many runs end in each mode, of one writer and of several")
+@_count_option("--writers", 4, "How many write at once")
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Make the homes there, on the disk to be measured [the folder for temporary files].",
+)
+@_OUTPUTS
+def durability(**options: Any) -> None:
+    """Measure what it costs to survive a power cut: `ledger.durability` sync beside os."""
+    from memtier_plugin.bench.durability import run_durability
+
+    _run_bench(run_durability, **options)

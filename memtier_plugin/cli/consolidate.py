@@ -29,8 +29,8 @@ _SHOWN_FIELDS = (
 
 @click.command(cls=CliCommand)
 @click.option("--limit", type=click.IntRange(1), help="How many entries to read, at most.")
-@click.option("--all", "everything", is_flag=True, help="Go on until everything is read.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be written and superseded.")
+@click.option("--all", "everything", is_flag=True, help="Continue until every entry has been read.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be written and superseded.")
 @click.option(
     "--extractor",
     type=click.Choice(["rules", "model"]),
@@ -91,7 +91,7 @@ def report_view(document: views.Document) -> RenderableType:
         rows += [("tokens", str(document["tokens"])), ("cost", format_cost(document["cost"]))]
     rows += [
         (name, views.format_value(document[name]))
-        for name in ("problem", "held_back")
+        for name in ("problem", "waits", "held_back")
         if document[name]
     ]
     reasons = ", ".join(

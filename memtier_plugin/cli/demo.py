@@ -20,17 +20,19 @@ from typing import Any, Final
 import click
 from rich.console import Console, RenderableType
 from rich.padding import Padding
+from rich.rule import Rule
 
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import column_table, escape_controls, make_console, safe_text
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.paths import make_ledger_folder, make_private_folder, write_private_file
+from memtier_plugin.core.paths import make_home, make_project_folder, write_private_file
 from memtier_plugin.core.plugins import manager
 from memtier_plugin.core.records import Entry, Message, ToolCall
 from memtier_plugin.core.results import Hit
 from memtier_plugin.memory import MemTier
 
+_WIDTH: Final = 100  # columns of a heading, at most
 PROJECT: Final = "harbor"
 MARKER: Final = ".memtier-demo"
 CONFIGURATION: Final = "retrieval:\n  k: 6  # lines per prompt, at most\n"
@@ -49,7 +51,8 @@ TRIALS: Final = {
 RESTART: Final = "restart the tide service"
 PORT_FACT: Final = "The health check listens on port 8443."
 PASSWORD: Final = "kittiwake-4711"
-PRIVATE: Final = "Between us: I skipped the slow migration rehearsal on Monday."
+CONFIDED: Final = "We decided to close the pier in Lagos."  # a fact, but for the words before it
+PRIVATE: Final = f"Between us: {CONFIDED}"
 
 # Session, agent, minutes after Monday 9:00, and who said what.  Both pieces of
 # advice have neighbours of the same length, so that no signal but their age and
@@ -63,7 +66,7 @@ SESSIONS: Final = (
             ("user", "Mara", PORT_FACT),
             ("assistant", None, "Noted, I point the load balancer there."),
             ("user", "Mara", f"The database is postgres://harbor:{PASSWORD}@db.internal/harbor."),
-            ("assistant", None, PRIVATE),
+            ("assistant", None, "I keep the address out of the log."),
             ("user", "Mara", "Pager went quiet."),
             ("assistant", None, "Good, logs look clean."),
             ("user", "Mara", "One more thing before lunch."),
@@ -82,6 +85,15 @@ SESSIONS: Final = (
             ("user", "Mara", "One more thing before dinner."),
             ("assistant", None, "Listening."),
             ("user", "Mara", FLUSH),
+            ("assistant", None, "Understood."),
+        ),
+    ),
+    (
+        "monday-coffee",
+        "builder",
+        300,
+        (
+            ("user", "Mara", PRIVATE),
             ("assistant", None, "Understood."),
         ),
     ),
@@ -126,7 +138,8 @@ class Stage:
     def step(self, number: int, title: str) -> None:
         """Begin a step."""
         self.out.print()
-        self.out.rule(safe_text(f"{number}. {title} ", "bold"), align="left", characters="─")
+        heading = Rule(safe_text(f"{number}. {title} ", "bold"), align="left", characters="─")
+        self.out.print(heading, width=min(_WIDTH, self.out.width))
 
     def say(self, line: str, style: str = "") -> None:
         """Print one line."""
@@ -151,7 +164,7 @@ def run(home: Path, out: Console) -> Mapping[str, Any]:
     fact = _show_sharing(stage)
     files = _show_files(stage, recalls[1])
     out.print()
-    stage.say(f"All of it held. {time.monotonic() - began:.1f} seconds, no network, no LLM.")
+    stage.say(f"Every claim held. {time.monotonic() - began:.1f} seconds, no network, no LLM.")
     return {
         "home": str(stage.home),
         "entries": stored,
@@ -172,11 +185,9 @@ def _prepare_home(home: Path) -> Path:
                 f"name another one with --home"
             )
         shutil.rmtree(home)
-    make_private_folder(home)
+    make_home(home)
     (home / MARKER).write_text("Made by `memtier demo`, which may delete this folder.\n")
-    write_private_file(
-        make_ledger_folder(home, PROJECT, "semantic").parent / "project.yaml", CONFIGURATION
-    )
+    write_private_file(make_project_folder(home, PROJECT) / "project.yaml", CONFIGURATION)
     return home
 
 
@@ -209,13 +220,13 @@ def _show_recording(stage: Stage) -> int:
     ledgers = "".join(path.read_text() for path in _ledgers(stage.home))
     _check(PASSWORD not in ledgers, "the password in the database address was not written")
     redacted = next(entry.content for entry in stored if "postgres" in entry.content)
-    stage.say("  Mara pasted a password; on disk stands:")
+    stage.say("  Mara pasted a password; the file on disk has:")
     stage.say(f"    {redacted}", "cyan")
     return len(stored)
 
 
 def _show_recall(stage: Stage) -> None:
-    stage.step(2, "A prompt is about to be built: what matters for it comes back, with its source")
+    stage.step(2, "Before a prompt is built: recall returns what is relevant to it, with sources")
     question = "Which port does the health check use?"
     stage.say(f"  builder is asked: {question}")
     addition = manager().hook.before_prompt_build(
@@ -235,12 +246,12 @@ def _show_recall(stage: Stage) -> None:
     stage.say(f"  The best line comes from {source.file}:{source.line}")
 
 
-_MAY_DIFFER: Final = {"weight", "dense", "dense_window"}
+_MAY_DIFFER: Final = {"weight", "dense", "dense_window", "dense_previous"}
 
 
 def _show_learning(stage: Stage) -> tuple[str, str]:
     stage.step(3, "Tools fail and succeed, and the memory learns which line helped")
-    stage.say("  Mara gave two pieces of advice which words cannot tell apart:")
+    stage.say("  Mara gave two pieces of advice that words alone cannot tell apart:")
     for advice in TRIALS:
         stage.say(f"    {advice}", "cyan")
     with stage.open("builder") as memory:
@@ -308,20 +319,25 @@ def _play_run(stage: Stage, run_id: str, advice: str, *, ok: bool) -> None:
 
 
 def _show_sharing(stage: Stage) -> str:
-    stage.step(4, "In the background facts are made, which all agents of the project share")
+    stage.step(4, "In the background, entries become facts that all agents of the project share")
     question = "health check port"
     with stage.open("reviewer") as reviewer:
         before = reviewer.recall(question, at=ASKED_AT)
         _check(not any("8443" in hit.text for hit in before.hits), "reviewer cannot know it yet")
         stage.say(f"  reviewer asks for {question!r}: nothing about 8443, it was said to builder")
         with _scheduler(stage.home):
-            fact = _wait_for(lambda: _fact_about(reviewer, "8443"), "the scheduler made a fact")
+            fact = _wait_for(
+                lambda: _fact_about(reviewer, "8443"), "the scheduler extracted a fact"
+            )
         hits = reviewer.recall(question, at=ASKED_AT).hits
         _check(hits[0].id == fact.id, "reviewer's best line is the fact")
         source = hits[0].sources[0]
         _check(source.agent == "builder", "the fact's source is a line of builder")
         private = reviewer.recall(PRIVATE, at=ASKED_AT).hits
-        _check(all(hit.text != PRIVATE for hit in private), "builder's private line stays private")
+        _check(not _fact_about(reviewer, "Lagos"), "a confidence becomes no fact")
+        _check(
+            all("Lagos" not in hit.text for hit in private), "builder's private line stays private"
+        )
         _check(
             all(e.agent_id == "reviewer" for h in private if isinstance(e := h.item, Entry)),
             "reviewer sees no entry of builder",
@@ -332,9 +348,9 @@ def _show_sharing(stage: Stage) -> str:
     stage.say("  the scheduler (memtier daemon) has promoted a fact; reviewer asks again:")
     stage.say(f"    {hits[0].text}", "cyan")
     stage.say(f"    fact {fact.id}, source {source.agent}/{source.session}, entry {source.entry}")
-    stage.say("  What builder said in private:")
+    stage.say("  What Mara told builder in confidence would be a fact, but for her words:")
     stage.say(f"    {PRIVATE}", "cyan")
-    stage.say("    builder finds it: yes; reviewer finds it: no")
+    stage.say("    a fact: no; builder finds it: yes; reviewer finds it: no")
     return str(fact.id)
 
 

@@ -26,7 +26,7 @@ from memtier_plugin.operations.health.finding import HealthFinding
 
 
 @click.command(cls=CliCommand)
-@click.option("--fix", is_flag=True, help="First put right what loses nothing.")
+@click.option("--fix", is_flag=True, help="First make every repair that loses no data.")
 @click.pass_context
 def doctor(ctx: click.Context, fix: bool) -> None:
     """Check files, index, settings and hosts; exit 1 on an error."""

@@ -16,9 +16,11 @@ from memtier_plugin.providers.pricing import format_cost
 
 
 @click.command(cls=CliCommand)
-@click.option("--estimate", is_flag=True, help="Only tell what is missing and what it would cost.")
-@click.option("--yes", is_flag=True, help="Allow what that costs, where the endpoint has a price.")
-@click.option("--afresh", is_flag=True, help="Forget what this model has made, and begin anew.")
+@click.option("--estimate", is_flag=True, help="Only show what is missing and what it would cost.")
+@click.option("--yes", is_flag=True, help="Accept the cost, if the endpoint has a price.")
+@click.option(
+    "--afresh", is_flag=True, help="Discard this model's vectors and compute all of them again."
+)
 @click.pass_obj
 def embed(scope: Scope, estimate: bool, yes: bool, afresh: bool) -> None:
     """Make the missing vectors of embedding.model now."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 from rich.console import Group as Lines
 from rich.console import RenderableType
-from rich.text import Text
 
 from memtier_plugin.cli import views
+from memtier_plugin.cli.review import review, source_lines
 from memtier_plugin.cli.scope import CliGroup, Scope
 from memtier_plugin.cli.times import parse_time
 from memtier_plugin.cli.views import (
@@ -27,10 +24,9 @@ from memtier_plugin.cli.views import (
     short_id,
 )
 from memtier_plugin.core.records import Fact
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.views import FactView
 
-_CONTEXT_CHARS: Final = 160  # characters of a source line shown on either side of the quote
 CHANGE_SIGNS: Final = {
     "added": ("+", "green"),
     "proposed": ("?", "yellow"),
@@ -53,8 +49,8 @@ def facts() -> None:
 
 
 @facts.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also what does not hold; summaries too.")
-@click.option("--proposed", is_flag=True, help="Only what waits for review.")
+@click.option("--all", "everything", is_flag=True, help="Include inactive facts and summaries.")
+@click.option("--proposed", is_flag=True, help="Only facts that await review.")
 @click.option("--subject", metavar="NAME", help="Only about this one.")
 @click.pass_obj
 def facts_list(scope: Scope, everything: bool, proposed: bool, subject: str | None) -> None:
@@ -103,59 +99,7 @@ def facts_show(scope: Scope, fact_id: str) -> None:
     scope.show(view.to_document(), fact_view)
 
 
-# -- review ----------------------------------------------------------------------------------
-
-
-@facts.command("review")
-@click.option("--accept", "accepted", multiple=True, metavar="ID", help="Let this fact hold.")
-@click.option("--reject", "rejected", multiple=True, metavar="ID", help="Let it not.")
-@click.option("--why", default="", metavar="TEXT", help="Why, for those rejected.")
-@click.pass_obj
-def facts_review(
-    scope: Scope, accepted: tuple[str, ...], rejected: tuple[str, ...], why: str
-) -> None:
-    """Decide on the facts that wait for review, one by one on a terminal."""
-    with scope.open() as memory:
-        person = memory.knowledge.person
-        yes = [person.full_id(item) for item in accepted]
-        no = [person.full_id(item) for item in rejected]
-        waiting = [] if yes or no else [person.fact(k.fact.id) for k in person.proposals()]
-        if waiting and not scope.as_json and sys.stdin.isatty():
-            yes, no = _ask_each(waiting)
-            waiting = [view for view in waiting if view.fact.id not in {*yes, *no}]
-        decided = [*person.accept(yes), *person.reject(no, why)]
-        held = {run.run: run.why for run in person.runs() if run.why and run.reverted}
-    document = {
-        "decided": [asdict(view) for view in decided],
-        "waiting": [view.to_document() for view in waiting],
-        "held_back": {run: why for run, why in held.items() if run and _is_held_back(waiting, run)},
-    }
-    scope.show(document, review_view)
-
-
-def _is_held_back(waiting: Iterable[FactView], run: str) -> bool:
-    return any(view.fact.run == run and view.state == "held back" for view in waiting)
-
-
-def _ask_each(waiting: Sequence[FactView]) -> tuple[list[str], list[str]]:
-    """Prompt for a decision on each fact; return the ids accepted and rejected."""
-    yes: list[str] = []
-    no: list[str] = []
-    out = views.make_console(stderr=True)
-    for number, view in enumerate(waiting, 1):
-        out.print(safe_text(f"\n{number} of {len(waiting)}", "bold"))
-        out.print(proposal_view(view.to_document()))
-        answer = click.prompt(
-            "Let it hold? yes, no, skip or quit",
-            type=click.Choice(["y", "n", "s", "q"], case_sensitive=False),
-            default="s",
-            err=True,
-        )
-        if answer.lower() == "q":
-            break
-        if answer.lower() != "s":
-            (yes if answer.lower() == "y" else no).append(view.fact.id)
-    return yes, no
+facts.add_command(review)  # an alias of `memtier review`
 
 
 # -- what happened ---------------------------------------------------------------------------
@@ -212,11 +156,18 @@ def fact_list_view(document: Document) -> RenderableType:
             short_id(fact["id"]),
             safe_text(one_line(fact["text"], 300)),
             safe_text(", ".join(origins)),
-            safe_text(fact["state"], _STATES.get(fact["state"], "dim")),
+            safe_text(state := _state_of(fact), _STATES.get(state, "dim")),
         )
     if table.row_count:
         return table
     return safe_text("No facts found." if "query" in document else "No facts yet.", "dim")
+
+
+def _state_of(fact: Mapping[str, Any]) -> str:
+    """Return a fact's state; "ended" for one that by its own words does not hold any more."""
+    until = fact["valid_to"]
+    over = until is not None and from_iso(until) <= datetime.now(UTC)
+    return "ended" if over and fact["state"] == "active" else str(fact["state"])
 
 
 def fact_view(document: Document) -> RenderableType:
@@ -226,89 +177,25 @@ def fact_view(document: Document) -> RenderableType:
     more = [name for name in ("model", "run", "reason", "superseded_by") if fact[name]]
     private = [("private to", format_value(fact["private_to"]))] if fact["private_to"] else []
     rows = [(name, format_value(fact[name])) for name in (*names, *more)] + private
+    rows += [("belongs to", _describe_owner(fact))]
     rows += [(name, format_time(fact[name])) for name in ("valid_from", "valid_to")]
     rows += [(review["what"], _describe_review(review)) for review in document["reviews"]]
-    state = ("state", safe_text(fact["state"], _STATES.get(fact["state"], "dim")))
+    state = ("state", safe_text(_state_of(fact), _STATES.get(_state_of(fact), "dim")))
     heading = safe_text("sources", "bold")
-    return Lines(name_value_table([state, *rows]), "", heading, *_source_lines(document["sources"]))
+    return Lines(name_value_table([state, *rows]), "", heading, *source_lines(document["sources"]))
+
+
+def _describe_owner(fact: Document) -> str:
+    """Return whose a fact is: a person's, or the project's, and who said it."""
+    who = fact["person"] or "the user"
+    if fact["personal"]:
+        return f"{who}, told to nobody else"
+    return "the project" if fact["person"] is None else f"the project; {who} said it"
 
 
 def _describe_review(review: Document) -> str:
     why = f": {review['why']}" if review["why"] else ""
     return f"{format_time(review['at'])} by {review['agent']}{why}"
-
-
-def _source_lines(sources: Iterable[Document]) -> Iterator[Text]:
-    """Yield each source line of a fact: time, agent, location and text."""
-    for source in sources:
-        entry = source["line_of"]
-        owner = f"{source['agent']}/{source['session']}"
-        if entry is None:
-            yield safe_text(
-                f"  {owner}  {source['entry']}\n    (forgotten, or another agent's)", "dim"
-            )
-            continue
-        where = f"{source['file']}:{source['line']}"
-        head = safe_text(
-            f"  {format_time(entry['observed_at'])}  {owner}  {where}  {source['entry']}\n    "
-        )
-        who = entry["speaker"] or entry["role"]
-        yield Text.assemble(
-            head, safe_text(f"{who}: ", "dim"), _mark_quote(entry["content"], source["mark"])
-        )
-
-
-def _mark_quote(content: str, mark: Sequence[int] | None) -> Text:
-    """Return a line with its quote marked, truncated to the quote's context."""
-    if mark is None:
-        return safe_text(one_line(content, 2 * _CONTEXT_CHARS))
-    start, end = mark
-    before, after = (
-        content[max(0, start - _CONTEXT_CHARS) : start],
-        content[end : end + _CONTEXT_CHARS],
-    )
-    parts = [safe_text("…" if start > _CONTEXT_CHARS else ""), safe_text(_collapse_spaces(before))]
-    parts += [
-        safe_text(f"⟦{_collapse_spaces(content[start:end])}⟧", "bold"),
-        safe_text(_collapse_spaces(after)),
-    ]
-    return Text.assemble(*parts, safe_text("…" if len(content) > end + _CONTEXT_CHARS else ""))
-
-
-def _collapse_spaces(part: str) -> str:
-    return re.sub(r"\s+", " ", part)
-
-
-def proposal_view(document: Document) -> RenderableType:
-    """Render one proposal: its text, why it waits, and its source lines."""
-    fact = document["fact"]
-    head = Text.assemble(
-        safe_text(fact["text"], "bold"),
-        safe_text(f"  {short_id(fact['id'])}  {fact['state']}", "dim"),
-    )
-    why = fact["reason"] or next((r["why"] for r in reversed(document["reviews"])), "")
-    reason = [safe_text(f"  {why} (origin: {fact['origin']})", "yellow")] if why else []
-    return Lines(head, *reason, *_source_lines(document["sources"]))
-
-
-def review_view(document: Document) -> RenderableType:
-    """Render the decisions made, and the proposals that remain."""
-    parts: list[RenderableType] = []
-    for item in document["decided"]:
-        replaced = f", in the place of {', '.join(map(short_id, item['superseded']))}"
-        parts.append(
-            safe_text(
-                f"{short_id(item['id'])} {item['now']}{replaced if item['superseded'] else ''}"
-            )
-        )
-    for run, why in document["held_back"].items():
-        parts += [safe_text(f"{run} was held back: {why}", "yellow")]
-    for item in document["waiting"]:
-        parts += ["", proposal_view(item)]
-    if document["waiting"]:
-        count = len(document["waiting"])
-        parts += ["", safe_text(f"{count} wait; --accept ID and --reject ID decide on them", "dim")]
-    return Lines(*(parts or [safe_text("Nothing waits for review.", "dim")]))
 
 
 def fact_diff_view(document: Document) -> RenderableType:
@@ -328,7 +215,7 @@ def fact_diff_view(document: Document) -> RenderableType:
         run = safe_text(change["run"] or change["agent"] or "", "dim")
         table.add_row(format_time(change["at"]), label, short_id(change["id"]), fact, run)
     if not counts:
-        return safe_text("Nothing happened to the facts.", "dim")
+        return safe_text("No facts changed.", "dim")
     return Lines(table, safe_text(format_value(counts), "dim"))
 
 
@@ -362,7 +249,8 @@ def timeline_view(document: Document) -> RenderableType:
             parts += ["", safe_text(relation, "cyan")]
         start = format_time(fact["valid_from"] or fact["timestamp"])[:10]
         end = format_time(fact["valid_to"])[:10] if fact["valid_to"] else "now" + " " * 7
-        held = "  " if fact["state"] == "active" else "× "
+        state = _state_of(fact)
+        held = "  " if state == "active" else "× "
         line = f"  {start} – {end}  {held}{one_line(fact['text'], 200)}  {short_id(fact['id'])}"
-        parts.append(safe_text(line, "" if fact["state"] == "active" else "dim"))
+        parts.append(safe_text(line, "" if state == "active" else "dim"))
     return Lines(*parts)

@@ -1,9 +1,10 @@
-"""`memtier forget` and `memtier purge`: hide lines permanently, or erase them."""
+"""`memtier forget`, `unforget` and `purge`: hide lines, bring them back, or erase them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar, scope_of
+from memtier_plugin.cli.scope import CliCommand, Scope, combine_options, progress_bar, scope_of
 from memtier_plugin.cli.times import parse_time
 from memtier_plugin.cli.views import (
     Document,
@@ -42,39 +43,32 @@ _COUNTS: Final = (
     "queue",
 )
 
-_CommandFunction = Callable[..., Any]
+_selection_options: Final = combine_options(
+    click.argument("ids", nargs=-1),
+    click.option("--query", metavar="WORDS", help="Items that contain all of these words."),
+    click.option("--session", metavar="ID", help="Everything of this session."),
+    click.option("--sender", metavar="ID", help="Of this sender."),
+    click.option("--run", metavar="ID", help="Of this run."),
+    click.option("--since", metavar="WHEN", help="Said since a time, or as long ago as 2d."),
+    click.option("--until", metavar="WHEN", help="Said before then."),
+    click.option("--all-of-agent", is_flag=True, help="All that --agent has said and heard."),
+)
 
 
-def _selection_options(command: _CommandFunction) -> _CommandFunction:
-    """Add the options that select items."""
-    options: tuple[Callable[[_CommandFunction], _CommandFunction], ...] = (
-        click.option("--all-of-agent", is_flag=True, help="All that --agent has said and heard."),
-        click.option("--until", metavar="WHEN", help="Said before then."),
-        click.option("--since", metavar="WHEN", help="Said since a time, or as long ago as 2d."),
-        click.option("--run", metavar="ID", help="Of this run."),
-        click.option("--sender", metavar="ID", help="Of this sender."),
-        click.option("--session", metavar="ID", help="Everything of this session."),
-        click.option("--query", metavar="WORDS", help="What has all of these words."),
-        click.argument("ids", nargs=-1),
-    )
-    for option in options:
-        command = option(command)
-    return command
-
-
-def _build_selection(scope: Scope, memory: MemTier, given: dict[str, Any]) -> Selection:
+def _build_selection(scope: Scope, memory: MemTier, options: dict[str, Any]) -> Selection:
     """Build the selection from the options; --agent alone needs --all-of-agent."""
     now = datetime.now(UTC)
     person = memory.knowledge.person
-    rest = {name: given[name] for name in ("query", "session", "sender", "run")}
+    rest = {name: options[name] for name in ("query", "session", "sender", "run")}
     rest |= {
-        name: parse_time(given[name], now) if given[name] else None for name in ("since", "until")
+        name: parse_time(options[name], now) if options[name] else None
+        for name in ("since", "until")
     }
-    narrowed = given["all_of_agent"] or any(value is not None for value in rest.values())
-    if given["all_of_agent"] and not scope.agent:
+    narrowed = options["all_of_agent"] or any(value is not None for value in rest.values())
+    if options["all_of_agent"] and not scope.agent:
         raise click.UsageError("--all-of-agent needs --agent NAME")
     return Selection(
-        ids=tuple(person.full_id(item) for item in given["ids"]),
+        ids=tuple(person.full_id(item) for item in options["ids"]),
         agent=scope.agent if narrowed else None,
         **rest,
     )
@@ -82,13 +76,13 @@ def _build_selection(scope: Scope, memory: MemTier, given: dict[str, Any]) -> Se
 
 @click.command(cls=CliCommand)
 @_selection_options
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be forgotten.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def forget(scope: Scope, /, dry_run: bool, yes: bool, **given: Any) -> None:
-    """Hide lines for good: by id, words, session, sender, time."""
+def forget(scope: Scope, /, dry_run: bool, yes: bool, **options: Any) -> None:
+    """Hide lines everywhere: by id, words, session, sender, time."""
     with scope.open() as memory:
-        selection = _build_selection(scope, memory, given)
+        selection = _build_selection(scope, memory, options)
         if not selection:
             raise click.UsageError("name the ids to forget, or --session ID")
         person = memory.knowledge.person
@@ -103,7 +97,9 @@ def forget(scope: Scope, /, dry_run: bool, yes: bool, **given: Any) -> None:
             "facts": [view.fact.to_json() for view in person.facts_by_id(plan.facts)],
         }
         if not dry_run:
-            if not yes and not scope.as_json and sys.stdin.isatty():
+            if not yes:
+                if scope.as_json or not sys.stdin.isatty():
+                    raise click.UsageError("--dry-run lists what would be hidden, --yes hides it")
                 views.make_console(stderr=True).print(forget_view(document))
                 click.confirm(f"Forget these {len(removed)}?", abort=True, err=True)
             person.forget(ids=chosen)
@@ -111,9 +107,25 @@ def forget(scope: Scope, /, dry_run: bool, yes: bool, **given: Any) -> None:
 
 
 @click.command(cls=CliCommand)
+@click.argument("ids", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Only show what would be brought back.")
+@click.pass_obj
+def unforget(scope: Scope, /, ids: Sequence[str], dry_run: bool) -> None:
+    """Bring back what `forget` hid, and the facts hidden with it."""
+    with scope.open() as memory:
+        full_ids = [memory.knowledge.person.full_id(item, forgotten=True) for item in ids]
+        brought_back = memory.unforget(full_ids, dry_run=dry_run)
+        scope.show({"brought_back": not dry_run, **asdict(brought_back)}, unforget_view)
+
+
+@click.command(cls=CliCommand)
 @_selection_options
-@click.option("--text", "words", metavar="TEXT", help="This text, wherever it stands.")
-@click.option("--text-stdin", is_flag=True, help="The same, read from stdin: no history keeps it.")
+@click.option("--text", "words", metavar="TEXT", help="Every occurrence of this text.")
+@click.option(
+    "--text-stdin",
+    is_flag=True,
+    help="The same, read from stdin to keep it out of the shell history.",
+)
 @click.option("--delete-exports", is_flag=True, help="Delete exported files that hold it.")
 @click.option("--resume", is_flag=True, help="Only complete a purge that was cut off.")
 @click.option("--dry-run", is_flag=True, help="Only list every copy.")
@@ -128,13 +140,13 @@ def purge(
     resume: bool,
     dry_run: bool,
     yes: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Erase lines, or a text, from every file; with a receipt."""
     scope = scope_of(ctx)
     words = sys.stdin.read().strip("\r\n") if text_stdin else words
     with scope.open() as memory, progress_bar() as report:
-        target = words if words is not None else _build_selection(scope, memory, given)
+        target = words if words is not None else _build_selection(scope, memory, options)
         if resume:
             memory.purger.complete(report)
             scope.show({"whole": not is_in_progress(memory.folder)})
@@ -171,6 +183,13 @@ def forget_view(document: Document) -> RenderableType:
     return Lines(table, safe_text(f"{table.row_count} {verb}", "dim"))
 
 
+def unforget_view(document: Document) -> RenderableType:
+    """Render the ids that are, or would be, brought back."""
+    verb = "brought back" if document["brought_back"] else "would be brought back"
+    lines = [safe_text(item) for item in (*document["ids"], *document["facts"])]
+    return Lines(*lines, safe_text(f"{len(lines)} {verb}", "dim"))
+
+
 def receipt_view(document: Document) -> RenderableType:
     """Render a purge's receipt: copies found, copies left, and copies out of reach."""
     copies = document["copies"]
@@ -181,7 +200,7 @@ def receipt_view(document: Document) -> RenderableType:
     rows += [("left", f"{item['path']}: {item['why']}") for item in copies["left"]]
     title = "Purged:" if document["done"] else "Would be purged:"
     parts: list[RenderableType] = [safe_text(title, "bold")]
-    parts.append(name_value_table(rows) if rows else safe_text("  nothing is there", "dim"))
+    parts.append(name_value_table(rows) if rows else safe_text("  nothing found", "dim"))
     if document["done"]:
         after = document["found_after"]
         counts = ", ".join(f"{name} {count}" for name, count in after.items())

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from difflib import unified_diff
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +14,9 @@ from rich.console import Group, RenderableType
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.core.paths import make_private_folder
+from memtier_plugin.core.paths import make_home
+from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.hosts import host_model
 from memtier_plugin.hosts import install as installing
 from memtier_plugin.hosts.install import FileChange
 from memtier_plugin.trust.redaction import Redactor
@@ -25,9 +28,21 @@ DEFAULT_PROJECT = "default"  # the project of every host, unless one is named
 @click.argument("host", type=click.Choice(installing.HOSTS))
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--uninstall", "undo", is_flag=True, help="Take it back; the memory itself stays.")
+@click.option(
+    "--use-host-model/--no-host-model",
+    default=None,
+    help="Let MemTier ask the host's own model for facts, or no longer; the caps are shown.",
+)
 @click.option("--no-canary", is_flag=True, help="Do not run the host to prove that it works.")
 @click.pass_context
-def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary: bool) -> None:
+def install(
+    ctx: click.Context,
+    host: str,
+    dry_run: bool,
+    undo: bool,
+    use_host_model: bool | None,
+    no_canary: bool,
+) -> None:
     """Make HOST use MemTier, and test it with one turn of the host."""
     scope: Scope = ctx.obj
     project = scope.project or os.environ.get("MEMTIER_PROJECT") or DEFAULT_PROJECT
@@ -35,7 +50,7 @@ def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary:
     if undo:
         changes = installing.uninstall_host(host, scope.path, dry_run=True)
     else:
-        changes = installing.plan_changes(host, scope.path, project)
+        changes = installing.plan_changes(host, scope.path, project, use_host_model=use_host_model)
     document["changes"] = [
         {"path": str(c.path), "why": c.why, "diff": _format_diff(c)} for c in changes
     ]
@@ -44,8 +59,8 @@ def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary:
     if not dry_run and undo:
         installing.uninstall_host(host, scope.path)
     elif not dry_run:
-        make_private_folder(scope.path)
-        installing.install_host(host, scope.path, project)
+        make_home(scope.path)
+        installing.install_host(host, scope.path, project, use_host_model=use_host_model)
         if not no_canary:
             from memtier_plugin.hosts.canary import (
                 run_canary,  # imports a server that no other command needs
@@ -53,6 +68,9 @@ def install(ctx: click.Context, host: str, dry_run: bool, undo: bool, no_canary:
 
             with views.make_console(stderr=True).status(f"one turn of {host}, to prove it"):
                 document["canary"] = asdict(run_canary(host, scope.path))
+    document["host_model"] = (
+        None if undo else _describe_consent(scope.path, project, use_host_model)
+    )
     document["next"] = _next_step(document, undo)
     scope.show(document, install_view)
     proof = document["canary"]
@@ -74,10 +92,24 @@ def _format_diff(change: FileChange) -> str:
     return Redactor().redact("\n".join(lines)).text
 
 
+def _describe_consent(home: Path, project: str, use_host_model: bool | None) -> str | None:
+    """Describe what the user consents to where MemTier may ask the host's own model."""
+    used = host_model.is_consented(home, project) if use_host_model is None else use_host_model
+    if not used:
+        return None
+    caps = load_settings(home, project).consolidation
+    return (
+        "the host's own model reads what is said in this project, once and in the background: "
+        f"at most {caps.max_calls_per_day} calls, {caps.max_tokens_per_day} tokens and "
+        f"{caps.max_cost_per_day:g} of money a day, as far as the host reports its costs "
+        "(consolidation.max_*_per_day); `--no-host-model` takes the consent back"
+    )
+
+
 def _next_step(document: Mapping[str, Any], undo: bool) -> str:
     host = document["host"]
     if not document["done"]:
-        return "nothing was changed; the same without --dry-run does it"
+        return "nothing was changed; run it again without --dry-run to apply"
     if undo:
         return f"the memory in {document['home']} is untouched"
     if host == "openclaw":
@@ -94,7 +126,9 @@ def install_view(document: views.Document) -> RenderableType:
         parts += [_diff_line(line) for line in change["diff"].splitlines()[2:]]
         parts += [""]
     if not changes:
-        parts.append(views.safe_text("Nothing has to change."))
+        parts.append(views.safe_text("No changes are needed."))
+    if document["host_model"]:
+        parts.append(views.safe_text(document["host_model"], "yellow"))
     proof = document["canary"]
     if proof:
         level = "ok" if proof["ok"] else "error" if proof["ran"] else "warn"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,14 +28,19 @@ from memtier_plugin.cli.views import (
     safe_text,
     short_id,
 )
-from memtier_plugin.core.codecs import decode_event
-from memtier_plugin.core.paths import iter_ledger_folders
+from memtier_plugin.core.events import (
+    ChatEvent,
+    ConsolidateEvent,
+    CreditEvent,
+    EmbedEvent,
+    RecallEvent,
+    payload_of,
+)
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
-from memtier_plugin.storage.ledger.jsonl import list_day_files, read_lines
 
 LogLine = dict[str, Any]
 
@@ -42,7 +48,11 @@ LogLine = dict[str, Any]
 @click.command(cls=CliCommand)
 @click.option("--date", metavar="DAY", help="A day as 2026-03-14, or all [the newest].")
 @click.option("--session", metavar="ID", help="Only this session, of all days.")
-@click.option("--follow", is_flag=True, help="Go on with what is written; --json: one line each.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Follow new lines as they are written; with --json, one per line.",
+)
 @click.pass_obj
 def log(scope: Scope, date: str | None, session: str | None, follow: bool) -> None:
     """Read the daily log: who said what, and what happened to it."""
@@ -77,13 +87,8 @@ def _day(text: str | None) -> str | None:
 
 def find_newest_day(memory: MemTier, agent: str | None) -> str | None:
     """Return the newest day with an entry of the agent, or of any agent."""
-    days = [
-        path.stem
-        for ledger, owner, folder in iter_ledger_folders(memory.folder)
-        if ledger == "episodic" and agent in (None, owner)
-        for path in list_day_files(folder)
-    ]
-    return max(days, default=None)
+    segments = memory.store.log.segments("episodic", agent)
+    return max((segment.day for segment in segments), default=None)
 
 
 def read_log_lines(
@@ -146,57 +151,50 @@ def _by_id(line: Mapping[str, Any]) -> str:
 
 
 def _read_events(memory: MemTier, agent: str | None, date: str | None) -> Iterator[LogLine]:
-    for ledger, _, folder in iter_ledger_folders(memory.folder):
-        if ledger != "journal":
-            continue
-        for path in list_day_files(folder):
-            if date not in (None, path.stem):
-                continue
-            for raw in read_lines(path)[0]:
-                try:
-                    event = decode_event(raw.data)
-                except (ValueError, KeyError, TypeError):
-                    continue  # doctor reports it
-                if agent in (None, event.agent_id):
-                    yield {**event.to_json(), "text": _describe_event(event)}
+    for event in memory.store.log.events(day=date):
+        if agent in (None, event.agent_id):
+            yield {**event.to_json(), "text": _describe_event(event)}
 
 
 def _describe_event(event: JournalEvent) -> str:
-    data = event.data
-    if event.kind == "recall":
-        what = "recall" if data.get("purpose") == "inject" else "search"
-        outcome = f"{data.get('label')}, {data.get('ms', 0):.0f} ms"
-        query, lines = one_line(data.get("query", ""), 60), len(data.get("injected", ()))
-        return f"{what} {event.id} for “{query}”: {lines} lines ({outcome})"
-    if event.kind == "credit":
-        delta = data.get("delta", 0.0)
-        verb = "credited" if delta > 0 else "blamed"
-        return f"{short_id(data.get('item'))} {verb} {delta:+.3f} by {event.run_id}"
-    if event.kind == "consolidate":
-        return f"consolidation read {data.get('read', 0)} entries"
-    if event.kind == "embed":
-        return _describe_embedding(data)
-    if event.kind == "chat":
-        return _describe_chat(data)
-    items = ", ".join(short_id(item) for item in data.get("items", ()))
+    try:
+        payload = payload_of(event)
+    except (KeyError, ValueError):
+        payload = None  # a damaged event is listed by its kind
+    match payload:
+        case RecallEvent():
+            name = "recall" if payload.purpose == "inject" else "search"
+            query, lines = one_line(payload.query, 60), len(payload.injected)
+            outcome = f"{payload.label}, {payload.ms:.0f} ms"
+            return f"{name} {event.id} for “{query}”: {lines} lines ({outcome})"
+        case CreditEvent():
+            verb = "credited" if payload.delta > 0 else "blamed"
+            return f"{short_id(payload.item)} {verb} {payload.delta:+.3f} by {event.run_id}"
+        case ConsolidateEvent():
+            return f"consolidation read {payload.read} entries"
+        case EmbedEvent():
+            return _describe_embedding(payload)
+        case ChatEvent():
+            return _describe_chat(payload)
+    items = ", ".join(short_id(item) for item in event.data.get("items", ()))
     return f"{event.kind} {items}".rstrip()
 
 
-def _describe_chat(data: Mapping[str, Any]) -> str:
-    by = f"{data.get('purpose')} by {data.get('model')}"
-    if "reserves" in data:
-        return f"{by}: asked, for up to {format_cost(data['reserves'])}"
-    read, written = data.get("tokens", 0), data.get("output_tokens", 0)
-    return f"{by}: {read} tokens read, {written} written, for {format_cost(data.get('cost', 0.0))}"
+def _describe_chat(event: ChatEvent) -> str:
+    by = f"{event.purpose} by {event.model}"
+    if event.reserves is not None:
+        return f"{by}: asked, for up to {format_cost(event.reserves)}"
+    tokens = f"{event.tokens or 0} tokens read, {event.output_tokens or 0} written"
+    return f"{by}: {tokens}, for {format_cost(event.cost or 0.0)}"
 
 
-def _describe_embedding(data: Mapping[str, Any]) -> str:
-    by = f"embedding by {data.get('model')}"
-    if "approved" in data:
-        return f"{by}: up to {format_cost(data['approved'])} allowed"
-    if "reserves" in data:
-        return f"{by}: up to {format_cost(data['reserves'])} for the next requests"
-    return f"{by}: {data.get('embedded', 0)} items for {format_cost(data.get('cost', 0.0))}"
+def _describe_embedding(event: EmbedEvent) -> str:
+    by = f"embedding by {event.model}"
+    if event.approved is not None:
+        return f"{by}: up to {format_cost(event.approved)} allowed"
+    if event.reserves is not None:
+        return f"{by}: up to {format_cost(event.reserves)} for the next requests"
+    return f"{by}: {event.embedded or 0} items for {format_cost(event.cost or 0.0)}"
 
 
 def log_view(line: Document) -> RenderableType:
@@ -204,7 +202,7 @@ def log_view(line: Document) -> RenderableType:
     kind = line["kind"]
     if kind == "heading":
         return Lines("", safe_text(line["text"], "bold"))
-    grid = Table.grid(padding=(0, 1), expand=True)
+    grid = Table.grid(padding=(0, 1), expand=sys.stdout.isatty())
     for width in (5, 14, SHORT_ID_CHARS):
         grid.add_column(width=width, no_wrap=True, overflow="ellipsis")
     grid.add_column(ratio=1, overflow="fold")

@@ -32,15 +32,16 @@ COMMANDS: Final = {
     "daemon": Lazy("background", "Run the background jobs: entries become facts."),
     "demo": Lazy("demo", "Demonstrate MemTier on a small conversation, in ./memtier-demo."),
     "diff": Lazy("time_travel", "Show what changed between two moments (2d, 2026-03-14)."),
+    "distill": Lazy("distill", "Distil an embedding model of TEACHER into FOLDER."),
     "doctor": Lazy("doctor", "Check files, index, settings and hosts; exit 1 on an error."),
     "embed": Lazy("embed", "Make the missing vectors of embedding.model now."),
-    "explain": Lazy("recall", "Show why a recall chose what it chose, and weights since."),
+    "explain": Lazy("recall", "Explain the hits of a recall, and how weights changed since."),
     "export": Lazy(
         "transfer",
-        "Write out what is remembered: the project, or with --agent one agent's.",
+        "Export the memory of the project, or with --agent of one agent.",
     ),
     "facts": Lazy("facts", "List, search and review the project's facts."),
-    "forget": Lazy("forget", "Hide lines for good: by id, words, session, sender, time."),
+    "forget": Lazy("forget", "Hide lines everywhere: by id, words, session, sender, time."),
     "import": Lazy(
         "transfer",
         "Read conversations or memories of FILE (or a folder, or ZIP) into the log.",
@@ -50,15 +51,22 @@ COMMANDS: Final = {
     "log": Lazy("log", "Read the daily log: who said what, and what happened to it."),
     "off": Lazy("project", "Pause recording and recall of the project."),
     "on": Lazy("project", "Resume recording and recall."),
+    "people": Lazy("people", "List the people who spoke, and say which senders are one."),
+    "private": Lazy("record", "Keep a session to its agent for good: no facts, nothing shared."),
     "purge": Lazy("forget", "Erase lines, or a text, from every file; with a receipt."),
     "recall": Lazy("recall", "Recall the lines that matter for QUERY, each with its source."),
     "record": Lazy("record", "Write messages (JSON or JSON Lines; - for stdin) to the log."),
     "reindex": Lazy("project", "Rebuild the index from the ledgers."),
     "remember": Lazy("record", "Store a fact that all agents of the project recall."),
     "restore": Lazy("transfer", "Restore an archive as a new project; existing ones stay."),
-    "revert": Lazy("time_travel", "Undo one consolidation or recorded run, and nothing later."),
+    "review": Lazy(
+        "review",
+        "Decide on what waits: facts, forgets and contradictions.",
+    ),
+    "revert": Lazy("time_travel", "Undo one consolidation or recorded run, keeping later work."),
     "serve": Lazy("background", "Answer JSON-RPC of hosts, on stdin/stdout and a socket."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
+    "unforget": Lazy("forget", "Bring back what `forget` hid, and the facts hidden with it."),
 }
 
 
@@ -98,7 +106,7 @@ class LazyGroup(CliGroup):
 @click.version_option(__version__, message="memtier %(version)s")
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """A memory for agents: what was said, what helped, and where each line comes from."""
+    """A memory for agents that tracks what was said, what helped, and the source of each line."""
     scope_of(ctx)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

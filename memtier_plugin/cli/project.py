@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
-from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.paths import make_home, write_private_file
 from memtier_plugin.core.settings.load import bind_workspace, resolve_project
 
 
@@ -19,7 +19,7 @@ def init(scope: Scope) -> None:
     folder = Path.cwd()
     project = scope.project_name
     bound = resolve_project(scope.path, folder) == project and scope.project is None
-    done = {"home": str(make_private_folder(scope.path)), "project": project}
+    done = {"home": str(make_home(scope.path)), "project": project}
     created = _new_file(scope.path / "config.yaml", "# Your settings; see `memtier config show`.\n")
     with scope.open(create=True) as memory:
         text = f"# Settings of the project {project!r}.\n"

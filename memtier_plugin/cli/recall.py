@@ -30,7 +30,7 @@ from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest
 from memtier_plugin.core.times import to_iso
 
 HIDDEN: Final = "(forgotten, or another agent's)"
-INDENT: Final = (0, 0, 0, 13)  # below the text of a ranked line
+_INDENT: Final = 13  # columns before the text of a ranked line
 
 
 @click.command(cls=CliCommand)
@@ -39,12 +39,14 @@ INDENT: Final = (0, 0, 0, 13)  # below the text of a ranked line
 @click.option(
     "--budget", type=click.IntRange(1), metavar="TOKENS", help="How many tokens, at most."
 )
-@click.option("--at", metavar="TIME", help="What now is, as 2026-03-14T09:00 (UTC).")
-@click.option("--as-of", metavar="TIME", help="As if asked then: by what was written by then.")
+@click.option("--at", metavar="TIME", help="The current time to assume, as 2026-03-14T09:00 (UTC).")
+@click.option(
+    "--as-of", metavar="TIME", help="Recall as of this time, from what was written by then."
+)
 @click.option(
     "--depth",
     type=click.Choice(["mixed", "facts", "raw", "auto"]),
-    help="Facts, what was said, or both; auto decides by the question [retrieval.depth].",
+    help="Facts, the raw log, or both; auto decides by the question [retrieval.depth].",
 )
 @click.option("--limit", default=10, show_default=True, help="How many hits to show.")
 @click.option("--explain", "signals", is_flag=True, help="Show the signals behind each score.")
@@ -76,6 +78,8 @@ def recall(
     document = recall_document(result, limit)
     document |= {"signals": signals, "text": result.text if inject_preview else ""}
     scope.show(document, recall_view)
+    if inject_preview and not scope.as_json:
+        click.echo(f"\n{result.text}", nl=False)  # as a prompt gets it: no view folds or styles it
 
 
 @click.command(cls=CliCommand)
@@ -83,7 +87,7 @@ def recall(
 @click.option("--why", metavar="ID", help="Show why this entry or fact was left out.")
 @click.pass_obj
 def explain(scope: Scope, recall_id: str, why: str | None) -> None:
-    """Show why a recall chose what it chose, and weights since."""
+    """Explain the hits of a recall, and how weights changed since."""
     with scope.open() as memory:
         scope.show(memory.explain(recall_id, why), explain_view)
 
@@ -146,12 +150,12 @@ def recall_view(document: Document) -> RenderableType:
         head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
         source = " · ".join(str(hit[name]) for name in ("tier", "date", "who", "id", "place"))
         parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
-        parts.append(Padding(safe_text(source, "cyan"), INDENT, expand=False))
+        parts.append(_indented(source, "cyan"))
         if hit["note"]:
-            parts.append(Padding(safe_text(hit["note"], "yellow"), INDENT, expand=False))
+            parts.append(_indented(hit["note"], "yellow"))
         if document["signals"]:
             shown = (f"{name} {value:.3f}" for name, value in hit["signals"].items() if value)
-            parts.append(Padding(safe_text("  ".join(shown), "dim"), INDENT, expand=False))
+            parts.append(_indented("  ".join(shown), "dim"))
     parts.append(
         safe_text(
             f"{document['found']} found, {len(document['injected'])} (▸) would be injected: "
@@ -164,9 +168,12 @@ def recall_view(document: Document) -> RenderableType:
         parts.append(
             safe_text("; ".join(": ".join(row) for row in describe_depth(document)[:2]), "dim")
         )
-    if document["text"]:
-        parts += ["", safe_text(document["text"])]
     return Lines(*parts)
+
+
+def _indented(text: str, style: str = "") -> RenderableType:
+    """Render a text below that of its ranked line."""
+    return Padding(safe_text(text, style), (0, 0, 0, _INDENT), expand=False)
 
 
 def describe_depth(document: Document) -> list[tuple[str, str]]:
@@ -228,8 +235,8 @@ def _ranked_row_view(row: Document, counted: Document) -> Sequence[RenderableTyp
     details = f"{short_id(row['id'])} · {source} · {weight}{note}"
     return (
         head,
-        Padding(safe_text(details, "cyan"), INDENT, expand=False),
-        Padding(safe_text(_format_contributions(row, counted), "dim"), INDENT, expand=False),
+        _indented(details, "cyan"),
+        _indented(_format_contributions(row, counted), "dim"),
     )
 
 
@@ -260,25 +267,17 @@ def _left_out_view(why: Document, counted_then: Document) -> Sequence[Renderable
             "",
             safe_text(f"journalled then: rank {then['rank']}, {then['score']:.4f}", "bold"),
         ]
-        parts.append(
-            Padding(safe_text(_format_contributions(then, counted_then)), INDENT, expand=False)
-        )
+        parts.append(_indented(_format_contributions(then, counted_then)))
     if now:
         where = f"rank {now['rank']} of {now['of']}, {now['score']:.4f}"
         parts += ["", safe_text(f"recomputed now: {where}", "bold")]
-        parts.append(
-            Padding(safe_text(_format_contributions(now, now["weights"])), INDENT, expand=False)
-        )
+        parts.append(_indented(_format_contributions(now, now["weights"])))
     if last:
         where = f"rank {last['rank']}, {last['score']:.4f}, {short_id(last['id'])}"
         parts.append(safe_text(f"last line now: {where}", "bold"))
-        parts.append(
-            Padding(safe_text(_format_contributions(last, now["weights"])), INDENT, expand=False)
-        )
+        parts.append(_indented(_format_contributions(last, now["weights"])))
         lacked = "  ".join(f"{name} {value:+.3f}" for name, value in last["lacked"].items())
-        parts.append(
-            Padding(safe_text(f"ahead by: {lacked or '-'}", "yellow"), INDENT, expand=False)
-        )
+        parts.append(_indented(f"ahead by: {lacked or '-'}", "yellow"))
     if why["words"]:
         words = why["words"]
         rows = [(name, format_value(words[name])) for name in ("query", "entry", "shared")]

@@ -1,4 +1,4 @@
-"""`memtier record` and `remember`: write messages or a fact."""
+"""`memtier record`, `remember` and `private`: write messages or a fact, keep a session private."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ import click
 
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.ingest.messages import unknown_keys
 
 
 @click.command(cls=CliCommand)
 @click.argument("file", type=click.File("r", encoding="utf-8"))
 @click.option("--session", required=True, metavar="ID", help="The session they belong to.")
-@click.option("--run", metavar="ID", help="The run; recording it again adds only what is new.")
+@click.option(
+    "--run", metavar="ID", help="The run's id; recording a run again adds only new messages."
+)
 @click.pass_obj
 def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
     """Write messages (JSON or JSON Lines; - for stdin) to the log."""
     messages = _read_messages(file)
     with scope.open(create=True) as memory:
         entries = memory.record(messages, session_id=session, run_id=run)
-    scope.show({"recorded": len(entries), "given": len(messages), "ids": [e.id for e in entries]})
+    report = {"recorded": len(entries), "given": len(messages), "ids": [e.id for e in entries]}
+    ignored = unknown_keys(messages)
+    scope.show({**report, **({"ignored_keys": [*ignored]} if ignored else {})})
 
 
 def _read_messages(file: IO[str]) -> list[Any]:
@@ -32,12 +37,14 @@ def _read_messages(file: IO[str]) -> list[Any]:
         raise ImportFileError(f"{file.name}: expected UTF-8 text: {error}") from None
     try:
         document = json.loads(content)
+    except RecursionError:
+        raise ImportFileError(f"{file.name}: JSON nested too deeply") from None
     except ValueError:
         document = []
         for number, line in enumerate(content.split("\n"), 1):
             try:
                 document += [json.loads(line)] if line.strip() else []
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ImportFileError(f"{file.name}:{number}: not JSON: {error}") from None
     if isinstance(document, dict):
         document = document.get("messages", [document])
@@ -54,3 +61,13 @@ def remember(scope: Scope, text: str) -> None:
     with scope.open(create=True) as memory:
         fact = memory.remember(text)
     scope.show({"fact": fact.id, "text": fact.text})
+
+
+@click.command(cls=CliCommand)
+@click.argument("session")
+@click.pass_obj
+def private(scope: Scope, session: str) -> None:
+    """Keep a session to its agent for good: no facts, nothing shared."""
+    with scope.open() as memory:
+        entries = memory.make_private(session)
+    scope.show({"session": session, "agent": memory.agent_id, "private": len(entries)})

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from memtier_plugin.memory import MemTier
+
+OptionDecorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass
@@ -95,11 +98,16 @@ def _option(flag: str, metavar: str | None, help_text: str) -> click.Option:
 
 def common_options() -> list[click.Parameter]:
     return [
-        _option("--home", "PATH", "Where everything is kept [MEMTIER_HOME, ~/.memtier]."),
+        _option("--home", "PATH", "The folder of all data [MEMTIER_HOME, ~/.memtier]."),
         _option("--project", "NAME", "The project [MEMTIER_PROJECT, else this folder's]."),
         _option("--agent", "NAME", "Whose private memory [main]."),
         _option("--json", None, "Print one JSON document."),
     ]
+
+
+def combine_options(*decorators: OptionDecorator) -> OptionDecorator:
+    """Combine options and arguments, listed in the order of the help."""
+    return lambda command: reduce(lambda done, add: add(done), reversed(decorators), command)
 
 
 class CliCommand(click.Command):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import click
 from rich.console import Group, RenderableType
@@ -48,6 +48,8 @@ def status_view(document: Document) -> RenderableType:
         if injected := seen.get("injected"):
             line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"
             counts = f"{line.format(**injected)} in {injected['turns']} turns"
+            if blocks := injected.get("blocks"):
+                counts += f" ({', '.join(f'{n} {name}' for name, n in sorted(blocks.items()))})"
             parts.append(safe_text(f"{agent}: {counts}", "dim"))
     for name in ("degraded", "warnings"):
         parts += [
@@ -124,13 +126,27 @@ def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
     spending = document.get("spending", {})
     if spending.get("model", "none") != "none" or spending.get("asked"):
         calls = f"{spending['calls']} of {spending['most_calls']} calls today"
+        tokens = f"{spending['tokens']} of {spending['most_tokens']} tokens"
         cost = f"spent {format_cost(spending['cost'])} of {format_cost(spending['most_cost'])}"
-        yield "model", f"{spending['model']}: {calls}, {spending['asked']} to answer, {cost}"
-    if number := document.get("proposals", {}).get("waiting"):
-        oldest = format_time(document["proposals"]["oldest"])
-        yield "proposals", f"{number} wait since {oldest}: memtier facts review"
+        asked = f"{spending['asked']} to answer"
+        yield "model", f"{spending['model']}: {calls}, {asked}, {tokens}, {cost}"
+        if spending["waits"]:
+            yield "model waits", format_value(spending["waits"])
+    counts = {kind: number for kind, number in document.get("review", {}).items() if number}
+    if counts:
+        oldest = document.get("proposals", {}).get("oldest")
+        since = f", the oldest since {format_time(oldest)}" if oldest else ""
+        yield "review", f"{describe_counts(counts)} wait{since}: memtier review"
     for held in document.get("held_back", ()):
         yield "held back", f"{format_time(held['at'])} {held['run']}: {format_value(held['why'])}"
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Describe what waits for review: "1 fact, 2 conflicts"."""
+    return ", ".join(
+        f"{number} {kind.removesuffix('s') if number == 1 else kind}"
+        for kind, number in counts.items()
+    )
 
 
 def describe_embedding(state: Document) -> str:

@@ -24,7 +24,7 @@ from memtier_plugin.cli.views import (
     short_id,
 )
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.facts.rollback import Rollback
+from memtier_plugin.facts.rollback_plan import Rollback
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.lifecycle.undo_run import UndoneRun
 from memtier_plugin.memory import MemTier
@@ -48,11 +48,11 @@ def diff(scope: Scope, since: str, until: str | None) -> None:
 @click.command(cls=CliCommand)
 @click.option("--run", required=True, metavar="ID", help="The run to take back, of either kind.")
 @click.option("--undo", is_flag=True, help="Bring it back instead.")
-@click.option("--dry-run", is_flag=True, help="Only show what it takes.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be undone.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def revert(scope: Scope, run: str, undo: bool, dry_run: bool, yes: bool) -> None:
-    """Undo one consolidation or recorded run, and nothing later."""
+    """Undo one consolidation or recorded run, keeping later work."""
     with scope.open() as memory:
         document = _revert_document(memory, run, scope.agent, undo=undo, done=False)
         if not dry_run and not yes and not scope.as_json and sys.stdin.isatty():
@@ -122,7 +122,7 @@ def difference_view(document: Document) -> RenderableType:
         safe_text(f"{format_time(row['at'])}  {row['what']} {row['run'] or ''}", "dim")
         for row in document["runs"]
     ]
-    return Lines(*(parts or [safe_text("Nothing happened.", "dim")]))
+    return Lines(*(parts or [safe_text("No changes.", "dim")]))
 
 
 def revert_view(document: Document) -> RenderableType:
@@ -155,5 +155,5 @@ def _recording_view(document: Document) -> RenderableType:
     verb = "taken back" if not document["undone"] else "brought back"
     head = f"{document['run']} of {document['agent']} {'is' if done else 'would be'} {verb}"
     return safe_text(
-        f"{head}: {format_value(counts)}" if counts else f"{document['run']}: nothing is left to do"
+        f"{head}: {format_value(counts)}" if counts else f"{document['run']}: nothing left to do"
     )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from rich.console import Group, RenderableType
@@ -24,18 +24,12 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
 from memtier_plugin.transfer import backup as archives
 from memtier_plugin.transfer.importers.detect import MEMTIER_FORMAT, detect_format
+from memtier_plugin.transfer.importers.files import SkipCallback
 from memtier_plugin.transfer.importers.proposals import PROPOSED_FORMATS, propose_facts
 from memtier_plugin.transfer.importers.transcripts import FORMATS, read_transcript
 
 _EXAMPLES: Final = 3
 _MAX_LEFT_OUT: Final = 20  # rows of what was left out
-
-
-class LeftOut(NamedTuple):
-    """A part of a file that was not imported: its location, and the reason."""
-
-    place: str
-    why: str
 
 
 @click.command("import", cls=CliCommand)
@@ -44,20 +38,23 @@ class LeftOut(NamedTuple):
     "--format",
     "form",
     type=click.Choice([*FORMATS, MEMTIER_FORMAT]),
-    help="What it is [told by itself].",
+    help="The format [detected].",
 )
 @click.option("--dry-run", is_flag=True, help="Only count, and show some of it.")
 @click.pass_obj
 def import_(scope: Scope, file: Path, form: str | None, dry_run: bool) -> None:
     """Read conversations or memories of FILE (or a folder, or ZIP) into the log."""
     form = form or detect_format(file)
-    left: list[LeftOut] = []
+    left_out: list[dict[str, str]] = []
+
+    def skip(location: str, why: str) -> None:
+        left_out.append({"place": location, "why": why})
+
     with _open_memory(scope, dry_run) as memory:
         bring = _import_memtier_export if form == MEMTIER_FORMAT else _import_transcript
-        document = bring(scope, memory, file, form, dry_run, left)
-    shown = [item._asdict() for item in left[:_MAX_LEFT_OUT]]
-    document = {"format": form, "dry_run": dry_run, **document}
-    scope.show({**document, "left_out": len(left), "why": shown}, import_view)
+        document = bring(scope, memory, file, form, dry_run, skip)
+    shown = {"left_out": len(left_out), "why": left_out[:_MAX_LEFT_OUT]}
+    scope.show({"format": form, "dry_run": dry_run, **document, **shown}, import_view)
 
 
 @contextmanager
@@ -75,11 +72,11 @@ def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
 
 
 def _import_transcript(
-    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, left: list[LeftOut]
+    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, skip: SkipCallback
 ) -> dict[str, Any]:
     """Validate the whole file first, so that a refused file leaves nothing behind; then record."""
     names, origins, examples, total = set[str](), Counter[str](), list[str](), 0
-    for session in read_transcript(file, form, lambda *why: left.append(LeftOut(*why))):
+    for session in read_transcript(file, form, skip):
         names.add(session.session_id)
         total += len(session.turns)
         origins.update(message.origin or message.role for message in session.messages)
@@ -113,7 +110,7 @@ def _report_progress(sessions: Iterable[Session], report: Any, total: int) -> It
 
 
 def _import_memtier_export(
-    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, left: list[LeftOut]
+    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, skip: SkipCallback
 ) -> dict[str, Any]:
     from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
 
@@ -121,7 +118,7 @@ def _import_memtier_export(
         done = import_memtier_export(
             memory,
             file,
-            lambda *why: left.append(LeftOut(*why)),
+            skip,
             agent=scope.agent,
             dry_run=dry_run,
             progress=lambda number: report("importing", number, 0),
@@ -171,7 +168,7 @@ def import_view(document: views.Document) -> RenderableType:
 )
 @click.pass_obj
 def export(scope: Scope, form: str, session: str | None, output: Path | None) -> None:
-    """Write out what is remembered: the project, or with --agent one agent's."""
+    """Export the memory of the project, or with --agent of one agent."""
     from memtier_plugin.transfer import export as exporting
 
     write = exporting.export_jsonl if form == "jsonl" else exporting.export_markdown

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import IO, Any, Final, TextIO, cast
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -21,10 +22,11 @@ from memtier_plugin.trust.escaping import reveal_hidden
 
 Document = Mapping[str, Any]
 
-WIDTH_OF_PIPES: Final = 100  # columns, if stdout is not a terminal
+_UNBOUNDED: Final = 100_000  # columns: what is no terminal has no width at which to wrap
 LEVEL_MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
 LEVEL_COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
 
+_PADDING: Final = re.compile(r" +(?=\n)")
 # C0 except tab and newline, DEL, C1, bidirectional marks and lone surrogates.
 _CONTROL_CHARS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -46,8 +48,25 @@ def _visible_form(match: re.Match[str]) -> str:
 def make_console(*, stderr: bool = False) -> Console:
     """Return a console on the current stdout or stderr, without markup and highlighting."""
     out = sys.stderr if stderr else sys.stdout
-    width = None if out.isatty() else WIDTH_OF_PIPES
-    return Console(file=out, width=width, markup=False, highlight=False, emoji=False)
+    plain: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
+    if out.isatty():
+        return Console(file=out, **plain)
+    return Console(file=cast(IO[str], _Unpadded(out)), width=_UNBOUNDED, **plain)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unpadded:
+    """A stream that drops the spaces that pad lines to the width of the console."""
+
+    out: TextIO
+
+    def write(self, text: str) -> int:
+        """Write a text that ends where a line does."""
+        return self.out.write(_PADDING.sub("", text))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the stream can do."""
+        return getattr(self.out, name)
 
 
 def safe_text(value: object, style: str = "") -> Text:
@@ -80,7 +99,7 @@ def column_table(*names: str, right: Iterable[str] = (), wide: Iterable[str] = (
             justify="right" if name in right else "left",
             no_wrap=name not in wide,
             overflow="fold",
-            ratio=1 if name in wide else None,
+            ratio=1 if name in wide and sys.stdout.isatty() else None,
         )
     return table
 

@@ -11,17 +11,19 @@ functions that need it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache, wraps
-from inspect import signature
+from inspect import isclass, isfunction, signature
 from itertools import chain
 from types import UnionType
 from typing import (
+    Annotated,
     Any,
     Final,
     Literal,
+    NamedTuple,
     ParamSpec,
     TypeVar,
     Union,
@@ -33,15 +35,21 @@ from typing import (
 
 import msgspec
 
+from memtier_plugin.core import checksum
+from memtier_plugin.core.bounds import Within
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.records import SCHEMA, Entry, Fact, JournalEvent
-from memtier_plugin.core.times import from_iso
+from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.times import aware, from_iso
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 _COMMON: Final = tuple(f.name for f in fields(JournalEvent) if f.name != "data")
+_FIRST_SCHEMA: Final = 1  # of our own lines
+_KEPT: Final = (datetime,)  # a text is no time here, though it is in JSON
+_PLAIN: Final = (str, int, float, bool, datetime, type(None))
+_SEVERAL: Final = (Collection, Iterable, Sequence)
 _MOST: Final = 2**63 - 1  # SQLite holds no larger number
 
 
@@ -61,7 +69,7 @@ def convert(value: object, cls: type[T]) -> T:
 
 
 def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
-    """Check the types of a public method's arguments, by its annotations, before it runs.
+    """Check a public method's arguments, by its annotations and their bounds, before it runs.
 
     Annotations that msgspec cannot check (callables, iterators, paths) are passed over. The method
     raises MessageError, which names the argument, what it may be and what it is.
@@ -71,13 +79,12 @@ def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         kinds = _kinds(method)
         for name, value in chain(zip(kinds, args, strict=False), kwargs.items()):
-            if (kind := kinds.get(name)) is None:
-                continue
-            try:
-                msgspec.convert(value, kind)
-            except msgspec.ValidationError as error:
-                raise MessageError(f"{name}: {_reason(error)}") from None
-        return method(*args, **kwargs)
+            if (kind := kinds.get(name)) is not None:
+                _check(name, value, kind)
+        try:
+            return method(*args, **kwargs)
+        except UnicodeEncodeError as error:
+            raise MessageError(f"a text holds what UTF-8 cannot: {error}") from error
 
     return checked
 
@@ -85,24 +92,99 @@ def check_arguments(method: Callable[P, R]) -> Callable[P, R]:
 @cache
 def _kinds(method: Callable[..., Any]) -> dict[str, Any]:
     """Return the parameters of a method, each with its type, or None where it is not checked."""
-    hints = get_type_hints(method)
+    hints = get_type_hints(method, include_extras=True)
     kinds = {name: _checkable(hints.get(name)) for name in signature(method).parameters}
     options = [hint for hint in hints.values() if get_origin(hint) is Unpack]
     for [keywords] in map(get_args, options):
-        kinds |= {name: _checkable(hint) for name, hint in get_type_hints(keywords).items()}
+        options_of = get_type_hints(keywords, include_extras=True)
+        kinds |= {name: _checkable(hint) for name, hint in options_of.items()}
     return kinds
 
 
+def check_methods(cls: type[T]) -> type[T]:
+    """Check the arguments of every public method of a class; see `check_arguments`."""
+    for name, method in [*vars(cls).items()]:
+        if isfunction(method) and not name.startswith("_"):
+            setattr(cls, name, check_arguments(method))
+    return cls
+
+
 def _checkable(kind: Any) -> Any:
-    plain = (str, int, float, bool, datetime, type(None))
+    """Return a type with its bounds as msgspec reads them; None where it cannot be checked.
+
+    What msgspec does not know becomes a predicate. An iterator can be read only once, so its items
+    are left to the method.
+    """
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    rest = [part for part in parts if part is not type(None)]
+    if len(rest) == 1 and _is_predicate(rest[0]):
+        return _Predicate.of(rest[0], optional=len(parts) > 1)
     fits = all(
-        part in plain
+        get_origin(part) is Annotated
+        or is_dataclass(part)
+        or part in _PLAIN
         or get_origin(part) is Literal
-        or (get_origin(part) is Collection and get_args(part) == (str,))
         for part in parts
     )
-    return kind if fits else None
+    if fits:
+        return Union[*map(_bounded, parts)]
+    classes = [get_origin(part) or part for part in rest]
+    return (
+        _Predicate(tuple(classes), (), len(parts) > len(rest))
+        if all(map(isclass, classes))
+        else None
+    )
+
+
+def _is_predicate(kind: Any) -> bool:
+    if get_origin(kind) in (Callable, *_SEVERAL):
+        return True
+    return isclass(kind) and kind not in _PLAIN and not is_dataclass(kind) and kind is not Any
+
+
+class _Predicate(NamedTuple):
+    """A parameter that takes a function, an object of a class, or an iterable of certain items."""
+
+    kind: Any
+    items: tuple[type, ...]
+    optional: bool
+
+    @classmethod
+    def of(cls, hint: Any, *, optional: bool) -> _Predicate:
+        """Return the predicate of an annotation."""
+        items = [part for item in get_args(hint) for part in get_args(item) or (item,)]
+        kinds = [get_origin(item) or item for item in items]
+        return cls(get_origin(hint) or hint, tuple(k for k in kinds if isclass(k)), optional)
+
+    def problem(self, value: object) -> str:
+        """Return what is wrong with a value; "" if nothing is."""
+        if value is None and self.optional:
+            return ""
+        name = type(value).__name__
+        if self.kind is Callable:
+            return "" if callable(value) else f"expected a function, got {name}"
+        if not isinstance(value, self.kind):
+            kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
+            return f"expected {' or '.join(kind.__name__ for kind in kinds)}, got {name}"
+        if self.kind not in _SEVERAL:
+            return ""
+        if isinstance(value, str | bytes | Mapping):
+            return f"expected several {self._item_names()}, got {name}"
+        if not self.items or isinstance(value, Iterator):
+            return ""
+        wrong = [item for item in value if not isinstance(item, self.items)]
+        return f"expected {self._item_names()}, got {type(wrong[0]).__name__}" if wrong else ""
+
+    def _item_names(self) -> str:
+        return " or ".join(item.__name__ for item in self.items)
+
+
+def _bounded(kind: Any) -> Any:
+    if get_origin(kind) is not Annotated:
+        return kind
+    number, *marks = get_args(kind)
+    [(low, high)] = [mark for mark in marks if isinstance(mark, Within)]
+    return Annotated[number, msgspec.Meta(ge=low, le=high)]
 
 
 def check_fields(record: object) -> None:
@@ -111,10 +193,43 @@ def check_fields(record: object) -> None:
     Raises:
         MessageError: names the field, what it may be and what it is.
     """
+    cls: Any = type(record)
     try:
-        msgspec.convert(_plain(record), type(record))
+        msgspec.convert(_plain(record), cls, builtin_types=_KEPT)
     except (msgspec.ValidationError, TypeError) as error:
         raise MessageError(_reason(error)) from None
+    for name, kind in _bounded_fields(cls).items():
+        _check(name, getattr(record, name), kind)
+
+
+@cache
+def _bounded_fields(cls: type) -> dict[str, Any]:
+    """Return the fields of a dataclass that have bounds, each with its type."""
+    hints = get_type_hints(cls, include_extras=True).items()
+    return {
+        name: _checkable(hint)
+        for name, hint in hints
+        if any(get_origin(part) is Annotated for part in get_args(hint))
+    }
+
+
+def _check(name: str, value: object, kind: Any) -> None:
+    if isinstance(kind, _Predicate):
+        if problem := kind.problem(value):
+            raise MessageError(f"{name}: {problem}")
+        return
+    if isinstance(value, Mapping):  # msgspec would build a dataclass of it
+        raise MessageError(f"{name}: no mapping fits here, got {type(value).__name__}")
+    try:
+        msgspec.convert(value, kind, builtin_types=_KEPT)
+        if isinstance(value, datetime):
+            (aware(value) or value).astimezone(UTC)
+    except msgspec.ValidationError as error:
+        raise MessageError(f"{name}: {_reason(error)}") from None
+    except UnicodeEncodeError as error:
+        raise MessageError(f"{name}: it holds what UTF-8 cannot: {error}") from None
+    except OverflowError:
+        raise MessageError(f"{name}: {value} is outside of the years 1 to 9999 UTC") from None
 
 
 def parse_json(line: bytes) -> Any:
@@ -125,7 +240,7 @@ def parse_json(line: bytes) -> Any:
     """
     try:
         return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # lone surrogates, NaN, numbers beyond 64 bits
     try:
         return json.loads(line)
@@ -137,10 +252,10 @@ def decode_entry(line: bytes, *, owner: str | None = None) -> Entry:
     """Read a line of an episodic ledger; see `Entry.from_json`."""
     try:
         entry = _entries().decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return entry_from(_object(line), owner=owner)
     zones = {entry.timestamp.tzinfo, entry.observed_at.tzinfo}
-    if entry.schema < SCHEMA or zones != {UTC}:
+    if entry.schema < _FIRST_SCHEMA or zones != {UTC}:
         return entry_from(_object(line), owner=owner)
     return _in_range(entry)
 
@@ -148,7 +263,7 @@ def decode_entry(line: bytes, *, owner: str | None = None) -> Entry:
 def entry_from(record: Mapping[str, Any], *, owner: str | None = None) -> Entry:
     """Read the JSON form of an entry; see `Entry.from_json`."""
     document = {**_mapping(record, Entry)}
-    if document.get("schema", 0) < SCHEMA:
+    if document.get("schema", 0) < _FIRST_SCHEMA:
         document = {
             "agent_id": owner or "main",
             "run_id": document["id"],
@@ -157,7 +272,7 @@ def entry_from(record: Mapping[str, Any], *, owner: str | None = None) -> Entry:
             "origin": "user",
             "key": f"id:{document['id']}",
             **document,
-            "schema": SCHEMA,
+            "schema": _FIRST_SCHEMA,
         }
     document["timestamp"] = _time(document["timestamp"])
     document["observed_at"] = _time(document.get("observed_at") or record["timestamp"])
@@ -173,7 +288,7 @@ def decode_fact(line: bytes, *, tier: str = "semantic") -> Fact:
     """
     try:
         fact = _facts().decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return fact_from({"tier": tier, **_object(line)})
     moments = (fact.timestamp, fact.valid_from, fact.valid_to)
     utc = all(moment is None or moment.tzinfo is UTC for moment in moments)
@@ -205,6 +320,7 @@ def event_from(record: Mapping[str, Any]) -> JournalEvent:
     data = {**_mapping(record, JournalEvent)}
     common = {name: data.pop(name) for name in _COMMON if name in data}
     common["timestamp"] = _time(common["timestamp"])
+    data.pop(checksum.FIELD, None)
     return convert({**common, "data": data}, JournalEvent)
 
 

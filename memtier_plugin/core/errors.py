@@ -13,13 +13,16 @@ MemTierError
 ├── EndpointError          an endpoint gave no answer that can be used; names it and the remedy
 │   ├── EndpointRefused    it will not take this request, however often it is asked
 │   │   └── ContextTooLong more text than its model reads at once; ask in parts
-│   └── AnswerLost         it may have answered, and may charge for it: too late, or unreadable
+│   ├── AnswerLost         it may have answered, and may charge for it: too late, or unreadable
+│   └── HostAway           no host runs whose own model may be asked; the work waits for one
+│       └── HostLeft       the host ended before it answered (an AnswerLost, too)
 ├── BadAnswer              what a model answered is not what it was asked for
 ├── EmbeddingUnavailable   no vector can be had now; a recall goes on by words
 ├── CapReached             more would be spent on an endpoint than the user allows
 ├── BackupError            an archive cannot be made, or is not whole; nothing was overwritten
 ├── ImportFileError        a file to import does not have the format named; names file and place
 ├── NotFound               no item, recall or project of that id
+├── Closed                 the memory was closed before this call
 ├── Paused                 the project is switched off (`memtier off`)
 └── Unsupported            this platform or option is not supported yet
 
@@ -101,6 +104,14 @@ class AnswerLost(EndpointError):
     """An endpoint may have answered, and may charge for it, but too late or unreadably."""
 
 
+class HostAway(EndpointError):
+    """No host runs whose own model may be asked; the work waits for one."""
+
+
+class HostLeft(AnswerLost, HostAway):
+    """The host ended before its model answered."""
+
+
 class BadAnswer(MemTierError):
     """The answer of a model does not have the requested form; ``reason`` says why."""
 
@@ -114,7 +125,7 @@ class EmbeddingUnavailable(MemTierError):
 
 
 class CapReached(MemTierError):
-    """More would be spent on an endpoint than the user allows.
+    """A call would exceed the user's spending limit for endpoints.
 
     ``until`` is when more is allowed by itself; None where it waits for the user.
     """
@@ -133,7 +144,11 @@ class ImportFileError(MemTierError):
 
 
 class NotFound(MemTierError):
-    """There is no item, recall or project of that id."""
+    """No item, recall or project has that id."""
+
+
+class Closed(MemTierError):
+    """The memory was closed; open another."""
 
 
 class Paused(MemTierError):

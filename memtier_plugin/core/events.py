@@ -74,7 +74,11 @@ class RankedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallEvent(EventPayload):
-    """A query was answered; ``injected`` are the items whose lines stand in the block."""
+    """A query was answered; ``injected`` are the items whose lines stand in the block.
+
+    ``probability`` is how likely the best hits hold what the query needs, ``silent`` why none of
+    them is injected.
+    """
 
     KIND: ClassVar[str] = "recall"
 
@@ -96,6 +100,8 @@ class RecallEvent(EventPayload):
     postings: int = 0
     vectors: int = 0
     tokens: int = 0
+    probability: float | None = _optional()
+    silent: str | None = _optional()
     injected: tuple[RankedItem, ...] = ()
     near_misses: tuple[RankedItem, ...] = ()
 
@@ -145,7 +151,7 @@ class ConsolidateEvent(EventPayload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromoteEvent(StateEvent):
-    """Facts were made of entries."""
+    """A consolidation derived facts from entries."""
 
     KIND: ClassVar[str] = "promote"
 
@@ -156,7 +162,7 @@ class PromoteEvent(StateEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeEvent(EventPayload):
-    """Facts were written that wait for review."""
+    """Facts were written that await review."""
 
     KIND: ClassVar[str] = "propose"
 
@@ -203,6 +209,22 @@ class SummariseEvent(EventPayload):
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPeopleEvent(EventPayload):
+    """Somebody said that these senders are one person; "" is the user where none is named."""
+
+    KIND: ClassVar[str] = "link_people"
+
+    people: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlinkPeopleEvent(LinkPeopleEvent):
+    """Somebody said that these senders are not whom they were linked with."""
+
+    KIND: ClassVar[str] = "unlink_people"
+
+
 # -- undo ------------------------------------------------------------------------------------------
 
 
@@ -224,7 +246,7 @@ class RevertEvent(StateEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreEvent(StateEvent):
-    """Items are again what they were before a consolidation, and before its facts came."""
+    """A consolidation was rolled back: items have the state from before it again."""
 
     KIND: ClassVar[str] = "restore"
 
@@ -280,6 +302,34 @@ class ForgetEvent(StateEvent):
     KIND: ClassVar[str] = "forget"
 
     session: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnforgetEvent(StateEvent):
+    """Items that had been hidden were brought back."""
+
+    KIND: ClassVar[str] = "unforget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfideEvent(StateEvent):
+    """Entries became confidences; with ``session``, all of that session of the agent."""
+
+    KIND: ClassVar[str] = "confide"
+
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposeForgetEvent(EventPayload):
+    """A model asked to forget a fact; with ``proposal``, a person decided on that."""
+
+    KIND: ClassVar[str] = "propose_forget"
+
+    fact: str
+    proposal: str | None = _optional()
+    accepted: bool | None = _optional()
+    why: str | None = _optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,30 +437,8 @@ class HookFailedEvent(EventPayload):
 
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
-    for payload in (
-        AcceptEvent,
-        AskEvent,
-        ChatEvent,
-        ConsolidateEvent,
-        CreditEvent,
-        EmbedEvent,
-        ForgetEvent,
-        HookFailedEvent,
-        LimitEvent,
-        PromoteEvent,
-        ProposeEvent,
-        PurgeEvent,
-        RecallEvent,
-        ReinstateEvent,
-        RejectEvent,
-        RestoreEvent,
-        RetainEvent,
-        RevertEvent,
-        SummariseEvent,
-        SupersedeEvent,
-        UncreditEvent,
-        WithdrawEvent,
-    )
+    for payload in tuple(globals().values())
+    if isinstance(payload, type) and issubclass(payload, EventPayload) and "KIND" in vars(payload)
 }
 
 

@@ -2,7 +2,7 @@
 
 Every write, fsync, rename, truncation and removal that the promises rest on is an operation with a
 name, such as ``append episodic``, and passes up to three points: ``before`` it, ``part of`` it
-(half of the bytes are out), ``after`` it.  Points beside no operation (`pass_point`) are where a
+(half of the bytes are out), ``after`` it.  Points without an operation (`pass_point`) are where a
 process may die between two of them.  ``MEMTIER_FAULT`` is ``POINT[:TIME][=KIND]``, or several with
 ``;``:
 
@@ -39,8 +39,8 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _ERRORS: Final = {"enospc": errno.ENOSPC, "eio": errno.EIO}
 _BETWEEN: Final = ("kill", "delay")
-# Which kinds a moment of an operation takes. A full disk is told before anything is done; an error
-# after all was done is what a failing disk gives.
+# The kinds of faults possible at each moment of an operation. A full disk is reported before
+# anything is written; a failing disk reports an error after everything was.
 _MOMENTS: Final = {
     "before": ("kill", "enospc", "eio", "delay"),
     "part of": ("kill", "short", "enospc", "eio"),
@@ -50,7 +50,7 @@ _MOMENTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is to fail."""
+    """One armed fault."""
 
     point: str
     occurrence: int = 1
@@ -82,7 +82,7 @@ class Fault:
 
 @dataclass(slots=True)
 class FaultPlan:
-    """What a process was told: what is to fail, and where to write what it passes."""
+    """The faults armed in a process, and the file that lists the points it passes."""
 
     faults: Sequence[Fault] = ()
     log: str = ""
@@ -132,7 +132,7 @@ def is_armed() -> bool:
 
 
 def pass_point(name: str) -> None:
-    """A place between two operations, where a process may die or be slow."""
+    """Mark a point between two operations, where a process may die or be slow."""
     if _plan is not None:
         _inject(name, _BETWEEN)
 
@@ -149,7 +149,7 @@ def write_bytes(name: str, fd: int, data: bytes, path: Path | None = None) -> in
 
 
 def write_through(name: str, path: Path | None, put: Callable[[bytes], int], data: bytes) -> int:
-    """Let bytes out by ``put`` as a write that may fail; returns what it did, or a half."""
+    """Write bytes by ``put``, subject to faults; return the count written, or a half of it."""
     name = _operation_name(name, path)
     _inject(f"before {name}", _MOMENTS["before"])
     half = data[: len(data) // 2]
@@ -163,7 +163,7 @@ def write_through(name: str, path: Path | None, put: Callable[[bytes], int], dat
 def run_step(
     name: str, path: Path | None, do: Callable[_P, _T], *given: _P.args, **more: _P.kwargs
 ) -> _T:
-    """Do one operation on files that happens whole or not at all: an fsync, a rename, a removal."""
+    """Run an atomic file operation (fsync, rename, unlink), subject to faults."""
     if _plan is None:
         return do(*given, **more)
     name = _operation_name(name, path)
@@ -176,7 +176,7 @@ def run_step(
 def _inject(
     point: str, kinds: tuple[str, ...], first: Callable[[], object] = lambda: None
 ) -> str | None:
-    """Let happen what is told for a point, after ``first`` if anything is; return its kind."""
+    """Trigger the fault armed for a point, if any, after ``first``; return its kind."""
     kind = _plan.match(point, kinds) if _plan else None
     if kind is None:
         return None

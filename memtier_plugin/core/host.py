@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from memtier_plugin.core.records import Message
+
+# What a prompt is: small talk, a command of the host, a task or a question that anybody could put,
+# a pasted log or code, a follow-up that leans on this session, or a question to the memory: about
+# whoever asks, the assistant's words, a time, a list of things.
+PromptKind = Literal[
+    "chat",
+    "command",
+    "task",
+    "question",
+    "log",
+    "follow_up",
+    "personal",
+    "assistant",
+    "time",
+    "list",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
     """The agent, session and run that a hook call belongs to, as the host knows them.
 
-    ``agent_id`` is ``<host>.<agent>``; ``project`` None lets the workspace decide.
+    ``agent_id`` is ``<host>.<agent>``; ``project`` None lets the workspace decide. What is said in
+    a ``private`` run is a confidence.
     """
 
     agent_id: str
@@ -23,6 +41,7 @@ class RunContext:
     workspace: str | None = None
     sender: str | None = None
     parent: str | None = None
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +50,14 @@ class PromptEvent:
 
     ``visible_since`` is from when on the prompt has the session in it: what was said since is not
     injected again, and with ``keeps_injected`` what was injected since is not either.
+    ``kind`` is what the host knows of the prompt; None leaves it to rules.
     """
 
     prompt: str
     messages: tuple[Message, ...] = ()
     visible_since: datetime | None = None
     keeps_injected: bool = False
+    kind: PromptKind | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +90,7 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """One call of MemTier's hooks that a host's payload stands for."""
+    """The hook call that a host's payload translates to."""
 
     hook: str
     context: RunContext

@@ -10,12 +10,12 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError, Unsupported
-from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
+from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, secure_file
 
 try:
     import fcntl
@@ -24,6 +24,7 @@ except ImportError as missing:
         "MemTier needs POSIX file locks: it runs on Linux and macOS; on Windows use WSL"
     ) from missing
 
+_flushes = [0]
 _POLL: Final = 0.005  # seconds between two tries for a lock that another process holds
 
 
@@ -115,20 +116,38 @@ def open_owned(path: Path, flags: int) -> int:
         LedgerError: it cannot be opened; LedgerWriteError if it was to be created.
     """
     try:
-        fd = os.open(path, flags | OPEN_FLAGS, 0o600)
+        fd = os.open(path, flags | OPEN_FLAGS | os.O_NONBLOCK, 0o600)  # a pipe would wait
     except OSError as error:
         if error.errno == errno.ELOOP:
             check_ownership(path, path.lstat(), stat.S_IFREG)
         kind = LedgerWriteError if flags & os.O_CREAT else LedgerError
         raise kind(f"cannot open {path}: {error}") from error
     try:
-        status = os.fstat(fd)
-        check_ownership(path, status, stat.S_IFREG)
+        secure_file(fd, path)
     except LedgerError:
         os.close(fd)
         raise
-    tighten_mode(fd, status.st_mode)
     return fd
+
+
+def count_flushes() -> int:
+    """Return how often this process put a file on the disk."""
+    return _flushes[0]
+
+
+def flush_to_disk(fd: int) -> None:
+    """Put what an open file holds on the disk, past the disk's own cache where that is separate.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    _flushes[0] += 1
+    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync stops at the disk's cache
+    if full is not None:
+        with suppress(OSError):  # not every file system has it
+            fcntl.fcntl(fd, full)
+            return
+    os.fsync(fd)
 
 
 def is_process_alive(process: int) -> bool:

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import stat
 import tempfile
 import threading
@@ -30,6 +31,17 @@ _SAFE: Final = "abcdefghijklmnopqrstuvwxyz0123456789._-"
 _LONGEST: Final = 120
 _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
 RESTORING: Final = ".restoring-"  # begins the name of a folder that is being unpacked
+HOME_MARKER: Final = ".memtier-home"
+_HOME_NAMES: Final = frozenset(
+    {"config.yaml", "projects", "queue", "hosts", "logs", "run", "models", ".DS_Store"}
+)
+_HOME_PREFIXES: Final = (".memtier", RESTORING, ".config.yaml.")
+_SOCKET_NAME: Final = re.compile(
+    r"[0-9a-f]{16}\.(?:sock|lock)"
+)  # where runtime folder and home meet
+_NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # of folders, on some file systems
+_MOST_NAMES: Final = 10_000
+_synced_names: set[tuple[str, int, int]] = set()  # path, device and inode of what was synced
 OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -83,13 +95,60 @@ def register_long_name(parent: Path, encoded: str, name: str) -> None:
         raise LedgerWriteError(f"cannot keep the name {name[:40]!r}: {error}") from error
 
 
+def make_home(home: Path) -> Path:
+    """Create the home, or take one that is ours; what others made is refused untouched.
+
+    A home is known by its marker; one of an earlier version by what it holds.
+
+    Raises:
+        UnsafePath: it holds something else, is a symlink, not a folder, or belongs to somebody.
+        LedgerWriteError: it cannot be made.
+    """
+    marker = home / HOME_MARKER
+    if marker.exists():
+        return make_private_folder(home)
+    if home.is_dir() and not home.is_symlink() and not _is_ours(home):
+        raise UnsafePath(
+            f"{home} is not empty, and MemTier did not make it; it is left as it is: "
+            "choose an empty folder, or one that does not exist, as the home"
+        )
+    make_private_folder(home)
+    with suppress(OSError):  # a disk that nobody may write
+        fd = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
+        try:
+            os.write(fd, b"This folder is a home of MemTier.\n")
+        finally:
+            os.close(fd)
+    return home
+
+
+def _is_ours(home: Path) -> bool:
+    """Tell whether a folder without a marker is empty, or holds only what MemTier makes."""
+    try:
+        names = os.listdir(home)
+    except OSError:
+        return True  # whoever opens it next says what is wrong
+    if all(
+        name in _HOME_NAMES or name.startswith(_HOME_PREFIXES) or _SOCKET_NAME.fullmatch(name)
+        for name in names
+    ):
+        return True
+    projects = home / "projects"
+    return any(
+        (p / "index.sqlite3").exists() or (p / "episodic").exists() for p in projects.glob("*")
+    )
+
+
 def make_private_folder(home: Path, *parts: str) -> Path:
     """Create a folder under the home (mode 0700), checking each of its parents.
 
     Raises:
-        UnsafePath: a step is a symlink, not a folder, or belongs to somebody else.
+        UnsafePath: a step is a symlink, not a folder, or belongs to somebody else; or the home is
+            not ours.
         LedgerWriteError: it cannot be made.
     """
+    if parts and (parts[0] in _HOME_NAMES or parts[0].startswith(RESTORING)):
+        make_home(home)
     folder = home
     for part in ("", *parts):
         folder = folder / part if part else folder
@@ -114,6 +173,17 @@ def tighten_mode(path: Path | int, mode: int) -> bool:
         with suppress(OSError):  # a disk that nobody may write
             os.chmod(path, stat.S_IMODE(mode) & ~0o077)
     return bool(loose)
+
+
+def secure_file(fd: int, path: Path) -> None:
+    """Check that an open file is a plain one of this user, and close it to other users.
+
+    Raises:
+        UnsafePath: it is something else, or belongs to another user.
+    """
+    status = os.fstat(fd)
+    check_ownership(path, status, stat.S_IFREG)
+    tighten_mode(fd, status.st_mode)
 
 
 def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
@@ -166,8 +236,13 @@ def make_project_folder(home: Path, project: str) -> Path:
     return folder
 
 
-def iter_ledger_folders(folder: Path) -> Iterator[tuple[str, str | None, Path]]:
+def iter_ledger_folders(
+    folder: Path, agent: str | None = None
+) -> Iterator[tuple[str, str | None, Path]]:
     """Yield (ledger, owner, folder) for every ledger folder of a project, in a fixed order.
+
+    Args:
+        agent: of the episodic ledgers only this agent's; the others' are not looked at.
 
     Raises:
         UnsafePath: one of them is a symlink, or belongs to somebody else.
@@ -179,9 +254,10 @@ def iter_ledger_folders(folder: Path) -> Iterator[tuple[str, str | None, Path]]:
         if ledger in ("semantic", "procedural"):
             yield ledger, None, top
             continue
-        for path in sorted(
-            path for path in top.iterdir() if path.is_dir() and owned_folder_exists(path)
-        ):
+        paths = [*top.iterdir()]
+        if ledger == "episodic" and agent is not None:
+            paths = [path for path in paths if decode_file_name(top, path.name) == agent]
+        for path in sorted(path for path in paths if path.is_dir() and owned_folder_exists(path)):
             yield ledger, decode_file_name(top, path.name), path
 
 
@@ -251,7 +327,7 @@ def write_private_file(path: Path, text: str, *, durable: bool = False) -> None:
             os.close(fd)
         fault_injection.run_step("rename", path, os.replace, fresh, path)
         if durable:
-            _sync_folder(path)
+            sync_folders(path, fresh=True)
     except OSError as error:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
@@ -274,13 +350,46 @@ def remove_private_file(path: Path, what: str = "") -> None:
         raise LedgerWriteError(f"cannot remove {path}: {error}") from error
 
 
+def sync_folders(path: Path, *, fresh: bool = False) -> None:
+    """Make the name of a file survive a power cut, and the names of the folders above it.
+
+    Each is synced once in the life of a process: whoever made it may have died before.
+
+    Args:
+        fresh: the file was made just now, perhaps with the inode of one that was there before.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    status = path.lstat()
+    name = (os.fspath(path), status.st_dev, status.st_ino)
+    if (name in _synced_names and not fresh) or path == path.parent:
+        return
+    sync_folders(path.parent)
+    _sync_folder(path)
+    if len(_synced_names) > _MOST_NAMES:
+        _synced_names.clear()
+    _synced_names.add(name)
+
+
 def _sync_folder(path: Path) -> None:
-    """Make a renamed file survive a power cut."""
-    fd = os.open(path.parent, os.O_RDONLY)
-    try:
-        fault_injection.run_step("fsync folder of", path, os.fsync, fd)
-    finally:
-        os.close(fd)
+    """Sync the folder that a file or folder stands in, and the full forms of long names in it."""
+    operation: str = "fsync folder of"
+    named_by: Path | None = path
+    if path.is_dir():  # whose name may be anybody's, above the home
+        operation, named_by = "fsync upper folder", None
+    for folder in (path.parent / ".names", path.parent):
+        try:
+            fd = os.open(folder, os.O_RDONLY | OPEN_FLAGS)
+        except (FileNotFoundError, PermissionError):
+            continue  # a folder above the home that only its owner may read
+        try:
+            fault_injection.run_step(operation, named_by, os.fsync, fd)
+        except OSError as error:
+            if error.errno not in _NO_SYNC:
+                raise
+        finally:
+            os.close(fd)
 
 
 def _long_names(folder: Path) -> dict[str, str]:

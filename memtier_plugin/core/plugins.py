@@ -42,7 +42,7 @@ _lock = threading.RLock()
 
 @dataclass(frozen=True, slots=True)
 class PluginError:
-    """How often a plugin failed in a hook (or in ``load``), and how it failed last."""
+    """The failures of a plugin in one hook (or in ``load``): their number and the last message."""
 
     plugin: str
     hook: str
@@ -143,7 +143,7 @@ def _build_manager() -> pluggy.PluginManager:
 
 
 def _may_have_third_parties() -> bool:
-    """Whether any installed distribution may name the entry-point group; errs towards yes."""
+    """True if an installed distribution may name the entry-point group; true in doubt."""
     group = f"[{ENTRY_POINT_GROUP}]".encode()
     try:
         for folder in filter(Path.exists, map(Path, sys.path)):
@@ -227,10 +227,13 @@ def _check_signals(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Sign
 
 
 def _check_drafts(answer: Iterable[Any], _given: Mapping[str, Any]) -> list[FactDraft]:
+    from memtier_plugin.core.codecs import check_fields  # here: hosts import this without msgspec
+
     drafts = list(answer)
     for draft in drafts:
         if not isinstance(draft, FactDraft):
             raise TypeError(f"{draft!r} is not a FactDraft")
+        check_fields(draft)
     return drafts
 
 
@@ -239,7 +242,7 @@ def _check_hits(answer: Iterable[Any], given: Mapping[str, Any]) -> list[Hit]:
     offered = {hit.id for hit in given["hits"]}
     seen = [hit.id for hit in hits]
     if not offered.issuperset(seen) or len(seen) != len(set(seen)):
-        raise ValueError("the reranked hits are not all among those given, or one stands twice")
+        raise ValueError("the reranked hits are not all among those given, or one occurs twice")
     return hits
 
 

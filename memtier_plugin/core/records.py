@@ -16,15 +16,21 @@ from typing import Any, Final, Literal, Self
 
 from memtier_plugin.core.times import to_iso
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2  # 0: the paper's eight fields; 2: its line has a checksum
 
 Role = Literal["user", "assistant", "tool", "system"]
 Origin = Literal["user", "assistant", "tool", "system", "external"]
 Tier = Literal["episodic", "semantic", "procedural"]
 Status = Literal["active", "proposed"]
-Purpose = Literal["search", "inject"]
+Purpose = Literal["search", "inject", "ask"]
+SHARED: Final = ("", "")  # the audience of facts that everybody in a project shares
 # What is found only by a query that asks for it; see `Fact.shelf`.
 ON_DEMAND_KINDS: Final = ("summary", "timeline")
+
+
+def person_audience(person: str) -> tuple[str, str]:
+    """Return the audience of a person's own facts: of every agent, for that person."""
+    return "", f"@{person}"
 
 
 def count_tokens(text: str) -> int:
@@ -80,7 +86,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A line of an episodic ledger (MemTier, section 3.1, and the fields in docs/files.md)."""
+    """A line of an episodic ledger (MemTier, section 3.1, and the fields in docs/files.md).
+
+    ``private`` is a confidence: it leaves the agent's own ledger in no form.
+    """
 
     schema: int = SCHEMA
     id: str
@@ -103,12 +112,23 @@ class Entry:
     tool: ToolCall | None = None
     tainted: bool = False
     truncated: bool = False
+    private: bool = False
     key: str
 
     @property
     def retrievable(self) -> bool:
-        """Whether a recall may find it; system messages are never found (MemTier, section 3.1)."""
+        """True unless it is a system message, which no recall returns (MemTier, section 3.1)."""
         return self.role != "system" and not self.content.lstrip().startswith("[system]")
+
+    @property
+    def text(self) -> str:
+        """The content, by the name that facts have for theirs."""
+        return self.content
+
+    @property
+    def source(self) -> Source:
+        """The entry as what a fact rests on, without its ledger line."""
+        return Source(agent=self.agent_id, session=self.session_id, entry=self.id)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, keys in the order of the fields."""
@@ -116,6 +136,8 @@ class Entry:
         record["timestamp"] = to_iso(self.timestamp)
         record["observed_at"] = to_iso(self.observed_at)
         record["tool"] = self.tool.to_json() if self.tool else None
+        if not self.private:
+            del record["private"]
         return record
 
     @classmethod
@@ -160,7 +182,8 @@ class Fact:
     """A line of the semantic or procedural ledger; every fact has a source.
 
     ``reason`` says why a proposed one waits; ``run`` is the consolidation that made it;
-    ``private_to`` names the agent and the sender ("" for none) who alone may see it.
+    ``private_to`` names the agent and the sender ("" for none) who alone may see it.  ``person`` is
+    the sender who said it ("" where the host names none), and alone may see it if ``personal``.
     """
 
     schema: int = SCHEMA
@@ -185,11 +208,20 @@ class Fact:
     reason: str = ""
     run: str | None = None
     private_to: tuple[str, str] | None = None
+    person: str | None = None
+    personal: bool = False
     tier: Literal["semantic", "procedural"] = "semantic"
 
     @property
+    def audience(self) -> tuple[str, str]:
+        """Whose scope it stands in: an agent's and sender's, a person's, or `SHARED`."""
+        if self.private_to:
+            return self.private_to
+        return person_audience(self.person or "") if self.personal else SHARED
+
+    @property
     def shelf(self) -> str:
-        """What a query must ask for to find it: a "summary", a "timeline", or "" for nothing."""
+        """The kind of item that a query must ask for to find it: "summary", "timeline" or ""."""
         return self.extractor if self.extractor in ON_DEMAND_KINDS else ""
 
     def to_json(self) -> dict[str, Any]:
@@ -201,6 +233,8 @@ class Fact:
         record["sources"] = [source.to_json() for source in self.sources]
         record["span"] = list(self.span) if self.span else None
         record["private_to"] = list(self.private_to) if self.private_to else None
+        if self.person is None:  # what is nobody's own is written as it always was
+            del record["person"], record["personal"]
         return record
 
     @classmethod
@@ -225,6 +259,7 @@ class FactDraft:
     text: str
     sources: tuple[Source, ...]
     valid_from: datetime | None = None
+    valid_to: datetime | None = None
     quote: str = ""
     span: tuple[int, int] | None = None
     extractor: str = "rules"
@@ -235,6 +270,8 @@ class FactDraft:
     status: Status = "active"
     reason: str = ""
     private_to: tuple[str, str] | None = None
+    person: str | None = None
+    personal: bool = False
     tier: Literal["semantic", "procedural"] = "semantic"
 
 
@@ -276,7 +313,7 @@ class JournalEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The agent, session, run and sender to which messages belong."""
+    """The agent, session, run and sender to which messages belong; ``private`` as in `Entry`."""
 
     agent: str
     session: str
@@ -284,6 +321,7 @@ class Run:
     sender: str | None = None
     parent: str | None = None
     observed_at: datetime | None = None
+    private: bool = False
 
 
 @cache

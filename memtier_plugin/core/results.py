@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, Self, TypedDict, Unpack
 
-from memtier_plugin.core.host import Shown
+from memtier_plugin.core.bounds import Lines, Milliseconds, Tokens
+from memtier_plugin.core.host import PromptKind, Shown
 from memtier_plugin.core.records import Entry, Fact, Purpose, Source, Tier
 
 # mixed: facts and entries ranked together; facts: facts only; raw: entries only; auto: routed.
 Depth = Literal["mixed", "facts", "raw", "auto"]
+# How sure it must be that a block helps before it is injected; see `retrieval.floor`.
+FloorLevel = Literal["off", "careful", "balanced", "quiet"]
 Action = Literal["S", "R"]  # answer from the summary tier (facts), or go back to the raw log
 
 
@@ -21,13 +24,14 @@ class RecallOptions(TypedDict, total=False):
     session_id: str | None
     run_id: str | None
     purpose: Purpose
-    k: int | None
-    token_budget: int | None
+    k: Lines | None
+    token_budget: Tokens | None
     at: datetime | None
     sender: str | None
-    deadline_ms: float | None
+    deadline_ms: Milliseconds | None
     depth: Depth | None
     shown: Shown | None
+    kind: PromptKind | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,7 @@ class RecallRequest:
         session_id: the session whose prompt is built.
         run_id: the run that is credited for what is injected.
         purpose: ``inject`` is credited when its run ends, and leaves tool and external text out of
-            the block.
+            the block; ``ask`` has only lines in the block that may answer a question.
         k: how many lines may be injected.
         token_budget: how many tokens the block may have.
         at: what "now" is, for ages; the clock's when None.
@@ -46,18 +50,20 @@ class RecallRequest:
         deadline_ms: answer by then with what is ready, labelled.
         depth: mixed, facts, raw or auto, see `retrieval.depth`.
         shown: what of the session the prompt has already; it is not injected again.
+        kind: what kind of prompt it is, where the host knows; rules tell it otherwise.
     """
 
     session_id: str | None = None
     run_id: str | None = None
     purpose: Purpose = "search"
-    k: int | None = None
-    token_budget: int | None = None
+    k: Lines | None = None
+    token_budget: Tokens | None = None
     at: datetime | None = None
     sender: str | None = None
-    deadline_ms: float | None = None
+    deadline_ms: Milliseconds | None = None
     depth: Depth | None = None
     shown: Shown | None = None
+    kind: PromptKind | None = None
 
     def with_options(self, **options: Unpack[RecallOptions]) -> Self:
         """Return the request with some options changed."""
@@ -66,7 +72,7 @@ class RecallRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """What a router decided: ``S`` for the facts alone, ``R`` for the raw log.
+    """The decision of a router: ``S`` for the facts alone, ``R`` for the raw log.
 
     ``doubt`` is how far the facts are from being enough (0: not at all), ``why`` says it in words,
     ``by`` names the router: "features", or the model.
@@ -79,17 +85,12 @@ class Route:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "action": self.action,
-            "doubt": round(self.doubt, 6),
-            "why": list(self.why),
-            "by": self.by,
-        }
+        return {**asdict(self), "doubt": round(self.doubt, 6), "why": list(self.why)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one step took: milliseconds, and the tokens that a reader gets to read or writes.
+    """The cost of one step: milliseconds, and the tokens that a reader reads or writes.
 
     ``read`` counts what was looked at to do it: items, or the pages of a research round.
     """
@@ -101,11 +102,39 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
+        return {**asdict(self), "ms": round(self.ms, 3)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What speaks for one line, whatever else was found.
+
+    Attributes:
+        coverage: the share of the query's words, by idf, in the line, its date, and the turns
+            directly before and after it.
+        own_coverage: the same of the line and its date alone.
+        matched: the summed idf of the words in ``coverage``.
+        cosine: of the line's vector and the query's; 0 without vectors.
+        time: how near the line is to a time that the query names; 0 where it names none.
+        speaker: whether the query names who said it.
+    """
+
+    coverage: float = 0.0
+    own_coverage: float = 0.0
+    matched: float = 0.0
+    cosine: float = 0.0
+    time: float = 0.0
+    speaker: bool = False
+
+    def to_json(self) -> dict[str, float]:
+        """Return the JSON form."""
         return {
-            "name": self.name,
-            "ms": round(self.ms, 3),
-            "tokens": self.tokens,
-            "read": self.read,
+            "coverage": round(self.coverage, 4),
+            "own_coverage": round(self.own_coverage, 4),
+            "matched": round(self.matched, 3),
+            "cosine": round(self.cosine, 4),
+            "time": round(self.time, 4),
+            "speaker": float(self.speaker),
         }
 
 
@@ -117,6 +146,8 @@ class Hit:
 
     ``sources`` holds the entry itself, or a fact's source entries, in a fixed order.
     ``note`` says what a reader must know of it (for example that an older fact exists).
+    ``evidence`` is what speaks for it in absolute terms, and ``probability`` how likely it is part
+    of what the query needs; None where that was not judged.
     """
 
     item: Entry | Fact
@@ -125,6 +156,8 @@ class Hit:
     sources: tuple[Source, ...]
     weight: float = 0.0
     note: str = ""
+    evidence: Evidence | None = None
+    probability: float | None = None
 
     @property
     def id(self) -> str:
@@ -138,8 +171,25 @@ class Hit:
 
     @property
     def text(self) -> str:
-        """What the item says."""
-        return self.item.text if isinstance(self.item, Fact) else self.item.content
+        """The text of the item."""
+        return self.item.text
+
+    def with_probability(self, probability: float) -> Hit:
+        """Return the hit, judged; in a third of the time that `replace` takes."""
+        return Hit(
+            item=self.item,
+            score=self.score,
+            signals=self.signals,
+            sources=self.sources,
+            weight=self.weight,
+            note=self.note,
+            evidence=self.evidence,
+            probability=probability,
+        )
+
+    def with_note(self, note: str) -> Hit:
+        """Return the hit with one more note."""
+        return replace(self, note=f"{self.note}; {note}" if self.note else note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +197,10 @@ class Recall:
     """The answer to one query.
 
     ``hits`` are ranked, before packing; ``injected`` are those whose lines stand in ``text``.
-    ``label`` says how it was made: ``hybrid``, ``lexical``, ``empty`` or ``degraded: why``.
+    ``label`` says how it was made: ``hybrid``, ``lexical``, ``empty``, ``silent`` (nothing of
+    what was found is worth showing, or the prompt needs nothing) or ``degraded: why``.
+    ``probability`` is how likely the best hits hold what the query needs, ``silent`` why nothing is
+    injected although something was found, or without a search.
     ``postings`` and ``vectors`` count what was read, ``ms`` is the wall time, ``steps`` its parts.
     ``route`` is what the router decided, where ``depth`` is "auto".
     """
@@ -165,6 +218,8 @@ class Recall:
     depth: Depth = "mixed"
     route: Route | None = None
     steps: tuple[Step, ...] = ()
+    probability: float | None = None
+    silent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

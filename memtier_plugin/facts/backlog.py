@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.records import Entry
-from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
-from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.protocol import LoggedEntry, Segment
 from memtier_plugin.storage.store import Store
 
 RULES: Final = "rules"
@@ -38,6 +36,15 @@ class Window:
     tokens: int = 0
     positions: list[tuple[str, int]] = field(default_factory=list)
 
+    def skip(self, entries: Collection[str], reason: str) -> None:
+        """Leave out entries, which count as read."""
+        if not entries:
+            return
+        self.skipped[reason] += len(entries)
+        inside = [number for number, e in enumerate(self.entries) if e.id not in entries]
+        self.entries[:] = [self.entries[number] for number in inside]
+        self.positions[:] = [self.positions[number] for number in inside]
+
     def truncate(self, count: int) -> None:
         """Drop all but the first entries, and set the cursors before the next one."""
         if count >= len(self.entries):
@@ -50,17 +57,18 @@ class Window:
         del self.entries[count:], self.positions[count:]
 
 
-def find_unread_files(store: Store, extractor: str = RULES) -> dict[LedgerFile, int]:
-    """Return the episodic ledger files with indexed bytes that an extractor has not read.
+def find_unread_files(store: Store, extractor: str = RULES) -> dict[Segment, int]:
+    """Return the episodic segments with indexed bytes that an extractor has not read.
 
     Oldest first, so that facts are made in the order of their statements.
     """
     reader = store.reader()
     read, indexed = reader.cursors(extractor), reader.offsets()
-    files = [file for file in ledger_files(store.folder) if file.ledger == "episodic"]
-    files.sort(key=lambda file: (file.path.name, file.name))
-    unread = {f: indexed.get(f.name, 0) - read.get(f.name, 0) for f in files}
-    return {file: size for file, size in unread.items() if size > 0}
+    segments = sorted(
+        store.log.segments("episodic"), key=lambda segment: (segment.day, segment.name)
+    )
+    unread = {s: indexed.get(s.name, 0) - read.get(s.name, 0) for s in segments}
+    return {segment: size for segment, size in unread.items() if size > 0}
 
 
 def count_unread(store: Store, extractor: str = RULES) -> int:
@@ -77,10 +85,10 @@ def find_oldest_unread(store: Store) -> datetime | None:
     """Return the time of the first entry that the rules may not have read."""
     seen = store.reader().cursors(RULES)
     for file in find_unread_files(store):
-        lines = next(_stream_indexed_lines(store, file, seen.get(file.name, 0)), [])
-        for entry in (_parse_entry(line, file) for line in lines):
-            if entry:
-                return entry.timestamp
+        first = next(_stream_indexed_entries(store, file, seen.get(file.name, 0)), [])
+        for logged in first:
+            if logged.entry:
+                return logged.entry.timestamp
     return None
 
 
@@ -106,20 +114,21 @@ def read_window(
     cursors = reader.cursors(extractor)
     for file in find_unread_files(store, extractor):
         start = window.starts[file.name] = cursors.get(file.name, 0)
-        for lines in _stream_indexed_lines(store, file, start):
-            parsed = [(line, _parse_entry(line, file)) for line in lines]
-            excluded = reader.excluded_from_facts([entry.id for _, entry in parsed if entry])
-            for line, entry in parsed:
+        for batch in _stream_indexed_entries(store, file, start):
+            ids = [logged.entry.id for logged in batch if logged.entry]
+            excluded = reader.excluded_from_facts(ids)
+            for logged in batch:
+                entry = logged.entry
                 if _is_full(window, entry, limit, tokens):
                     return window
-                window.cursors[file.name] = line.start + len(line.data)
+                window.cursors[file.name] = logged.end
                 if entry is None or entry.id in excluded:
                     continue
                 if reason := refuse(entry):
                     window.skipped[reason] += 1
                     continue
                 window.entries.append(entry)
-                window.positions.append((file.name, line.start))
+                window.positions.append((file.name, logged.start))
                 window.tokens += entry.tokens
     return window
 
@@ -142,20 +151,9 @@ def _is_full(window: Window, entry: Entry | None, limit: int, tokens: float) -> 
     return not same_run or count >= limit + _OVERRUN or window.tokens >= 2 * tokens
 
 
-def _stream_indexed_lines(
-    store: Store, file: LedgerFile, start: int
-) -> Iterator[list[jsonl.LedgerLine]]:
-    """Yield the indexed lines of a file after a cursor, a chunk at a time."""
-    end = store.reader().offsets().get(file.name, 0)
-    for lines in jsonl.stream(file.path, start):
-        inside = [line for line in lines if line.start < end]
-        yield inside
-        if len(inside) < len(lines):
-            return
-
-
-def _parse_entry(line: jsonl.LedgerLine, file: LedgerFile) -> Entry | None:
-    try:
-        return decode_entry(line.data, owner=file.owner)
-    except (ValueError, TypeError, KeyError):
-        return None  # `doctor` names it
+def _stream_indexed_entries(
+    store: Store, segment: Segment, start: int
+) -> Iterator[list[LoggedEntry]]:
+    """Yield the indexed entries of a segment after a cursor, a chunk at a time."""
+    end = store.reader().offsets().get(segment.name, 0)
+    return store.log.entries_after(segment, start, end)

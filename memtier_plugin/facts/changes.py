@@ -18,13 +18,14 @@ from memtier_plugin.core.events import (
     StateEvent,
     SupersedeEvent,
     UndoEvent,
+    UnforgetEvent,
     WithdrawEvent,
     payload_of,
 )
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.retrieval.visibility import redact_for
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.retrieval.visibility import Asker, is_visible, redact_for
+from memtier_plugin.storage.readers import Reader
 
 # The kinds of events that change facts; a promotion that names a fact adds a source to it.
 EVENT_CHANGES: Final = {
@@ -35,6 +36,7 @@ EVENT_CHANGES: Final = {
     RevertEvent.KIND: "reverted",
     RestoreEvent.KIND: "restored",
     ForgetEvent.KIND: "forgotten",
+    UnforgetEvent.KIND: "unforgotten",
     WithdrawEvent.KIND: "withdrawn",
     ReinstateEvent.KIND: "reinstated",
 }
@@ -72,12 +74,13 @@ class FactChange:
 
 
 def list_changes(
-    reader: IndexReader, since: datetime, until: datetime, viewer: str | None
+    reader: Reader, since: datetime, until: datetime, viewer: Asker | None
 ) -> list[FactChange]:
     """Return the changes, oldest first, to the facts that an agent may see.
 
     Args:
-        viewer: the agent; None for the person at the machine, or an agent that reads all entries.
+        viewer: an agent and for whom it asks; None for the person at the machine, or an agent
+            that reads all entries.
     """
     written = reader.facts(written_since=since, written_until=until)
     events = [
@@ -91,9 +94,7 @@ def list_changes(
     runs: dict[str, str | None] = {}
     for stored in reader.items([*named, *(fact.item.id for fact in written)]).values():
         fact = stored.item
-        if isinstance(fact, Fact) and (
-            viewer is None or not fact.private_to or fact.private_to[0] == viewer
-        ):
+        if isinstance(fact, Fact) and is_visible(fact, viewer):
             visible[fact.id] = None if stored.state.forgotten else redact_for(fact, viewer)
             runs[fact.id] = fact.run
     changes = []

@@ -14,29 +14,42 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from memtier_plugin.core.errors import (
     CapReached,
     EndpointError,
+    HostAway,
     LedgerError,
     NotFound,
     SettingsError,
 )
-from memtier_plugin.core.events import ConsolidateEvent, PromoteEvent, ProposeEvent, RecallEvent
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
+from memtier_plugin.core.events import (
+    ConsolidateEvent,
+    CreditEvent,
+    PromoteEvent,
+    ProposeEvent,
+    RecallEvent,
+)
+from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+from memtier_plugin.facts import modes
 from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, read_window
 from memtier_plugin.facts.drafts import DraftBatch, DraftBuilder
+from memtier_plugin.facts.extraction.experiences import HOW_TO, WHAT_FAILED
+from memtier_plugin.facts.extraction.kept import draft_kept
 from memtier_plugin.facts.recall_check import RecallGuard, Regression
 from memtier_plugin.facts.rollback import roll_back
 from memtier_plugin.facts.writer import FactWriter, WriteOutcome
 from memtier_plugin.providers.chat import NO_MODEL
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.store import Store
+from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import echoes, origins
+from memtier_plugin.trust.confidences import find_confidence
 
 _PROMPTS: Final = 200  # newest recalls among which the session's prompts are looked up
+_FAILED_AGAIN: Final = 0.1  # of an experience's weight, for each run that its last step ended
 _RECENT: Final = 50  # newest consolidations among which an extractor's last one is looked up
 
 Progress = Callable[[int, int], None]
@@ -44,12 +57,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationReport:
-    """What a consolidation read and wrote, and what it rejected and why.
+    """The result of a consolidation: counts read and written, and reasons of rejections.
 
     ``left`` estimates how many entries remain unread; ``problem`` is why the model's pass ended
-    early, and ``unread`` are the entries for which it gave no usable answer.  ``runs`` are the
-    ids of the consolidations that wrote something.  ``drafts`` are the facts, and ``replaced`` the
-    ids of older ones with the fact in whose favour: written, or with ``dry_run`` to be written.
+    early, ``waits`` the same where it waits for a host, and ``unread`` are the entries for which
+    it gave no usable answer.  ``runs`` are the ids of the consolidations that wrote something.
+    ``drafts`` are the facts, and ``replaced`` the ids of older ones with the fact in whose favour:
+    written, or with ``dry_run`` to be written.
     """
 
     read: int = 0
@@ -67,6 +81,7 @@ class ConsolidationReport:
     left: int = 0
     unread: tuple[str, ...] = ()
     problem: str = ""
+    waits: str = ""
     held_back: str = ""
     runs: tuple[str, ...] = ()
     drafts: tuple[Fact, ...] = ()
@@ -79,34 +94,26 @@ class ConsolidationReport:
 
     def __add__(self, other: ConsolidationReport) -> ConsolidationReport:
         """Return the sum of two reports."""
+        added = {
+            f.name: getattr(self, f.name) + getattr(other, f.name)
+            for f in fields(self)
+            if f.name not in ("rejected", "last_id", "problem", "waits", "held_back")
+        }
         return ConsolidationReport(
-            read=self.read + other.read,
-            facts=self.facts + other.facts,
-            promoted=self.promoted + other.promoted,
-            superseded=self.superseded + other.superseded,
-            updated=self.updated + other.updated,
-            ignored=self.ignored + other.ignored,
-            proposed=self.proposed + other.proposed,
+            **added,
             rejected=dict(Counter(self.rejected) + Counter(other.rejected)),
             last_id=other.last_id or self.last_id,
-            tokens=self.tokens + other.tokens,
-            cost=self.cost + other.cost,
-            ms=self.ms + other.ms,
-            left=self.left + other.left,
-            unread=(*self.unread, *other.unread),
             problem="; ".join(filter(None, (self.problem, other.problem))),
+            waits=self.waits or other.waits,
             held_back=self.held_back or other.held_back,
-            runs=(*self.runs, *other.runs),
-            drafts=(*self.drafts, *other.drafts),
-            replaced=(*self.replaced, *other.replaced),
         )
 
 
 class Consolidator:
-    """Makes facts of a project's entries in an agent's name."""
+    """Consolidate a project's entries into facts in an agent's name."""
 
     def __init__(self, actor: Actor, guard: RecallGuard | None = None) -> None:
-        """Take a project, and the guard that detects consolidations that lower recall, if any."""
+        """Bind to a project and, if given, the check that consolidations do not lower recall."""
         self._actor = actor
         self._store = actor.store
         self._guard = guard
@@ -115,34 +122,25 @@ class Consolidator:
 
     def add_facts(self, drafts: Iterable[Fact | FactDraft]) -> WriteOutcome:
         """Add facts that are new, and supersede what they replace (see `FactWriter.write`)."""
-        return self._writer.write(drafts)
+        mode = self._store.settings.facts.mode
+        return self._writer.write(modes.hold_given(draft, mode) for draft in drafts)
 
-    def remember(self, entry: Entry, *, doubted: bool) -> Fact:
+    def remember(self, entry: Entry, *, by: str, doubted: bool) -> Fact:
         """Make a fact of an entry that a person or a model asked to keep.
 
         Args:
+            by: the role of whoever keeps it; `facts.mode: explicit` lets only a person decide.
             doubted: a model keeps it, and not in the user's own words: it waits for review.
 
         Raises:
             NotFound: it was forgotten before.
             LedgerError, IndexProblem: it was not written.
         """
-        source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-        draft = FactDraft(
-            subject="user",
-            relation="remember",
-            value=entry.content,
-            text=entry.content,
-            sources=(source,),
-            quote=entry.content,
-            span=(0, len(entry.content)),
-            extractor="remember",
-            confidence=1.0,
-            origin=entry.origin,
-            valid_from=entry.observed_at,
-            status="proposed" if doubted else "active",
-            reason=origins.REVIEW_REASONS["unsaid"] if doubted else "",
-        )
+        draft = draft_kept(entry)
+        if doubted:
+            draft = replace(draft, status="proposed", reason=origins.REVIEW_REASONS["unsaid"])
+        if by != "user":
+            draft = modes.hold_kept(draft, self._store.settings.facts)
         reader, writer = self._store.reader(), self._writer
         with writer.exclusive():
             outcome = writer.resolve([draft])
@@ -159,26 +157,37 @@ class Consolidator:
         raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
 
     def is_users_own_words(self, text: str, session: str) -> bool:
-        """Tell whether a text says no more than the user's own prompts of a session.
+        """Tell whether a text adds nothing to the user's own prompts of a session.
 
         Anything else that a model wants to keep may have been dictated by text that it read in
         the same run, which cannot be known before the run ends.
         """
         if not self._store.settings.trust.defence:
             return True
+        return echoes.is_stated_by(text, self._prompts(session), self._store.tokenizer.words)
+
+    def repeats_confidence(self, text: str, session: str) -> bool:
+        """Tell whether a text answers a confidence of a session, or says what one says."""
+        prompts = self._prompts(session)
+        confided = [prompt for prompt in prompts if find_confidence(prompt)]
+        if confided and confided[-1] == prompts[-1]:
+            return True
+        return echoes.is_restatement(text, confided, self._store.tokenizer.words)
+
+    def _prompts(self, session: str) -> list[str]:
+        """Return the newest prompts of this agent in a session, the last one last."""
         events = self._store.reader().events(kinds=[RecallEvent.KIND], newest=_PROMPTS)
         events += self._store.unindexed_events(self._actor.agent)
         recalls = [
             RecallEvent.of(event)
-            for event in events
+            for event in sorted(events, key=lambda event: (event.timestamp, event.id))
             if event.kind == RecallEvent.KIND and event.agent_id == self._actor.agent
         ]
-        prompts = [
+        return [
             recall.query
             for recall in recalls
             if recall.session_id == session and recall.purpose == "inject"
         ]
-        return echoes.is_stated_by(text, prompts, self._store.tokenizer.words)
 
     def run(
         self,
@@ -219,8 +228,8 @@ class Consolidator:
         with self._store.try_exclusive(f"consolidate.{extractor}") as held:
             if not held:
                 raise LedgerError(
-                    f"project {self._store.project!r} is being consolidated ({extractor}): its"
-                    " lock is locked by another process; nothing is lost, try again later"
+                    f"project {self._store.project!r} is being consolidated ({extractor}):"
+                    " it is locked by another process; nothing is lost, try again later"
                 )
             yield
 
@@ -248,17 +257,20 @@ class Consolidator:
                 break
             try:
                 report += self._consolidate(extractor, window, dry_run)
+            except HostAway as error:
+                report = replace(report, waits=str(error))
             except (EndpointError, CapReached, SettingsError) as error:
                 # The cursors stay where they are: the next pass tries again.
                 report = replace(report, problem=str(error))
             if report.problem:
                 self._journal_problem(extractor, report.problem, dry_run)
+            if report.problem or report.waits:
                 break
             if progress:
                 progress(report.read, max(report.read, total))
             if dry_run:
                 break
-        left = 0 if report.problem else count_unread(self._store, extractor)
+        left = 0 if report.problem or report.waits else count_unread(self._store, extractor)
         return replace(report, left=max(0, left - report.read) if dry_run else left)
 
     def _consolidate(self, extractor: str, window: Window, dry_run: bool) -> ConsolidationReport:
@@ -285,6 +297,7 @@ class Consolidator:
                 *self._writer.supersede_events(outcome, run),
                 *(self._promotion(entry, facts, run) for entry, facts in promotions),
                 *self._proposals(outcome, run),
+                *self._weaken_experiences(outcome, run),
                 self._consolidation(extractor, number, window, report),
             ]
             self._writer.commit(outcome.added, events)
@@ -315,6 +328,26 @@ class Consolidator:
         return [
             self._actor.event(ProposeEvent(items=tuple(items), reason=reason), run=run)
             for reason, items in by_reason.items()
+        ]
+
+    def _weaken_experiences(self, outcome: WriteOutcome, run: str) -> list[JournalEvent]:
+        """Lower the weight of experiences whose last step failed and ended a later run."""
+        reader, lowered = self._store.reader(), dict[str, Fact]()
+        for failure in outcome.added:
+            if failure.relation != WHAT_FAILED or failure.status != "active":
+                continue
+            [subject] = normalise(failure.subject)
+            for stored in reader.facts(subject=subject):
+                fact = stored.item
+                if not isinstance(fact, Fact) or fact.relation != HOW_TO:
+                    continue
+                if fact.value.rpartition(" > ")[2] == failure.value:
+                    lowered[fact.id] = fact
+        return [
+            self._actor.event(
+                CreditEvent(item=item, attempt=1, reward=-1.0, delta=-_FAILED_AGAIN), run=run
+            )
+            for item in lowered
         ]
 
     def _consolidation(
@@ -397,6 +430,7 @@ def _report(
         ms=round((time.perf_counter() - started) * 1000, 1),
         unread=batch.unread,
         problem=batch.problem,
+        waits=batch.waits,
         runs=(run,) if run else (),
         drafts=tuple(outcome.added),
         replaced=tuple(outcome.superseded),

@@ -9,23 +9,28 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from memtier_plugin.core import plugins
-from memtier_plugin.core.errors import CapReached, EndpointError
+from memtier_plugin.core.errors import CapReached, EndpointError, HostAway
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
-from memtier_plugin.facts import filters
+from memtier_plugin.facts import filters, modes
 from memtier_plugin.facts.backlog import RULES, Window, group_by_session
+from memtier_plugin.facts.entailment_llm import ChatEntailment
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.evolution_llm import ChatEvolution
 from memtier_plugin.facts.extraction import experiences
 from memtier_plugin.facts.extraction.llm import ChatExtractor
 from memtier_plugin.facts.extraction.rules import extract_facts
-from memtier_plugin.facts.verification.verify import Claim, Rejection, verify_claim
+from memtier_plugin.facts.verification.second_look import is_liftable, lift
+from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.trust import echoes, origins
+from memtier_plugin.trust.confidences import SENSITIVE, confided_entries
+
+CONFIDED: Final = "told in confidence"  # why an entry is not read
 
 _CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # nobody's words follow
 _CONTEXT: Final = 60  # characters before a quote, which may report a correction
@@ -38,7 +43,8 @@ class DraftBatch:
 
     ``contexts`` are the words around a draft's quote, ``decisions`` what a model says is to be
     done with it, both by the draft's index.  ``problem`` is why the model did not read all
-    entries; ``unread`` are the entries for which it gave no usable answer.
+    entries, ``waits`` the same where it waits for a host; ``unread`` are the entries for which it
+    gave no usable answer.
     """
 
     drafts: list[FactDraft] = field(default_factory=list)
@@ -49,6 +55,7 @@ class DraftBatch:
     cost: float = 0.0
     unread: tuple[str, ...] = ()
     problem: str = ""
+    waits: str = ""
 
 
 class DraftBuilder:
@@ -60,9 +67,11 @@ class DraftBuilder:
         self._writer = writer
 
     def refusal_reason(self, entry: Entry) -> str:
-        """Return why no facts are to be made of an entry, or an empty string."""
+        """Return why an entry is not consolidated, or an empty string."""
         if entry.parent:  # its parent's run reports what a sub-agent finds
             return "said by a sub-agent"
+        if entry.private:
+            return CONFIDED
         rights = self._store.settings.agents.get(entry.agent_id, _NO_RIGHTS)
         return "agents.*.promote: none" if rights.promote == "none" else ""
 
@@ -72,6 +81,8 @@ class DraftBuilder:
         Raises:
             CapReached, EndpointError, SettingsError: the model cannot be asked now.
         """
+        for group in group_by_session(window.entries):
+            window.skip(confided_entries(group), CONFIDED)
         if not self._store.settings.trust.defence:
             window.entries[:] = [origins.assume_trusted(entry) for entry in window.entries]
         return self._build_by_rules(window) if extractor == RULES else self._build_by_model(window)
@@ -93,13 +104,17 @@ class DraftBuilder:
         if model is None:
             return batch
         chat = ChatExtractor(model, self._store.settings.consolidation.batch_tokens)
+        made_by = Provenance(chat.name, model.name, chat.prompt.hash)
         answered: set[str] = set()
         for group in chat.batches(window.entries):
             by_id = {entry.id: entry for entry in group}
             try:
                 answer = chat.extract_claims(group)
             except (CapReached, EndpointError) as error:
-                batch.problem = str(error)
+                if isinstance(error, HostAway):
+                    batch.waits = str(error)
+                else:
+                    batch.problem = str(error)
                 if answered:  # paid for: keep it, up to the first entry without an answer
                     _truncate(window, batch, answered)
                     break
@@ -109,18 +124,11 @@ class DraftBuilder:
             batch.rejected.update(answer.rejected)
             batch.tokens += answer.prompt_tokens + answer.completion_tokens
             batch.cost += answer.cost
-            checked = [
-                verify_claim(
-                    claim,
-                    group,
-                    extractor=chat.name,
-                    model=model.name,
-                    prompt_hash=chat.prompt.hash,
-                )
-                for claim in answer.claims
-            ]
+            checked = [verify_claim(claim, group, made_by) for claim in answer.claims]
+            if self._store.settings.consolidation.second_look:
+                checked = _look_again(checked, by_id, model, batch)
             self._add_accepted(checked, by_id, batch)
-        if not batch.problem:
+        if not (batch.problem or batch.waits):
             self._ask_for_decisions(batch, model)
         return batch
 
@@ -132,6 +140,7 @@ class DraftBuilder:
     ) -> None:
         """Add one session's verified drafts to a batch, as far as the filters accept them."""
         candidates: list[FactDraft] = []
+        settings = self._store.settings
         for draft in checked:
             if isinstance(draft, Rejection):
                 batch.rejected[draft.reason] += 1
@@ -139,8 +148,12 @@ class DraftBuilder:
                 batch.rejected[reason] += 1
             else:
                 draft = self._hold_if_from_tools(draft, entries)
-                candidates.append(self._apply_agent_rights(draft))
-        settings = self._store.settings
+                draft = self._apply_agent_rights(draft)
+                held = modes.hold_sensitive(draft, settings.facts)
+                if held is None:
+                    batch.rejected[SENSITIVE] += 1
+                else:
+                    candidates.append(modes.hold_extracted(held, settings.facts.mode))
         accepted, rejected = filters.apply_filters(
             candidates,
             cap=settings.consolidation.session_cap,
@@ -186,7 +199,7 @@ class DraftBuilder:
         injected = reader.items(
             {ranked.item for event in recalls for ranked in RecallEvent.of(event).injected}
         )
-        shown = [_text_of(stored.item) for stored in injected.values()]
+        shown = [stored.item.text for stored in injected.values()]
         return echoes.is_restatement(draft.text, shown, self._store.tokenizer.words)
 
     def _hold_if_from_tools(self, draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft:
@@ -268,13 +281,8 @@ def _verify_plugin_draft(draft: FactDraft, entries: Mapping[str, Entry]) -> Fact
     """Verify a plugin's draft like a model's claim, whatever status it claims."""
     if not draft.sources or not draft.value.strip():
         return Rejection("no source or value", _claim_of(draft))
-    checked = verify_claim(
-        _claim_of(draft),
-        [*entries.values()],
-        extractor=draft.extractor,
-        model=draft.model,
-        prompt_hash=draft.prompt_hash,
-    )
+    made_by = Provenance(draft.extractor, draft.model, draft.prompt_hash)
+    checked = verify_claim(_claim_of(draft), [*entries.values()], made_by)
     if isinstance(checked, FactDraft) and draft.status == "proposed":
         return replace(checked, status="proposed", reason=draft.reason or checked.reason)
     return checked
@@ -301,8 +309,43 @@ def _is_from_tool_arguments(draft: FactDraft, entries: Mapping[str, Entry]) -> b
     return bool(call and call.start() < draft.span[1])
 
 
-def _text_of(item: Entry | Fact) -> str:
-    return item.text if isinstance(item, Fact) else item.content
+def _look_again(
+    checked: Sequence[FactDraft | Rejection],
+    entries: Mapping[str, Entry],
+    model: ChatModel,
+    batch: DraftBatch,
+) -> list[FactDraft | Rejection]:
+    """Lift the drafts that wait for their wording alone and follow by the model's second look."""
+    judge = ChatEntailment(model)
+    waiting = [
+        (index, draft)
+        for index, draft in enumerate(checked)
+        if isinstance(draft, FactDraft) and is_liftable(draft)
+    ]
+    try:
+        looks, reply = judge.check(
+            [(draft.text, _source_line(draft, entries)) for _, draft in waiting]
+        )
+    except (CapReached, EndpointError):
+        return [*checked]  # they wait for review, as without a second look
+    if reply:
+        batch.tokens += reply.prompt_tokens + reply.completion_tokens
+        batch.cost += model.cost(reply)
+    lifted = [*checked]
+    for number, look in looks.items():
+        index, draft = waiting[number]
+        sources = [entries[source.entry] for source in draft.sources if source.entry in entries]
+        lifted[index] = lift(draft, sources, look, judge.prompt.hash)
+    return lifted
+
+
+def _source_line(draft: FactDraft, entries: Mapping[str, Entry]) -> str:
+    """Return what a draft rests on, with who said it and when."""
+    entry = _quoted_entry(draft, entries)
+    if entry is None:
+        return draft.quote or ""
+    context = _quote_context(draft, entries) + entry.content[(draft.span or (0, 0))[1] :][:_CONTEXT]
+    return f"{entry.observed_at:%Y-%m-%d} {entry.speaker or 'the ' + entry.role}: {context}"
 
 
 def _quote_context(draft: FactDraft, entries: Mapping[str, Entry]) -> str:

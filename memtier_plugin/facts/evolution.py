@@ -15,8 +15,11 @@ from functools import cached_property
 from typing import Final, Literal
 
 from memtier_plugin.core.records import Fact
+from memtier_plugin.facts.persons import comparable_subject
 from memtier_plugin.retrieval.contradictions import holds_since, may_replace
+from memtier_plugin.retrieval.statements import find_cues
 from memtier_plugin.text.dates.annotate import RELATIVE
+from memtier_plugin.text.lexicon import words_of
 from memtier_plugin.text.normalise import normalise
 
 Action = Literal["add", "update", "supersede", "ignore"]
@@ -24,7 +27,7 @@ Action = Literal["add", "update", "supersede", "ignore"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How to treat a new fact, and the existing fact that it concerns.
+    """The decision on a new fact, and the existing fact that it concerns.
 
     ``late`` reverses a supersession: the new fact is the older one, and the ``target`` stays.
     ``others`` are superseded along with the target.
@@ -44,6 +47,16 @@ _CONTRARY: Final = frozenset(
 _TRANSFERS: Final = frozenset(
     {("moved_to", "lives_in"), ("lives_in", "moved_to"), ("decided", "uses")}
 )
+# What is to come, and what has one value that may be given in other words.
+_INTENTIONS: Final = frozenset({"plans", "considers", "wants"})
+_PLANS: Final = _INTENTIONS | {"scheduled_for", "ends_on"}
+_SLOTS: Final = frozenset(
+    {"scheduled_for", "ends_on", "name", "runs_on_port", "located_at", "amount", "owned_by"}
+)
+_OF_THINGS: Final = _SLOTS | {"states", "owns"}
+_USER: Final = "user"
+_POSSESSIVE: Final = re.compile(r"['’]s\b")
+_OWNER: Final = re.compile(r"(?i)^(?:the user|\w+)['’]s\s+")
 _EVENTS: Final = frozenset({"did", "decided"})  # may happen more than once
 
 _WORD: Final = re.compile(r"[^\W_]+(?:['’.:/-][^\W_]+)*")
@@ -99,9 +112,9 @@ class _ComparedFact:
         fact = self.fact
         return normalise(fact.subject, fact.relation, fact.value, fact.text)
 
-    @property
+    @cached_property
     def subject(self) -> str:
-        return self._normal[0]
+        return comparable_subject(self.fact)
 
     @property
     def relation(self) -> str:
@@ -110,7 +123,7 @@ class _ComparedFact:
     @property
     def slot(self) -> tuple[str, ...]:
         """The subject and the relation."""
-        return self._normal[:2]
+        return self.subject, self.relation
 
     @property
     def value(self) -> str:
@@ -131,12 +144,17 @@ class _ComparedFact:
         return tuple(sorted(_NUMBER.findall(self.fact.text)))
 
     @cached_property
+    def changed(self) -> frozenset[str]:
+        """How it says that something is otherwise than before: "change", "ending"."""
+        return find_cues(self.fact.quote or self.fact.text) & {"change", "ending"}
+
+    @cached_property
     def negated(self) -> bool:
         return bool(_NEGATION.search(self.fact.text))
 
     @cached_property
     def is_event(self) -> bool:
-        """Whether it happened at a time: with another date it is another event."""
+        """True if it is an event at a time: one with another date is another event."""
         return self.relation in _EVENTS or bool(
             re.search(rf"\b{RELATIVE}", self.fact.value, re.IGNORECASE)
         )
@@ -158,8 +176,8 @@ def decide(
         context: the words around the quote, which may report a correction.
     """
     fact = _ComparedFact(new)
-    existing = [_ComparedFact(other) for other in nearest if other.id != new.id]
-    existing = [other for other in existing if other.subject == fact.subject]
+    everything = [_ComparedFact(other) for other in nearest if other.id != new.id]
+    existing = [other for other in everything if other.subject == fact.subject]
     for other in existing:
         if _restates(fact, other):
             return Decision("ignore", other.fact, "says the same")
@@ -173,12 +191,26 @@ def decide(
             return Decision("update", other.fact, "says more of the same")
     if fact.relation in normalise(*single_valued):
         rivals = [
-            other.fact for other in replaceable if other.slot == fact.slot and _differs(fact, other)
+            other.fact
+            for other in everything
+            if may_replace(new, other.fact)
+            and ((other.slot == fact.slot and _differs(fact, other)) or _changes(fact, other))
         ]
         return _supersede(new, rivals, now, "another value of a relation that has one at a time")
-    if ended := [other.fact for other in replaceable if _ends(fact, other, context)]:
+    ended = [other.fact for other in replaceable if _ends(fact, other, context)]
+    ended += [
+        other.fact
+        for other in everything
+        if other.fact not in ended and may_replace(new, other.fact) and _changes(fact, other)
+    ]
+    if ended:
         return _supersede(new, ended, now, "tells of a change")
     return Decision("add")
+
+
+def tells_of_change(fact: Fact) -> bool:
+    """Tell whether a fact says that something is otherwise than before, or no more."""
+    return bool(_ComparedFact(fact).changed)
 
 
 def find_related(new: Fact, nearest: Sequence[Fact]) -> list[Fact]:
@@ -289,6 +321,38 @@ def _ends(fact: _ComparedFact, other: _ComparedFact, context: str) -> bool:
     if fact.slot != other.slot or not _CHANGED.search(description) or fact.is_event:
         return False
     return jaccard(content_words(fact.fact.value), content_words(other.fact.value)) >= _SHARED
+
+
+def _changes(fact: _ComparedFact, other: _ComparedFact) -> bool:
+    """Tell whether a fact says that what another is about was moved, renamed or called off."""
+    if not fact.changed or fact.text == other.text:
+        return False
+    subject = set(content_words(_OWNER.sub("", other.subject)))
+    own = {*content_words(_POSSESSIVE.sub("", fact.fact.text))}
+    if _is_personal(other) or not subject:
+        words = set(content_words(other.fact.value))
+        rest = own - {_USER}
+        shared = words & rest
+        intended = other.relation in _PLANS or other.slot == fact.slot
+        return intended and len(shared) >= 2 and 2 * len(shared) >= len(words)
+    unspaced = not other.subject.isascii() and other.subject in fact.text
+    if not (subject <= own or unspaced) or other.relation not in _OF_THINGS:
+        return False
+    if other.relation in _SLOTS and (
+        other.relation == fact.relation or fact.relation not in _SLOTS
+    ):
+        return not fact.numbers or bool(other.numbers) or other.relation in ("name", "located_at")
+    if "ending" in fact.changed:
+        return bool(other.numbers) or other.relation in _PLANS or len(set(other.words) & own) >= 2
+    same_kind = bool(fact.numbers) == bool(other.numbers)
+    return (same_kind and fact.subject != _USER) or bool(set(other.words) & own - subject)
+
+
+def _is_personal(fact: _ComparedFact) -> bool:
+    """Tell whether a fact is what somebody says of themselves."""
+    first = _WORD.search(fact.fact.quote.casefold())
+    own = first is not None and first[0].partition("'")[0] in words_of("first_person")
+    return own or fact.subject == _USER or fact.relation in _INTENTIONS
 
 
 def _contradicts(fact: _ComparedFact, other: _ComparedFact) -> bool:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from memtier_plugin.core.errors import BadAnswer
 from memtier_plugin.facts.evolution import Action
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import fence_data, load_prompt
+from memtier_plugin.providers.structured_output import choice_of, object_of
 
 PURPOSE: Final = "evolution"
 MAX_ANSWER_TOKENS: Final = 500  # reasoning models need more than the answer takes
-SCHEMA: Final[Mapping[str, Any]] = {
-    "title": "decision",
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["action", "target"],
-    "properties": {
-        "action": {"type": "string", "enum": ["add", "update", "supersede", "ignore"]},
-        "target": {"type": ["integer", "null"]},
-    },
-}
+SCHEMA: Final = object_of(
+    "decision",
+    action=choice_of("add", "update", "supersede", "ignore"),
+    target={"type": ["integer", "null"]},
+)
 _CHECKED: Final = {**SCHEMA, "required": ["action"]}
 
 

@@ -218,7 +218,7 @@ class _Comparable:
 
     @property
     def audience(self) -> tuple[object, ...]:
-        return self.draft.tier, self.draft.private_to
+        return self.draft.tier, self.draft.private_to, self.draft.person
 
     @cached_property
     def denies(self) -> bool:

@@ -23,7 +23,7 @@ from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.query import QueryVector, Viewer
 from memtier_plugin.retrieval.search import Search
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.tokenizer import plain_words
 
@@ -140,7 +140,7 @@ def count_recalled(store: Store, probes: Sequence[Probe], at: datetime) -> int:
         return 0
     with store.session(), store.snapshot() as reader:
         searcher = _ProbeSearch(store, reader, at)
-        return sum(searcher.finds(probe, DEPTH) for probe in probes)
+        return sum(searcher.find_all(probes, DEPTH))
 
 
 def has_regressed(before: int, after: int, probes: int) -> bool:
@@ -152,24 +152,30 @@ def has_regressed(before: int, after: int, probes: int) -> bool:
 class _ProbeSearch:
     """Searches for probes in one state of the index."""
 
-    def __init__(self, store: Store, reader: IndexReader, at: datetime) -> None:
+    def __init__(self, store: Store, reader: Reader, at: datetime) -> None:
         self.reader = reader
         self.tokenizer = store.tokenizer
         self._settings = store.settings
         self._at = at
+        self._searches: dict[tuple[str, str | None], Search] = {}
         # A remote embedder costs money and time: words alone must do.
         embedder = store.embedder
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
+        self._model = self._embedder.name if self._embedder else ""
 
-    def finds(self, probe: Probe, depth: int) -> bool:
-        """Tell whether a probe finds its entry, or a fact that rests on it, at this depth."""
-        near = None
+    def find_all(self, probes: Sequence[Probe], depth: int) -> list[bool]:
+        """Tell of each probe whether it finds its entry, or a fact that rests on it."""
+        vectors: Sequence[QueryVector | None] = [None] * len(probes)
         if self._embedder:
-            [vector] = quantise(self._embedder.encode([probe.query]))
-            near = QueryVector(self._embedder.name, vector)
-        asker = Viewer(probe.agent, probe.sender, read_all=False, at=self._at)
-        search = Search(self.reader, self.tokenizer, self._settings, asker, None, near)
-        rows = [row for row, _, _ in search.rank(probe.query).ranked[:_RANKED]]
+            encoded = quantise(self._embedder.encode_many([probe.query for probe in probes]))
+            vectors = [QueryVector(self._model, vector) for vector in encoded]
+        return [
+            self._finds(probe, near, depth) for probe, near in zip(probes, vectors, strict=True)
+        ]
+
+    def _finds(self, probe: Probe, near: QueryVector | None, depth: int) -> bool:
+        search = self._search_as(probe.agent, probe.sender)
+        rows = [row for row, _, _ in search.rank(probe.query, near).ranked[:_RANKED]]
         evidence, seen, count = self.reader.evidence_ids(rows), set[str](), 0
         for row in rows:
             # A fact next to its own source takes no other entry's rank.
@@ -180,6 +186,14 @@ class _ProbeSearch:
             if probe.entry in evidence[row]:
                 return True
         return False
+
+    def _search_as(self, agent: str, sender: str | None) -> Search:
+        search = self._searches.get((agent, sender))
+        if search is None:
+            viewer = Viewer(agent, sender, read_all=False, at=self._at)
+            search = Search(self.reader, self.tokenizer, self._settings, viewer)
+            self._searches[agent, sender] = search
+        return search
 
 
 def _candidates(searcher: _ProbeSearch, limit: int) -> Iterator[Probe | None]:
@@ -199,7 +213,7 @@ def _candidates(searcher: _ProbeSearch, limit: int) -> Iterator[Probe | None]:
                 remaining.remove(probes)
 
 
-def _choose_sessions(reader: IndexReader, limit: int) -> list[int]:
+def _choose_sessions(reader: Reader, limit: int) -> list[int]:
     """Return up to ``limit`` sessions: as many of each agent, spread evenly over its own."""
     sessions = reader.all_sessions()
     chosen: list[int] = []
@@ -221,7 +235,7 @@ def _probes_of_session(searcher: _ProbeSearch, session: int) -> Iterator[Probe |
             continue
         for query in _queries(searcher, entry):
             probe = Probe(query, entry.id, entry.agent_id, entry.sender)
-            is_found = searcher.finds(probe, _INITIAL_DEPTH)
+            [is_found] = searcher.find_all([probe], _INITIAL_DEPTH)
             yield probe if is_found else None
             if is_found:
                 break
@@ -234,8 +248,8 @@ def _queries(searcher: _ProbeSearch, entry: Entry) -> Iterator[str]:
     two are used: with one, chance would decide which of all those entries come first.
     """
     words: dict[str, str] = {}
-    for word in plain_words(entry.content[:_CHARACTERS]):
-        stems = searcher.tokenizer.words(word)
+    plain = plain_words(entry.content[:_CHARACTERS])
+    for word, stems in zip(plain, searcher.tokenizer.words_of_each(plain), strict=True):
         if len(stems) == 1:
             words.setdefault(stems[0], word)
     # Of everybody's entries: the facts made of them are for all agents.

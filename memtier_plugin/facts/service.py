@@ -1,7 +1,8 @@
 """The facts of one project: look at them, search, review, add, consolidate, roll back.
 
 Facts are shared within the project; one that is private to an agent is shown to that agent alone,
-and so are the lines that a fact rests on.  `FactService.person` is the person at the machine, who
+a person's only when that person asks, and the lines that a fact rests on to their own agent.
+`FactService.person` is the person at the machine, who
 sees everything.
 """
 
@@ -14,30 +15,40 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
+from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
-from memtier_plugin.core.events import ForgetEvent
+from memtier_plugin.core.events import ForgetEvent, UnforgetEvent
+from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END, new_id
 from memtier_plugin.core.records import Fact, FactDraft, Run
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.times import aware
-from memtier_plugin.facts import changes, dependents, views
+from memtier_plugin.facts import changes, dependents, review_note, views
 from memtier_plugin.facts.changes import FactChange
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator, Progress
 from memtier_plugin.facts.dependents import Forgotten
+from memtier_plugin.facts.forget_proposals import (
+    ForgetProposal,
+    decide_forget,
+    pending_forgets,
+    propose_forget,
+)
 from memtier_plugin.facts.recall_check import RecallGuard, Regression
 from memtier_plugin.facts.review import FactReview, ReviewOutcome
-from memtier_plugin.facts.rollback import Rollback, roll_back
+from memtier_plugin.facts.review_queue import Audience, ReviewItem
+from memtier_plugin.facts.rollback import roll_back
+from memtier_plugin.facts.rollback_plan import Rollback
 from memtier_plugin.facts.views import ConsolidationInfo, FactView
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
-from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.retrieval.visibility import Asker, redact_for
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.text.tokenizer import plain_words
 
-ID_LENGTH: Final = 26
+EDITED_SESSION: Final = "reviewed"  # of the wordings that a reviewer gave
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +59,40 @@ class FactSearchResult:
     hits: tuple[Hit, ...]
 
 
+@check_methods
 class FactService:
-    """The facts of one project, as one agent or (``person``) everybody may see them."""
+    """The facts of one project, as one agent may see them for a sender, or (``person``) all."""
 
-    def __init__(self, actor: Actor, recaller: Recaller, *, everybody: bool = False) -> None:
+    def __init__(
+        self,
+        actor: Actor,
+        recaller: Recaller,
+        *,
+        everybody: bool = False,
+        sender: str | None = None,
+    ) -> None:
         self._actor = actor
         self._store = actor.store
         self._recaller = recaller
-        self._viewer = None if everybody or recaller.reads_all else actor.agent
+        self._sees_all = everybody or recaller.reads_all
+        self._sender = sender
+
+    @property
+    def _viewer(self) -> Asker | None:
+        """The asker whose view limits what is shown; None for the person at the machine."""
+        if self._sees_all:
+            return None
+        with self._store.session():
+            return self._recaller.viewer(self._sender, self._actor.clock()).asker
 
     @property
     def person(self) -> FactService:
         """The same service for the person at the machine, including every private fact."""
         return FactService(self._actor, self._recaller, everybody=True)
+
+    def of_sender(self, sender: str | None) -> FactService:
+        """Return the same service for one sender, who sees no other's personal facts."""
+        return FactService(self._actor, self._recaller, sender=sender)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -115,14 +147,25 @@ class FactService:
         if self._store.paused:
             raise Paused(f"project {self._store.project!r} is off; `memtier on` switches it on")
         now, plan, request = self._actor.clock(), self._recaller.plan, RecallRequest(depth="facts")
-        # An agent without a name finds what all agents share.
-        shared = plan(query, Viewer("", None, read_all=False, at=now), request)
-        viewer = Viewer(self._actor.agent, None, read_all=self._viewer is None, at=now)
+        viewer = self._recaller.viewer(self._sender, now)
+        viewer = replace(viewer, read_all=self._sees_all)
+        # An agent without a name finds what all agents share, and what is a person's.
+        shared = plan(
+            query,
+            replace(
+                viewer,
+                agent="",
+                read_all=False,
+                read_people=True if self._sees_all else viewer.read_people,
+            ),
+            request,
+        )
         own = plan(query, viewer, request)
         private = [hit for hit in own.hits if isinstance(hit.item, Fact) and hit.item.private_to]
         both = [*(hit for hit in shared.hits if isinstance(hit.item, Fact)), *private]
         both.sort(key=lambda hit: (-hit.score, hit.id))
-        hits = tuple(_redact_hit(hit, self._viewer) for hit in both[:limit])
+        asker = self._viewer
+        hits = tuple(_redact_hit(hit, asker) for hit in both[:limit])
         why = dict.fromkeys([*shared.degradations, *own.degradations])
         vectors = shared.result.vectors
         label = "hybrid" if vectors else "lexical" if hits else "empty"
@@ -148,20 +191,30 @@ class FactService:
         with self._reading(full=True) as reader:
             return views.list_consolidations(reader, limit)
 
-    def full_id(self, end: str) -> str:
+    def review_id(self, end: str) -> str:
+        """Return the id of what waits for review and ends so, or else of any entry or fact."""
+        ids = {item.id for item in self.review_queue() if item.id.endswith(end.upper())}
+        return ids.pop() if len(ids) == 1 and len(end) >= MIN_ID_END else self.full_id(end)
+
+    def full_id(self, end: str, *, forgotten: bool = False) -> str:
         """Return the id of the entry or fact that ends so; a full id is returned as it is.
+
+        Args:
+            forgotten: look among what is hidden instead.
 
         Raises:
             NotFound: none ends so, or more than one.
         """
         if len(end) >= ID_LENGTH:
             return end
+        if len(end) < MIN_ID_END:
+            raise NotFound(f"{end!r} is too short: give the last {MIN_ID_END} characters or more")
         with self._reading(full=True) as reader:
-            ids = reader.ids_ending(end.upper(), 2) if end else []
-        if len(ids) != 1:
-            count = "more than one entry or fact has" if ids else "no entry or fact has"
+            matches = reader.ids_ending(end.upper(), 2, forgotten=forgotten)
+        if len(matches) != 1:
+            count = "more than one entry or fact has" if matches else "no entry or fact has"
             raise NotFound(f"{count} an id that ends in {end!r}; `memtier log` shows them")
-        return ids[0]
+        return matches[0]
 
     # -- review and rollback -------------------------------------------------------------------
 
@@ -169,23 +222,86 @@ class FactService:
         """Return the facts that wait for review, oldest first; see `FactReview.proposals`."""
         return self._review.proposals()
 
+    def review_queue(self, audience: Audience | None = None) -> list[ReviewItem]:
+        """Return all that waits for a decision, alike things together.
+
+        Args:
+            audience: only what rests on the lines of this agent and sender.
+        """
+        return self._review.queue(audience)
+
     def accept(self, ids: Iterable[str]) -> list[ReviewOutcome]:
-        """Let facts hold that wait, or that were rejected or rolled back; resolve them like new.
+        """Accept proposed, rejected or rolled back facts, and forgets that wait.
 
         Raises:
             NotFound: there is no such fact, or it is not to be accepted; none is.
             LedgerError: this one, and those after it, were not accepted.
         """
-        return self._review.accept([self.fact(identity) for identity in dict.fromkeys(ids)])
+        forgets, facts = self._split_forgets(ids)
+        outcomes = self._review.accept([self.fact(identity) for identity in facts])
+        for proposal in forgets:
+            self.forget(ids=[proposal.fact])
+            decide_forget(self._actor, proposal, accepted=True)
+            outcomes.append(ReviewOutcome(proposal.id, "forgotten"))
+        return outcomes
 
     def reject(self, ids: Iterable[str], why: str = "") -> list[ReviewOutcome]:
-        """Decide that facts that wait are not to hold.
+        """Decide that facts that wait are not to hold, or that those to be forgotten stay.
 
         Raises:
             NotFound: there is no such fact, or it does not wait; none is rejected.
             LedgerError: this one, and those after it, were not rejected.
         """
-        return self._review.reject([self.fact(identity) for identity in dict.fromkeys(ids)], why)
+        forgets, facts = self._split_forgets(ids)
+        outcomes = self._review.reject([self.fact(identity) for identity in facts], why)
+        for proposal in forgets:
+            decide_forget(self._actor, proposal, accepted=False, why=why)
+            outcomes.append(ReviewOutcome(proposal.id, "kept"))
+        return outcomes
+
+    def _split_forgets(self, ids: Iterable[str]) -> tuple[list[ForgetProposal], list[str]]:
+        """Return which of these ids are forgets that wait, of facts that may be seen; the rest."""
+        with self._reading(full=True) as reader:
+            waiting = {proposal.id: proposal for proposal in pending_forgets(reader)}
+        unique = [*dict.fromkeys(ids)]
+        forgets = [waiting[identity] for identity in unique if identity in waiting]
+        for proposal in forgets:
+            self.fact(proposal.fact)
+        return forgets, [identity for identity in unique if identity not in waiting]
+
+    def propose_forget(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Ask a person to forget facts; return those that wait, see `forget_proposals`.
+
+        Raises:
+            NotFound: there is no such fact; none is proposed.
+            LedgerError: none was proposed.
+        """
+        facts = [self.fact(identity).fact.id for identity in ids]
+        return propose_forget(self._actor, facts)
+
+    def note_waiting(self, audience: Audience) -> None:
+        """Count what waits for an agent's person; see `review_note`."""
+        review_note.note_waiting(self._store, audience, self._actor.clock())
+
+    def take_reminder(self, audience: Audience) -> int:
+        """Return how much waits if the person is to be reminded now, once a day at most."""
+        folder = self._store.project_folder.path
+        return review_note.take_reminder(folder, audience, self._actor.clock())
+
+    def edit(self, fact_id: str, text: str) -> ReviewOutcome:
+        """Put another wording in the place of a fact that waits; see `MemTier.edit_fact`."""
+        view = self.fact(fact_id)
+        [message] = parse_messages([{"role": "user", "content": text.strip() or None}])
+        if not message.content:
+            raise MessageError("there is no text to put in its place")
+        self._review.refuse_decided(view)
+        # Of the agent and sender whose fact it is: what is private to them stays so.
+        first = next((line.entry for line in view.lines if line.entry), None)
+        agent, sender = view.fact.private_to or (view.fact.sources[0].agent, first and first.sender)
+        name = f"review:{fact_id}:{new_id()}"
+        run = Run(agent=agent, session=EDITED_SESSION, run=name, sender=sender or None)
+        [entry] = Recorder(replace(self._actor, agent=agent)).record([(run, [message])])
+        return self._review.replace_wording(view, entry)
 
     @property
     def _review(self) -> FactReview:
@@ -217,9 +333,16 @@ class FactService:
         return self._consolidator.add_facts(facts).added
 
     def remember(
-        self, recorder: Recorder, text: str, session: str, sender: str | None, by: str = "user"
+        self,
+        recorder: Recorder,
+        text: str,
+        session: str,
+        sender: str | None,
+        by: str = "user",
+        *,
+        private: bool = False,
     ) -> Fact:
-        """Keep a text on request, as an entry and a fact; see `MemTier.remember`."""
+        """Store a text on request, as an entry and a fact; see `MemTier.remember`."""
         [message] = parse_messages([{"role": by, "content": text.strip() or None}])
         if not message.content:
             raise MessageError("there is no text to remember")
@@ -229,7 +352,10 @@ class FactService:
             message = replace(message, origin="external")  # its true origin is unknown
         # Named after the text: remembering the same words again adds nothing.
         name = f"remember:{'-'.join(plain_words(text))[:200]}"
-        run = Run(agent=self._actor.agent, session=session, run=name, sender=sender)
+        private = private or self._consolidator.repeats_confidence(content, session)
+        run = Run(
+            agent=self._actor.agent, session=session, run=name, sender=sender, private=private
+        )
         entries = recorder.record([(run, [message])])
         if not entries:
             self._store.refresh(self._actor.agent, wait_ms=500)
@@ -237,7 +363,7 @@ class FactService:
             entries = [e for e in earlier if (e.run_id, e.content) == (name, content)]
         if not entries:
             raise NotFound(f"{text[:40]!r} was forgotten once; write it differently to keep it")
-        return self._consolidator.remember(entries[0], doubted=doubted)
+        return self._consolidator.remember(entries[0], by=by, doubted=doubted)
 
     @cached_property
     def _consolidator(self) -> Consolidator:
@@ -253,7 +379,7 @@ class FactService:
         progress: Progress | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> ConsolidationReport:
-        """Turn unread entries into facts; see `Consolidator.run`."""
+        """Consolidate unread entries into facts; see `Consolidator.run`."""
         return self._consolidator.run(
             limit, extractor=extractor, dry_run=dry_run, progress=progress, stop=stop
         )
@@ -271,15 +397,23 @@ class FactService:
             self._store.append_events([event], shared=True)
         return forgotten
 
-    def _reading(self, *, full: bool = False) -> AbstractContextManager[IndexReader]:
+    def unforget(self, ids: Iterable[str], *, dry_run: bool = False) -> Forgotten:
+        """Bring hidden entries and facts back; see `MemTier.unforget`."""
+        brought_back = dependents.find_forgotten(self._store, ids, self._viewer)
+        if not dry_run:
+            items = (*brought_back.ids, *brought_back.facts)
+            self._store.append_events([self._actor.event(UnforgetEvent(items=items))], shared=True)
+        return brought_back
+
+    def _reading(self, *, full: bool = False) -> AbstractContextManager[Reader]:
         """Return a reader of what is written, as a context; ``full`` reads every ledger first."""
         if full:
             self._store.catch_up_all()
         else:
-            self._store.refresh(self._actor.agent, wait_ms=500, read_all=self._viewer is None)
+            self._store.refresh(self._actor.agent, wait_ms=500, read_all=self._sees_all)
         return self._store.session()
 
 
-def _redact_hit(hit: Hit, viewer: str | None) -> Hit:
+def _redact_hit(hit: Hit, viewer: Asker | None) -> Hit:
     assert isinstance(hit.item, Fact)
-    return replace(hit, item=views.redact_for(hit.item, viewer))
+    return replace(hit, item=redact_for(hit.item, viewer))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import (
     AcceptEvent,
@@ -16,13 +15,12 @@ from memtier_plugin.core.events import (
     RevertEvent,
     payload_of,
 )
-from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, Fact, Source
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.retrieval.contradictions import holds_since
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.retrieval.visibility import Asker, is_visible, is_withheld, redact_for
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import describe_state
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
@@ -81,6 +79,8 @@ class FactView:
         """Return the JSON form: the fact's own fields, and its state."""
         return {
             **self.fact.to_json(),
+            "person": self.fact.person,
+            "personal": self.fact.personal,
             "state": self.state,
             "superseded_by": self.superseded_by,
         }
@@ -122,56 +122,53 @@ def read_entries(
 ) -> Iterator[Entry]:
     """Yield entries from the ledgers in the order written, with their current state."""
     reader = store.reader()
-    for kind, owner, folder in iter_ledger_folders(store.folder):
-        if kind != "episodic" or (agent is not None and owner != agent):
+    for logged in store.log.entries(agent=agent, day=date):
+        entry = logged.entry
+        if entry is None or (session is not None and entry.session_id != session):
             continue
-        for path in jsonl.list_day_files(folder):
-            if date is not None and path.stem != date:
-                continue
-            for line in jsonl.read_lines(path)[0]:
-                try:
-                    entry = decode_entry(line.data, owner=owner)
-                except (ValueError, TypeError, KeyError):
-                    continue  # `doctor` names it
-                if (session is not None and entry.session_id != session) or (
-                    after_id is not None and entry.id <= after_id
-                ):
-                    continue
-                state = reader.state(entry.id)
-                if not state.forgotten:
-                    yield replace(entry, promoted=state.promoted, cognitive_weight=state.weight)
+        if after_id is not None and entry.id <= after_id:
+            continue
+        state = reader.state(entry.id)
+        if not state.forgotten:
+            yield replace(entry, promoted=state.promoted, cognitive_weight=state.weight)
 
 
 def list_facts(
-    reader: IndexReader, viewer: str | None, *, everything: bool = False, shelves: bool = True
+    reader: Reader, viewer: Asker | None, *, everything: bool = False, shelves: bool = True
 ) -> list[FactView]:
     """Return the facts that an agent may see, oldest first.
 
     Args:
-        viewer: the agent; None for the person at the machine, or an agent that reads all entries.
+        viewer: an agent and for whom it asks; None for the person at the machine, or an agent
+            that reads all entries.
         everything: also those that do not hold now.
         shelves: also summaries and timelines.
     """
-    stored = reader.facts(standing="remembered" if everything else "current", readable_by=viewer)
+    stored = reader.facts(
+        standing="remembered" if everything else "current",
+        readable_by=viewer.agent if viewer else None,
+    )
     return [view for view in view_facts(reader, stored, viewer) if shelves or not view.fact.shelf]
 
 
-def view_facts(reader: IndexReader, stored: Iterable[Stored], viewer: str | None) -> list[FactView]:
+def view_facts(reader: Reader, stored: Iterable[Stored], viewer: Asker | None) -> list[FactView]:
     """Return views of those facts that an agent may see."""
     visible = [
         item
         for item in stored
         if isinstance(item.item, Fact)
         and not item.state.forgotten
-        and (viewer is None or not item.item.private_to or item.item.private_to[0] == viewer)
+        and is_visible(item.item, viewer)
+        and not is_withheld(item.item, item.state, viewer.agent if viewer else None)
     ]
     held_back = {
         fact for event in reader.reverts_after_recall_drop() for fact in RevertEvent.of(event).items
     }
-    return [_view(item, viewer, held_back) for item in visible]
+    hidden = _hidden_successors(reader, visible, viewer)
+    return [_view(item, viewer, held_back, hidden) for item in visible]
 
 
-def show_fact(reader: IndexReader, fact_id: str, viewer: str | None) -> FactView:
+def show_fact(reader: Reader, fact_id: str, viewer: Asker | None) -> FactView:
     """Return a fact with its reviews, and the lines it rests on that may be seen.
 
     Raises:
@@ -193,7 +190,7 @@ def show_fact(reader: IndexReader, fact_id: str, viewer: str | None) -> FactView
     raise NotFound(f"there is no fact {fact_id!r}; `memtier facts list` shows them")
 
 
-def show_timeline(reader: IndexReader, subject: str, viewer: str | None) -> list[FactView]:
+def show_timeline(reader: Reader, subject: str, viewer: Asker | None) -> list[FactView]:
     """Return what holds or once held of a subject, by relation and start of validity.
 
     Raises:
@@ -205,12 +202,12 @@ def show_timeline(reader: IndexReader, subject: str, viewer: str | None) -> list
     if not views:
         similar = ", ".join(map(repr, _similar_subjects(reader, name, viewer)))
         suggestion = f"; there are {similar}" if similar else ""
-        raise NotFound(f"nothing is known about {subject!r}{suggestion}")
+        raise NotFound(f"no facts about {subject!r}{suggestion}")
     views = [view for view in views if not view.fact.shelf] or views
     return sorted(views, key=lambda view: (normalise(view.fact.relation), holds_since(view.fact)))
 
 
-def list_consolidations(reader: IndexReader, limit: int) -> list[ConsolidationInfo]:
+def list_consolidations(reader: Reader, limit: int) -> list[ConsolidationInfo]:
     """Return the newest consolidations, oldest first, and which of them were rolled back."""
     events = reader.events(kinds=[ConsolidateEvent.KIND], newest=limit)
     reverts = {
@@ -229,24 +226,32 @@ def list_consolidations(reader: IndexReader, limit: int) -> list[ConsolidationIn
     return infos
 
 
-def redact_for(fact: Fact, viewer: str | None) -> Fact:
-    """Return a fact, without its quote if that is verbatim from another agent's log."""
-    if viewer is None or fact.sources[0].agent == viewer or not fact.quote:
-        return fact
-    return replace(fact, quote="", span=None)
+def _hidden_successors(reader: Reader, stored: Sequence[Stored], viewer: Asker | None) -> set[str]:
+    """Return the ids of facts that superseded these, and that the viewer may not see."""
+    if viewer is None:
+        return set()
+    successors = {item.state.superseded_by for item in stored if item.state.superseded_by}
+    return {
+        other.item.id
+        for other in reader.items(successors).values()
+        if isinstance(other.item, Fact) and not is_visible(other.item, viewer)
+    }
 
 
-def _view(stored: Stored, viewer: str | None, held_back: Collection[str]) -> FactView:
+def _view(
+    stored: Stored, viewer: Asker | None, held_back: Collection[str], hidden: Collection[str]
+) -> FactView:
     fact, state = stored.item, stored.state
     assert isinstance(fact, Fact)
     word = describe_state(state, fact.status == "active")
     if word == "reverted" and fact.id in held_back:
         word = "held back"
     valid_to = from_iso(state.valid_to) if state.valid_to else fact.valid_to
-    return FactView(replace(redact_for(fact, viewer), valid_to=valid_to), word, state.superseded_by)
+    successor = None if state.superseded_by in hidden else state.superseded_by
+    return FactView(replace(redact_for(fact, viewer), valid_to=valid_to), word, successor)
 
 
-def _similar_subjects(reader: IndexReader, name: str, viewer: str | None) -> list[str]:
+def _similar_subjects(reader: Reader, name: str, viewer: Asker | None) -> list[str]:
     """Return subjects of visible facts that contain one of the name's words."""
     similar: dict[str, None] = {}
     for word in name.split() or [""]:
@@ -256,13 +261,13 @@ def _similar_subjects(reader: IndexReader, name: str, viewer: str | None) -> lis
     return list(similar)[:_SUGGESTED]
 
 
-def _source_lines(reader: IndexReader, fact: Fact, viewer: str | None) -> tuple[SourceLine, ...]:
+def _source_lines(reader: Reader, fact: Fact, viewer: Asker | None) -> tuple[SourceLine, ...]:
     sources = reader.sources(fact.id)
     stored = reader.items(source.entry for source in sources)
     lines = []
     for index, source in enumerate(sources):
         line = stored.get(source.entry)
-        private = viewer is not None and source.agent != viewer
+        private = viewer is not None and source.agent != viewer.agent
         if private or line is None or line.state.forgotten or not isinstance(line.item, Entry):
             lines.append(SourceLine(replace(source, file=None, line=None)))
             continue

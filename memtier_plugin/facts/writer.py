@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -11,28 +11,37 @@ from typing import Final
 
 from memtier_plugin.core.events import SupersedeEvent
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
+from memtier_plugin.core.records import (
+    SHARED,
+    Entry,
+    Fact,
+    FactDraft,
+    JournalEvent,
+    Source,
+    person_audience,
+)
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.facts import evolution
+from memtier_plugin.facts import evolution, people
 from memtier_plugin.facts.evolution import Decision
+from memtier_plugin.facts.persons import assign_person, comparable_subject, subject_for
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.retrieval.contradictions import holds_since
+from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.index.item_reader import SHARED
 from memtier_plugin.storage.index.items import embed_texts
-from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.ledger import transaction
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import origins
 
+_WIDER: Final = 12  # with one that tells of a change, whose words may be others
 _NEAREST: Final = 3  # similar facts that a new one is compared with
 
 
 @dataclass(slots=True)
 class WriteOutcome:
-    """What a write adds and supersedes, or would.
+    """The facts that a write adds and supersedes, or would.
 
     ``restated`` has the drafts that add nothing, each with the id of the fact that says the same;
     ``superseded`` the ids of older facts, each with the fact in whose favour.  ``updates`` are
@@ -47,7 +56,7 @@ class WriteOutcome:
 
     @property
     def proposed(self) -> list[Fact]:
-        """The added facts that wait for review."""
+        """The added facts that await review."""
         return [fact for fact in self.added if fact.status == "proposed"]
 
 
@@ -88,7 +97,7 @@ class FactWriter:
             LedgerError: the lock is held by another process, or the write cannot be completed.
         """
         with self._store.exclusive("facts"), self._store.session():
-            transaction.complete_transaction(self._store)
+            self._store.complete_commit()
             self._store.catch_up_all()
             yield
 
@@ -110,7 +119,7 @@ class FactWriter:
         now, contexts, decisions = self._actor.clock(), contexts or {}, decisions or {}
         facts = [
             (self._build_fact(draft, now, run), contexts.get(index, ""), decisions.get(index))
-            for index, draft in enumerate(self._assess_trust(drafts))
+            for index, draft in enumerate(self._assess(drafts))
         ]
         facts.sort(key=lambda item: holds_since(item[0])[0])  # at the same time: in the order given
         outcome, current = WriteOutcome(), _CurrentFacts(self._store)
@@ -136,10 +145,10 @@ class FactWriter:
         Raises:
             LedgerError: nothing was written, or the next writer completes what was begun.
         """
-        transaction.commit_transaction(self._store, facts, events)
+        self._store.commit(facts, events)
 
     def write_accepted(self, fact: Fact, acceptance: JournalEvent) -> WriteOutcome:
-        """Let a proposed fact hold: it may supersede others now.
+        """Activate a proposed fact, which may now supersede others.
 
         An accepted fact that restates one that holds gives way to that one.
 
@@ -168,7 +177,7 @@ class FactWriter:
         Raises:
             LedgerError, IndexProblem: it cannot be completed now; the next writer tries again.
         """
-        if transaction.is_pending(self._store):
+        if self._store.pending_commit():
             with self.exclusive():
                 pass
 
@@ -178,12 +187,12 @@ class FactWriter:
         Only for drafts that the rules would add.
         """
         now = self._actor.clock()
-        facts = [self._build_fact(draft, now, None) for draft in self._assess_trust(drafts)]
+        facts = [self._build_fact(draft, now, None) for draft in self._assess(drafts)]
         current, related = _CurrentFacts(self._store), dict[int, list[Fact]]()
         current.embed(facts)
         for index, fact in enumerate(facts):
             if fact.status == "active" and self._decide(fact, current, now).action == "add":
-                nearest = current.find_nearest(fact, self._store.settings.facts.single_valued)
+                nearest = current.find_nearest(fact)
                 related[index] = evolution.find_related(fact, nearest)
         return {index: nearest for index, nearest in related.items() if nearest}
 
@@ -208,26 +217,31 @@ class FactWriter:
         judgement: Decision | None = None,
     ) -> Decision:
         single = self._store.settings.facts.single_valued
-        nearest = current.find_nearest(fact, single)
+        nearest = current.find_nearest(fact)
         if judgement and evolution.is_permitted(judgement, fact, nearest):
             return judgement
         return evolution.decide(fact, nearest, single, now, context)
 
-    def _assess_trust(self, drafts: Iterable[Fact | FactDraft]) -> list[Fact | FactDraft]:
-        """Return drafts with the origin and the status that their source entries permit."""
+    def _assess(self, drafts: Iterable[Fact | FactDraft]) -> list[Fact | FactDraft]:
+        """Return drafts with the audience, origin and status that their sources permit."""
         drafts = [*drafts]
-        if not self._store.settings.trust.defence:
-            return drafts
         reader = self._store.reader()
-        stored = reader.items(
-            {source.entry for draft in drafts for source in draft.sources}
-        ).values()
-        entries = {item.item.id: item.item for item in stored if isinstance(item.item, Entry)}
+        stored = reader.items({source.entry for draft in drafts for source in draft.sources})
+        entries = {id: item.item for id, item in stored.items() if isinstance(item.item, Entry)}
+        private = {id for id, entry in entries.items() if entry.private or stored[id].state.private}
+        if private:
+            drafts = [_keep_private(draft, entries, private) for draft in drafts]
+        sources = [
+            [entries[s.entry] for s in draft.sources if s.entry in entries] for draft in drafts
+        ]
+        if self._store.settings.trust.defence:
+            drafts = [*map(origins.apply_trust, drafts, sources)]
+        names = dict[str, str]()
+        if any(entry.sender for own in sources for entry in own):
+            names = people.stated_names(reader) | people.names_in(drafts, sources)
         return [
-            origins.apply_trust(
-                draft, [entries[s.entry] for s in draft.sources if s.entry in entries]
-            )
-            for draft in drafts
+            assign_person(draft, own, names) if isinstance(draft, FactDraft) else draft
+            for draft, own in zip(drafts, sources, strict=True)
         ]
 
     def _build_fact(self, draft: Fact | FactDraft, now: datetime, run: str | None) -> Fact:
@@ -243,9 +257,10 @@ class _CurrentFacts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.reader: IndexReader = store.reader()
+        self.reader: Reader = store.reader()
         self._new: dict[str, list[tuple[Fact, tuple[str, ...]]]] = {}  # by subject, with words
         self._ended: set[str] = set()
+        self._single_valued = set(normalise(*store.settings.facts.single_valued))
         self._vectors: dict[str, bytes] = {}
         embedder = store.embedder
         self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
@@ -258,34 +273,36 @@ class _CurrentFacts:
                 self._vectors[facts[index].id] = vectors[0]
 
     def add(self, fact: Fact) -> None:
-        subject = normalise(fact.subject)[0]
+        subject = comparable_subject(fact)
         self._new.setdefault(subject, []).append((fact, evolution.content_words(fact.text)))
 
     def mark_ended(self, identity: str) -> None:
         self._ended.add(identity)
 
-    def find_nearest(self, fact: Fact, single_valued: Iterable[str]) -> list[Fact]:
-        """Return the facts of the same audience that a new one is compared with."""
-        subject, relation, value = normalise(fact.subject, fact.relation, fact.value)
-        is_rival = relation in normalise(*single_valued)
-        stored = self.reader.facts(
-            subject=subject,
-            relation=relation,
-            value=None if is_rival else value,
-            standing="current",
-            audience=fact.private_to or SHARED,
-        )
-        vector = self._vectors.get(fact.id)
-        stored += self.reader.similar_facts(
-            self._store.tokenizer.words(fact.text),
-            private_to=fact.private_to,
-            vector=(self._embedder.name, vector) if self._embedder and vector else None,
-            limit=_NEAREST,
-        )
+    def find_nearest(self, fact: Fact) -> list[Fact]:
+        """Return the facts of the same audience, or person, that a new one is compared with."""
+        relation, value = normalise(fact.relation, fact.value)
+        subject, audiences = comparable_subject(fact), self._rival_audiences(fact)
+        is_rival = relation in self._single_valued
+        vector, stored = self._vectors.get(fact.id), list[Stored]()
+        for audience, person in audiences.items():
+            stored += self.reader.facts(
+                subject=subject_for(subject, person),
+                relation=relation,
+                value=None if is_rival else value,
+                standing="current",
+                audience=audience,
+            )
+            stored += self.reader.similar_facts(
+                self._store.tokenizer.words(fact.text),
+                private_to=audience,
+                vector=(self._embedder.name, vector) if self._embedder and vector else None,
+                limit=_WIDER if evolution.tells_of_change(fact) else _NEAREST,
+            )
         facts = {other.id: other for other in _only_facts(stored)}
         facts |= {
             other.id: other
-            for other in self._nearest_new(fact, subject, relation, None if is_rival else value)
+            for other in self._nearest_new(fact, audiences, None if is_rival else value)
         }
         return [
             other
@@ -293,26 +310,49 @@ class _CurrentFacts:
             if other.id not in self._ended and other.id != fact.id and other.tier == fact.tier
         ]
 
+    def _rival_audiences(self, fact: Fact) -> dict[tuple[str, str], str]:
+        """Return the audiences whose facts a new one may replace, each with its person.
+
+        Those of all that a person is called; where no sender is named, what the user says replaces
+        what was kept of the user for all, too.
+        """
+        if not fact.personal:
+            users = fact.audience == SHARED and fact.person is None
+            return {fact.audience: ""} | ({person_audience(""): ""} if users else {})
+        people = linked_people(self.reader, fact.person or "")
+        audiences = {person_audience(person): person for person in sorted(people)}
+        return audiences | ({} if fact.person else {SHARED: ""})
+
     def _nearest_new(
-        self, fact: Fact, subject: str, relation: str, value: str | None
+        self, fact: Fact, audiences: Collection[tuple[str, str]], value: str | None
     ) -> list[Fact]:
         """Return the facts of this write with the relation (and value), and the most similar."""
+        wider = evolution.tells_of_change(fact)
+        lists = self._new.values() if wider else [self._new.get(comparable_subject(fact), [])]
         others = [
             (other, words)
-            for other, words in self._new.get(subject, ())
-            if other.private_to == fact.private_to
+            for facts in lists
+            for other, words in facts
+            if other.audience in audiences
         ]
         if not others:
             return []
+        slot = comparable_subject(fact), *normalise(fact.relation)
         about = [
             other
             for other, _ in others
-            if normalise(other.relation) == (relation,)
+            if (comparable_subject(other), *normalise(other.relation)) == slot
             and (value is None or normalise(other.value) == (value,))
         ]
         own = evolution.content_words(fact.text)
-        others.sort(key=lambda other: -evolution.jaccard(own, other[1]))
-        return [*about, *(other for other, _ in others[:_NEAREST])]
+        text = fact.text.casefold() if wider else ""
+        others.sort(
+            key=lambda other: (
+                other[0].subject.casefold() not in text,
+                -evolution.jaccard(own, other[1]),
+            )
+        )
+        return [*about, *(other for other, _ in others[: _WIDER if wider else _NEAREST])]
 
     def find_former(self, fact: Fact) -> tuple[str, str] | None:
         """Return the id of an ended or waiting fact that bars a new one, and the reason if any.
@@ -326,7 +366,7 @@ class _CurrentFacts:
             relation=relation,
             value=value,
             standing="past",
-            audience=fact.private_to or SHARED,
+            audience=fact.audience,
         )
         entries = {source.entry for source in fact.sources}
         proposed = fact.status == "proposed"
@@ -349,11 +389,19 @@ class _CurrentFacts:
 
     def sources_of(self, fact: Fact) -> list[Source]:
         """Return the sources of a fact, including those that later passes added."""
-        sources = [
-            Source(agent=source.agent, session=source.session, entry=source.entry)
-            for source in self.reader.sources(fact.id)
-        ]
-        return sources or list(fact.sources)
+        indexed = self.reader.sources(fact.id)
+        return [replace(source, file=None, line=None) for source in indexed or fact.sources]
+
+
+def _keep_private(
+    draft: Fact | FactDraft, entries: Mapping[str, Entry], private: Collection[str]
+) -> Fact | FactDraft:
+    """Return a draft for the agent and sender alone on whose confidence it rests."""
+    confided = next((source.entry for source in draft.sources if source.entry in private), None)
+    if confided is None:
+        return draft
+    entry = entries[confided]
+    return replace(draft, private_to=(entry.agent_id, entry.sender or ""))
 
 
 def _apply_decision(

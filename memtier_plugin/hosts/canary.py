@@ -140,7 +140,7 @@ def _judge(scene: _CanaryRun, model: CanaryModel, code: int | None, output: str)
         how = "did not finish in time" if code is None else f"ended with {code}"
         return failed(
             f"{host} {how} and asked no model",
-            f"run {host} once by hand; it says below what it lacks",
+            f"run {host} once by hand; its output below names the problem",
         )
     asked = json.dumps(model.requests, ensure_ascii=False)
     if scene.word not in asked:
@@ -179,6 +179,7 @@ def _openclaw_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str
         "memtier": plugins["entries"]["memtier"]
     }  # other plugins have keys and state
     plugins["entries"]["memtier"]["config"]["project"] = scene.project
+    plugins["entries"]["memtier"]["config"].pop("hostModel", None)  # the model is scripted
     model = {
         "id": MODEL,
         "name": MODEL,
@@ -219,6 +220,7 @@ def _hermes_invocation(scene: _CanaryRun) -> tuple[list[str], Mapping[str, str]]
     theirs, ours = install.hermes_home(), scene.top / "hermes"
     shutil.copytree(theirs / "plugins" / "memtier", ours / "plugins" / "memtier")
     plugin_config = json.loads((theirs / "memtier.json").read_text("utf-8"))
+    plugin_config.pop("host_model", None)  # the model is scripted
     (ours / "memtier.json").write_text(
         json.dumps({**plugin_config, "project": scene.project}), "utf-8"
     )

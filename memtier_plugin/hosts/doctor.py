@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.hosts import hermes_config, install
+from memtier_plugin.hosts import hermes_config, host_model, install
 from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.operations.health.hook_marks import count_queued_runs
 
@@ -56,6 +56,7 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
         *_check_openclaw_paths(plugins, path.parent, again),
         *_check_command(_section(entry, "config"), home, where, again),
     ]
+    yield from host_model.check_openclaw(config, entry, home, where)
     yield from findings or [
         HealthFinding("ok", "OpenClaw loads MemTier and lets its hooks run", where)
     ]
@@ -104,7 +105,8 @@ def _check_openclaw_plugin(
                 "raise or remove plugins.entries.memtier.hooks.timeoutMs and timeouts",
             )
     config = _section(entry, "config")
-    accepted = {"command", "home", "project", "environment", "promptDeadlineMs", "endDeadlineMs"}
+    accepted = {"command", "home", "project", "environment", "hostModel"}
+    accepted |= {"promptDeadlineMs", "endDeadlineMs"}
     if unknown := set(config) - accepted:
         yield _error(
             f"OpenClaw refuses MemTier's configuration: {', '.join(sorted(unknown))}",
@@ -136,12 +138,12 @@ def _check_openclaw_paths(
             )
     if ours and copies:
         yield _warn(
-            "OpenClaw has a copy of the plugin beside the one that is used",
+            "OpenClaw has a second copy of the plugin besides the one in use",
             str(copies[0]),
             "openclaw plugins uninstall memtier, then memtier install openclaw",
         )
     if not ours and not copies:
-        yield _error("OpenClaw is told of no folder that has the plugin", str(state), again)
+        yield _error("OpenClaw's configuration names no folder with the plugin", str(state), again)
 
 
 def _read_version(manifest: Path) -> str:
@@ -194,7 +196,9 @@ def _check_hermes(home: Path) -> Iterator[HealthFinding]:
             )
         )
     else:
-        findings += _check_command(plugin_config, home, str(top / "memtier.json"), again)
+        where = str(top / "memtier.json")
+        findings += _check_command(plugin_config, home, where, again)
+        yield from host_model.check_hermes(plugin_config, home, where)
     yield from findings or [HealthFinding("ok", "Hermes has MemTier for its memory", str(path))]
 
 
@@ -225,7 +229,7 @@ def _check_hermes_plugin(plugin: Path, again: str) -> Iterator[HealthFinding]:
         _, separator, rest = line.partition('spec_from_file_location("memtier_plugin", ')
         code = Path(rest.strip().strip(")").strip("'\"")) if separator else None
         if code is not None and code.is_absolute() and not code.is_file():
-            yield _error("Hermes' plugin leads to code that is gone", str(code), again)
+            yield _error("Hermes' plugin points to code that no longer exists", str(code), again)
 
 
 # -- both ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.core.paths import make_private_folder, write_private_file
-from memtier_plugin.hosts import hermes_config
+from memtier_plugin.hosts import hermes_config, host_model
 
 HOSTS: Final = ("openclaw", "hermes")
 COPY_SUFFIX: Final = ".before-memtier"  # suffix of a copy
@@ -68,8 +68,14 @@ def launch_command() -> list[str]:
     return [sys.executable, "-m", "memtier_plugin"]
 
 
-def plan_changes(host: str, home: Path, project: str) -> list[FileChange]:
+def plan_changes(
+    host: str, home: Path, project: str, *, use_host_model: bool | None = None
+) -> list[FileChange]:
     """Return the changes that make a host use MemTier; none if it already does.
+
+    Args:
+        use_host_model: whether the user consents that MemTier asks the host's own model; None
+            leaves it as the project's settings have it.
 
     Raises:
         Unsupported: there is no such host.
@@ -77,18 +83,33 @@ def plan_changes(host: str, home: Path, project: str) -> list[FileChange]:
     """
     if host not in HOSTS:
         raise Unsupported(f"there is no host {host!r}; there are {', '.join(HOSTS)}")
-    planned = _plan_openclaw(home, project) if host == "openclaw" else _plan_hermes(home, project)
+    plan = _plan_openclaw if host == "openclaw" else _plan_hermes
+    selected = host_model.is_consented(home, project)
+    if use_host_model is None:
+        planned = plan(home, project, selected)
+    else:
+        planned = plan(home, project, use_host_model)
+        path = host_model.settings_path(home, project)
+        text = host_model.select_model(
+            _read(path) or "", str(path), use=use_host_model, selected=selected
+        )
+        if text or _read(path) is not None:
+            planned.append(FileChange(path, text, "whether facts are found by the host's model"))
     return [change for change in planned if _read(change.path) != change.text]
 
 
-def install_host(host: str, home: Path, project: str) -> list[FileChange]:
+def install_host(
+    host: str, home: Path, project: str, *, use_host_model: bool | None = None
+) -> list[FileChange]:
     """Make a host use MemTier; return the changes made. Each changed file is copied first.
+
+    See `plan_changes` for ``use_host_model``.
 
     Raises:
         Unsupported: there is no such host.
         SettingsError: a file of the host cannot be edited; nothing was changed.
     """
-    changes = plan_changes(host, home, project)
+    changes = plan_changes(host, home, project, use_host_model=use_host_model)
     installed = _read_installed(home)
     for change in changes:
         key = str(change.path)
@@ -156,7 +177,7 @@ def openclaw_plugin_folder() -> Path:
     return nested if nested.is_dir() else package.parent / "hooks" / "openclaw"
 
 
-def _plan_openclaw(home: Path, project: str) -> list[FileChange]:
+def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange]:
     path = openclaw_config_path()
     config = _read_json(path)
     plugins = _section(config, "plugins", path)
@@ -175,6 +196,8 @@ def _plan_openclaw(home: Path, project: str) -> list[FileChange]:
     entry["hooks"].pop("allowPromptInjection", None)
     plugin_config = _section(entry, "config", path)
     plugin_config |= {"command": launch_command(), "home": str(home), "project": project}
+    models = host_model.openclaw_models(config, str(path)) if consented else None
+    host_model.permit_openclaw(entry, models)
     why = "loads the plugin, selects the memory slot and permits the hooks"
     return [FileChange(path, json.dumps(config, indent=2) + "\n", why)]
 
@@ -209,7 +232,7 @@ def hermes_home() -> Path:
     return Path(os.environ.get("HERMES_HOME") or Path.home() / ".hermes")
 
 
-def _plan_hermes(home: Path, project: str) -> list[FileChange]:
+def _plan_hermes(home: Path, project: str, consented: bool) -> list[FileChange]:
     top = hermes_home()
     plugin = top / "plugins" / "memtier"
     if plugin.is_symlink():
@@ -219,7 +242,13 @@ def _plan_hermes(home: Path, project: str) -> list[FileChange]:
         f"name: memtier\nversion: {memtier_plugin.__version__}\n"
         "description: A memory for agents that learns from how their tools fared.\n"
     )
-    config = {"command": launch_command(), "home": str(home), "project": project}
+    config: dict[str, Any] = {
+        "command": launch_command(),
+        "home": str(home),
+        "project": project,
+    }
+    if consented:
+        config["host_model"] = True
     settings = top / "config.yaml"
     return [
         FileChange(
@@ -243,6 +272,8 @@ def _plan_hermes(home: Path, project: str) -> list[FileChange]:
 
 def _without_memtier(path: Path, text: str) -> str | None:
     """Return a file that was changed since, without what `install_host` added."""
+    if path.name == "project.yaml":
+        return host_model.restore_model(text, str(path), _read(_copy_path(path)) or "")
     if path.name != "openclaw.json" and path != openclaw_config_path():
         if path.name != "config.yaml":
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from memtier_plugin.core.records import Entry
@@ -16,6 +16,11 @@ def place_key(agent: str, run: str, position: int, role: str) -> str:
     """Return a key that stands for whatever a run has at a place; it knows nothing of the text."""
     identity = json.dumps(["purged", agent, run, position, role]).encode()
     return f"purged:{hashlib.blake2b(identity, digest_size=16).hexdigest()}"
+
+
+def place_keys(agent: str, run: str, roles: Iterable[tuple[int, str]]) -> list[str]:
+    """Return the `place_key` of each message of a run, given by position and role."""
+    return [place_key(agent, run, position, role) for position, role in roles]
 
 
 def key_after(entry: Entry, key_of: Callable[[int], str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, cast, get_args
@@ -22,7 +23,30 @@ ROLE_ALIASES: Final = {
     "system": "system",
     "developer": "system",
 }
+_log = logging.getLogger("memtier")
+
 _ORIGINS: Final = get_args(Origin)
+_READ_KEYS: Final = frozenset(
+    {
+        *("role", "content", "name", "speaker", "observed_at", "timestamp", "origin"),
+        *("tool_calls", "tool_call_id", "ok", "is_error", "isError", "exit_code"),
+    }
+)
+# What chat APIs and hosts add to a message, and data sets to a turn: none of it is anybody's words.
+# So are the keys that begin with an underscore.
+_IGNORED_KEYS: Final = frozenset(
+    {
+        *("id", "index", "type", "object", "status", "metadata", "created", "created_at"),
+        *("api", "model", "provider", "usage", "logprobs", "responseId", "cache_control"),
+        *("refusal", "annotations", "audio", "citations", "function_call", "details"),
+        *("reasoning", "reasoning_content", "reasoning_details", "thinking"),
+        *("finish_reason", "stop_reason", "stop_sequence", "stopReason"),
+        *("errorCode", "errorMessage", "errorType"),
+        *("toolCallId", "toolName", "tool_name", "tool_use_id", "api_content", "has_answer"),
+    }
+)
+_MOST_WARNINGS: Final = 100  # keys; beyond them somebody puts data into keys
+_LONGEST_KEY: Final = 80  # characters
 _NONSENSE: Final = (
     MessageError,
     ValueError,
@@ -31,6 +55,34 @@ _NONSENSE: Final = (
     OverflowError,
     OSError,  # a time that the platform cannot hold
 )
+
+
+_warned: set[str] = set()  # the unknown keys that the log has
+
+
+def unknown_keys(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the keys of messages that are neither read nor known to carry no words."""
+    keys: dict[str, None] = {}
+    for message in messages:
+        if isinstance(message, Mapping):
+            keys |= dict.fromkeys(
+                str(key)
+                for key in message
+                if key not in _READ_KEYS | _IGNORED_KEYS and not str(key).startswith("_")
+            )
+    return tuple(keys)
+
+
+def _warn_of_unknown_keys(message: Mapping[str, Any]) -> None:
+    """Name each unknown key in the log, once a process: a turn is not lost for it."""
+    for key in unknown_keys([message]):
+        if key not in _warned and len(_warned) < _MOST_WARNINGS:
+            _warned.add(key)
+            _log.warning(
+                "messages have an unknown key %r: it is ignored; the keys read are %s",
+                key[:_LONGEST_KEY],
+                ", ".join(sorted(_READ_KEYS)),
+            )
 
 
 def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
@@ -53,6 +105,7 @@ def parse_messages(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[Mes
                 given = [message]
             else:
                 given = [*_split_parts(message, names)]
+                _warn_of_unknown_keys(message)
         except _NONSENSE as error:
             raise MessageError(f"message {position}: {error}") from error
         for parsed_message in given:
@@ -93,6 +146,8 @@ def _split_parts(message: Mapping[str, Any], names: Mapping[str, str]) -> Iterat
 def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Message:
     """Return one OpenAI-style message: role, content (text or parts), name, tool calls.
 
+    ``speaker`` and ``name`` both name who said it, ``speaker`` first; a tool's result has the tool
+    in ``name``.
     How a tool fared is read from ``ok``, ``is_error`` or ``exit_code``; without any it is unknown.
 
     Raises:
@@ -116,10 +171,11 @@ def parse_message(message: Mapping[str, Any], names: Mapping[str, str] | None = 
             ok=_outcome(message),
             exit_code=_exit_code(message),
         )
+    speaker = message.get("speaker") or message.get("name")
     return Message(
         role=cast("Role", role),
         content=flatten_content(message.get("content")),
-        speaker=str(message["name"]) if message.get("name") and role != "tool" else None,
+        speaker=str(speaker) if speaker and role != "tool" else None,
         observed_at=_parse_time(message.get("observed_at") or message.get("timestamp")),
         origin=cast("Origin | None", origin),
         tool=tool,

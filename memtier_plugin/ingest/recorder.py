@@ -13,7 +13,8 @@ from typing import Final
 from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.events import LimitEvent
 from memtier_plugin.core.records import Entry, Message, Run
-from memtier_plugin.ingest.delivery_keys import key_after, place_key
+from memtier_plugin.ingest.confidences import Confidences
+from memtier_plugin.ingest.delivery_keys import key_after, place_keys
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.new_run import NewRun
@@ -33,7 +34,8 @@ class Recorder:
         self._agent = actor.agent
         self._redactor = actor.redactor
         self._clock = actor.clock
-        self._room = Quota(actor.store.folder, actor.store.index.path, actor.store.settings.limits)
+        self._confidences = Confidences(actor)
+        self._room = Quota(actor.store.measure_usage, actor.store.settings.limits)
 
     def record(self, runs: Iterable[tuple[Run, Sequence[Message]]]) -> list[Entry]:
         """Append what is not stored yet of the agent's runs; it is acknowledged on return.
@@ -41,7 +43,15 @@ class Recorder:
         Raises:
             LedgerError: nothing was written.
         """
-        return self._write([self._new(run, messages) for run, messages in runs])
+        runs = [
+            (replace(run, private=self._confidences.is_private(run, messages)), messages)
+            for run, messages in runs
+        ]
+        entries = self._write([self._new(run, messages) for run, messages in runs])
+        for run, messages in runs if entries else ():
+            if run.private:
+                self._confidences.mark_earlier(run, messages)
+        return entries
 
     def _write(self, runs: Sequence[NewRun]) -> list[Entry]:
         """Append what is new, within the limits; what was cut by them is journalled.
@@ -122,6 +132,7 @@ class Recorder:
             run=entry.run_id,
             sender=entry.sender,
             parent=entry.parent,
+            private=entry.private,
         )
         message = Message(
             role=entry.role,
@@ -188,10 +199,9 @@ class Recorder:
                 (_delivery_key(identity, position, message), message, cut)
                 for position, message, cut in prepared
             ],
-            [
-                place_key(run.agent, run.run, position, message.role)
-                for position, message, _ in prepared
-            ],
+            place_keys(
+                run.agent, run.run, ((position, message.role) for position, message, _ in prepared)
+            ),
             tainted=any(message.origin == "external" for message in messages),
         )
 

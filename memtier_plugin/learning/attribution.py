@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from memtier_plugin.core.records import Message, ToolCall
@@ -34,6 +34,13 @@ def answer_words(messages: Sequence[Message]) -> set[str]:
     texts = [m.content for m in messages if m.role == "assistant" and m.content.strip()][-1:]
     texts += [call.arguments for message in messages for call in message.tool_calls]
     return {word for text in texts for word in plain_words(text)}
+
+
+def share_reward(
+    texts: Iterable[str], answer: Collection[str], proxy: Proxy = "jaccard"
+) -> list[float]:
+    """Return a_hat of the memories of these texts: by their words in common with the answer."""
+    return normalise_shares([affinity(plain_words(text), answer, proxy) for text in texts])
 
 
 def affinity(memory: Collection[str], answer: Collection[str], proxy: Proxy = "jaccard") -> float:

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from memtier_plugin.core.events import CreditEvent, RecallEvent
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message
+from memtier_plugin.core.records import Entry, JournalEvent, Message
 from memtier_plugin.learning.attribution import (
-    affinity,
     answer_words,
     compute_reward,
-    normalise_shares,
+    share_reward,
 )
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import last_attempts
-from memtier_plugin.text.tokenizer import plain_words
 from memtier_plugin.trust import origins
+from memtier_plugin.trust.statements import missing_statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def assign_credit(
 
 def _credits(
     actor: Actor,
-    reader: IndexReader,
+    reader: Reader,
     run: str,
     reward: float,
     recalls: Sequence[JournalEvent],
@@ -76,20 +75,20 @@ def _credits(
         return []
     agent, settings = recalls[0].agent_id, actor.store.settings
     stored = [*reader.items(items).values()]
-    words = {
-        hit.item.id: plain_words(hit.item.text if isinstance(hit.item, Fact) else hit.item.content)
-        for hit in stored
-    }
+    # Acknowledgements, questions and calls of the memory's own tools answer nothing.
+    stating = (row.item for row in stored if not missing_statement(row.item))
+    texts = {item.id: item.text for item in stating}
     answer, proxy = answer_words(messages), settings.attribution.proxy
-    affinities = [affinity(words.get(item, ()), answer, proxy) for item in items]
-    shares = dict(zip(items, normalise_shares(affinities), strict=True))
+    values = share_reward([texts.get(item, "") for item in items], answer, proxy)
+    shares = dict(zip(items, values, strict=True))
     alpha = settings.attribution.alpha
     deltas = {item: alpha * reward * share for item, share in shares.items() if reward and share}
     journalled = reader.events(agent=agent, run=run, kinds=[CreditEvent.KIND])
     if settings.trust.defence:
         # A run that is delivered again has the limits of its first delivery.
         now = journalled[0].timestamp if journalled else actor.clock()
-        doubtful = {hit.item.id for hit in stored if origins.is_doubtful(hit.item)}
+        credited = [hit.item for hit in stored if hit.item.id in deltas]
+        doubtful = {item.id for item in credited if origins.is_doubtful(item)}
         deltas = _cap_deltas(reader, agent, now, deltas, doubtful)
     earlier = [CreditEvent.of(event) for event in journalled]
     attempt = max((credit.attempt for credit in earlier), default=0)
@@ -110,7 +109,7 @@ def _credits(
 
 
 def _cap_deltas(
-    reader: IndexReader,
+    reader: Reader,
     agent: str,
     now: datetime,
     deltas: Mapping[str, float],
@@ -118,12 +117,15 @@ def _cap_deltas(
 ) -> dict[str, float]:
     """Limit credits: no reward for doubtful text, and a daily maximum for each item."""
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    others: dict[str, list[JournalEvent]] = {}
+    for event in reader.events(
+        items=deltas, agent=agent, kinds=[CreditEvent.KIND], since=day, before=now
+    ):
+        others.setdefault(CreditEvent.of(event).item, []).append(event)
     capped = {}
     for item, delta in deltas.items():
-        others = last_attempts(
-            reader.events(item=item, agent=agent, kinds=[CreditEvent.KIND], since=day, before=now)
-        )
-        allowed = origins.cap_daily_credit(delta, [CreditEvent.of(e).delta for e in others])
+        today = [credit.delta for _, credit in last_attempts(others.get(item, ()))]
+        allowed = origins.cap_daily_credit(delta, today)
         if allowed and (allowed < 0 or item not in doubtful):
             capped[item] = allowed
     return capped

@@ -12,7 +12,7 @@ from memtier_plugin.core.events import PurgeEvent, RevertEvent, UndoEvent, paylo
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.changes import FactChange, list_changes
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import fold, touched_items
 
 _WEIGHING: Final = ("credit", "uncredit", "reinstate")
@@ -43,7 +43,7 @@ class WeightChange:
 
 @dataclass(frozen=True, slots=True)
 class ProjectDiff:
-    """What happened after one time and until another, each part oldest first.
+    """The changes after one time and up to another, each part oldest first.
 
     ``said`` counts the new entries of each agent; ``forgotten`` are entries, by id alone.
     """
@@ -76,18 +76,20 @@ class ProjectDiff:
         }
 
 
-def diff_project(reader: IndexReader, since: datetime, until: datetime) -> ProjectDiff:
+def diff_project(reader: Reader, since: datetime, until: datetime) -> ProjectDiff:
     """Return what happened after a time and until another, for the person at the machine.
 
     Forgotten texts are not shown, whenever they were forgotten.
     """
     events = {
         kind: [e for e in reader.events([kind], since=since, until=until) if e.timestamp > since]
-        for kind in ("forget", *_WEIGHING, *_RUNS)
+        for kind in ("forget", "unforget", *_WEIGHING, *_RUNS)
     }
     hidden = {
         item for event in (*events["forget"], *events["withdraw"]) for item in touched_items(event)
     }
+    back = {item for event in events["unforget"] for item in touched_items(event)}
+    hidden -= {item for item in back if not reader.state(item).forgotten}
     entries = {item.id for item in reader.list_items(hidden) if item.tier == "episodic"}
     facts = [change for change in list_changes(reader, since, until, None) if change.at > since]
     return ProjectDiff(
@@ -102,7 +104,7 @@ def diff_project(reader: IndexReader, since: datetime, until: datetime) -> Proje
 
 
 def _weights(
-    reader: IndexReader,
+    reader: Reader,
     events: dict[str, list[JournalEvent]],
     since: datetime,
     until: datetime,

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.core.results import Depth, Recall, RecallRequest
 from memtier_plugin.core.times import aware, to_iso
-from memtier_plugin.facts.rollback import Rollback
+from memtier_plugin.facts.rollback_plan import Rollback
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.lifecycle.diff import ProjectDiff, diff_project
 from memtier_plugin.lifecycle.undo_run import RunUndoer, UndoneRun
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.index.connection import Index
-from memtier_plugin.storage.index.files import AS_OF_PREFIX, remove_index
-from memtier_plugin.storage.index.vector_coverage import copy_vectors
-from memtier_plugin.storage.index.writer import build_index
 from memtier_plugin.storage.state import CONSOLIDATION_KINDS
-from memtier_plugin.storage.store import Store
 
 Progress = Callable[[int, int], None]
 
 
+@check_methods
 class History:
     """The past of one project, and what may be undone, for the person at the machine."""
 
@@ -55,7 +49,7 @@ class History:
             IndexProblem, LedgerError: it cannot be read.
         """
         moment = aware(moment) or moment
-        with _open_as_of(self._store, moment, progress) as view:
+        with self._store.as_of(moment, progress) as view:
             recaller = Recaller(replace(self._actor, store=view))
             request = RecallRequest(
                 at=moment, sender=sender, k=k, token_budget=token_budget, depth=depth
@@ -107,47 +101,3 @@ class History:
         if not dry_run:
             self._person.accept(removed)
         return Rollback(run, restored=tuple(removed))
-
-
-class AsOfView(Store):
-    """The ledgers and an index of one moment: nothing new is read, nothing is written."""
-
-    def __init__(self, store: Store, index: Index) -> None:
-        super().__init__(store.home, store.project, store.settings)
-        self.index = index
-        self.__dict__["embedder"] = store.embedder  # loaded once
-
-    def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
-        """Read nothing: later lines do not count."""
-        return None
-
-    def append_events(
-        self, events: Sequence[JournalEvent], *, shared: bool = False, timeout: float = 0.0
-    ) -> None:
-        """Write nothing: no run asked this question."""
-
-
-@contextmanager
-def _open_as_of(store: Store, moment: datetime, progress: Progress | None) -> Iterator[AsOfView]:
-    """Yield a project as of a time, in an index of its own; reads every ledger.
-
-    Facts hold, and weights are, as in the journal by then.  Only what was forgotten or purged
-    since is missing: forgetting holds for the past too.
-
-    Raises:
-        IndexProblem, LedgerError: it cannot be built.
-    """
-    path = store.index.path.with_name(f"{AS_OF_PREFIX}{new_id()}.sqlite3")
-    try:
-        building = build_index(
-            path, store.folder, store.tokenizer, store.embedder, progress, moment
-        )
-        with building as (connection, _):
-            copy_vectors(store.index, connection, store.embedder)
-        view = AsOfView(store, Index(path))
-        try:
-            yield view
-        finally:
-            view.close()
-    finally:
-        remove_index(path)

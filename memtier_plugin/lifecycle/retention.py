@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from memtier_plugin.core.codecs import decode_entry
 from memtier_plugin.core.events import RetainEvent
-from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.settings.schema import Retention
 from memtier_plugin.facts import views
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.quota import MB
 from memtier_plugin.storage.store import Store
 
@@ -65,16 +62,9 @@ def find_expired(store: Store, policy: Retention, now: datetime) -> list[str]:
 
 def _entry_lines(store: Store) -> Iterator[tuple[datetime, str, int]]:
     """Yield the time of writing, the id and the bytes of the line of every entry."""
-    for kind, owner, folder in iter_ledger_folders(store.folder):
-        if kind != "episodic":
-            continue
-        for path in jsonl.list_day_files(folder):
-            for line in jsonl.read_lines(path)[0]:
-                try:
-                    entry = decode_entry(line.data, owner=owner)
-                except (ValueError, TypeError, KeyError):
-                    continue  # `doctor` names it
-                yield entry.timestamp, entry.id, len(line.data)
+    for logged in store.log.entries():
+        if logged.entry:
+            yield logged.entry.timestamp, logged.entry.id, logged.size
 
 
 def apply_retention(actor: Actor, knowledge: FactService) -> RetentionResult:

@@ -8,13 +8,13 @@ from datetime import datetime
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which items: those with one of the ``ids``, and those that meet all other conditions.
+    """A selection of items: those with one of the ``ids``, and those that meet all conditions.
 
     ``query`` selects the items that have every word of it; times are those of observation.
     """
@@ -33,7 +33,7 @@ class Selection:
 
     @property
     def has_conditions(self) -> bool:
-        """Whether it selects by more than ids."""
+        """True if it selects by more than ids."""
         return self != Selection(ids=self.ids)
 
     def describe(self) -> str:
@@ -56,19 +56,19 @@ def select_items(store: Store, selection: Selection) -> tuple[list[str], list[st
     with store.session() as reader:
         existing = reader.items(selection.ids)
         if missing := [identity for identity in selection.ids if identity not in existing]:
-            raise NotFound(f"nothing has the id {missing[0]!r}; `memtier log` shows the ids")
+            raise NotFound(f"no item has the id {missing[0]!r}; `memtier log` shows the ids")
         ids = [*dict.fromkeys(selection.ids)]
         if selection.has_conditions:
             matches = _match_conditions(store, reader, selection)
             if not matches:
-                raise NotFound(f"nothing is there of {selection.describe()}")
+                raise NotFound(f"no items match {selection.describe()}")
             ids += matches
         tiers = {item.id: item.tier for item in reader.list_items(ids)}
     entries = sorted(identity for identity, tier in tiers.items() if tier == "episodic")
     return entries, sorted(tiers.keys() - set(entries))
 
 
-def _match_conditions(store: Store, reader: IndexReader, selection: Selection) -> Sequence[str]:
+def _match_conditions(store: Store, reader: Reader, selection: Selection) -> Sequence[str]:
     since, until = (at.timestamp() if at else None for at in (selection.since, selection.until))
     ids = reader.entries(
         agent=selection.agent,
@@ -86,7 +86,7 @@ def _match_conditions(store: Store, reader: IndexReader, selection: Selection) -
     return filter_by_words(store, reader, ids, selection.query)
 
 
-def filter_by_words(store: Store, reader: IndexReader, ids: Sequence[str], query: str) -> list[str]:
+def filter_by_words(store: Store, reader: Reader, ids: Sequence[str], query: str) -> list[str]:
     """Return those of these items that have every word of a query.
 
     Raises:

@@ -26,7 +26,7 @@ from memtier_plugin.core.events import (
 )
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.facts.rollback import time_after
+from memtier_plugin.facts.rollback_plan import time_after
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.storage.actor import Actor
@@ -36,7 +36,7 @@ from memtier_plugin.storage.state import UNDO_KINDS
 
 @dataclass(frozen=True, slots=True)
 class UndoneRun:
-    """What undoing a run hid, or redoing it showed; all are ids.
+    """The items that undoing a run hid, or redoing it showed; all are ids.
 
     ``credited`` are the items whose weight changes, ``restored`` the facts that hold again (or
     are superseded again).

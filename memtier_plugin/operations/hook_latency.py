@@ -27,7 +27,7 @@ _LOCK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HookWait:
-    """How long a host waited for one call of a hook, and whether it was answered.
+    """One call of a hook: how long the host waited, and whether it was answered.
 
     ``project`` is None where the host's working folder decides.
     """
@@ -79,7 +79,7 @@ def describe_unanswered(waits: Mapping[str, Mapping[str, Mapping[str, Any]]]) ->
     """Describe the hooks whose last call got no answer; they failed unseen by the resident."""
     return [
         f"{agent} {hook}: the last of {mark['calls']} calls got no answer, {mark['failed']} in all;"
-        " the host's log says why"
+        " see the host's log"
         for agent, hooks in waits.items()
         for hook, mark in hooks.items()
         if hook in ("before_prompt_build", "agent_end") and mark["last_failed"] == mark["last"]

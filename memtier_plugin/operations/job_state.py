@@ -29,9 +29,10 @@ _SIZE: Final = 4096  # bytes of the padded file: it can be rewritten in place on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """When a job last started, succeeded and failed, and when it is due next.
+    """The times at which a job last started, succeeded and failed, and is due next.
 
-    ``failures`` counts the failures since the last success.
+    ``failures`` counts the failures since the last success; ``waits`` is what a job waits
+    for that could not do its work and has not failed either.
     """
 
     started: str | None = None
@@ -40,6 +41,7 @@ class JobState:
     error: str | None = None
     failures: int = 0
     next: str | None = None
+    waits: str | None = None
 
     @property
     def trouble(self) -> str | None:
@@ -99,6 +101,7 @@ def note_job(
     *,
     started: bool = False,
     error: str | None = None,
+    waits: str | None = None,
     again: datetime | None = None,
 ) -> None:
     """Record that a job started, or how it ended, and when it is due ``again``.
@@ -111,12 +114,14 @@ def note_job(
         before = _parse_job(content["jobs"].get(name))
         if started:
             after = replace(before, started=to_iso(now))
+        elif waits is not None:
+            after = replace(before, waits=waits[:_MAX_ERROR_CHARS], failures=0)
         elif error is None:
-            after = replace(before, ok=to_iso(now), failures=0)
+            after = replace(before, ok=to_iso(now), failures=0, waits=None)
         else:
             failures = before.failures + 1
             text = error[:_MAX_ERROR_CHARS]
-            after = replace(before, failed=to_iso(now), error=text, failures=failures)
+            after = replace(before, failed=to_iso(now), error=text, failures=failures, waits=None)
         if again is not None:
             after = replace(after, next=to_iso(again))
         return {**content, "jobs": {**content["jobs"], name: asdict(after)}}
@@ -171,7 +176,7 @@ def _parse_job(record: Any) -> JobState:
         return JobState()
     texts = {
         name: record[name]
-        for name in ("started", "ok", "failed", "error", "next")
+        for name in ("started", "ok", "failed", "error", "next", "waits")
         if isinstance(record.get(name), str)
     }
     failures = record.get("failures")

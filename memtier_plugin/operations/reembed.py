@@ -29,7 +29,7 @@ from memtier_plugin.providers.embedding.remote import (
 )
 from memtier_plugin.providers.pricing import EmbeddingBudget, Meter, format_cost
 from memtier_plugin.storage.index.items import embed_texts
-from memtier_plugin.storage.index.vector_coverage import IndexCoverage
+from memtier_plugin.storage.readers import VectorCoverage
 from memtier_plugin.storage.store import Store
 
 STEP: Final = 256  # texts between two transactions, or two lines of spending in the journal
@@ -66,7 +66,7 @@ class EmbeddingState:
 
     @property
     def due(self) -> bool:
-        """Whether there is work that the user has allowed."""
+        """True if vectors are missing and the user has allowed their cost."""
         waits = self.missing and (not self.paid or self.spent < self.allowed)
         return bool(waits or (self.old and not self.missing))
 
@@ -251,7 +251,7 @@ class Reembedder:
                 f"the endpoint {embedder.endpoint.base_url} now gives other vectors for "
                 f"{embedder.model!r} than those in the index (likeness of one text: "
                 f"{similarity:.2f}): it serves another model by that name; "
-                "`memtier embed --afresh` makes all of them anew"
+                "`memtier embed --afresh` computes all of them again"
             )
         return reply.tokens
 
@@ -273,7 +273,7 @@ class Reembedder:
         self._store.append_events([event], shared=True)
         return event.id
 
-    def _index(self) -> IndexCoverage:
+    def _index(self) -> VectorCoverage:
         return self._store.reader().coverage
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from memtier_plugin.core.errors import AnswerLost, EndpointError
 from memtier_plugin.core.records import count_tokens
+from memtier_plugin.core.settings.schema import Endpoint, Price
 from memtier_plugin.providers.endpoint import (
     MAX_ATTEMPTS,
     ChatReply,
-    Endpoint,
     EndpointClient,
     resolve_model,
     retry,
@@ -25,35 +26,80 @@ from memtier_plugin.providers.structured_output import parse_json
 
 NO_MODEL: Final = "none"  # the model name that switches chat off
 
-Reserve = Callable[[Tariff, float, str], AbstractContextManager[Meter]]
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The most that one request may take."""
+
+    cost: float = 0.0
+    tokens: int = 0
+    output_tokens: int = 0
+
+
+Reserve = Callable[[Tariff, Estimate, str], AbstractContextManager[Meter]]
 
 
 @contextmanager
-def reserve_nothing(tariff: Tariff, cost: float, purpose: str) -> Generator[Meter]:
+def reserve_nothing(tariff: Tariff, most: Estimate, purpose: str) -> Generator[Meter]:
     """Charge nothing: for models without a budget."""
     yield Meter()
+
+
+class ChatClient(Protocol):
+    """What requests completions: of an endpoint, or of the host's own model."""
+
+    def warm_up(self) -> None:
+        """Prepare for requests, or raise EndpointError where there can be none."""
+
+    def chat(
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        max_tokens: int,
+        temperature: float = 0.0,
+        schema: Mapping[str, Any] | None = None,
+        attempts: int = MAX_ATTEMPTS,
+        seconds: float | None = None,
+    ) -> ChatReply:
+        """Return a model's answer; see `EndpointClient.chat`."""
+        ...
+
+
+def tariff_of(model: str, price: Price, *, reports_cost: bool = False) -> Tariff:
+    """Return the tariff of a model by the price in the settings."""
+    read = price.price_per_million_tokens
+    written = price.price_per_million_output_tokens or read
+    return Tariff(model, read / 1e6, written / 1e6, reports_cost)
 
 
 class ChatModel:
     """Ask one model; safe to use from many threads if its `reserve` is."""
 
     def __init__(
-        self, title: str, endpoint: Endpoint, model: str, reserve: Reserve = reserve_nothing
+        self, client: ChatClient, model: str, tariff: Tariff, reserve: Reserve = reserve_nothing
     ) -> None:
-        """Take a model of an endpoint.
+        """Bind to a model of a client.
 
         Args:
-            title: the endpoint's name in the settings.
-            reserve: called with the tariff, the highest cost of a request and its purpose; returns
-                a context that is open during the request, or raises CapReached to forbid it.
+            reserve: called with the tariff, the most that a request may take and its purpose;
+                returns a context that is open during the request, or raises CapReached to forbid
+                it.
         """
-        self.name = f"{title}/{model}"
+        self.name = tariff.model
         self.model = model
-        self.client = EndpointClient(endpoint)
+        self.client = client
+        self.tariff = tariff
         self._reserve = reserve
-        price = endpoint.price_per_million_tokens
-        output = endpoint.price_per_million_output_tokens or price
-        self.tariff = Tariff(self.name, price / 1e6, output / 1e6)
+
+    @classmethod
+    def of_endpoint(
+        cls, title: str, endpoint: Endpoint, model: str, reserve: Reserve = reserve_nothing
+    ) -> ChatModel:
+        """Return a model of an endpoint, which the settings know by its title."""
+        return cls(
+            EndpointClient(endpoint), model, tariff_of(f"{title}/{model}", endpoint), reserve
+        )
 
     @classmethod
     def from_name(
@@ -69,10 +115,14 @@ class ChatModel:
         Raises:
             SettingsError: no such endpoint is configured; the message names the setting `key`.
         """
-        return None if name == NO_MODEL else cls(*resolve_model(name, endpoints, key), reserve)
+        if name == NO_MODEL:
+            return None
+        return cls.of_endpoint(*resolve_model(name, endpoints, key), reserve)
 
     def cost(self, reply: ChatReply) -> float:
-        """Return the cost of a reply."""
+        """Return the cost of a reply: as it says itself, else by the price in the settings."""
+        if reply.cost is not None:
+            return reply.cost
         return self.tariff.cost(reply.prompt_tokens, reply.completion_tokens)
 
     def chat(
@@ -102,11 +152,12 @@ class ChatModel:
         self.client.warm_up()  # outside of a request's time, and nothing is reserved without a key
         prompt_tokens = sum(count_tokens(message["content"]) for message in messages)
         highest_cost = self.tariff.cost(prompt_tokens * TOKEN_MARGIN, max_tokens)
+        most = Estimate(highest_cost, prompt_tokens, max_tokens)
         open_meters: list[Meter] = []  # at most one: what a failed attempt leaves to the next
 
         def attempt() -> ChatReply:
             if not open_meters:
-                reservation = self._reserve(self.tariff, highest_cost, purpose)
+                reservation = self._reserve(self.tariff, most, purpose)
                 open_meters.append(stack.enter_context(reservation))
             [meter] = open_meters
             # The estimate stands if Ctrl-C ends the wait for the answer.
@@ -129,6 +180,7 @@ class ChatModel:
                 meter.calls = meter.tokens = meter.output_tokens = 0
                 raise
             meter.tokens, meter.output_tokens = reply.prompt_tokens, reply.completion_tokens
+            meter.cost = reply.cost
             return reply
 
         with ExitStack() as stack:

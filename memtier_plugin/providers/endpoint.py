@@ -25,16 +25,6 @@ from memtier_plugin.providers.endpoint_errors import to_endpoint_error
 if TYPE_CHECKING:
     from openai import OpenAI
 
-__all__ = [
-    "MAX_ATTEMPTS",
-    "ChatReply",
-    "EmbeddingReply",
-    "Endpoint",
-    "EndpointClient",
-    "resolve_model",
-    "retry",
-]
-
 ENDPOINT_PREFIX: Final = "endpoint:"  # of a model name in the settings
 MAX_ATTEMPTS: Final = 4
 FIRST_PAUSE: Final = 0.5  # seconds; each later one is twice as long, within a half
@@ -63,10 +53,13 @@ class ChatReply:
     prompt_tokens: int
     completion_tokens: int
     finish: str = "stop"  # "length": the answer was cut off
+    cost: float | None = (
+        None  # as the server reports it; None: it goes by the price in the settings
+    )
 
     @property
     def truncated(self) -> bool:
-        """Whether the answer was cut off at the token limit."""
+        """True if the answer was cut off at the token limit."""
         return self.finish == "length"
 
 

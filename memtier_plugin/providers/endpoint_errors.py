@@ -51,11 +51,14 @@ def to_endpoint_error(
         return _as_transient(AnswerLost(f"{where} did not answer within {limit:g} s; {hint}"))
     if isinstance(error, ValueError | TypeError | AttributeError | LookupError):
         hint = "is it OpenAI-compatible?"
-        return _as_transient(
-            AnswerLost(f"{where} gives an answer that is none; {hint} ({excerpt})")
-        )
+        return _as_transient(AnswerLost(f"{where} returned an invalid answer; {hint} ({excerpt})"))
     hint = "is the server running, and base_url right?"
     return _as_transient(EndpointError(f"{where} cannot be reached; {hint} ({excerpt})"))
+
+
+def is_too_long(text: str) -> bool:
+    """Tell whether a server's words mean that a request exceeds its model's context."""
+    return bool(_TOO_LONG.search(text))
 
 
 def _status_error(
@@ -84,7 +87,8 @@ def _status_error(
     if status == 429:
         hint = "it is tried again later; if it persists, look at the account's limits"
         return _as_transient(
-            EndpointError(f"{where} allows no more requests now; {hint} ({excerpt})"), retry_after
+            EndpointError(f"{where} refuses further requests for now; {hint} ({excerpt})"),
+            retry_after,
         )
     error = EndpointError(f"{where} is in trouble; it is tried again later ({excerpt})")
     return _as_transient(error, retry_after) if status in _TRANSIENT or status >= 500 else error

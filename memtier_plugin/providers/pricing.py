@@ -16,6 +16,7 @@ from typing import Final
 from memtier_plugin.core.errors import CapReached
 from memtier_plugin.core.events import ChatEvent, EmbedEvent, EventPayload
 from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.settings.schema import Consolidation
 
 ASK_PURPOSE: Final = "ask"  # the purpose of calls a user waits for; all others are the background's
 # Real tokens per token of our own estimate, until an endpoint has reported its count: the estimate
@@ -33,14 +34,16 @@ class Meter:
     items: int = 0
     output_tokens: int = 0
     calls: int = 0
+    cost: float | None = None  # as the server reports it
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The cost and the calls of journal events, open reservations included."""
+    """The cost, calls and tokens of journal events, open reservations included."""
 
     cost: float = 0.0
     calls: int = 0
+    tokens: int = 0
 
     @classmethod
     def from_events(cls, events: Mapping[str, ChatEvent | EmbedEvent]) -> Spending:
@@ -52,8 +55,10 @@ class Spending:
             if payload.reserves is None or event_id not in settled
         ]
         costs = (payload.reserves or payload.cost or 0.0 for payload in counted)
-        calls = (payload.calls for payload in counted if isinstance(payload, ChatEvent))
-        return cls(sum(costs, 0.0), sum(calls))
+        chats = [payload for payload in counted if isinstance(payload, ChatEvent)]
+        calls = sum(chat.calls for chat in chats)
+        tokens = sum((chat.tokens or 0) + (chat.output_tokens or 0) for chat in chats)
+        return cls(sum(costs, 0.0), calls, tokens)
 
 
 @contextmanager
@@ -98,7 +103,7 @@ class EmbeddingBudget:
 
     @property
     def allowed(self) -> float:
-        """The total that may be spent."""
+        """The most that may be spent in total."""
         return max(self.cap, self.approved)
 
     def cost(self, tokens: float) -> float:
@@ -152,11 +157,12 @@ class Tariff:
     model: str
     input: float = 0.0
     output: float = 0.0
+    reports_cost: bool = False  # the server may report costs, whatever the price in the settings
 
     @property
     def free(self) -> bool:
-        """Whether nothing is charged."""
-        return not (self.input or self.output)
+        """True if nothing is charged."""
+        return not (self.input or self.output or self.reports_cost)
 
     def cost(self, tokens: float, output_tokens: float) -> float:
         """Return the cost of tokens read and tokens written."""
@@ -176,10 +182,11 @@ class DailyChatBudget:
     asked: Spending
     most_calls: int
     most_cost: float
+    most_tokens: int
 
     @classmethod
     def from_events(
-        cls, events: Iterable[JournalEvent], now: datetime, most_calls: int, most_cost: float
+        cls, events: Iterable[JournalEvent], now: datetime, limits: Consolidation
     ) -> DailyChatBudget:
         """Fold the project's `chat` events, of any days and in any order."""
         starts = start_of_day(now)
@@ -193,20 +200,21 @@ class DailyChatBudget:
             ends,
             Spending.from_events(background),
             Spending.from_events(asked),
-            most_calls,
-            most_cost,
+            limits.max_calls_per_day,
+            limits.max_cost_per_day,
+            limits.max_tokens_per_day,
         )
 
     @property
     def cost(self) -> float:
-        """The cost of all calls, background and asked."""
+        """The cost of all calls, background and interactive."""
         return self.background.cost + self.asked.cost
 
-    def check(self, tariff: Tariff, cost: float, purpose: str) -> None:
-        """Refuse one more call of at most this cost if it exceeds a cap.
+    def check(self, tariff: Tariff, cost: float, purpose: str, tokens: int = 0) -> None:
+        """Refuse one more call of at most this cost and these tokens if it exceeds a cap.
 
         Raises:
-            CapReached: the day's calls or its money are used up; says until when.
+            CapReached: the day's calls, tokens or money are used up; says until when.
         """
         spending = self.asked if purpose == ASK_PURPOSE else self.background
         until = f"{self.ends:%Y-%m-%d %H:%M} UTC"
@@ -214,6 +222,13 @@ class DailyChatBudget:
             raise CapReached(
                 f"{spending.calls} of {self.most_calls} calls to {tariff.model} were made today; "
                 f"more from {until}, or set consolidation.max_calls_per_day",
+                self.ends,
+            )
+        if spending.tokens + tokens > self.most_tokens:
+            raise CapReached(
+                f"{spending.tokens} of {self.most_tokens} tokens of {tariff.model} were used today,"
+                f" and one call more may take {tokens}; "
+                f"more from {until}, or set consolidation.max_tokens_per_day",
                 self.ends,
             )
         if tariff.free or self.cost + cost <= self.most_cost:

@@ -34,6 +34,30 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "null": (type(None),),
 }
 
+STRING: Final[Mapping[str, Any]] = {"type": "string"}
+INTEGER: Final[Mapping[str, Any]] = {"type": "integer"}
+
+
+def choice_of(*values: str) -> dict[str, Any]:
+    """Return the schema of a string that is one of these."""
+    return {"type": "string", "enum": [*values]}
+
+
+def list_of(items: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a list whose items have this schema."""
+    return {"type": "array", "items": items}
+
+
+def object_of(title: str | None = None, **properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with exactly these properties, all of them required."""
+    schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [*properties],
+        "properties": properties,
+    }
+    return {"title": title, **schema} if title else schema
+
 
 @dataclass(frozen=True, slots=True)
 class ListedAnswer:

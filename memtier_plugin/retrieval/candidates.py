@@ -7,17 +7,18 @@ large the store is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from itertools import chain
 from typing import Final
 
 from memtier_plugin.core.settings.schema import Retrieval
 from memtier_plugin.retrieval import ranking
-from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, Viewer, wants_kind
-from memtier_plugin.retrieval.signals import Around, Pool, adjacent_rows
+from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, Viewer, requested_kinds
+from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import ngrams
 
 MIN_COSINE: Final = 0.3  # below it an item is not found by its meaning alone
@@ -37,14 +38,11 @@ class _Matches:
     """The rows that share words and n-grams with the query, with their scores."""
 
     words: Match  # of the entries
+    fact_words: Match
     entries: Scores
     facts: Scores
+    lexical: Scores  # by words, of entries and facts
     ngrams: Scores
-
-    @property
-    def lexical(self) -> Scores:
-        """The scores by words, of entries and facts."""
-        return {**self.entries, **self.facts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class PoolBuilder:
         postings: how many were read so far; likewise `vectors`.
     """
 
-    reader: IndexReader
+    reader: Reader
     settings: Retrieval
     viewer: Viewer
     query: ParsedQuery
@@ -95,13 +93,18 @@ class PoolBuilder:
         facts = self._link_facts(matches, near_facts)
         more = self._more_rows(matches, facts, near | near_facts, by_row)
         by_row |= self._by_row(more)
-        self.postings += self.reader.complete_match(matches.words, self.scopes, [*rows, *more])
-        scores = matches.words.scores() if matches.words.left_out else matches.entries
+        scores, lexical = matches.entries, matches.lexical
+        if matches.words.left_out:
+            reached = [*rows, *more]
+            self.postings += self.reader.complete_match(matches.words, self.scopes, reached)
+            scores = matches.words.scores()
+            lexical = {**matches.facts, **scores}
         source_times = {
             fact: [by_row[row].observed for row in rows] for fact, rows in facts.sources.items()
         }
         first = ranking.add_scaled(
-            scores | matches.facts,
+            by_row,
+            lexical,
             matches.ngrams,
             facts.strength,
             self._similar_among(by_row),
@@ -110,20 +113,24 @@ class PoolBuilder:
         by_row, around = self._with_neighbours(by_row, first)
         self.check()
         rows = sorted(by_row)
+        adjacent = adjacent_rows(around, rows)
         return Pool(
             query=self.query,
             settings=self.settings,
             candidates=[by_row[row] for row in rows],
             match=matches.words,
-            bm25=[scores.get(row, matches.facts.get(row, 0.0)) for row in rows],
-            scores={**matches.facts, **scores},
+            fact_match=matches.fact_words,
+            bm25=[lexical.get(row, 0.0) for row in rows],
+            terms=matches.words.terms_of({*rows, *_rows_of(around)}),
+            scores=lexical,
             ngram_scores=matches.ngrams,
             source_strength=facts.strength,
             source_times=source_times,
             around=around,
+            adjacent=adjacent,
             sessions=self._sessions(facts.best),
             kinds=facts.kinds,
-            similarity=self._similar_around(rows, around),
+            similarity=self._similar_around(rows, adjacent),
         )
 
     # -- words and n-grams ---------------------------------------------------------------------
@@ -135,11 +142,13 @@ class PoolBuilder:
         self.postings += words.postings + facts.postings
         by_ngrams = self._match_ngrams() if settings.weights.grams else {}
         self.terms = facts.idfs | words.idfs
-        return _Matches(words, words.scores(), facts.scores(), by_ngrams)
+        of_entries, of_facts = words.scores(), facts.scores()
+        lexical = of_entries | of_facts if of_facts else of_entries
+        return _Matches(words, facts, of_entries, of_facts, lexical, by_ngrams)
 
     def _match_ngrams(self) -> Scores:
-        parts, scores = ngrams(self.query.text), Scores()
-        for scopes in (self.scopes, self._fact_scopes):
+        parts, scores = ngrams(self.query.topic), Scores()
+        for scopes in filter(None, (self.scopes, self._fact_scopes)):
             matched, postings = self.reader.match_ngrams(
                 scopes, parts, self.settings.postings_cap // 4
             )
@@ -149,20 +158,20 @@ class PoolBuilder:
 
     def _kind_scopes(self) -> list[int]:
         """Return the scopes of the summaries and timelines that the query asks for."""
-        viewer, reader = self.viewer, self.reader
+        viewer, reader, kinds = self.viewer, self.reader, requested_kinds(self.query.text)
         scopes: list[int] = []
-        if wants_kind(self.query.text, "summary"):
+        if "summary" in kinds:
             scopes += reader.scopes(
                 viewer.agent, viewer.sender, read_all=viewer.read_all, shelf="summary"
             )
-        if wants_kind(self.query.text, "timeline"):
-            scopes += reader.shared_scopes(shelf="timeline")
+        if "timeline" in kinds:
+            scopes += reader.shared_scopes(viewer.people, "timeline")
         return scopes
 
     # -- facts ---------------------------------------------------------------------------------
 
     def _link_facts(self, matches: _Matches, near: Mapping[int, float]) -> _Facts:
-        strength = ranking.add_scaled(matches.facts, near)
+        strength = ranking.add_scaled({**matches.facts, **near}, matches.facts, near)
         best = _best(strength, _FACTS)
         kinds = self._find_kinds([*best, *near, *matches.ngrams])
         best = [row for row in best if row not in kinds]
@@ -222,7 +231,7 @@ class PoolBuilder:
 
     def _nearest(self, scopes: Sequence[int]) -> Scores:
         """Return the rows nearest to the query, with their cosines."""
-        if self.vector is None:
+        if self.vector is None or not scopes:
             return {}
         near, read = self.reader.vectors.nearest(
             self.vector.model, scopes, self.vector.vector, self.settings.vectors_cap, _PIECES
@@ -234,9 +243,10 @@ class PoolBuilder:
     def _similarities(self, vector: QueryVector, rows: Collection[int]) -> Mapping[int, float]:
         """Return the cosines known so far, after adding those of these rows."""
         missing = sorted({*rows} - self._similarity.keys())
-        cosines = self.reader.vectors.similarity(vector.model, vector.vector, missing)
-        self.vectors += len(cosines)
-        self._similarity |= cosines
+        if missing:
+            cosines = self.reader.vectors.similarity(vector.model, vector.vector, missing)
+            self.vectors += len(cosines)
+            self._similarity |= cosines
         return self._similarity
 
     def _similar_among(self, rows: Collection[int]) -> Scores:
@@ -245,11 +255,13 @@ class PoolBuilder:
         near = self._similarities(self.vector, rows)
         return {row: near[row] for row in rows if row in near}
 
-    def _similar_around(self, rows: Sequence[int], around: Around) -> Mapping[int, float] | None:
+    def _similar_around(
+        self, rows: Sequence[int], adjacent: Sequence[Adjacent]
+    ) -> Mapping[int, float] | None:
         if self.vector is None:
             return None
-        adjacent = adjacent_rows(around, rows).values()
-        return self._similarities(self.vector, {*rows, *chain.from_iterable(adjacent)})
+        near = {*rows, *chain.from_iterable(adjacent)} - {0}
+        return self._similarities(self.vector, near)
 
     # -- the turns next to it ------------------------------------------------------------------
 
@@ -265,7 +277,7 @@ class PoolBuilder:
         best = {candidate.row: candidate for candidate in order[: self.settings.candidates]}
         entries = [row for row, candidate in best.items() if candidate.tier == "episodic"]
         leading, rest = entries[:_WITH_NEIGHBOURS], entries[_WITH_NEIGHBOURS:]
-        around = self.reader.neighbours(rest, self.scopes, _REACH)
+        around = self.reader.neighbours(rest, self.scopes, _REACH) if rest else {}
         wide = self.reader.neighbours(leading, self.scopes, _REACH + _NEIGHBOURS)
         for row, (before, after) in wide.items():
             own = (row, best[row].length)
@@ -281,9 +293,17 @@ class PoolBuilder:
         return best | neighbours, around
 
     def _by_row(self, rows: Collection[int]) -> dict[int, Candidate]:
-        return {candidate.row: candidate for candidate in self.reader.candidates(rows)}
+        candidates = self.reader.candidates(rows) if rows else ()
+        return {candidate.row: candidate for candidate in candidates}
+
+
+def _rows_of(around: Around) -> Iterator[int]:
+    return (row for sides in around.values() for side in sides for row, _ in side)
 
 
 def _best(scores: Mapping[int, float], limit: int) -> list[int]:
     # By score, ties by row: a stable sort keeps the order of the first one, also in reverse.
+    if len(scores) > limit > 0:
+        least = nlargest(limit, scores.values())[-1]
+        scores = {row: score for row, score in scores.items() if score >= least}
     return sorted(sorted(scores), key=scores.__getitem__, reverse=True)[:limit]

@@ -8,7 +8,6 @@ written, which supersedes the older.  Facts of different agents both stand, and 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -65,13 +64,24 @@ def preference_key(hit: Hit) -> tuple[float, datetime, str]:
     return hit.signals.get("time", 0.0), hit_time(hit), hit.id
 
 
+def mark_ended(hits: Iterable[Hit], at: datetime) -> list[Hit]:
+    """Add a note to each fact that had expired, by its own words, at a given time."""
+    marked = []
+    for hit in hits:
+        until = hit.item.valid_to if isinstance(hit.item, Fact) else None
+        if until is not None and until <= at:
+            hit = hit.with_note(f"held until {until:%Y-%m-%d}")
+        marked.append(hit)
+    return marked
+
+
 def rank_newest_first(
     hits: Sequence[Hit],
     first: int,
     values: Mapping[str, StatedValue],
     replacing: Collection[str] = (),
 ) -> list[Hit]:
-    """Give the newest of contradicting facts the best of their ranks, with a note.
+    """Move the newest of contradicting facts to the best of their ranks, with a note.
 
     The others follow in their order on the ranks that are left to them; every other hit keeps its
     own.
@@ -89,7 +99,7 @@ def rank_newest_first(
         if hit.id in values:
             by_subject.setdefault(values[hit.id].about, []).append(rank)
             if hit.id in replacing:
-                ordered[rank] = _noted(hit, REPLACES_NOTE)
+                ordered[rank] = hit.with_note(REPLACES_NOTE)
     for ranks in by_subject.values():
         group = [ordered[rank] for rank in ranks]
         if len({values[hit.id].value for hit in group}) < 2:
@@ -101,9 +111,5 @@ def rank_newest_first(
         notes.setdefault(best.id, OF_THEN_NOTE)
         best_first = [best, *(hit for hit in group if hit is not best)]
         for rank, hit in zip(ranks, best_first, strict=True):
-            ordered[rank] = _noted(hit, notes[hit.id]) if hit.id in notes else hit
+            ordered[rank] = hit.with_note(notes[hit.id]) if hit.id in notes else hit
     return ordered
-
-
-def _noted(hit: Hit, note: str) -> Hit:
-    return replace(hit, note=f"{hit.note}; {note}" if hit.note else note)

@@ -1,4 +1,4 @@
-"""How the signals of a hit add up to its score, as `explain` reports it.  Pure."""
+"""Break a hit's score down by signal, as `explain` reports it.  Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from memtier_plugin.core.records import Fact, JournalEvent
+from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.results import Hit
-from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.storage.index.records import Stored
 
 _ROUNDING: Final = 1e-6  # what rounding in the journal leaves of a sum
@@ -17,10 +18,16 @@ _MAX_LACKED: Final = 3  # signals named as what an item lacked most
 Weights = Mapping[str, float]
 
 
-def profile_weights(settings: Settings) -> dict[str, float]:
-    """Return what each signal of the profile counts."""
-    paper = settings.retrieval.profile == "paper"
-    return asdict(settings.paper.weights if paper else settings.retrieval.weights)
+def profile_weights(settings: Settings, model: str | None) -> dict[str, float]:
+    """Return what each signal of the profile counts, without those that count nothing.
+
+    Args:
+        model: the embedder whose vectors are compared, None where none are.
+    """
+    if settings.retrieval.profile == "paper":
+        return asdict(settings.paper.weights)  # all of them, as the paper lists them
+    weights = asdict(ranking_weights(settings.retrieval.weights, model))
+    return {name: weight for name, weight in weights.items() if weight}
 
 
 def position_of(hits: Sequence[Hit], item_id: str) -> int | None:
@@ -90,10 +97,9 @@ def explain_journalled(
     document = {**hit, **_sum_up(hit["signals"], hit["score"], weights), "id": hit["item"]}
     if current is None or current.state.forgotten:
         return {**document, "text": None, "file": None, "line": None}
-    item = current.item
     return {
         **document,
-        "text": item.text if isinstance(item, Fact) else item.content,
+        "text": current.item.text,
         "weight_then": hit["weight"],
         "weight_now": current.state.weight,
         "file": current.file,

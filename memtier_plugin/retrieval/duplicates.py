@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.contradictions import StatedValue, preference_key
+from memtier_plugin.text.speech import without_receipts
 from memtier_plugin.text.tokenizer import plain_words
 
+Split = Callable[[str], Sequence[str]]
+
 _NEGATIONS: Final = frozenset({"no", "not", "never", "none", "without", "cannot", "t"})  # "can't"
+_MUCH_MORE: Final = 2  # times a fact's words, and
+_A_FEW_WORDS: Final = 6  # up to which an entry stands for the fact
 _TO_SPACES: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
 _NO_VALUES: Final[Mapping[str, StatedValue]] = {}
 
@@ -29,11 +34,12 @@ def collapse_duplicates(
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Hits that say nearly the same, and the tier and words of the first of them."""
+    """A group of near-duplicate hits, with the tier and words of the first."""
 
     hits: list[Hit]
     tier: str
     words: set[str]
+    size: int
 
     def takes(
         self, hit: Hit, tier: str, words: set[str], values: Mapping[str, StatedValue]
@@ -41,11 +47,8 @@ class _Group:
         """Tell whether a hit says nearly the same as the first one."""
         if _sum_up_the_same(hit, self.hits[0]):
             return True
-        size, own_size = len(words), len(self.words)
-        if 10 * abs(size - own_size) > max(size, own_size):
-            return False  # most pairs, at once
         return (
-            tier == self.tier
+            (tier == self.tier or _rests_on(hit, self.hits) or _rests_on(self.hits[0], [hit]))
             and _have_same_words(words, self.words)
             and not _contradicts(values, hit, self.hits)
         )
@@ -65,13 +68,94 @@ def group_duplicates(
     groups: list[_Group] = []
     for hit in hits:
         tier, words = hit.tier, _words(hit.text)
+        size, shelved = len(words), isinstance(hit.item, Fact) and hit.item.shelf != ""
+        # Most pairs differ in length by more than a tenth, and are told apart at once.
+        least, most = -(-9 * size // 10), 10 * size // 9
         for group in groups:
-            if group.takes(hit, tier, words, values):
+            near = shelved or least <= group.size <= most
+            if near and group.takes(hit, tier, words, values):
                 group.hits.append(hit)
                 break
         else:
-            groups.append(_Group([hit], tier, words))
+            groups.append(_Group([hit], tier, words, size))
     return [group.hits for group in groups]
+
+
+def find_copies(
+    hits: Sequence[Hit], shown: Collection[str], values: Mapping[str, StatedValue] = _NO_VALUES
+) -> set[str]:
+    """Return the ids of the hits that say nearly the same as one that is shown, theirs included.
+
+    Args:
+        shown: ids.
+        values: as for `group_duplicates`.
+    """
+    shown_first = sorted(hits, key=lambda hit: hit.id not in shown)
+    groups = group_duplicates(shown_first, values)
+    return {hit.id for group in groups if group[0].id in shown for hit in group}
+
+
+def find_restated(hits: Sequence[Hit], words: Split) -> dict[str, str]:
+    """Return, by id, the hits of a block that another one makes needless, with the other's id.
+
+    A fact and the entry it rests on, where one adds nothing to the other; and what an assistant
+    repeats of the user's words.  A hit with a note says more than its text.
+
+    Args:
+        words: how a text is taken apart, without function words.
+    """
+    entries = {hit.id: hit for hit in hits if isinstance(hit.item, Entry)}
+    restated: dict[str, str] = {}
+    for hit in hits:
+        item = hit.item
+        if hit.note:
+            continue
+        if isinstance(item, Fact):
+            for entry in (entries[s.entry] for s in hit.sources if s.entry in entries):
+                if not entry.note and (needless := _needless(hit, entry, item.subject, words)):
+                    other = entry if needless is hit else hit
+                    restated.setdefault(needless.id, other.id)
+        elif item.role == "assistant":
+            spoken = (e for e in entries.values() if _is_told(item, e.item))
+            own = {*words(without_receipts(item.content))}
+            for entry in spoken:
+                if own and own <= {*words(entry.text)} and _agree(hit.text, entry.text):
+                    restated.setdefault(hit.id, entry.id)
+    return {item: other for item, other in restated.items() if other not in restated}
+
+
+def _needless(fact: Hit, entry: Hit, subject: str, words: Split) -> Hit | None:
+    """Return the one of a fact and its entry that adds nothing to the other, if any."""
+    who = {*words(subject), *words(_speaker(entry))}
+    fact_words, entry_words = (
+        {*words(fact.text)} - who,
+        {*words(without_receipts(entry.text))} - who,
+    )
+    if not fact_words or not entry_words or not _agree(fact.text, entry.text):
+        return None
+    if entry_words <= fact_words:
+        return entry
+    short = len(entry_words) <= _MUCH_MORE * len(fact_words) + _A_FEW_WORDS
+    return fact if fact_words <= entry_words and short else None
+
+
+def _speaker(hit: Hit) -> str:
+    return hit.item.speaker or hit.item.role if isinstance(hit.item, Entry) else ""
+
+
+def _is_told(answer: Entry, other: Entry | Fact) -> bool:
+    """Tell whether an assistant's words come after a user's in the same session."""
+    return (
+        isinstance(other, Entry)
+        and other.role == "user"
+        and other.session_id == answer.session_id
+        and other.observed_at <= answer.observed_at
+    )
+
+
+def _agree(text: str, other: str) -> bool:
+    """Tell whether two texts deny alike."""
+    return _words(text) & _NEGATIONS == _words(other) & _NEGATIONS
 
 
 def merge_duplicates(group: Sequence[Hit]) -> Hit:
@@ -81,6 +165,9 @@ def merge_duplicates(group: Sequence[Hit]) -> Hit:
     newest = max(group, key=preference_key)
     # An assistant that repeats what it was told, or shown, is no further witness.
     witnesses = [hit for hit in group if hit is newest or not _is_assistants(hit)]
+    # Nor is a fact one that rests on an entry among them.
+    entries = [hit for hit in witnesses if isinstance(hit.item, Entry)]
+    witnesses = [hit for hit in witnesses if not _rests_on(hit, entries)]
     alone = _is_assistants(newest) and len(witnesses) == 1
     count = len(group) if alone else len(witnesses)
     sources = dict.fromkeys(source for hit in [newest, *group] for source in hit.sources)
@@ -100,6 +187,12 @@ def _sum_up_the_same(hit: Hit, other: Hit) -> bool:
     if not fact.shelf == first.shelf != "":
         return False
     return {source.entry for source in fact.sources} == {source.entry for source in first.sources}
+
+
+def _rests_on(fact: Hit, hits: Iterable[Hit]) -> bool:
+    """Tell whether a hit is a fact and rests on one of these entries, as a remembered one does."""
+    sources = {source.entry for source in fact.sources} if isinstance(fact.item, Fact) else ()
+    return any(hit.id in sources for hit in hits)
 
 
 def _contradicts(values: Mapping[str, StatedValue], hit: Hit, group: Sequence[Hit]) -> bool:

@@ -1,4 +1,4 @@
-"""Why a recall chose what it chose, and why something else is not among it.
+"""Explain why a recall chose its hits, and why another item is not among them.
 
 What was journalled is reported as it was (``then``).  The rest is recomputed on the path of every
 recall, with the query, time and size of then and the settings and index of now (``now``); what
@@ -7,14 +7,15 @@ changed since is listed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
-from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.retrieval.block import is_injectable, keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
@@ -28,28 +29,37 @@ from memtier_plugin.retrieval.contributions import (
 )
 from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
 from memtier_plugin.retrieval.plan import RecallPlan
-from memtier_plugin.retrieval.query import Viewer, wants_kind, weigh_terms
+from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
 from memtier_plugin.retrieval.query_vector import embed_query
 from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
+from memtier_plugin.retrieval.visibility import is_visible, is_withheld
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.index.items import row_number
-from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import ngrams
 
 WIDE_CANDIDATES: Final = 10_000  # of the second search, for what is not among the first ones
 _SAME_WEIGHT: Final = 1e-6
 _MAX_WORDS: Final = 40  # of an entry that are listed
 _REASONS: Final = {
-    "unknown": "nothing that this recall could see has this id",
+    "unknown": "no item visible to this recall has this id",
     "k": "the block had its k lines before it",
-    "tries": "it stands behind the hits that are tried for a line",
+    "tries": "it ranks below the hits considered for a line",
     "depth": "the recall was asked for the other tier alone",
     "entry": "the router answered from the facts alone",
-    "said": "another line stands for all that it rests on",
+    "said": "another line covers all of its sources",
+    "floor": "nothing that was found is likely enough to help (`retrieval.floor`)",
+    "talk": "the prompt is small talk or a command of the host, and needs no memory",
+    "follow_up": "the prompt says nothing by itself: it means this conversation alone",
+    "weak": "it is not likely enough to be part of what is asked (`retrieval.floor`)",
+    "question": "it is an earlier question that repeats the prompt, and answers nothing",
+    "receipt": "it only acknowledges what was said",
+    "call": "it is a call of MemTier's own tools, or what one answered",
+    "letters": "it shares letters with the prompt, but no word, and is not near it in meaning",
+    "restated": "another line of the block says all that it says",
     "far": "its score is too far below the best one's to be worth a line of a routed recall",
-    "origin": "what a tool, somebody outside or the system said, and what rests on that, is not"
-    " injected by itself",
+    "origin": "text of tools, of outsiders or of the system, and facts resting on it, are not"
+    " injected automatically",
 }
 
 
@@ -82,7 +92,7 @@ class _Case:
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """Why no query finds an item, and whether that is so only since the recall."""
+    """The reason why no query finds an item, and whether it arose only after the recall."""
 
     reason: str
     message: str
@@ -117,7 +127,7 @@ class Explainer:
                 document["why"] = self._why(event, why)
         return document
 
-    def _find_recall(self, reader: IndexReader, recall_id: str) -> JournalEvent:
+    def _find_recall(self, reader: Reader, recall_id: str) -> JournalEvent:
         event, agent = reader.event(recall_id), self._actor.agent
         if (
             event is None
@@ -145,10 +155,9 @@ class Explainer:
             if item_id in unindexed:
                 return _verdict(item_id, "unindexed", "the index has not read it yet")
             return _verdict(item_id, "unknown", _REASONS["unknown"])
-        reads_all = self._recaller(event.agent_id).reads_all
-        at, sender = from_iso(event.data["at"]), event.data.get("sender")
-        viewer = Viewer(event.agent_id, sender, reads_all, at)
-        if not _may_see(viewer, stored.item):
+        recall = RecallEvent.of(event)
+        viewer = self._recaller(event.agent_id).viewer(recall.sender, from_iso(recall.at))
+        if not _may_see(viewer, stored):
             # The same answer as for what does not exist: that it does would tell of others.
             return _verdict(item_id, "unknown", _REASONS["unknown"])
         then = find_journalled(event, item_id)
@@ -157,8 +166,7 @@ class Explainer:
             "differences": self._differences(event, stored, then, viewer),
         }
         if not stored.state.forgotten:
-            text = _text_of(stored.item)
-            details |= {"text": text, "file": stored.file, "line": stored.line}
+            details |= {"text": stored.item.text, "file": stored.file, "line": stored.line}
         return self._judge(_Case(event, stored, viewer, details))
 
     def _judge(self, case: _Case) -> dict[str, Any]:
@@ -170,11 +178,11 @@ class Explainer:
         if then and then["injected"]:
             message = f"it was injected, on line {then['place']}, from rank {then['rank']}"
             return case.verdict("injected", message)
-        if case.id in event.data.get("repeats", ()):
+        if case.id in RecallEvent.of(event).repeats:
             message = "the conversation showed it already, so that it was not injected again"
             return case.verdict("repeat", message)
         if hidden:
-            late = ", since the recall: what it lacked then is not known"
+            late = ", since the recall: the reason at that time is not known"
             message = f"{hidden.message}{late if hidden.since_recall else ''}"
             return case.verdict(hidden.reason, message)
         if (item.timestamp, item.id) > (event.timestamp, event.id):
@@ -206,7 +214,7 @@ class Explainer:
         if isinstance(item, Fact) and item.shelf:
             return _Hidden("forgotten", f"something that the {item.shelf} shows was withdrawn")
         if isinstance(item, Fact):
-            return _Hidden("forgotten", "every entry that the fact rests on was forgotten")
+            return _Hidden("forgotten", "every source of the fact was forgotten")
         return _Hidden("unindexed", "the index does not hold it yet")
 
     def _undone(self, event: JournalEvent, item_id: str) -> _Hidden:
@@ -226,13 +234,15 @@ class Explainer:
     ) -> list[str]:
         """List what may make a ranking of now differ from the one of then."""
         data, settings, reader = event.data, self._store.settings, self._store.reader()
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+        scopes = [*scopes, *reader.shared_scopes(viewer.people)]
         messages = []
         if data["label"].startswith("degraded"):
             messages.append(f"the recall was {data['label']}")
         if data["profile"] != settings.retrieval.profile:
             messages.append(f"the profile was {data['profile']}, is {settings.retrieval.profile}")
         else:
-            now = profile_weights(settings)
+            now = profile_weights(settings, self._compared_model(scopes))
             messages += [
                 f"the weight of {name} was {was:g}, is {now[name]:g}"
                 for name, was in data.get("weights", {}).items()
@@ -241,15 +251,20 @@ class Explainer:
         weight = stored.state.weight
         if then and abs(then["weight"] - weight) > _SAME_WEIGHT:
             messages.append(f"its learned weight was {then['weight']:+.3f}, is {weight:+.3f}")
-        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
-        scopes = [*scopes, *reader.shared_scopes()]
-        if count := reader.count_since(row_number(event.id), scopes):
+        if count := reader.count_since(event.id, scopes):
             messages.append(f"{count} items that it may see were written since")
         if "k" not in data:
             messages.append("its k, token budget and sender were not journalled: today's are taken")
         if len(data["query"]) >= 2000 or "[redacted:" in data["query"]:
             messages.append("the journal has the query redacted and cut")
         return messages
+
+    def _compared_model(self, scopes: Sequence[int]) -> str | None:
+        """Return the embedder whose vectors a recall would compare now, if any."""
+        embedder = self._store.embedder
+        if embedder is None or not self._store.reader().vectors.is_covered(embedder.name, scopes):
+            return None
+        return embedder.name
 
     # -- recomputed ----------------------------------------------------------------------------
 
@@ -275,7 +290,7 @@ class Explainer:
         if position_of(wide.hits, case.id) is not None:
             return self._report_rank(case, plan, wide)
         paper = settings.retrieval.profile == "paper"
-        if case.kind and (paper or not wants_kind(data["query"], case.kind)):
+        if case.kind and (paper or case.kind not in requested_kinds(data["query"])):
             message = f"it is a {case.kind}: recall_first finds it for a query that asks for one"
             return case.verdict("no candidate", message)
         words = self._shared_words(data["query"], case.stored, case.viewer)
@@ -290,7 +305,10 @@ class Explainer:
         """
         index = position_of(wide.hits, case.id)
         assert index is not None
-        weights, hit = profile_weights(self._store.settings), wide.hits[index]
+        weights, hit = (
+            profile_weights(self._store.settings, wide.result.model),
+            wide.hits[index],
+        )
         injected, _ = plan.block.fill(case.event.id)
         lines = [line.id for line in injected]
         line = lines.index(case.id) + 1 if case.id in lines else None
@@ -317,7 +335,7 @@ class Explainer:
 
     def _shared_words(self, query: str, stored: Stored, viewer: Viewer) -> dict[str, Any]:
         """Return what the query and an item share, which did not make it a candidate."""
-        item, tokenizer, text = stored.item, self._store.tokenizer, _text_of(stored.item)
+        item, tokenizer = stored.item, self._store.tokenizer
         terms = weigh_terms(tokenizer.words(query), tokenizer.language)
         vector = embed_query(self._actor, query, viewer, None, [])
         with self._store.snapshot() as reader:
@@ -325,7 +343,7 @@ class Explainer:
             scopes = reader.scopes(
                 viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=kind
             )
-            scopes = [*scopes, *reader.shared_scopes(kind)]
+            scopes = [*scopes, *reader.shared_scopes(viewer.people, kind)]
             match = reader.match_words(scopes, terms, 0)  # none but those looked up for this row
             reader.complete_match(match, scopes, [stored.row])
             shared = [*match.terms_of([stored.row]).get(stored.row, ())]
@@ -333,10 +351,10 @@ class Explainer:
             if vector:
                 cosines = reader.vectors.similarity(vector.model, vector.vector, [stored.row])
                 cosine = cosines.get(stored.row)
-        parts = ngrams(query) & ngrams(text)
+        parts = ngrams(query) & ngrams(item.text)
         return {
             "query": [*terms],
-            "entry": [*dict.fromkeys(tokenizer.words(text))][:_MAX_WORDS],
+            "entry": [*dict.fromkeys(tokenizer.words(item.text))][:_MAX_WORDS],
             "shared": shared,
             "grams": len(parts),
             "cosine": None if cosine is None else round(cosine, 6),
@@ -345,7 +363,7 @@ class Explainer:
         }
 
     def _describe_shared(self, shared: list[str], parts: int, cosine: float | None) -> str:
-        meaning = "there is no likeness of meaning to go by"
+        meaning = "there is no semantic similarity to rank by"
         if cosine is not None:
             meaning = f"its likeness of meaning is {cosine:.3f} (the floor is {MIN_COSINE:g})"
         if not shared and not parts:
@@ -354,7 +372,7 @@ class Explainer:
         limits = (
             "its session is not among those that the profile looks into"
             if self._store.settings.retrieval.profile == "paper"
-            else "what it shares is too common: only the newest postings, up to "
+            else "the shared words are too common: only the newest postings, up to "
             "retrieval.postings_cap, are read"
         )
         return f"it shares {common} and {parts} n-grams; {meaning}; {limits}"
@@ -372,16 +390,17 @@ def _verdict(item_id: str, reason: str, message: str, **details: Any) -> dict[st
     }
 
 
-def _text_of(item: Entry | Fact) -> str:
-    return item.text if isinstance(item, Fact) else item.content
-
-
-def _may_see(viewer: Viewer, item: Entry | Fact) -> bool:
+def _may_see(viewer: Viewer, stored: Stored) -> bool:
+    item = stored.item
+    if stored.is_confided_to_another(viewer.agent):
+        return False
+    if isinstance(item, Fact) and is_withheld(item, stored.state, viewer.agent):
+        return False
     if viewer.read_all:
         return True
     own = (viewer.agent, viewer.sender or "")
     if isinstance(item, Fact):
-        return not item.private_to or item.private_to == own
+        return is_visible(item, viewer.asker)
     return (item.agent_id, item.sender or "") == own
 
 
@@ -390,16 +409,18 @@ def _left_out(
 ) -> tuple[str, str, dict[str, Any]]:
     """Return why a ranked hit has no line: reason, message, and the numbers behind."""
     hit = next(hit for hit in plan.hits if hit.id == item_id)
-    if event.data["purpose"] == "inject" and not is_injectable(hit, guarded=plan.block.guarded):
+    purpose = RecallEvent.of(event).purpose
+    if purpose == "inject" and not is_injectable(hit, guarded=plan.block.guarded):
         return "origin", _REASONS["origin"], {}
     index = position_of(plan.block.hits, item_id)
     if index is None and item_id in plan.left_out:
         reason = plan.left_out[item_id]
-        return reason, _REASONS[reason], {"left_out": {"by": "route", "reason": reason}}
+        by = "floor" if reason in plan.judged.left_out.values() else "route"
+        return reason, _REASONS[reason], {"left_out": {"by": by, "reason": reason}}
     if index is None:
-        other = _stand_in(plan, item_id, event.data["purpose"])
+        other = _stand_in(plan, item_id, purpose)
         details = {"left_out": {"by": "duplicate", "of": other}}
-        return "duplicate", f"{other} says nearly the same and stands for it", details
+        return "duplicate", f"{other} says nearly the same and represents it", details
     refused = plan.block.explain_refusal(index, event.id)
     tokens = f"its line needs {refused.needed} tokens, and {refused.left} were left"
     return refused.by, _REASONS.get(refused.by, tokens), {"left_out": asdict(refused)}

@@ -44,7 +44,7 @@ class FollowUp:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What two searches for the same have in common."""
+        """The key under which equal searches compare equal."""
         words = self.text.casefold().split()
         return (self.kind, *(sorted(set(words)) if self.kind == "keyword" else words))
 
@@ -62,7 +62,7 @@ class FollowUpBudget:
     searched: dict[tuple[str, ...], FollowUp] = field(default_factory=dict)
 
     def add_pages(self, pages: Iterable[str]) -> int:
-        """Put pages behind those that wait, and return how many are new."""
+        """Queue pages, and return how many of them are new."""
         new = [page for page in dict.fromkeys(pages) if page not in self.read]
         new = [page for page in new if page not in self.pending]
         self.pending.update(dict.fromkeys(new))

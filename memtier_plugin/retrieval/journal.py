@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.events import RankedItem, RecallEvent
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.core.results import Hit, Recall, RecallRequest
+from memtier_plugin.core.results import Hit, Recall
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.storage.store import Store
 
 MAX_NEAR_MISSES: Final = 8  # hits without a line that are journalled, the best
@@ -74,27 +76,19 @@ class RecallJournal:
             events += [event for event in unindexed if event.run_id == run_id]
             events += reader.events(agent=self._agent, run=run_id, kinds=["recall"])
         events += [event for i in recall_ids if (event := reader.event(i))]
-        return [event for event in events if event.kind == "recall"]
+        mine = (event for event in events if event.agent_id == self._agent)
+        return [event for event in mine if event.kind == "recall"]
 
 
 def recall_event(
-    recall: Recall,
-    request: RecallRequest,
-    *,
-    query: str,
-    profile: str,
-    weights: Mapping[str, float],
-    at: str,
-    k: int,
-    token_budget: int,
-    already_shown: Sequence[str],
+    recall: Recall, plan: RecallPlan, *, query: str, profile: str, weights: Mapping[str, float]
 ) -> RecallEvent:
     """Build the event of a recall.
 
     Args:
         query: as it may be kept.
-        at: what "now" was for the recall.
     """
+    asked, request = plan.query, plan.query.request
     ranks: dict[str, int] = {}
     for rank, hit in enumerate(recall.hits, 1):
         ranks.setdefault(hit.item.id, rank)
@@ -106,11 +100,11 @@ def recall_event(
         profile=profile,
         weights=weights,
         session_id=request.session_id,
-        at=at,
+        at=to_iso(asked.viewer.at),
         sender=request.sender,
-        k=k,
-        token_budget=token_budget,
-        repeats=tuple(already_shown),
+        k=asked.k,
+        token_budget=asked.token_budget,
+        repeats=plan.already_shown,
         depth=recall.depth,
         route=recall.route.to_json() if recall.route else None,
         steps=tuple(step.to_json() for step in recall.steps),
@@ -120,6 +114,8 @@ def recall_event(
         vectors=recall.vectors,
         tokens=recall.tokens,
         injected=tuple(_ranked_item(hit, ranks[hit.item.id]) for hit in recall.injected),
+        probability=None if recall.probability is None else round(recall.probability, 4),
+        silent=recall.silent or None,
         near_misses=tuple(_ranked_item(hit, ranks[hit.item.id]) for hit in missed),
     )
 
@@ -136,10 +132,12 @@ def _ranked_item(hit: Hit, rank: int) -> RankedItem:
     )
 
 
-def recall_label(degradations: Sequence[str], hits: Sequence[Hit], vectors: int) -> str:
+def recall_label(plan: RecallPlan, vectors: int) -> str:
     """Return how a recall was made, in a word, or why it is less than it should be."""
-    if degradations:
-        return f"degraded: {', '.join(dict.fromkeys(degradations))}"
-    if not hits:
+    if plan.degradations:
+        return f"degraded: {', '.join(dict.fromkeys(plan.degradations))}"
+    if plan.judged.silent:
+        return "silent"
+    if not plan.hits:
         return "empty"
     return "hybrid" if vectors else "lexical"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval.hits import source_of
+from memtier_plugin.retrieval.hits import entry_hit
 from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.visibility import is_visible
 from memtier_plugin.storage.index.pages import Page
-from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.readers import Reader
 
 
 class PageReader:
     """The pages of one project that one viewer may see."""
 
-    def __init__(self, reader: IndexReader, viewer: Viewer) -> None:
+    def __init__(self, reader: Reader, viewer: Viewer) -> None:
         self._reader = reader
         self._viewer = viewer
         self._pages = reader.pages
@@ -41,36 +42,25 @@ class PageReader:
     def hits_on(self, page: Page) -> list[Hit]:
         """Return what can be shown of a page, in order, each with its ledger line."""
         stored = self._reader.items_by_row(page.rows)
-        return [_as_hit(stored[row]) for row in page.rows if row in stored]
+        return [entry_hit(stored[row], 0.0, {}) for row in page.rows if row in stored]
 
     def visible_entries(self, entries: Iterable[str]) -> dict[str, Hit]:
         """Return, by id, those of these entries that exist and that the viewer may see."""
         rows = self._reader.rows_of(entries)
         visible = self._pages.visible_rows([*rows.values()], self._scopes)
         stored = self._reader.items_by_row([*visible])
-        return {entry: _as_hit(stored[row]) for entry, row in rows.items() if row in stored}
+        return {
+            entry: entry_hit(stored[row], 0.0, {}) for entry, row in rows.items() if row in stored
+        }
 
     def visible_facts(self, ids: Iterable[str]) -> dict[str, Stored]:
         """Return, by id, those of these facts that hold and that the viewer may see."""
         rows = self._reader.rows_of(ids)
         current = {candidate.row for candidate in self._reader.candidates(rows.values())}
         stored = self._reader.items_by_row([row for row in rows.values() if row in current])
-        own = (self._viewer.agent, self._viewer.sender or "")
+        asker = None if self._viewer.read_all else self._viewer.asker
         return {
             fact.item.id: fact
             for fact in stored.values()
-            if isinstance(fact.item, Fact)
-            and (self._viewer.read_all or fact.item.private_to in (None, own))
+            if isinstance(fact.item, Fact) and is_visible(fact.item, asker)
         }
-
-
-def _as_hit(stored: Stored) -> Hit:
-    entry = stored.item
-    assert isinstance(entry, Entry)  # only entries stand on pages
-    return Hit(
-        item=entry,
-        score=0.0,
-        signals={},
-        sources=(source_of(stored),),
-        weight=stored.state.weight,
-    )

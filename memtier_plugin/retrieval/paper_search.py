@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import Final
 
 from memtier_plugin.core.records import Fact
-from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval import paper_scorer, ranking
 from memtier_plugin.retrieval.paper_scorer import Document, Scored
 from memtier_plugin.storage.index.candidate_reader import Candidate
-from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import plain_words
 
 MAX_POOL: Final = 20_000  # documents that are scored, of facts and of entries
@@ -40,22 +40,25 @@ class PaperSearch:
 
     def __init__(
         self,
-        reader: IndexReader,
+        reader: Reader,
         settings: Settings,
         scopes: Sequence[int],
+        shared: Sequence[int],
         at: datetime,
         check: Callable[[], None],
     ) -> None:
-        """Take the viewer's view.
+        """Bind to the viewer's view.
 
         Args:
-            scopes: what the viewer may see, besides the shared facts.
+            scopes: of the entries that the viewer may see.
+            shared: of the facts that it may see.
             at: what "now" is.
             check: called between the steps; raises when the deadline has passed.
         """
         self._reader = reader
         self._settings = settings
         self._scopes = scopes
+        self._shared = shared
         self._at = at
         self._check = check
         self._vectors = 0
@@ -67,7 +70,7 @@ class PaperSearch:
             similarity: without it Stage 1 goes by words alone.
         """
         words, reader = plain_words(query), self._reader
-        facts = self._documents(reader.newest_rows(reader.shared_scopes(), None, MAX_POOL))
+        facts = self._documents(reader.newest_rows(self._shared, None, MAX_POOL))
         fact_scores = _okapi(facts, words)
         self._check()
         rows = reader.newest_rows(self._scopes, None, MAX_POOL)
@@ -149,7 +152,7 @@ class PaperSearch:
         age = (self._at.timestamp() - candidate.observed) / ranking.DAY_SECONDS
         return Document(
             id=item.id,
-            words=plain_words(item.text if isinstance(item, Fact) else item.content),
+            words=plain_words(item.text),
             sessions=sessions,
             age_days=max(0.0, age),
             weight=candidate.weight,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from memtier_plugin.core.results import Depth, Hit, RecallRequest, Route, Step
 from memtier_plugin.retrieval.block import BlockPlan
 from memtier_plugin.retrieval.contradictions import StatedValue
+from memtier_plugin.retrieval.floor import Judged
+from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.routing import RoutedHits
 from memtier_plugin.retrieval.search import SearchResult
@@ -15,11 +17,12 @@ from memtier_plugin.retrieval.search import SearchResult
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked, with the defaults of the settings filled in.
+    """The recall's options, with the defaults of the settings filled in.
 
     Attributes:
         until: the deadline, a moment of ``time.monotonic()``.
         by_meaning: whether vectors are compared, too.
+        kinds: what kinds of prompt it is; of a search, none.
     """
 
     text: str
@@ -30,6 +33,12 @@ class Query:
     token_budget: int
     until: float | None
     by_meaning: bool
+    kinds: PromptKinds = NO_KINDS
+
+    @property
+    def searched(self) -> str:
+        """The text that is searched for."""
+        return self.kinds.query or self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +86,14 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class RecallPlan:
-    """All that was found for a query, and what of it is offered to the block.
+    """All hits of a query, and those of them offered to the block.
 
     Attributes:
         hits: best first, with what follow-up searches added at the end.
         values: by id, what facts of single-valued relations state.
-        left_out: by id, why the router does not offer a hit.
+        left_out: by id, why the router or the floor does not offer a hit.
         already_shown: ids of what is not offered because the conversation shows it.
+        judged: what of the lines is worth showing.
     """
 
     query: Query
@@ -96,3 +106,4 @@ class RecallPlan:
     left_out: Mapping[str, str]
     steps: tuple[Step, ...]
     already_shown: tuple[str, ...]
+    judged: Judged

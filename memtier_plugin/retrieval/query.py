@@ -6,18 +6,23 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from itertools import islice
 from typing import Final
 
 import regex
 
+from memtier_plugin.retrieval.project_names import weigh_names, without_names
+from memtier_plugin.retrieval.visibility import Asker
 from memtier_plugin.text.dates.spans import TimeSpan, find_time_spans
 from memtier_plugin.text.tokenizer import Tokenizer
 
 MAX_QUERY_CHARS: Final = 20_000  # of a query that are looked at
+_MOST_QUESTIONS: Final = 5  # of a prompt that are looked at one by one
+_SENTENCE: Final = regex.compile(r"(?:[^.!?。！？\n]++|[.!?](?![\s.!?]|$))*+(?:[.!?。！？]++|\n|$)")
 ASKING_WEIGHT: Final = 0.3  # of a word by which people ask
 # English words by which people put a question to a memory, or say what the answer is to look like.
 # They may also be what is asked for ("my shopping list"), so they count less, not nothing.
@@ -81,12 +86,28 @@ _HISTORY: Final = regex.compile(
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who asks, and when: decides which rows are visible and how old they are."""
+    """The viewer and the time of a query, which decide the visibility and age of rows.
+
+    ``linked`` is what else the sender is called, ``read_people`` grants everybody's personal facts.
+    """
 
     agent: str
     sender: str | None
     read_all: bool
     at: datetime
+    linked: frozenset[str] = frozenset()
+    read_people: bool = False
+
+    @property
+    def asker(self) -> Asker:
+        """Return the viewer as one that asks for facts."""
+        people = self.linked | {self.sender or ""}
+        return Asker(self.agent, people, self.read_all or self.read_people)
+
+    @property
+    def people(self) -> frozenset[str] | None:
+        """The people whose personal facts it may see; None for everybody's."""
+        return self.asker.readable_people
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +120,13 @@ class QueryVector:
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """What a search takes from the text of a query.
+    """The features of a query's text that a search uses.
 
     Attributes:
         at: when it is asked.
         terms: how much each word counts.
         spans: the times that it names.
+        project_names: those of its words that name the project.
     """
 
     text: str
@@ -112,17 +134,27 @@ class ParsedQuery:
     terms: Mapping[str, float]
     spans: Sequence[TimeSpan]
     tokenizer: Tokenizer
+    project_names: Collection[str] = ()
+
+    @property
+    def topic(self) -> str:
+        """The text without the project's names."""
+        return without_names(self.text, self.project_names)
 
     def names(self, speaker: str) -> bool:
         """Tell whether the query has a word of a speaker's name."""
         return any(word in self.terms for word in self.tokenizer.words(speaker))
 
 
-def parse_query(text: str, at: datetime, tokenizer: Tokenizer) -> ParsedQuery:
+def parse_query(
+    text: str, at: datetime, tokenizer: Tokenizer, project_names: Collection[str] = ()
+) -> ParsedQuery:
     """Parse a query, up to `MAX_QUERY_CHARS` of it."""
     text = text[:MAX_QUERY_CHARS]
     terms = weigh_terms(tokenizer.words(text), tokenizer.language)
-    return ParsedQuery(text, at, terms, find_time_spans(text, at), tokenizer)
+    terms = weigh_names(terms, project_names, tokenizer.words)
+    spans = find_time_spans(text, at)
+    return ParsedQuery(text, at, terms, spans, tokenizer, project_names)
 
 
 def weigh_terms(words: Sequence[str], language: str) -> dict[str, float]:
@@ -143,6 +175,15 @@ def _asking_words() -> frozenset[str]:
     return frozenset(Tokenizer("english").words(_ASKING_WORDS))
 
 
+def questions_among(text: str) -> list[str]:
+    """Return the questions of a text that says other things, too; none where it is all one."""
+    sentences = [part for part in _SENTENCE.findall(text) if part.strip()]
+    if len(sentences) < 2:
+        return []
+    asked = (part.strip() for part in sentences if part.rstrip().endswith(("?", "？")))
+    return [*islice(asked, _MOST_QUESTIONS)]
+
+
 def asks_overview(query: str) -> bool:
     """Tell whether a query asks for what was done or said as a whole, not for one thing of it."""
     return _OVERVIEW.search(query[:2000]) is not None
@@ -153,9 +194,8 @@ def asks_history(query: str) -> bool:
     return _HISTORY.search(query[:2000]) is not None
 
 
-def wants_kind(query: str, kind: str) -> bool:
-    """Tell whether a query may find a kind of item; summaries and timelines must be asked for."""
+def requested_kinds(query: str) -> set[str]:
+    """Return the kinds of items that are found only by queries asking for them, and are by this."""
     query = query[:MAX_QUERY_CHARS]
-    if kind == "summary":
-        return asks_overview(query)
-    return kind != "timeline" or asks_history(query)
+    asked = {"summary": asks_overview(query), "timeline": asks_history(query)}
+    return {kind for kind, is_asked in asked.items() if is_asked}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable
+from memtier_plugin.providers.embedding.encoder import EncoderEmbedder
 from memtier_plugin.providers.embedding.load import UnavailableEmbedder
 from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder, encode_query
@@ -14,6 +15,7 @@ from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.store import Store
 
 _MAX_EMBEDDED: Final = 64  # items embedded before a recall; the daemon does the rest
+_MAX_ENCODED: Final = 4  # the same where each takes milliseconds
 _NEWEST: Final = 256  # items looked at for that
 
 
@@ -34,7 +36,8 @@ def embed_query(
         # Nothing is sent before there is something to compare it with, and never a secret.
         reader = store.reader()
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
-        if not reader.vectors.is_covered(embedder.name, [*scopes, *reader.shared_scopes()]):
+        scopes += reader.shared_scopes(viewer.people)
+        if not reader.vectors.is_covered(embedder.name, scopes):
             degradations.append("not embedded yet")
             return None
         text = actor.redactor.redact(text).text
@@ -49,12 +52,13 @@ def embed_query(
 def embed_newest(store: Store) -> None:
     """Embed some new items that have no vector of the current model.
 
-    A static model embeds what is written at once; this is for the models of plugins.  The rest, and
-    what was written under another model, is left to `operations.reembed`.
+    A static model embeds what is written at once; this is for encoders and the models of
+    plugins.  The rest, and what was written under another model, is left to `operations.reembed`.
     """
     embedder = store.embedder
     if embedder is None or isinstance(embedder, EndpointEmbedder | UnavailableEmbedder):
         return
-    missing = store.reader().rows_without_vector(embedder.name, _MAX_EMBEDDED, _NEWEST)
+    limit = _MAX_ENCODED if isinstance(embedder, EncoderEmbedder) else _MAX_EMBEDDED
+    missing = store.reader().rows_without_vector(embedder.name, limit, _NEWEST)
     if missing:
-        store.writer().add_vectors(embedder.name, embed_texts(embedder, missing))
+        store.put_vectors(embedder.name, embed_texts(embedder, missing))

@@ -34,15 +34,28 @@ class Ranked:
 def scale_by_max(values: Sequence[float]) -> list[float]:
     """Divide by the largest, so that the best candidate of this query has 1."""
     top = max(values, default=0.0)
-    return [max(0.0, value) / top for value in values] if top > 0 else [0.0] * len(values)
+    if top <= 0:
+        return [0.0] * len(values)
+    return [value / top if value > 0 else 0.0 for value in values]
 
 
-def add_scaled(*scores: Mapping[int, float]) -> dict[int, float]:
-    """Return the sum of several scores of rows, each scaled so that its best row has 1."""
-    total: dict[int, float] = {}
+def scale_each(signals: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Divide the values of each signal by their largest; see `scale_by_max`."""
+    return {name: scale_by_max(values) for name, values in signals.items()}
+
+
+def add_scaled(rows: Iterable[int], *scores: Mapping[int, float]) -> dict[int, float]:
+    """Return the sum of several scores of these rows, each scaled so that its best row has 1.
+
+    Args:
+        scores: by row; of others than these rows too, the best row may be one of them.
+    """
+    total = dict.fromkeys(rows, 0.0)
     for by_row in scores:
-        for row, value in zip(by_row, scale_by_max([*by_row.values()]), strict=True):
-            total[row] = total.get(row, 0.0) + value
+        top = max(by_row.values(), default=0.0)
+        if top > 0:
+            for row in total.keys() & by_row.keys():
+                total[row] += max(0.0, by_row[row]) / top
     return total
 
 
@@ -55,38 +68,17 @@ def decay(age_days: float, rate: float, *, bypass: bool) -> float:
     return 1.0 if bypass else math.exp(-rate * max(0.0, age_days))
 
 
-def decay_signals(
-    ages_days: Iterable[float], scores: Iterable[float], rate: float, threshold: float
-) -> list[float]:
-    """Return the decay of each candidate; a lexical score above the threshold bypasses it."""
-    return [
-        decay(age, rate, bypass=score > threshold)
-        for age, score in zip(ages_days, scores, strict=True)
-    ]
-
-
-def tier_signals(tiers: Iterable[tuple[str, float]]) -> list[float]:
-    """Return the bonus of each tier in [0, 1] (MemTier, section 3.2), scaled by confidence.
+def tier_signal(tier: str, confidence: float) -> float:
+    """Return the bonus of a tier in [0, 1] (MemTier, section 3.2), scaled by a fact's confidence.
 
     A fact that a rule found earns less of it than one that somebody stated to be remembered.
-
-    Args:
-        tiers: of each candidate its tier, and the confidence of a fact.
     """
-    return [
-        (TIER_FACTOR[tier] - 1) / 0.4 * max(0.0, min(1.0, 2 * confidence - 1))
-        for tier, confidence in tiers
-    ]
+    return (TIER_FACTOR[tier] - 1) / 0.4 * max(0.0, min(1.0, 2 * confidence - 1))
 
 
 def weight_signal(weight: float) -> float:
     """Map a cognitive weight from [-1, 1] to [0, 1] (MemTier, section 3.2)."""
     return (weight + 1) / 2
-
-
-def weight_signals(weights: Iterable[float]) -> list[float]:
-    """Map the cognitive weight of each candidate to [0, 1]."""
-    return [weight_signal(weight) for weight in weights]
 
 
 def overview_signal(
@@ -136,14 +128,18 @@ def rank(
         limit: how many are returned, the best; all when None.
     """
     counted = [
-        [weights[name] * value for value in values]
+        [weight * value for value in values]
         for name, values in signals.items()
-        if weights.get(name)
+        if (weight := weights.get(name)) and any(values)
     ]
     # fsum, so that the order in which signals were collected cannot change the score.
     scores = [*map(math.fsum, zip(*counted, strict=True))] if counted else [0.0] * len(ids)
-    best = sorted(range(len(ids)), key=lambda index: (-scores[index], ids[index]))[:limit]
+    # Only what scores as well as the last of them is sorted by id too.
+    least = sorted(scores, reverse=True)[limit - 1] if limit and limit < len(ids) else -math.inf
+    good = (index for index, score in enumerate(scores) if score >= least)
+    best = sorted(good, key=lambda index: (-scores[index], ids[index]))[:limit]
+    values = [*zip(*signals.values(), strict=True)] if signals else [()] * len(ids)
     return [
-        Ranked(index, scores[index], {name: values[index] for name, values in signals.items()})
+        Ranked(index, scores[index], dict(zip(signals, values[index], strict=True)))
         for index in best
     ]

@@ -7,7 +7,7 @@ Each step takes the frozen record of the step before it and returns the next: `Q
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -15,27 +15,45 @@ from functools import partial
 from typing import Final
 
 from memtier_plugin.core import plugins
+from memtier_plugin.core.garbage import delayed_collection
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Signal, Step
-from memtier_plugin.core.settings.load import Settings
-from memtier_plugin.core.times import aware, to_iso
+from memtier_plugin.core.settings.schema import AgentRights, Settings
+from memtier_plugin.core.times import aware
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
-from memtier_plugin.retrieval.block import BlockPlan, keep_injectable
-from memtier_plugin.retrieval.contradictions import StatedValue, rank_newest_first, stated_values
+from memtier_plugin.retrieval.block import BlockPlan, keep_injectable, passage_size
+from memtier_plugin.retrieval.contradictions import (
+    StatedValue,
+    mark_ended,
+    rank_newest_first,
+    stated_values,
+)
 from memtier_plugin.retrieval.contributions import profile_weights
-from memtier_plugin.retrieval.duplicates import collapse_duplicates
+from memtier_plugin.retrieval.duplicates import collapse_duplicates, find_copies
 from memtier_plugin.retrieval.follow_up import FollowUp, follow_up
 from memtier_plugin.retrieval.hits import read_hits
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
+from memtier_plugin.retrieval.judgement import Judge
 from memtier_plugin.retrieval.pages import PageReader
 from memtier_plugin.retrieval.plan import Candidates, Query, RecallPlan, Routed, Selection
+from memtier_plugin.retrieval.project_names import (
+    MAX_LINES,
+    find_identifiers,
+    find_project_names,
+    without_names,
+)
+from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
+from memtier_plugin.retrieval.replacement import (
+    mark_replaced,
+)
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
 from memtier_plugin.retrieval.search import PluginSignals, Search, SearchResult
 from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
+from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.text.passages import select_passage
@@ -56,13 +74,26 @@ class Recaller:
         self._store = actor.store
         self._settings = settings or actor.store.settings
         self._already_shown = AlreadyShown(actor.store, actor.agent)
+        self._judge = Judge(actor.store, self._settings, self._allowed, self._find_shown)
         self.journal = RecallJournal(actor.store, actor.agent)
 
     @property
     def reads_all(self) -> bool:
-        """Whether the project grants this agent every agent's entries."""
+        """True if the project grants this agent every agent's entries."""
         rights = self._settings.agents.get(self._actor.agent)
         return rights is not None and rights.read_all
+
+    def viewer(self, sender: str | None, at: datetime, *, searches: bool = True) -> Viewer:
+        """Return this agent as it asks for a sender, with what the project grants it.
+
+        Args:
+            searches: off leaves the index alone, and with it whom the sender is linked with.
+        """
+        rights = self._settings.agents.get(self._actor.agent) or AgentRights()
+        linked = frozenset[str]()
+        if searches and not self._store.paused:
+            linked = linked_people(self._store.reader(), sender or "")
+        return Viewer(self._actor.agent, sender, rights.read_all, at, linked, rights.read_people)
 
     @property
     def _is_paper(self) -> bool:
@@ -78,11 +109,15 @@ class Recaller:
         """
         started = time.monotonic()
         recall_id, now = new_id(), self._actor.clock()
-        viewer = Viewer(self._actor.agent, request.sender, self.reads_all, aware(request.at) or now)
         text, paused = remove_blocks(text).strip(), self._store.paused
+        text = text if any(map(str.isprintable, text)) else ""  # nothing that a person would see
         # Where nothing is searched, a broken index does no harm.
-        with self._store.session() if text and not paused else nullcontext():
-            plan = self.plan(text, viewer, request, by_meaning=by_meaning, started=started)
+        session = self._store.session() if text and not paused else nullcontext()
+        with delayed_collection(), session:
+            viewer = self.viewer(request.sender, aware(request.at) or now, searches=bool(text))
+            plan = self.plan(
+                text, viewer, request, by_meaning=by_meaning, started=started, search_talk=False
+            )
             recall = self._pack(plan, recall_id, started)
         if not paused:
             self._journal(recall, plan, now)
@@ -96,27 +131,36 @@ class Recaller:
         *,
         by_meaning: bool = True,
         started: float | None = None,
+        search_talk: bool = True,
     ) -> RecallPlan:
-        """Rank hits for a query, and put in order what a block may hold; nothing is journalled."""
+        """Rank hits for a query, and put in order what a block may hold; nothing is journalled.
+
+        Args:
+            search_talk: off saves the search for a prompt that gets nothing, whatever is found.
+        """
         started = time.monotonic() if started is None else started
         query = self._understand(text, viewer, request, by_meaning, started)
-        candidates = self._search(query)
+        needless = query.kinds.silence and not search_talk
+        candidates = Candidates((), SearchResult(), ()) if needless else self._search(query)
         searched = time.monotonic()
         selection = self._select(query, candidates)
         routed = self._route(query, candidates, selection, searched)
+        replaced = self._judge.find_replaced(candidates, selection, routed.lines)
+        judged = self._judge.judge(query, candidates, routed.lines, replaced)
         read = candidates.result.postings + candidates.result.vectors
         search_step = Step(name="search", ms=(searched - started) * 1000, read=read)
         return RecallPlan(
             query,
-            candidates.hits + routed.added,
+            _with_added(mark_replaced(candidates.hits + routed.added, replaced), judged.added),
             candidates.result,
             candidates.degradations + routed.degradations,
             selection.values,
-            self._block(query, candidates.result.terms, routed.lines.hits),
+            self._block(query, candidates.result.terms, judged.hits),
             routed.route,
-            routed.lines.left_out,
+            {**routed.lines.left_out, **judged.left_out},
             (search_step, *routed.steps),
             selection.already_shown,
+            judged,
         )
 
     # -- understand ----------------------------------------------------------------------------
@@ -133,6 +177,7 @@ class Recaller:
         size = settings.paper if self._is_paper else settings.retrieval
         deadline_ms, budget = request.deadline_ms, request.token_budget
         budget = size.token_budget if budget is None else budget
+        judged = text and not self._store.paused and self._judge.applies(request)
         return Query(
             text,
             viewer,
@@ -142,6 +187,7 @@ class Recaller:
             token_budget=budget,
             until=None if deadline_ms is None else started + deadline_ms / 1000,
             by_meaning=by_meaning,
+            kinds=prompt_kinds(text, request.kind) if judged else NO_KINDS,
         )
 
     # -- search --------------------------------------------------------------------------------
@@ -155,7 +201,7 @@ class Recaller:
             try:
                 with self._store.deadline(query.until):
                     hits, result = self._search_index(
-                        query, query.text, query.by_meaning, degradations
+                        query, query.searched, query.by_meaning, degradations
                     )
             except DeadlineExceeded:
                 degradations.append("deadline")
@@ -178,24 +224,44 @@ class Recaller:
         if not self._is_paper:
             with suppress(DeadlineExceeded), store.deadline(until):
                 embed_newest(store)
-        vector = embed_query(self._actor, text, viewer, until, degradations) if by_meaning else None
+        names = self._project_names(viewer, text)
+        topic = without_names(text, names)
+        vector = (
+            embed_query(self._actor, topic, viewer, until, degradations) if by_meaning else None
+        )
         with store.snapshot() as reader:
             if unindexed is None and reader.build_id() != build:
                 # A new index, made before the last lines were written.
                 degradations.append("index replaced")
                 unindexed = read_unindexed(store, self._actor.agent, viewer)
-            search = Search(reader, store.tokenizer, self._settings, viewer, until, vector)
+            search = Search(reader, store.tokenizer, self._settings, viewer, until, names)
             # What is ready when the deadline comes is served: only the search is interrupted.
             result: SearchResult | None = None
             with suppress(DeadlineExceeded), store.deadline(until):
-                result = search.rank(text, self._plugin_signals())
+                result = search.rank(text, vector, self._plugin_signals())
             result = result or search.rank_by_words()
             limit = self._settings.retrieval.candidates
-            hits = read_hits(reader, result.ranked[:limit], viewer)
+            hits = read_hits(reader, result.ranked[:limit], viewer, result.evidence)
         degradations += self._search_problems(result)
         if unindexed is not None:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
+        if not self._is_paper:
+            hits = mark_ended(hits, viewer.at)
         return self._rerank(text, hits, until), result
+
+    def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:
+        """Return the words of a query that name the project: its own name, or one it is called."""
+        if self._is_paper or not find_identifiers(text):
+            return ()
+        reader = self._store.reader()
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+
+        def lines_with(word: str) -> list[str]:
+            rows = [*reader.match_words(scopes, {word: 1.0}, MAX_LINES).rows.get(word, ())]
+            return [stored.item.text for stored in reader.items_by_row(rows[:MAX_LINES]).values()]
+
+        own = (self._store.project, self._actor.agent)
+        return find_project_names(text, own, lines_with)
 
     def _search_problems(self, result: SearchResult) -> Iterator[str]:
         if result.late:
@@ -227,20 +293,25 @@ class Recaller:
         hits = self._allowed(query, candidates.hits)
         already_shown: tuple[str, ...] = ()
         if shown := self._find_shown(query, hits):
+            if not self._is_paper:  # and what says the same in another line
+                first = hits[:DEDUPLICATION_WINDOW]
+                shown |= find_copies(first, shown, self._stated_values(hits))
             already_shown = tuple(hit.id for hit in hits[: query.k] if hit.id in shown)
             hits = [hit for hit in hits if hit.id not in shown]
         values: dict[str, StatedValue] = {}
         if not self._is_paper:
-            single_valued = self._settings.facts.single_valued
-            values = stated_values(hits[:CONTRADICTION_WINDOW], single_valued)
+            values = self._stated_values(hits)
             hits = collapse_duplicates(hits, DEDUPLICATION_WINDOW, values)
             replacing = self._replacing(values, query.until)
             hits = rank_newest_first(hits, CONTRADICTION_WINDOW, values, replacing)
         return Selection(tuple(hits), values, already_shown)
 
+    def _stated_values(self, hits: Sequence[Hit]) -> dict[str, StatedValue]:
+        return stated_values(hits[:CONTRADICTION_WINDOW], self._settings.facts.single_valued)
+
     def _allowed(self, query: Query, hits: Iterable[Hit]) -> list[Hit]:
         """Return the hits that may stand in the block, by what the recall is for."""
-        if query.request.purpose == "search":
+        if query.request.purpose != "inject":
             return list(hits)
         return keep_injectable(hits, guarded=self._settings.trust.defence)
 
@@ -274,7 +345,8 @@ class Recaller:
         route, lines = routing.route_hits(question)
         ms = (time.monotonic() - started) * 1000
         routed = Routed(lines, route, (Step(name="route", ms=ms, read=len(selection.hits)),))
-        if route.action == "R" and not self._is_paper:
+        # What further searches find has no evidence for this question, so that it answers none.
+        if route.action == "R" and not self._is_paper and query.request.purpose != "ask":
             return self._follow_up(query, candidates, question, routed)
         return routed
 
@@ -309,15 +381,16 @@ class Recaller:
     # -- pack ----------------------------------------------------------------------------------
 
     def _block(self, query: Query, terms: Mapping[str, float], hits: tuple[Hit, ...]) -> BlockPlan:
-        paper = self._is_paper
-        excerpt: Callable[[str], str] = str
-        if not paper:
-            size = 4 * self._settings.retrieval.passage_tokens
-            tokenize = self._store.tokenizer.words
-            excerpt = partial(select_passage, weights=terms, words=tokenize, size=size)
-        tries = None if paper else _TRIES * query.k
-        guarded = self._settings.trust.defence
-        return BlockPlan(hits, query.k, query.token_budget, excerpt, tries, guarded)
+        k, budget, guarded = query.k, query.token_budget, self._settings.trust.defence
+        if self._is_paper:
+            return BlockPlan(hits, k, budget, guarded=guarded)
+        most = self._settings.retrieval.passage_tokens
+        select = partial(select_passage, weights=terms, words=self._store.tokenizer.words)
+
+        def excerpt(text: str, index: int) -> str:
+            return select(text, size=4 * passage_size(index, most, k, budget))
+
+        return BlockPlan(hits, k, budget, excerpt, _TRIES * k, guarded)
 
     def _pack(self, plan: RecallPlan, recall_id: str, started: float) -> Recall:
         packing, result = time.monotonic(), plan.result
@@ -329,7 +402,7 @@ class Recaller:
         return Recall(
             id=recall_id,
             query=plan.query.text,
-            label=recall_label(plan.degradations, plan.hits, result.vectors),
+            label=recall_label(plan, result.vectors),
             hits=plan.hits,
             injected=injected,
             text=block,
@@ -340,6 +413,8 @@ class Recaller:
             depth=plan.query.depth,
             route=plan.route,
             steps=(*plan.steps, step),
+            probability=plan.judged.probability,
+            silent=plan.judged.silent,
         )
 
     # -- journal -------------------------------------------------------------------------------
@@ -348,14 +423,10 @@ class Recaller:
         request, settings = plan.query.request, self._settings
         event = recall_event(
             recall,
-            request,
+            plan,
             query=self.redact(recall.query[:2000]),
             profile=settings.retrieval.profile,
-            weights=profile_weights(settings),
-            at=to_iso(plan.query.viewer.at),
-            k=plan.query.k,
-            token_budget=plan.query.token_budget,
-            already_shown=plan.already_shown,
+            weights=profile_weights(settings, plan.result.model),
         )
         self.journal.write(self._actor.event(event, run=request.run_id, at=now, event_id=recall.id))
         if request.purpose == "inject" and request.session_id:
@@ -366,3 +437,8 @@ class Recaller:
     def redact(self, text: str) -> str:
         """Return a text as it may be kept."""
         return self._actor.redactor.redact(text).text
+
+
+def _with_added(hits: tuple[Hit, ...], added: Iterable[Hit]) -> tuple[Hit, ...]:
+    ids = {hit.id for hit in hits}
+    return (*hits, *(hit for hit in added if hit.id not in ids))

@@ -7,18 +7,20 @@ adds these up by weight (`ranking`).  `paper` ranks as MemTier was published (`p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
-from memtier_plugin.core.results import Signal
-from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.results import Evidence, Signal
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.candidates import PoolBuilder
+from memtier_plugin.retrieval.evidence import QueryEvidence, gather_evidence
+from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.retrieval.paper_search import PaperSearch
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, QueryVector, Viewer, parse_query
 from memtier_plugin.retrieval.signals import score_signals
 from memtier_plugin.storage.index.candidate_reader import Candidate
-from memtier_plugin.storage.index.reader import IndexReader
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.text.tokenizer import Tokenizer
 
@@ -34,6 +36,8 @@ class SearchResult:
         late: whether the deadline came first, so that only words count.
         partly_embedded: whether too few items have a vector of the current model to use any.
         terms: how much each word of the query counts.
+        model: the embedder whose vectors were compared.
+        query_evidence, evidence: what speaks in absolute terms for the best rows, by row.
     """
 
     ranked: Sequence[RankedRow] = ()
@@ -42,40 +46,50 @@ class SearchResult:
     late: bool = False
     partly_embedded: bool = False
     terms: Mapping[str, float] = field(default_factory=dict)
+    model: str | None = None
+    query_evidence: QueryEvidence = field(default_factory=QueryEvidence)
+    evidence: Mapping[int, Evidence] = field(default_factory=dict)
 
 
 class Search:
-    """One query of one viewer against one project."""
+    """The queries of one viewer, one after another, against one state of a project."""
 
     def __init__(
         self,
-        reader: IndexReader,
+        reader: Reader,
         tokenizer: Tokenizer,
         settings: Settings,
         viewer: Viewer,
         until: float | None = None,
-        vector: QueryVector | None = None,
+        project_names: Collection[str] = (),
     ) -> None:
+        self._project_names = project_names
         self._reader = reader
         self._tokenizer = tokenizer
         self._settings = settings
         self._viewer = viewer
         self._until = until
         self._scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
-        self._shared = reader.shared_scopes()
+        self._shared = reader.shared_scopes(viewer.people)
         self._partly_embedded = False
-        self._vector = vector
-        if vector and not reader.vectors.is_covered(vector.model, [*self._scopes, *self._shared]):
-            # While a new model is at work, recall goes by words.
-            self._partly_embedded, self._vector = True, None
+        self._vector: QueryVector | None = None
         self._builder: PoolBuilder | None = None
 
-    def rank(self, query: str, plugin_signals: PluginSignals | None = None) -> SearchResult:
+    def rank(
+        self,
+        query: str,
+        vector: QueryVector | None = None,
+        plugin_signals: PluginSignals | None = None,
+    ) -> SearchResult:
         """Rank by the profile of the settings.
 
         Raises:
             DeadlineExceeded: then `rank_by_words` has something to serve.
         """
+        # While a new model is at work, recall goes by words.
+        self._partly_embedded = vector is not None and not self._is_covered(vector.model)
+        self._vector = None if self._partly_embedded else vector
+        self._builder = None
         if self._settings.retrieval.profile == "paper":
             return self._rank_as_published(query)
         return self._rank_recall_first(query, plugin_signals)
@@ -90,10 +104,12 @@ class Search:
         return self._result(self._builder, ranked, late=True)
 
     def _rank_recall_first(self, query: str, plugin_signals: PluginSignals | None) -> SearchResult:
-        parsed = parse_query(query, self._viewer.at, self._tokenizer)
+        parsed = parse_query(query, self._viewer.at, self._tokenizer, self._project_names)
+        model = self._vector.model if self._vector else None
+        own_weights = ranking_weights(self._settings.retrieval.weights, model)
         self._builder = builder = PoolBuilder(
             self._reader,
-            self._settings.retrieval,
+            replace(self._settings.retrieval, weights=own_weights),
             self._viewer,
             parsed,
             self._vector,
@@ -103,12 +119,15 @@ class Search:
         )
         pool = builder.build()
         signals = score_signals(pool)
-        weights = asdict(self._settings.retrieval.weights)
+        weights = asdict(own_weights)
         rows = [candidate.row for candidate in pool.candidates]
         for signal in plugin_signals(parsed.text, rows) if plugin_signals else ():
             signals[signal.name] = list(signal.values)
             weights[signal.name] = signal.weight
-        return self._result(builder, self._order(pool.candidates, signals, weights))
+        ranked = self._order(pool.candidates, signals, weights)
+        query_evidence, evidence = gather_evidence(pool, [row for row, _, _ in ranked], model)
+        result = self._result(builder, ranked)
+        return replace(result, model=model, query_evidence=query_evidence, evidence=evidence)
 
     def _result(
         self, builder: PoolBuilder, ranked: Sequence[RankedRow], *, late: bool = False
@@ -131,7 +150,7 @@ class Search:
     def _rank_as_published(self, query: str) -> SearchResult:
         """Rank as MemTier was published: facts choose sessions, eq. 2 scores their entries."""
         search = PaperSearch(
-            self._reader, self._settings, self._scopes, self._viewer.at, self._check
+            self._reader, self._settings, self._scopes, self._shared, self._viewer.at, self._check
         )
         order = search.rank(query[:MAX_QUERY_CHARS], self._similarity if self._vector else None)
         return SearchResult(
@@ -146,6 +165,9 @@ class Search:
         vectors = self._reader.vectors
         cosines = vectors.similarity(self._vector.model, self._vector.vector, rows)
         return {row: max(0.0, cosine) for row, cosine in cosines.items()}
+
+    def _is_covered(self, model: str) -> bool:
+        return self._reader.vectors.is_covered(model, [*self._scopes, *self._shared])
 
     def _check(self) -> None:
         if self._until is not None and time.monotonic() > self._until:

@@ -1,8 +1,9 @@
 """The signals of `recall_first`: a table of functions from a pool to one value a candidate.  Pure.
 
-Each returns values in [0, 1], in the order of the pool's candidates, or None where it has nothing
-to say about the query.  `retrieval.weights` has one key for each of them; the signals of plugins
-are added under their own names.
+Each returns values in the order of the pool's candidates, or None where it has nothing to say about
+the query.  The values of those in `SCALED` have no upper bound: `score_signals` divides them by
+their largest, so that every signal lies in [0, 1].  `retrieval.weights` has one key for each of
+them; the signals of plugins are added under their own names.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from memtier_plugin.core.settings.schema import Retrieval
@@ -23,8 +25,10 @@ from memtier_plugin.text.dates.spans import best_nearness
 _MIN_SESSIONS: Final = 12  # up to so many sessions, which one it is says nothing
 _MIN_PER_SESSION: Final = 3  # candidates, on average; with fewer they share a session by chance
 _NO_TERMS: Final[Mapping[str, int]] = {}
+_NO_TURNS: Final[tuple[RowLengths, RowLengths]] = ([], [])
 
 Around = Mapping[int, tuple[RowLengths, RowLengths]]  # by row: the turns before it and after it
+Adjacent = tuple[int, int]  # the rows of the turn before and of the one after; 0 for none
 Signals = dict[str, Sequence[float]]  # by name: one value a candidate
 
 
@@ -34,12 +38,15 @@ class Pool:
 
     Attributes:
         match: the words of the query in the entries.
+        fact_match: the same in the facts.
         bm25: the lexical score of each candidate.
+        terms: by row, the words of the query in each candidate and in the turns around it.
         scores: the lexical score of every row that was reached, by row.
         ngram_scores: by row, by the n-grams it shares with the query.
         source_strength: of an entry's row, how strong the best fact is that rests on it.
         source_times: of a fact's row, when each of its sources was said.
         around: the turns next to an entry.
+        adjacent: for each candidate, the rows of the turns directly before and after it.
         sessions: those that the best facts come from (Stage 1; MemTier, section 3.2).
         kinds: of a row that is a summary or a timeline, which of the two.
         similarity: by row, the cosine to the query's vector; None where there is no vector.
@@ -49,85 +56,75 @@ class Pool:
     settings: Retrieval
     candidates: Sequence[Candidate]
     match: Match
+    fact_match: Match
     bm25: Sequence[float]
+    terms: Mapping[int, Mapping[str, int]]
     scores: Mapping[int, float]
     ngram_scores: Mapping[int, float]
     source_strength: Mapping[int, float]
     source_times: Mapping[int, Sequence[float]]
     around: Around
+    adjacent: Sequence[Adjacent]
     sessions: Collection[int]
     kinds: Mapping[int, str]
     similarity: Mapping[int, float] | None
 
-    def scale(self, scores: Mapping[int, float]) -> list[float]:
-        """Return each candidate's score divided by the best one's."""
-        values = [scores.get(candidate.row, 0.0) for candidate in self.candidates]
-        return ranking.scale_by_max(values)
+    def values(self, scores: Mapping[int, float]) -> list[float]:
+        """Return each candidate's score, 0 for those without one."""
+        if not scores:
+            return [0.0] * len(self.candidates)
+        return [scores.get(candidate.row, 0.0) for candidate in self.candidates]
 
 
 def score_signals(pool: Pool) -> Signals:
-    """Return the values of every signal that applies to the query."""
+    """Return the values in [0, 1] of every signal that applies to the query."""
     scored = ((name, signal(pool)) for name, signal in SIGNALS.items())
-    return {name: values for name, values in scored if values is not None}
+    signals = {name: values for name, values in scored if values is not None}
+    return signals | ranking.scale_each({name: signals[name] for name in SCALED & signals.keys()})
 
 
 # -- words -----------------------------------------------------------------------------------------
 
 
-def words(pool: Pool) -> list[float]:
+def words(pool: Pool) -> Sequence[float]:
     """Score the words that a candidate shares with the query (BM25)."""
-    return ranking.scale_by_max(pool.bm25)
+    return pool.bm25
 
 
 def ngrams(pool: Pool) -> list[float]:
     """Score the n-grams that a candidate shares with the query: names, codes, other languages."""
-    return pool.scale(pool.ngram_scores)
+    return pool.values(pool.ngram_scores)
 
 
-def previous_turn(pool: Pool) -> list[float]:
-    """Score the turn before an entry."""
-    return _neighbour(pool, 0)
-
-
-def next_turn(pool: Pool) -> list[float]:
-    """Score the turn after an entry."""
-    return _neighbour(pool, 1)
-
-
-def _neighbour(pool: Pool, side: int) -> list[float]:
-    values = []
-    for candidate in pool.candidates:
-        turns = pool.around[candidate.row][side] if candidate.row in pool.around else ()
-        episodic = candidate.tier == "episodic"  # a fact stands alone
-        values.append(pool.scores.get(turns[0][0], 0.0) if turns and episodic else 0.0)
-    return ranking.scale_by_max(values)
+def adjacent_turn(pool: Pool, side: int) -> list[float]:
+    """Score the turn before an entry (side 0), or the one after it (1)."""
+    scores = pool.scores
+    return [
+        0.0 if (row := sides[side]) is None else scores.get(row, 0.0) for sides in pool.adjacent
+    ]
 
 
 def window(pool: Pool) -> list[float]:
     """Score the turns around an entry, and itself, as one text."""
-    near = {row for sides in pool.around.values() for side in sides for row, _ in side}
-    terms = pool.match.terms_of(near.union(candidate.row for candidate in pool.candidates))
-    windows: dict[int, tuple[dict[str, float], float]] = {}
-    for candidate in pool.candidates:
+    terms, around, score = pool.terms, pool.around, pool.match.score_document
+    values = []
+    for candidate, own in zip(pool.candidates, pool.bm25, strict=True):
         if candidate.tier != "episodic":
+            values.append(own)
             continue
-        before, after = pool.around.get(candidate.row, ([], []))
+        before, after = around.get(candidate.row, _NO_TURNS)
         turns = [*before, (candidate.row, candidate.length), *after]
-        together: dict[str, float] = {}
-        for row, _ in turns:
-            for term, count in terms.get(row, _NO_TERMS).items():
+        matched = [terms[row] for row, _ in turns if row in terms]
+        if not matched:  # as in most windows
+            values.append(0.0)
+            continue
+        together: dict[str, float] = {**matched[0]}
+        for counts in matched[1:]:
+            for term, count in counts.items():
                 together[term] = together.get(term, 0) + count
-        if together:
-            # Compared with the average turn, so that long windows pay no more than short ones.
-            length = sum(size for _, size in turns) / len(turns)
-            windows[candidate.row] = together, length
-    scores = dict(zip(windows, pool.match.score_documents(windows.values()), strict=True))
-    return ranking.scale_by_max(
-        [
-            scores.get(c.row, 0.0) if c.tier == "episodic" else pool.scores.get(c.row, 0.0)
-            for c in pool.candidates
-        ]
-    )
+        # Compared with the average turn, so that long windows pay no more than short ones.
+        values.append(score(together, sum([length for _, length in turns]) / len(turns)))
+    return values
 
 
 def session_words(pool: Pool) -> list[float]:
@@ -142,9 +139,8 @@ def session_words(pool: Pool) -> list[float]:
     if not _MIN_SESSIONS < len(sessions) <= len(candidates) / _MIN_PER_SESSION:
         return [0.0] * len(candidates)
     by_term: dict[str, Counter[int]] = {}
-    terms = pool.match.terms_of([candidate.row for candidate in candidates])
     for candidate in candidates:
-        for term, count in terms.get(candidate.row, _NO_TERMS).items():
+        for term, count in pool.terms.get(candidate.row, _NO_TERMS).items():
             if candidate.session:
                 by_term.setdefault(term, Counter())[candidate.session] += count
     scores = dict.fromkeys(sessions, 0.0)
@@ -153,8 +149,7 @@ def session_words(pool: Pool) -> list[float]:
         value = pool.match.weights[term] * idf(len(sessions), len(counts))
         for session, count in counts.items():
             scores[session] += value * saturation(count, 1.0, 1.0)
-    values = [scores.get(candidate.session or 0, 0.0) for candidate in candidates]
-    return ranking.scale_by_max(values)
+    return [scores.get(candidate.session or 0, 0.0) for candidate in candidates]
 
 
 # -- facts -----------------------------------------------------------------------------------------
@@ -162,7 +157,7 @@ def session_words(pool: Pool) -> list[float]:
 
 def source(pool: Pool) -> list[float]:
     """Score an entry by the best matching fact that rests on it."""
-    return pool.scale(pool.source_strength)
+    return pool.values(pool.source_strength)
 
 
 def session(pool: Pool) -> list[float]:
@@ -222,20 +217,26 @@ def overview(pool: Pool) -> list[float] | None:
 
 def decay(pool: Pool) -> list[float]:
     """Score a candidate's age (MemTier, section 3.2, eq. 3)."""
-    rate, bypass = pool.settings.decay_lambda, pool.settings.decay_bypass
+    rate, threshold = pool.settings.decay_lambda, pool.settings.decay_bypass
     now = pool.query.at.timestamp()
-    ages = [(now - candidate.observed) / ranking.DAY_SECONDS for candidate in pool.candidates]
-    return ranking.decay_signals(ages, pool.bm25, rate, bypass)
+    return [
+        ranking.decay(
+            (now - candidate.observed) / ranking.DAY_SECONDS, rate, bypass=score > threshold
+        )
+        for candidate, score in zip(pool.candidates, pool.bm25, strict=True)
+    ]
 
 
 def weight(pool: Pool) -> list[float]:
     """Score the learned cognitive weight."""
-    return ranking.weight_signals([candidate.weight for candidate in pool.candidates])
+    return [ranking.weight_signal(candidate.weight) for candidate in pool.candidates]
 
 
 def tier(pool: Pool) -> list[float]:
     """Score the tier, and how sure a fact is."""
-    return ranking.tier_signals([(c.tier, c.confidence) for c in pool.candidates])
+    tiers = [(candidate.tier, candidate.confidence) for candidate in pool.candidates]
+    bonus = {key: ranking.tier_signal(*key) for key in {*tiers}}  # mostly the entries' alone
+    return [bonus[key] for key in tiers]
 
 
 # -- meaning ---------------------------------------------------------------------------------------
@@ -243,31 +244,44 @@ def tier(pool: Pool) -> list[float]:
 
 def dense(pool: Pool) -> list[float] | None:
     """Score how near a candidate is to the query in meaning."""
-    return None if pool.similarity is None else pool.scale(pool.similarity)
+    return None if pool.similarity is None else pool.values(pool.similarity)
 
 
 def dense_window(pool: Pool) -> list[float] | None:
     """Score how near a candidate and the turns next to it are to the query in meaning."""
     if pool.similarity is None:
         return None
-    similarity = pool.similarity
-    adjacent = adjacent_rows(pool.around, (candidate.row for candidate in pool.candidates))
-    values = []
-    for candidate in pool.candidates:
-        near = adjacent[candidate.row]
-        total = similarity.get(candidate.row, 0.0) + sum(similarity.get(row, 0.0) for row in near)
-        values.append(total / (1 + len(near)))
-    return ranking.scale_by_max(values)
+    cosine = pool.similarity.get
+    return [
+        (cosine(c.row, 0.0) + (cosine(before, 0.0) + cosine(after, 0.0)))
+        / (1 + (before > 0) + (after > 0))
+        for c, (before, after) in zip(pool.candidates, pool.adjacent, strict=True)
+    ]
 
 
-def adjacent_rows(around: Around, rows: Iterable[int]) -> dict[int, list[int]]:
-    """Return, by row, the rows of the turns directly before and after it."""
-    return {row: [turns[0][0] for turns in around.get(row, ()) if turns] for row in rows}
+def dense_previous(pool: Pool) -> list[float] | None:
+    """Score how near a candidate and the turn before it are to the query in meaning."""
+    if pool.similarity is None:
+        return None
+    cosine = pool.similarity.get
+    return [
+        (cosine(c.row, 0.0) + cosine(before, 0.0)) / (1 + (before > 0))
+        for c, (before, _) in zip(pool.candidates, pool.adjacent, strict=True)
+    ]
+
+
+def adjacent_rows(around: Around, rows: Iterable[int]) -> list[Adjacent]:
+    """Return, for each of these rows, those of the turns directly before and after it."""
+    adjacent: list[Adjacent] = []
+    for row in rows:
+        before, after = around.get(row, _NO_TURNS)
+        adjacent.append((before[0][0] if before else 0, after[0][0] if after else 0))
+    return adjacent
 
 
 SIGNALS: Final[Mapping[str, Callable[[Pool], Sequence[float] | None]]] = {
-    "previous": previous_turn,
-    "next": next_turn,
+    "previous": partial(adjacent_turn, side=0),
+    "next": partial(adjacent_turn, side=1),
     "window": window,
     "words": words,
     "grams": ngrams,
@@ -284,4 +298,19 @@ SIGNALS: Final[Mapping[str, Callable[[Pool], Sequence[float] | None]]] = {
     "tier": tier,
     "dense": dense,
     "dense_window": dense_window,
+    "dense_previous": dense_previous,
 }
+SCALED: Final = frozenset(
+    {
+        "previous",
+        "next",
+        "window",
+        "words",
+        "grams",
+        "source",
+        "session_words",
+        "dense",
+        "dense_window",
+        "dense_previous",
+    }
+)

@@ -1,4 +1,4 @@
-"""What stands in the ledgers but not yet in the index, for a recall that cannot wait for it."""
+"""Read ledger lines that are not indexed yet, for a recall that cannot wait for the index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import ForgetEvent, WithdrawEvent, payload_of
 from memtier_plugin.core.paths import PROJECT_JOURNAL
-from memtier_plugin.core.records import Entry, Source
+from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.storage.store import Store
@@ -59,6 +59,6 @@ def add_unindexed(store: Store, query: str, unindexed: Unindexed, hits: Sequence
         shared = terms.intersection(words(entry.content))
         if shared and entry.id not in seen and not reader.state(entry.id).forgotten:
             share = len(shared) / len(terms)
-            source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-            merged.append(Hit(item=entry, score=share, signals={"words": share}, sources=(source,)))
+            signals, sources = {"words": share}, (entry.source,)
+            merged.append(Hit(item=entry, score=share, signals=signals, sources=sources))
     return sorted(merged, key=lambda hit: (-hit.score, hit.id))

@@ -8,25 +8,30 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
 from memtier_plugin import __version__
-from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.errors import EndpointRefused, MemTierError
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.plugins import manager, watch_failures
 from memtier_plugin.core.results import RecallOptions
-from memtier_plugin.ingest.messages import parse_messages
+from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.ingest.messages import parse_messages, unknown_keys
+from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.health.hook_marks import describe_silence
 from memtier_plugin.pool import memory_pool
+from memtier_plugin.providers.host_model import HOST_MODEL
+from memtier_plugin.server.host_models import HostModels
 from memtier_plugin.server.parameters import BadParams, check_fields, parse_time, to_jsonable
 
 METHODS: Final = (
-    *("hook", "tool", "recall", "explain", "record", "end_run", "remember", "forget"),
-    *("facts", "fact", "review", "status", "ping"),
+    *("hook", "tool", "command", "recall", "ask", "explain", "record", "end_run", "remember"),
+    *("forget", "unforget", "facts", "fact", "review", "status", "ping"),
+    *("offers", "complete"),
 )
 HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
     "before_prompt_build": PromptEvent,
@@ -38,6 +43,14 @@ HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
 STORING_HOOKS: Final = ("agent_end", "before_compaction")
 
 
+class _Scope(TypedDict, total=False):
+    """The parameters of every method that say whose memory is meant."""
+
+    home: str | None
+    project: str | None
+    agent: str
+
+
 class Methods:
     """The methods by name.
 
@@ -47,6 +60,7 @@ class Methods:
 
     def __init__(self, home: Path, served: Callable[[RunContext], None]) -> None:
         self.socket: str | None = None
+        self.host_models = HostModels()
         self._home = str(home)
         self._translators: dict[str, Any] = {}
         self._warned: dict[str, bool] = {}  # by agent: whether the host was warned
@@ -144,16 +158,45 @@ class Methods:
         agent: str | None = None,
     ) -> Any:
         """Call a memory tool as a model does; the answer has a text for it."""
-        base = RunContext(agent_id=agent or "main", home=home or self._home, project=project)
-        try:
-            run = self._translator(host).context(context, base) if host else None
-            run = run or replace(base, **context)
-        except TypeError as error:
-            raise BadParams(f"the context of {name} is wrong: {error}") from None
-        self._served(run)
+        run = self._run_context(f"the context of {name}", context, host, home, project, agent)
         from memtier_plugin.hooks.tools import call_tool
 
         return call_tool(name, arguments or {}, run)
+
+    def command(
+        self,
+        text: str,
+        context: dict[str, Any],
+        host: str | None = None,
+        home: str | None = None,
+        project: str | None = None,
+        agent: str | None = None,
+    ) -> Any:
+        """Answer what a person typed after `/memtier` in a host's chat; never for a model."""
+        run = self._run_context("the command's context", context, host, home, project, agent)
+        from memtier_plugin.hooks.chat_commands import answer_command
+
+        return {"text": answer_command(text, run)}
+
+    def _run_context(
+        self,
+        name: str,
+        context: dict[str, Any],
+        host: str | None,
+        home: str | None,
+        project: str | None,
+        agent: str | None,
+    ) -> RunContext:
+        """Return the context of a call in a host's form or in our own, counted as served."""
+        base = RunContext(agent_id=agent or "main", home=home or self._home, project=project)
+        try:
+            run: RunContext | None = self._translator(host).context(context, base) if host else None
+            run = run or replace(base, **context)
+        except TypeError as error:
+            raise BadParams(f"{name} is wrong: {error}") from None
+        check_fields(run)
+        self._served(run)
+        return run
 
     def recall(
         self,
@@ -164,37 +207,41 @@ class Methods:
         **options: Unpack[RecallOptions],
     ) -> Any:
         """Return what matters for a query: ranked hits, and the block to inject."""
-        context = self._context(home, project, agent, options.get("session_id"))
-        with memory_pool.use(context) as memory:
+        with self._memory(options.get("session_id"), home, project, agent) as memory:
             recall = memory.recall(query, **options)
         return to_jsonable(recall)
 
-    def explain(
+    def ask(
         self,
-        recall_id: str,
-        why: str | None = None,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str = "main",
+        question: str,
+        sender: str | None = None,
+        at: datetime | None = None,
+        write_back: bool | None = None,
+        **scope: Unpack[_Scope],
     ) -> Any:
+        """Answer a question, with the ledger lines that the answer rests on."""
+        with self._memory(**scope) as memory:
+            answer = memory.ask(question, sender=sender, at=at, write_back=write_back)
+        return answer.to_document()
+
+    def explain(self, recall_id: str, why: str | None = None, **scope: Unpack[_Scope]) -> Any:
         """Return why a recall chose what it chose, or why an entry or fact is not among it."""
-        with memory_pool.use(self._context(home, project, agent)) as memory:
+        with self._memory(**scope) as memory:
             return to_jsonable(memory.explain(recall_id, why))
 
     def record(
         self,
         messages: list[Any],
         session_id: str,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str = "main",
         run_id: str | None = None,
         sender: str | None = None,
         observed_at: datetime | None = None,
         parent: str | None = None,
+        private: bool = False,
+        **scope: Unpack[_Scope],
     ) -> Any:
         """Record messages and return the entries that are new."""
-        with memory_pool.use(self._context(home, project, agent, session_id)) as memory:
+        with self._memory(session_id, **scope) as memory:
             entries = memory.record(
                 messages,
                 session_id=session_id,
@@ -202,25 +249,29 @@ class Methods:
                 sender=sender,
                 observed_at=observed_at,
                 parent=parent,
+                private=private,
             )
-        return {"entries": to_jsonable(entries)}
+        ignored = unknown_keys(messages)
+        return {
+            "entries": to_jsonable(entries),
+            **({"ignored_keys": [*ignored]} if ignored else {}),
+        }
 
     def end_run(
         self,
         messages: list[Any],
         session_id: str,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str = "main",
         run_id: str | None = None,
         recall_ids: list[Any] | None = None,
         sender: str | None = None,
         observed_at: datetime | None = None,
         parent: str | None = None,
         error: str | None = None,
+        private: bool = False,
+        **scope: Unpack[_Scope],
     ) -> Any:
         """Record a finished run and credit what was injected into it."""
-        with memory_pool.use(self._context(home, project, agent, session_id)) as memory:
+        with self._memory(session_id, **scope) as memory:
             result = memory.end_run(
                 messages,
                 session_id=session_id,
@@ -230,105 +281,151 @@ class Methods:
                 observed_at=observed_at,
                 parent=parent,
                 error=error,
+                private=private,
             )
         return to_jsonable(result)
 
     def remember(
         self,
         text: str,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str = "main",
         session_id: str = "remembered",
         sender: str | None = None,
+        **scope: Unpack[_Scope],
     ) -> Any:
         """Store a statement as a fact."""
-        with memory_pool.use(self._context(home, project, agent)) as memory:
+        with self._memory(**scope) as memory:
             return to_jsonable(memory.remember(text, session_id=session_id, sender=sender))
 
     def forget(
         self,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str = "main",
         ids: list[Any] | None = None,
         session: str | None = None,
         dry_run: bool = False,
+        sender: str | None = None,
+        **scope: Unpack[_Scope],
     ) -> Any:
         """Hide entries and facts, by id or of a whole session."""
-        with memory_pool.use(self._context(home, project, agent)) as memory:
-            return to_jsonable(memory.forget(ids=ids or (), session=session, dry_run=dry_run))
+        with self._memory(**scope) as memory:
+            forgotten = memory.forget(
+                ids=ids or (), session=session, sender=sender, dry_run=dry_run
+            )
+        return to_jsonable(forgotten)
+
+    def unforget(
+        self,
+        ids: list[Any],
+        dry_run: bool = False,
+        sender: str | None = None,
+        **scope: Unpack[_Scope],
+    ) -> Any:
+        """Bring hidden entries and facts back, by id: those that the agent and sender may name."""
+        with self._memory(**scope) as memory:
+            knowledge = memory.knowledge.of_sender(sender)
+            return to_jsonable(knowledge.unforget(ids, dry_run=dry_run))
 
     def facts(
         self,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str = "main",
         query: str | None = None,
         subject: str | None = None,
         include_superseded: bool = False,
         limit: int | None = None,
+        sender: str | None = None,
+        **scope: Unpack[_Scope],
     ) -> Any:
-        """Return the facts that the agent may see, newest first, or those that match a query."""
-        with memory_pool.use(self._context(home, project, agent)) as memory:
+        """Return the facts that the agent may see, newest first, or those that match a query.
+
+        On a shared channel ``sender`` is for whom they are: a person's own are for nobody else.
+        """
+        with self._memory(**scope) as memory:
+            knowledge = memory.knowledge.of_sender(sender)
             if query is not None:
-                result = memory.knowledge.search(query, limit or 10)
+                result = knowledge.search(query, limit or 10)
                 return {
                     "label": result.label,
                     "facts": [to_jsonable(hit.item) for hit in result.hits],
                 }
-            views = memory.knowledge.facts(include_superseded=include_superseded, subject=subject)
+            views = knowledge.facts(include_superseded=include_superseded, subject=subject)
         return {"facts": [view.to_json() for view in views[::-1][:limit]]}
 
-    def fact(
-        self,
-        fact_id: str,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str = "main",
-    ) -> Any:
+    def fact(self, fact_id: str, sender: str | None = None, **scope: Unpack[_Scope]) -> Any:
         """Return a fact, its state, and those of its source lines that the agent may see."""
-        with memory_pool.use(self._context(home, project, agent)) as memory:
-            return memory.knowledge.fact(fact_id).to_document()
+        with self._memory(**scope) as memory:
+            return memory.knowledge.of_sender(sender).fact(fact_id).to_document()
 
     def review(
         self,
-        home: str | None = None,
-        project: str | None = None,
-        agent: str = "main",
         accept: list[Any] | None = None,
         reject: list[Any] | None = None,
         why: str = "",
+        edit: dict[str, Any] | None = None,
+        sender: str | None = None,
+        **scope: Unpack[_Scope],
     ) -> Any:
-        """Accept or reject proposed facts in the agent's name; return those that still wait.
+        """Accept, reject or edit what waits, in the agent's name; return what still waits.
+
+        ``edit`` is the new wording by the fact's id.
 
         It is meant for a person behind the host: no model may decide what it believes.
         """
-        with memory_pool.use(self._context(home, project, agent)) as memory:
-            knowledge = memory.knowledge
+        with self._memory(**scope) as memory:
+            knowledge = memory.knowledge.of_sender(sender)
             decided = [*knowledge.accept(accept or ()), *knowledge.reject(reject or (), why)]
-            waiting = [knowledge.fact(view.fact.id) for view in knowledge.proposals()]
+            for item, text in (edit or {}).items():
+                knowledge.fact(item)  # what the agent may not see it cannot edit
+                decided.append(memory.edit_fact(item, str(text)))
+            waiting = knowledge.review_queue()
         return {
             "decided": to_jsonable(decided),
-            "waiting": [view.to_document() for view in waiting],
+            "waiting": [item.to_json() for item in waiting],
         }
 
-    def status(
-        self, home: str | None = None, project: str | None = None, agent: str = "main"
-    ) -> Any:
+    def status(self, **scope: Unpack[_Scope]) -> Any:
         """Return the status of the project."""
-        with memory_pool.use(self._context(home, project, agent)) as memory:
+        with self._memory(**scope) as memory:
             return to_jsonable(memory.status())
 
-    def _context(
+    def offers(self, project: str) -> dict[str, Any]:
+        """Tell which host that runs offers its own model for a project."""
+        connection, key = self.host_models.find(project)
+        return {"host": connection.offers[key]}
+
+    def complete(
         self,
-        home: str | None,
-        project: str | None,
-        agent: str,
+        project: str,
+        messages: list[Any],
+        max_tokens: int,
+        temperature: float = 0.0,
+        seconds: float = 120.0,
+        purpose: str = "extraction",
+    ) -> Any:
+        """Ask the model of a host that runs; for MemTier's own jobs, which keep the caps."""
+        model = load_settings(Path(self._home), project).consolidation.model
+        if model != HOST_MODEL:
+            raise EndpointRefused(
+                f"project {project!r} does not use its host's model: consolidation.model is {model}"
+            )
+        connection, key = self.host_models.find(project)
+        request = {
+            "offer": key,
+            "project": project,
+            "messages": messages,
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "seconds": seconds,
+            "purpose": purpose,
+        }
+        return connection.ask(request, seconds)
+
+    def _memory(
+        self,
         session_id: str | None = None,
-    ) -> RunContext:
+        home: str | None = None,
+        project: str | None = None,
+        agent: str = "main",
+    ) -> AbstractContextManager[MemTier]:
+        """Return the memory of a call, open as a context, and count its project as served."""
         context = RunContext(
             agent_id=agent, session_id=session_id, project=project, home=home or self._home
         )
         self._served(context)
-        return context
+        return memory_pool.use(context)

@@ -24,6 +24,7 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.settings.load import resolve_home
 from memtier_plugin.pool import memory_pool
+from memtier_plugin.server.host_models import HostConnection
 from memtier_plugin.server.methods import METHODS, Methods
 from memtier_plugin.server.parameters import BadParams, check_arguments
 from memtier_plugin.server.unix_socket import SocketListener
@@ -114,6 +115,7 @@ class _Server:
         """Read requests until the input ends; return when all of them are answered."""
         lock = threading.Lock()
         running: set[Future[None]] = set()
+        ending = ending or _Ending()
 
         def send(answer: _Json | list[_Json] | None) -> None:
             if answer is None:
@@ -123,7 +125,7 @@ class _Server:
                 with lock:
                     write(line)
             except (OSError, ValueError) as error:  # ValueError: a closed file
-                _log.info("the client was gone before its answer: %s", error)
+                _log.info("the client disconnected before its answer: %s", error)
 
         def answer(request: Any) -> None:
             send(self._answers(request))
@@ -132,26 +134,40 @@ class _Server:
             running.discard(call)
             self._room.release()
 
-        for line in _lines(reader, ending or _Ending()):
-            if line is None:
-                send(_error(None, -32600, f"a line is longer than {MAX_LINE_BYTES} bytes"))
-                continue
-            try:
-                request = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                send(_error(None, -32700, f"not JSON: {error}"))
-                continue
-            if isinstance(request, dict) and request.get("method") == "ping":
-                send(self._answer(request))  # at once, however busy the pool is
-                continue
-            self._room.acquire()
-            call = self._pool.submit(answer, request)
-            running.add(call)
-            call.add_done_callback(done)
-        if ending and ending.requested:
+        models = self.methods.host_models
+        host = models.attach(send)
+        try:
+            for request in _requests(reader, ending, send):
+                if self._take_at_once(request, host, send):
+                    continue
+                self._room.acquire()
+                call = self._pool.submit(answer, request)
+                running.add(call)
+                call.add_done_callback(done)
+        finally:
+            models.detach(host)  # before the wait: a call may be waiting for this host
+        if ending.requested:
             for call in list(running):
                 call.cancel()
         wait(list(running))
+
+    def _take_at_once(
+        self, request: Any, host: HostConnection, send: Callable[[_Json | None], None]
+    ) -> bool:
+        """Handle what must not wait for the pool, however busy it is; tell whether it was that."""
+        if not isinstance(request, dict):
+            return False
+        method = request.get("method")
+        if method is None and ("result" in request or "error" in request):
+            host.settle(request)
+        elif method == "offer_model":
+            if not host.offer(request.get("params")):
+                _log.warning("an offer of a host's model was refused: %.200s", request)
+        elif method == "ping":
+            send(self._answer(request))
+        else:
+            return False
+        return True
 
     def close(self) -> None:
         """Stop the pool and the scheduler, and close the memories."""
@@ -199,7 +215,7 @@ class _Server:
         return function(**check_arguments(function, request.get("params", {})))
 
     def _serve_project(self, context: RunContext) -> None:
-        """Hand the project of a call to the scheduler, on a thread of its own."""
+        """Register the project of a call with the scheduler, on a separate thread."""
         served = RunContext(
             agent_id="", project=context.project, home=context.home, workspace=context.workspace
         )
@@ -258,6 +274,20 @@ def _insist(wake: int, ending: _Ending) -> None:
         if not ending.requested:
             signal.pthread_kill(main, signal.SIGTERM)
     os.close(wake)
+
+
+def _requests(reader: IO[bytes], ending: _Ending, send: Callable[[_Json], None]) -> Iterator[Any]:
+    """Yield the JSON of each line; answer a line that is none with an error."""
+    for line in _lines(reader, ending):
+        if line is None:
+            send(_error(None, -32600, f"a line is longer than {MAX_LINE_BYTES} bytes"))
+            continue
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            send(_error(None, -32700, f"not JSON: {error}"))
+            continue
+        yield request
 
 
 def _lines(reader: IO[bytes], ending: _Ending) -> Iterator[bytes | None]:

@@ -33,17 +33,17 @@ class Export:
 
     @property
     def exists(self) -> bool:
-        """Whether the path exists now."""
+        """True if the path exists now."""
         return os.path.lexists(self.path)
 
     @property
     def unchanged(self) -> bool:
-        """Whether the file still has the exported content."""
+        """True if the file still has the exported content."""
         return bool(self.digest) and self.digest == file_digest(self.path)
 
 
 def register_export(folder: Path, path: Path, kind: str) -> Export:
-    """Record an exported file of this kind ("jsonl", "markdown", "backup").
+    """Record an exported file of this kind ("jsonl", "markdown", "backup", "model").
 
     Args:
         folder: the project's folder.
@@ -59,7 +59,7 @@ def register_export(folder: Path, path: Path, kind: str) -> Export:
         "kind": kind,
         "digest": export.digest,
     }
-    jsonl.append_records(folder / REGISTER_FILE, [record], durability="fsync")
+    jsonl.append_records(folder / REGISTER_FILE, [record], durability="sync")
     return export
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -24,10 +24,30 @@ class NewRun(NamedTuple):
     position_keys: Sequence[str]
     tainted: bool
 
-    def make_entry(
+    def new_messages(self, existing: Collection[str]) -> Iterator[tuple[str, Message, bool]]:
+        """Yield the messages of which neither key exists."""
+        for position_key, message in zip(self.position_keys, self.messages, strict=True):
+            if message[0] not in existing and position_key not in existing:
+                yield message
+
+    def make_entries(
+        self, existing: set[str], turns: dict[str, int], project: str, now: datetime
+    ) -> list[Entry]:
+        """Build the entries of the messages that are not stored yet.
+
+        Their keys are added to ``existing``, and they count as turns of their session.
+        """
+        entries = []
+        for key, message, truncated in self.new_messages(existing):
+            existing.add(key)
+            turns[self.run.session] += 1
+            turn = turns[self.run.session]
+            entries.append(self._make_entry(key, message, truncated, turn, project, now))
+        return entries
+
+    def _make_entry(
         self, key: str, message: Message, truncated: bool, turn: int, project: str, now: datetime
     ) -> Entry:
-        """Build the entry of one message, as turn ``turn`` of the session."""
         return Entry(
             id=new_id(),
             timestamp=now,
@@ -47,6 +67,7 @@ class NewRun(NamedTuple):
             tool=message.tool,
             tainted=message.role == "assistant" and (self.tainted or _asks_to_store(message)),
             truncated=truncated,
+            private=self.run.private,
             key=key,
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -116,8 +116,8 @@ def describe_usage(disk: Mapping[str, Any]) -> str:
 class Quota:
     """The room left under one project's limits, as far as this process knows."""
 
-    def __init__(self, folder: Path, index: Path, limits: Limits) -> None:
-        self._folder, self._index, self._limits = folder, index, limits
+    def __init__(self, measure: Callable[[datetime], DiskUsage], limits: Limits) -> None:
+        self._measure, self._limits = measure, limits
         self._measured_at = -_REMEASURE_SECONDS
         self._day = ""
         self._usage = DiskUsage()
@@ -129,9 +129,11 @@ class Quota:
         Raises:
             LimitReached: names the limit and the remedy.
         """
+        if not size:  # a run that is delivered again
+            return
         day = f"{now.astimezone(UTC):%Y-%m-%d}"
         if time.monotonic() - self._measured_at > _REMEASURE_SECONDS or day != self._day:
-            self._usage = measure_usage(self._folder, self._index, now)
+            self._usage = self._measure(now)
             self._measured_at, self._day, self._added = time.monotonic(), day, 0
         for name, used, most, until in _limits(self._usage, self._limits):
             if most and used + self._added + size > most:

@@ -48,9 +48,9 @@ def _unfinished_files(store: Store) -> Iterator[list[Path]]:
     """Yield the unfinished files; holding the build lock keeps new index builds out."""
     building = None
     with suppress(LedgerError):  # in a read-only home it cannot be determined
-        building = locks.try_acquire_lock(store.folder / BUILD_LOCK)
+        building = locks.try_acquire_lock(store.project_folder.path / BUILD_LOCK)
     try:
-        half_built = [] if building is None else store.folder.glob(f"{NEW_INDEX}*")
+        half_built = [] if building is None else store.project_folder.path.glob(f"{NEW_INDEX}*")
         yield sorted({*_abandoned_files(store), *half_built})
     finally:
         if building is not None:
@@ -58,16 +58,17 @@ def _unfinished_files(store: Store) -> Iterator[list[Path]]:
 
 
 def _abandoned_files(store: Store) -> Iterator[Path]:
-    folders = [store.home, store.home / "queue", store.home / "hosts"]  # queued runs, host notes
+    home = store.project_folder.home
+    folders = [home, home / "queue", home / "hosts"]  # queued runs, host notes
     names = ".*.new"
     in_home = (path for folder in folders for path in folder.glob(names))
-    for path in (*store.folder.rglob(names), *in_home):
+    for path in (*store.project_folder.path.rglob(names), *in_home):
         if (match := _NEW.fullmatch(path.name)) and _is_abandoned(path, match[1], _WRITING):
             yield path
-    for path in store.home.glob(f"{RESTORING}*"):
+    for path in home.glob(f"{RESTORING}*"):
         if _is_abandoned(path, path.name.removeprefix(RESTORING).partition("-")[0], _MAKING):
             yield path
-    for path in store.folder.glob(f"{AS_OF_PREFIX}*.sqlite3*"):
+    for path in store.project_folder.path.glob(f"{AS_OF_PREFIX}*.sqlite3*"):
         if _is_abandoned(path, "", _MAKING):
             yield path
 

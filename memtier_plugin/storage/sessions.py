@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.core.paths import index_path
 from memtier_plugin.storage.index.connection import Index, index_problem
+from memtier_plugin.storage.index.files import broken_indexes, is_own_index
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.renewal import INCOMPLETE, mark_incomplete
+from memtier_plugin.storage.index.scrub import truncate_wal
 from memtier_plugin.storage.index.writer import read_metadata, set_metadata
+from memtier_plugin.storage.protocol import SetAside
+from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -38,15 +42,15 @@ class IndexSessions:
     """The index of one project, read by one thread at a time through each connection."""
 
     def __init__(self, folder: Path, language: str) -> None:
-        self.folder = folder
-        self.index = Index(index_path(folder))
+        self._folder = folder
+        self.index = Index(index_path(folder))  # for this package only
         self.tokenizer = Tokenizer(language)
         self._fingerprint = self.tokenizer.fingerprint  # compared at every read of the index
         self._open = _OpenSessions()
         self.stale_tokenizer: str | None = None  # the index's, if it differs from the settings'
         self.incomplete = False  # whether the index is new and may lack older ledger files
 
-    def reader(self) -> IndexReader:
+    def reader(self) -> Reader:
         """Return a reader on this thread's connection.
 
         Raises:
@@ -72,6 +76,46 @@ class IndexSessions:
         [(result,)] = self._connection().execute("PRAGMA quick_check(1)").fetchall()
         return str(result)
 
+    @property
+    def index_location(self) -> str:
+        """Where the index is, for messages."""
+        return str(self.index.path)
+
+    def is_index(self, name: str) -> bool:
+        """Tell whether a notice is about the index rather than a segment of the log."""
+        return name == self.index.path.name
+
+    def index_size(self) -> int:
+        """Return the bytes of the index, its write-ahead log included."""
+        paths = [Path(f"{self.index.path}{suffix}") for suffix in ("", "-wal")]
+        return sum(path.stat().st_size for path in paths if path.exists())
+
+    def scrub_index(self, seconds: float) -> bool:
+        """Remove what was deleted from the index's files; tell whether that succeeded.
+
+        Args:
+            seconds: how long to wait for readers of an older state.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+        """
+        return truncate_wal(self.index, seconds)
+
+    def list_set_aside(self) -> list[SetAside]:
+        """List the broken indexes that were set aside, oldest first."""
+        return [
+            SetAside(str(path), path.lstat().st_size, is_own_index(path))
+            for path in broken_indexes(self.index.path)
+        ]
+
+    def remove_set_aside(self) -> Iterator[str]:
+        """Remove the broken indexes that were set aside and are ours; yield where each was."""
+        for path in broken_indexes(self.index.path):
+            if is_own_index(path):
+                for suffix in ("", "-wal", "-shm"):
+                    Path(f"{path}{suffix}").unlink(missing_ok=True)
+                yield str(path)
+
     @contextmanager
     def _session(self) -> Iterator[apsw.Connection]:
         connection = self._connection()
@@ -95,14 +139,14 @@ class IndexSessions:
         if built_with is None and not connection.readonly("main"):
             set_metadata(connection, "tokenizer", self._fingerprint)
             built_with = self._fingerprint
-            self.incomplete = mark_incomplete(connection, self.folder, REFRESH_BYTES)
+            self.incomplete = mark_incomplete(connection, self._folder, REFRESH_BYTES)
         current = built_with in (None, self._fingerprint)
         self.stale_tokenizer = None if current else str(built_with)
         if built_with and built_with != self.tokenizer.fingerprint:
             self.tokenizer = Tokenizer(str(built_with).partition(":")[2])
 
     @contextmanager
-    def deadline(self, until: float | None) -> Iterator[IndexReader]:
+    def deadline(self, until: float | None) -> Iterator[Reader]:
         """Open a session whose queries are interrupted at ``until`` (``time.monotonic()``).
 
         Raises:
@@ -129,7 +173,7 @@ class IndexSessions:
             raise self._handle_error(error) from error
 
     @contextmanager
-    def snapshot(self) -> Iterator[IndexReader]:
+    def snapshot(self) -> Iterator[Reader]:
         """Yield a reader that sees one state of the index, regardless of concurrent writes.
 
         Raises:
@@ -145,7 +189,20 @@ class IndexSessions:
                     connection.execute("ROLLBACK")
 
     @contextmanager
-    def session(self) -> Iterator[IndexReader]:
+    def shared_connection(self) -> Iterator[None]:
+        """Check the index once for all sessions that this thread opens until this ends.
+
+        If it cannot be used, every session checks it, and reports the problem, for itself.
+        """
+        import apsw
+
+        with ExitStack() as stack:
+            with suppress(IndexProblem, apsw.Error):
+                stack.enter_context(self._session())
+            yield
+
+    @contextmanager
+    def session(self) -> Iterator[Reader]:
         """Open a session: one reader for everything this thread reads until it ends.
 
         Nested sessions share its connection.

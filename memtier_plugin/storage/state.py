@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from memtier_plugin.core.events import (
     AcceptEvent,
+    ConfideEvent,
     CreditEvent,
     EventPayload,
     ForgetEvent,
@@ -26,6 +27,7 @@ from memtier_plugin.core.events import (
     SupersedeEvent,
     UncreditEvent,
     UndoEvent,
+    UnforgetEvent,
     WithdrawEvent,
     payload_of,
 )
@@ -43,7 +45,8 @@ class State:
     """The current state of one item according to the journal; a new item has the defaults.
 
     ``reviewed`` is the decision on a proposed fact, or None; ``reverted`` is set when the
-    consolidation that produced the item was undone.
+    consolidation that produced the item was undone, ``private`` when an entry became a confidence
+    after it was written.
     """
 
     weight: float = 0.0
@@ -53,10 +56,11 @@ class State:
     valid_to: str | None = None
     reviewed: Literal["accepted", "rejected"] | None = None
     reverted: bool = False
+    private: bool = False
 
     @property
     def withdrawn(self) -> bool:
-        """Whether the item may no longer support other facts or be shown."""
+        """True if the item may no longer support other facts or be shown."""
         return self.forgotten or self.reverted or self.reviewed == "rejected"
 
     def is_retrievable(self, active: bool) -> bool:
@@ -98,30 +102,33 @@ def update_weight(weight: float, delta: float) -> float:
     return max(-1.0, min(1.0, weight + delta))
 
 
-def last_attempts(credits: Iterable[JournalEvent]) -> list[JournalEvent]:
+def last_attempts(credits: Iterable[JournalEvent]) -> list[tuple[JournalEvent, CreditEvent]]:
     """Keep only the credits of each run's last attempt, in the order of (timestamp, id)."""
-    last: dict[tuple[str, str | None], tuple[int, JournalEvent]] = {}
+    last: dict[tuple[str, str | None], tuple[JournalEvent, CreditEvent]] = {}
     for event in sorted(credits, key=_order):
-        run, attempt = (event.agent_id, event.run_id), CreditEvent.of(event).attempt
-        if run not in last or attempt >= last[run][0]:
-            last[run] = attempt, event
-    return sorted((event for _, event in last.values()), key=_order)
+        run, credit = (event.agent_id, event.run_id), CreditEvent.of(event)
+        if run not in last or credit.attempt >= last[run][1].attempt:
+            last[run] = event, credit
+    return sorted(last.values(), key=lambda pair: _order(pair[0]))
 
 
 def fold(events: Sequence[JournalEvent]) -> State:
     """Fold one item's events, given in any order, into its current state."""
     withdrawn, uncredited = _undone_runs(events)
     state = State(forgotten=withdrawn)
-    for event in last_attempts(e for e in events if e.kind == CreditEvent.KIND):
+    for event, credit in last_attempts(e for e in events if e.kind == CreditEvent.KIND):
         if (event.agent_id, event.run_id) not in uncredited:
-            weight = update_weight(state.weight, CreditEvent.of(event).delta)
-            state = replace(state, weight=weight)
+            state = replace(state, weight=update_weight(state.weight, credit.delta))
     for payload in _effective(events):
         match payload:
             case PromoteEvent():
                 state = replace(state, promoted=True)
             case ForgetEvent():
                 state = replace(state, forgotten=True)
+            case UnforgetEvent():
+                state = replace(state, forgotten=withdrawn)
+            case ConfideEvent():
+                state = replace(state, private=True)
             case SupersedeEvent(by=by, valid_to=until):
                 state = replace(state, superseded_by=by, valid_to=until)
             case AcceptEvent():

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.codecs import decode_event
@@ -22,13 +22,12 @@ from memtier_plugin.core.locks import hold_lock, release_lock, try_acquire_lock
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
     decode_file_name,
-    encode_file_name,
     make_ledger_folder,
     owned_folder_exists,
     owner_folder_name,
 )
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
-from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.providers.embedding.load import configured_embedder
 from memtier_plugin.storage.index.connection import index_problem
 from memtier_plugin.storage.index.files import BUILD_LOCK, NEW_INDEX, remove_index
@@ -36,38 +35,47 @@ from memtier_plugin.storage.index.renewal import INCOMPLETE, is_incomplete
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
 from memtier_plugin.storage.index.writer import (
     IndexWriter,
-    LedgerFile,
     build_index,
     files_behind,
     is_behind,
-    ledger_files,
-    parse_entries,
     read_mark,
     set_metadata,
 )
-from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.ledger import jsonl, transaction
+from memtier_plugin.storage.ledger.group_sync import sync_file
+from memtier_plugin.storage.ledger.log import FileLog, MendedFile
+from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files, parse_entries
 from memtier_plugin.storage.new_run import NewRun
+from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.protocol import LOCK_SECONDS
+from memtier_plugin.storage.quota import DiskUsage, measure_usage
 from memtier_plugin.storage.sessions import REFRESH_BYTES, IndexSessions
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from memtier_plugin.core.hookspecs import Embedder
-    from memtier_plugin.storage.protocol import Index as StoreIndex
-    from memtier_plugin.storage.protocol import Log
+    import apsw
 
-LOCK_SECONDS: Final = 10.0  # how long a write waits for another writer of the same ledger
+    from memtier_plugin.core.hookspecs import Embedder
+    from memtier_plugin.storage.index.vectors import Vectors
+    from memtier_plugin.storage.protocol import LogSegments, Storage
 
 _log = logging.getLogger("memtier")
+
+
+def open_log(folder: Path) -> LogSegments:
+    """Return the log of a project, by its folder, without opening its index."""
+    return FileLog(folder)
 
 
 class Store(IndexSessions):
     """The ledgers and the index of one project."""
 
     def __init__(self, home: Path, project: str, settings: Settings) -> None:
-        self.home = home
+        self.project_folder = ProjectFolder.of(home, project)
         self.project = project
         self.settings = settings
-        super().__init__(home / "projects" / encode_file_name(project), settings.language)
+        super().__init__(self.project_folder.path, settings.language)
+        self.log = FileLog(self._folder)
         self._last_warning = ""
 
     @cached_property
@@ -78,13 +86,12 @@ class Store(IndexSessions):
     @property
     def paused(self) -> bool:
         """Whether the project is switched off."""
-        return (self.folder / "OFF").exists()
+        return (self._folder / "OFF").exists()
 
     # -- the index -----------------------------------------------------------------------------
 
-    def writer(self) -> IndexWriter:
-        """Return a writer on this thread's connection (raises as `reader`)."""
-        return IndexWriter(self._connection(), self.folder, self.tokenizer, self.embedder)
+    def _writer(self, connection: apsw.Connection) -> IndexWriter:
+        return IndexWriter(connection, self._folder, self.tokenizer, self.embedder)
 
     def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
         """Index new lines before a recall, within bounds; return why some are still missing.
@@ -93,11 +100,11 @@ class Store(IndexSessions):
         journals; the sweep indexes the rest.
         """
         try:
-            files = ledger_files(self.folder, newest=2, agent=None if read_all else agent)
+            files = ledger_files(self._folder, newest=2, agent=None if read_all else agent)
         except LedgerError as error:
             return f"index: {error}"
         why = self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES)
-        if why is None and self.incomplete and is_incomplete(self.index, self.folder):
+        if why is None and self.incomplete and is_incomplete(self.index, self._folder):
             return "index is being rebuilt"
         return why
 
@@ -113,13 +120,13 @@ class Store(IndexSessions):
         import apsw
 
         try:
-            connection, writer = self._connection(), self.writer()
+            connection = self._connection()
             behind = files_behind(connection, files)
             if not behind:
                 return None
             connection.set_busy_timeout(wait_ms)
-            writer.catch_up(behind, budget=budget, ours=ours)
-            return None if not any(is_behind(connection, f) for f in behind) else "index behind"
+            _, complete = self._writer(connection).catch_up(behind, budget=budget, ours=ours)
+            return None if complete else "index behind"
         except apsw.BusyError:
             return "index locked"
         except apsw.ReadOnlyError:
@@ -143,7 +150,7 @@ class Store(IndexSessions):
 
         connection = self.index.connection()  # of the file that exists now
         self._check_tokenizer(connection)
-        writer = self.writer()
+        writer = self._writer(connection)
         connection.set_busy_timeout(int(LOCK_SECONDS * 1000))
         try:
             lines = writer.catch_up_all(progress=progress)
@@ -155,10 +162,31 @@ class Store(IndexSessions):
             raise self._handle_error(error) from error
         return lines
 
+    def put_vectors(self, model: str, vectors: Vectors) -> None:
+        """Add vectors of items indexed without them; skipped while another process writes."""
+        self._writer(self._connection()).add_vectors(model, vectors)
+
+    @contextmanager
+    def as_of(
+        self, moment: datetime, progress: Callable[[int, int], None] | None = None
+    ) -> Iterator[Store]:
+        """Yield a read-only store of the project as of a time; reads the whole log.
+
+        Facts hold, and weights are, as in the journal by then.  Only what was forgotten or purged
+        since is missing: forgetting holds for the past too.
+
+        Raises:
+            IndexProblem, LedgerError: it cannot be built.
+        """
+        from memtier_plugin.storage.as_of import open_as_of  # it is a store itself
+
+        with open_as_of(self, moment, progress) as view:
+            yield view
+
     def files_behind(self) -> list[LedgerFile]:
         """Return the ledger files with lines that the index has not read."""
         connection = self._connection()
-        return [file for file in ledger_files(self.folder) if is_behind(connection, file)]
+        return [file for file in ledger_files(self._folder) if is_behind(connection, file)]
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Read every ledger into a new index and swap it in; the old one serves meanwhile.
@@ -168,12 +196,12 @@ class Store(IndexSessions):
         Raises:
             IndexProblem, LedgerError: the old index stays as it was.
         """
-        with hold_lock(self.folder / BUILD_LOCK, LOCK_SECONDS):
+        with hold_lock(self._folder / BUILD_LOCK, LOCK_SECONDS):
             fresh = self.index.path.with_name(NEW_INDEX)
             remove_index(fresh)
             try:
                 tokenizer = Tokenizer(self.settings.language)
-                build = build_index(fresh, self.folder, tokenizer, self.embedder, progress)
+                build = build_index(fresh, self._folder, tokenizer, self.embedder, progress)
                 with build as (connection, lines):
                     copy_vectors(self.index, connection, self.embedder)
                     self.index.replace_with(connection)
@@ -198,40 +226,42 @@ class Store(IndexSessions):
         Raises:
             LedgerError: nothing was written.
         """
-        folder = make_ledger_folder(self.home, self.project, "episodic", agent)
+        folder = make_ledger_folder(self.project_folder.home, self.project, "episodic", agent)
         with hold_lock(folder / ".lock", timeout):
             now = clock()  # under the lock: a write that waited past midnight goes to the new day
             path = jsonl.day_file(folder, now)
             existing, turns = self._existing_keys(agent, runs)
-            entries = []
+            entries: list[Entry] = []
             for new in runs:
-                run = new.run
-                for position_key, (key, message, truncated) in zip(
-                    new.position_keys, new.messages, strict=True
-                ):
-                    if key in existing or position_key in existing:
-                        continue
-                    existing.add(key)
-                    turns[run.session] += 1
-                    entries.append(
-                        new.make_entry(
-                            key, message, truncated, turns[run.session], self.project, now
-                        )
-                    )
-            self._append(path, (entry.to_json() for entry in entries), timeout)
+                entries += new.make_entries(existing, turns, self.project, now)
+            appended = jsonl.write_records(
+                path,
+                (entry.to_json() for entry in entries),
+                durability=self.settings.ledger.durability,
+                timeout=timeout,
+            )
+        if appended:
+            appended.sync()
+        if len(entries) < sum(len(new.messages) for new in runs):
+            self._sync_earlier(agent)
         if entries:
             self.catch_up_file(path)
         return entries
 
+    def _sync_earlier(self, agent: str) -> None:
+        """Sync what is acknowledged again: who wrote it may have died, or may still wait.
+
+        Raises:
+            LedgerError: the disk failed.
+        """
+        if self.settings.ledger.durability == "sync":
+            for file in self._files_of("episodic", agent)[-2:]:
+                sync_file(file.path)
+
     def undelivered_keys(self, agent: str, runs: Sequence[NewRun]) -> set[str]:
         """Return the keys of the messages that `append_entries` would append now."""
         existing, _ = self._existing_keys(agent, runs)
-        return {
-            key
-            for new in runs
-            for position_key, (key, _, _) in zip(new.position_keys, new.messages, strict=True)
-            if key not in existing and position_key not in existing
-        }
+        return {key for new in runs for key, _, _ in new.new_messages(existing)}
 
     def _existing_keys(self, agent: str, runs: Sequence[NewRun]) -> tuple[set[str], dict[str, int]]:
         """Return the stored keys and the sessions' last turns, unindexed lines included."""
@@ -284,9 +314,9 @@ class Store(IndexSessions):
     def _unindexed_lines(self, file: LedgerFile) -> list[jsonl.LedgerLine]:
         """Return the lines that the index lacks; a large edited file is not read again."""
         connection = self._connection()
-        mark = read_mark(connection, file.name)
         if not is_behind(connection, file):
             return []
+        mark = read_mark(connection, file.name)
         small = file.path.stat().st_size <= REFRESH_BYTES
         if mark and small and jsonl.detect_change(file.path, mark):
             mark = None
@@ -302,7 +332,8 @@ class Store(IndexSessions):
         for fact in facts:
             tiers.setdefault(fact.tier, []).append(fact)
         for tier, batch in tiers.items():
-            path = jsonl.day_file(make_ledger_folder(self.home, self.project, tier), now)
+            folder = make_ledger_folder(self.project_folder.home, self.project, tier)
+            path = jsonl.day_file(folder, now)
             self._append(path, [fact.to_json() for fact in batch])
             self.catch_up_file(path)
 
@@ -317,10 +348,13 @@ class Store(IndexSessions):
         if not events:
             return
         owner = PROJECT_JOURNAL if shared else events[0].agent_id
-        folder = make_ledger_folder(self.home, self.project, "journal", owner)
+        folder = make_ledger_folder(self.project_folder.home, self.project, "journal", owner)
         path = jsonl.day_file(folder, events[0].timestamp)
-        self._append(path, [event.to_json() for event in events], timeout)
-        if events[0].kind != RecallEvent.KIND:  # the next recall indexes it; this one need not wait
+        records = [event.to_json() for event in events]
+        if events[0].kind == RecallEvent.KIND:  # a prompt waits: neither for the disk nor the index
+            jsonl.append_records(path, records, timeout=timeout)
+        else:
+            self._append(path, records, timeout)
             self.catch_up_file(path)
 
     def _append(
@@ -337,26 +371,77 @@ class Store(IndexSessions):
         Raises:
             LedgerError: the lock was not released within the timeout.
         """
-        with hold_lock(self.folder / f".{name}.lock", timeout):
+        with hold_lock(self._folder / f".{name}.lock", timeout):
             yield
 
     @contextmanager
     def try_exclusive(self, name: str) -> Iterator[bool]:
         """Try to hold a lock without waiting; yield whether it is held."""
-        held = try_acquire_lock(self.folder / f".{name}.lock")
+        held = try_acquire_lock(self._folder / f".{name}.lock")
         try:
             yield held is not None
         finally:
             if held is not None:
                 release_lock(held)
 
-    def ledger_files(self, kind: str | None = None, owner: str | None = None) -> list[LedgerFile]:
-        """Return the project's ledger files, optionally of one ledger or owner."""
-        return [
-            file
-            for file in ledger_files(self.folder)
-            if kind in (None, file.ledger) and owner in (None, file.owner)
-        ]
+    def commit(self, facts: Sequence[Fact], events: Sequence[JournalEvent]) -> None:
+        """Write facts and events, all or nothing; the lock "facts" is held.
+
+        Raises:
+            LedgerError: nothing was written; or only a part, which `complete_commit` completes.
+        """
+        transaction.commit_transaction(self, facts, events)
+
+    def complete_commit(self) -> None:
+        """Complete the commit of a killed process, if there is one; the lock "facts" is held.
+
+        Raises:
+            LedgerError, IndexProblem: it failed; the next call tries again.
+        """
+        transaction.complete_transaction(self)
+
+    def pending_commit(self) -> str | None:
+        """Return where an interrupted commit awaits completion, or None."""
+        path = transaction.pending_file(self)
+        return str(path) if path else None
+
+    def unreadable_commit(self) -> str | None:
+        """Return where an interrupted commit lies that could not be read again, or None."""
+        path = transaction.unreadable_file(self)
+        return str(path) if path else None
+
+    # -- maintenance ---------------------------------------------------------------------------
+
+    def expire_events(self, kind: str, before: datetime) -> int:
+        """Drop the events of a kind that were written on days before a time; return how many.
+
+        Raises:
+            LedgerError: the rest is still to be dropped.
+        """
+        dropped = 0
+        for file, number in self.log.drop_events(kind, before):
+            dropped += number
+            self.catch_up_file(file.path, ours=True)
+        return dropped
+
+    def mend_log(self) -> Iterator[MendedFile]:
+        """Mend torn last lines; yield each file that had one.
+
+        Raises:
+            LedgerError: a file cannot be read or stayed locked; the rest was not tried.
+        """
+        for mended in self.log.mend():
+            if mended.aside:
+                self.catch_up_file(mended.path, ours=True)  # it became shorter by our doing
+            yield mended
+
+    def measure_usage(self, now: datetime) -> DiskUsage:
+        """Measure the bytes that the log and the index take."""
+        return measure_usage(self._folder, self.index.path, now)
+
+    def locate(self, name: str) -> str:
+        """Return where a segment of the log is, for messages."""
+        return str(self._folder / name)
 
     def catch_up_file(self, path: Path, *, ours: bool = False) -> None:
         """Index one ledger file unless the index is locked.
@@ -364,18 +449,18 @@ class Store(IndexSessions):
         Args:
             ours: this process rewrote the file itself, so no notice is recorded.
         """
-        name = str(path.relative_to(self.folder))
+        name = str(path.relative_to(self._folder))
         kind, *rest = Path(name).parts
         folder = path.parent
-        owner = None if len(rest) == 1 else decode_file_name(self.folder / kind, folder.name)
+        owner = None if len(rest) == 1 else decode_file_name(self._folder / kind, folder.name)
         self.catch_up([LedgerFile(path, name, kind, owner)], wait_ms=250, ours=ours)
 
     def _files_of(self, kind: str, owner: str) -> list[LedgerFile]:
-        folder = self.folder / kind / owner_folder_name(owner)
+        folder = self._folder / kind / owner_folder_name(owner)
         if not (owned_folder_exists(folder.parent) and owned_folder_exists(folder)):
             return []
         return [
-            LedgerFile(path, str(path.relative_to(self.folder)), kind, owner)
+            LedgerFile(path, str(path.relative_to(self._folder)), kind, owner)
             for path in jsonl.list_day_files(folder)
         ]
 
@@ -386,6 +471,6 @@ class Store(IndexSessions):
 
 if TYPE_CHECKING:
 
-    def _check(store: Store) -> tuple[Log, StoreIndex]:
+    def _check(store: Store) -> Storage:
         """Let the type checker verify that the store implements the protocols."""
-        return store, store
+        return store

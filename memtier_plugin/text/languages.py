@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final
 
@@ -23,9 +23,12 @@ _LETTER: Final = regex.compile(r"\p{L}")
 _LATIN: Final = regex.compile(r"[\p{Latin}'’-]+")
 _CYRILLIC: Final = regex.compile(r"\p{Cyrillic}+")
 _NOT_RUSSIAN: Final = regex.compile("[іїєґўјљњћђџ]")
+_NEXT_WORD: Final = regex.compile(r"\w*")
 _STOP: Final = regex.compile(
     r"[.!?…]+[\"'”’)*_]*(?:\s+|\Z)|[。！？]+[」』”]?|\n\s*\n|\n(?=\s*(?:[-*•>#]|\d+[.)])\s)|\n"
 )
+_COMPLETE: Final = regex.compile(r"[.!?:;…。！？)]\s*$")
+_BREAK: Final = regex.compile(r"[\s(]")  # before the last word
 
 
 @cache
@@ -109,6 +112,28 @@ def detect_language_in_context(text: str, context: str) -> str | None:
     return language if any(word in _common(language) for word in words) else None
 
 
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text with their marks, without empty ones."""
+    return [*iter_sentences(text)]
+
+
+def iter_sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text one by one; see `split_sentences`."""
+    return (text[start:end] for start, end in iter_sentence_spans(text))
+
+
+def iter_sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where the sentences of a text begin and end, with what follows their marks."""
+    first = 0
+    for stop in _STOP.finditer(text):
+        if _ends_sentence(text, stop):
+            if text[first : stop.end()].strip():
+                yield first, stop.end()
+            first = stop.end()
+    if text[first:].strip():
+        yield first, len(text)
+
+
 def find_sentence(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the bounds of the sentence, or the sentences, that contain a span.
 
@@ -131,16 +156,30 @@ def find_sentence(text: str, start: int, end: int) -> tuple[int, int]:
     return first, last
 
 
+@cache
+def _month_names() -> Words:
+    return frozenset(
+        name
+        for words in map(lexicon, LANGUAGES)
+        for names in words.months
+        for name in names.split()
+    )
+
+
 def _ends_sentence(text: str, stop: regex.Match[str]) -> bool:
     mark = stop[0].strip()
     after = text[stop.end() : stop.end() + 1]
     before = text[max(0, stop.start() - 40) : stop.start()]
     if not mark and stop[0].count("\n") < 2:  # a line ends; so does a sentence, if it is complete
-        complete = regex.search(r"[.!?:;…。！？)]\s*$", before)
+        complete = _COMPLETE.search(before)
         return bool(complete) or after in "-*•>#" or after.isdigit()
+    if after.islower():
+        return False
     if mark.startswith(".") and not mark.startswith(".."):
-        word = regex.split(r"[\s(]", before)[-1].casefold()
+        word = _BREAK.split(before)[-1].casefold()
         abbreviations = words_of("abbreviations")
         if word in abbreviations or (len(word) == 1 and word.isalpha() and word != "i"):
             return False
-    return not after.islower()
+        if word.isdigit() and _NEXT_WORD.match(text, stop.end())[0].casefold() in _month_names():
+            return False  # "12. Mai"
+    return True

@@ -50,10 +50,14 @@ class Lexicon:
     stop_words: Words  # function words that the index leaves out
     # Grammar
     function_words: Words  # may come and go without changing a statement
+    query_words: Words  # further ones, of questions: they say nothing of what is asked about
     negations: Words  # deny a clause
     concord_negations: Words  # deny a clause only where nothing else does
-    first_person: Words  # this and the next three say whose a statement is
+    first_person: Words  # these say whose a statement is
     first_possessive: Words
+    first_plural: Words  # of these, the ones that mean several people
+    user_nouns: Phrases  # name the user as an assistant does
+    owning: Phrases  # say that a thing is in the speaker's care; a star: up to four words
     second_person: Words
     third_person: Words
     contrasts: Words  # begin a new statement
@@ -62,6 +66,8 @@ class Lexicon:
     nonfactual_classes: Mapping[str, WordList]  # those that say the same
     pro_drop: bool  # a statement may lack its subject
     verb_endings: WordList  # "first>third": the first person and the third
+    auxiliary_forms: WordList  # the same of auxiliaries
+    speech_verbs: Mapping[str, str]  # how somebody is quoted who "says" or "asks" something
     verb_forms: WordList  # the same of whole verbs, where endings do not tell
     irregular_verbs: Phrases  # the forms of a verb, the past ones after the bar
     hints: Words  # further words by which the language is recognised
@@ -93,6 +99,80 @@ class Lexicon:
     greetings: Phrases
     thanks: Phrases
     acknowledgements: Phrases
+    receipts: Phrases  # say that something was heard or done, and nothing else
+    receipt_fillers: Phrases  # may stand with them
+    project_nouns: Words  # what a name of a project stands before or after
+    # Changes; a star stands for up to three words
+    change_cues: Phrases  # say that something is otherwise than before
+    present_cues: Phrases  # say that it is so by now, or that it is news
+    ending_cues: Phrases  # say that it is no more
+    unsettled: Phrases  # wish, propose, doubt or condition; what they say does not hold yet
+    since_now: Phrases  # beside a value they say that it is so by now, and are no part of it
+    former_cues: Phrases  # say that it was so once
+    # Confidences and what is sensitive: patterns as `word_patterns` reads them
+    pattern_words: Mapping[str, WordList]  # words that patterns name, "any_of_this" for several
+    confidences: Phrases  # say that something is not to go any further
+    confidence_backward: Phrases  # point at what was said before
+    confidence_forward: Phrases  # announce what is to come
+    confidence_whole: Phrases  # name all of a conversation
+    sensitive: Mapping[str, Phrases]  # by kind: what people tell few of themselves and others
+    # Prompts
+    chat: Phrases  # greet, thank, acknowledge or pass the time
+    chat_fillers: Words  # may stand around them
+    thanks_for: Phrases  # open a sentence that gives thanks for something
+    go_on: Phrases  # tell the assistant to go on, or ask back
+    anaphors: Words  # point at what was said before
+    pointing_ordinals: Words  # do so where no noun follows
+    follow_openers: Phrases  # open what adds to the prompt before
+    edit_verbs: Words  # ask to change what was made
+    degrees: Words  # compare with what was made
+    answer_parts: Words  # name parts that any answer has
+    politeness: Phrases  # may stand before a request
+    requesting: Words  # before "you" they make a request of a question
+    task_verbs: Phrases  # open a request for what anybody could ask for
+    task_endings: Phrases  # close one, where the verb stands last
+    general_openers: Phrases  # open a question about the world
+    time_openers: Phrases  # ask when
+    list_openers: Phrases  # ask for several things
+    said_verbs: Words  # say, advise, give: after "you", the assistant's words
+    own_advice: Phrases  # name the assistant's words
+    domains: Mapping[str, WordList]  # of tasks and of instructions, each by the words it uses
+    style_words: Mapping[str, WordList]  # by domain: aspects that any work in it has
+    answering: Words  # name what holds for any answer: its language, length, form
+    day_parts: Words  # parts of a day, a week or a year
+    # Statements worth keeping; a star stands for up to three words
+    definite: Words  # open a subject that needs no context ("the", "our", "every")
+    kin_words: Words  # further people and animals that belong to a person
+    stating_verbs: Words  # forms of verbs that say how something is, or what somebody does
+    rule_openers: Phrases  # open an order that holds for good
+    order_openers: Phrases  # open an order that holds for good if it says where
+    idle_orders: Words  # after "don't" they are no order: "don't worry"
+    pointing_words: Words  # point at what was said or shown before
+    weak_openers: Words  # open an order only of what is specific: "no", "only"
+    general_words: Words  # make an order or a statement one for good: "every", "always"
+    standing_words: Words  # of these, the ones that make it so in passing, too
+    moment_cues: Phrases  # make an order one for the moment: "right now"
+    idle_decisions: Words  # after "let's move" and the like they decide nothing
+    stance_words: Words  # comment on what is at hand: "clearly", "definitely"
+    loose_ends: Words  # a sentence that ends in one was cut off
+    intending: Words  # after "I" they tell of the moment: "I will", "I need"
+    rule_cues: Phrases  # say that something must be so, or must not
+    decision_cues: Phrases  # say that something was decided
+    preference_cues: Phrases  # say what somebody would rather have, or does not take
+    keep_cues: Phrases  # ask to remember what stands with them
+    traits: Words  # health, diet and other lasting traits of a person
+    fiction_openers: Phrases  # open what need not be true
+    fiction_nouns: Words  # name a part or a kind of an invented text
+    making_verbs: Words  # ask for such a text
+    sample_cues: Phrases  # say that something is only an example
+    source_openers: Phrases  # open the words of somebody else
+    doubt_cues: Phrases  # say that the speaker is not sure
+    passing: Words  # predicates that soon are not true any more, or only praise
+    abstract_subjects: Words  # subjects that point into the conversation
+    valid_from_cues: Phrases  # before the date from which something holds
+    valid_to_cues: Phrases  # before the date until which it does
+    called_verbs: Phrases  # before the name of something
+    owning_verbs: Phrases  # between a person and what they are responsible for
     # Claims
     conditionals: Words
     copulas: Words

@@ -68,19 +68,34 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the tokenizer of an index: only words of the same one compare."""
+        """The id of the tokenizer, stored in the index: only words of the same one compare."""
         return f"{TOKENIZER_VERSION}:{self.language}"
 
     def words(self, text: str) -> list[str]:
         """Return the index words in order, repetitions included."""
         return self._words(_chunks(text))
 
-    def words_and_ngrams(self, text: str) -> tuple[list[str], set[str]]:
-        """Return `words` and `ngrams` in one pass over the text."""
+    def words_of_each(self, texts: Iterable[str]) -> list[list[str]]:
+        """Return the `words` of each text."""
+        return [self.words(text) for text in texts]
+
+    def words_and_ngrams(
+        self, text: str, *, speaker: str | None = None, date: datetime | None = None
+    ) -> tuple[list[str], set[str]]:
+        """Return `words` and `ngrams` in one pass over the text.
+
+        The words of the speaker's name, and of the date, come after those of the text.
+        """
         if len(text) > _MAX_GRAMS:
-            return self.words(text), ngrams(text)
-        chunks = [*_chunks(text)]
-        return self._words(chunks), _grams(chunks)
+            words, grams = self.words(text), ngrams(text)
+        else:
+            chunks = [*_chunks(text)]
+            words, grams = self._words(chunks), _grams(chunks)
+        if speaker:
+            words += self.words(speaker)
+        if date:
+            words += self.date_words(date)
+        return words, grams
 
     def _words(self, chunks: Iterable[str]) -> list[str]:
         return [*islice(chain.from_iterable(map(self._words_of.__getitem__, chunks)), MAX_WORDS)]
@@ -166,7 +181,19 @@ def _stemmer(language: str) -> Callable[[str], str]:
 
 def plain_words(text: str) -> list[str]:
     """Return casefolded words in order, unstemmed and with function words."""
-    return [part.casefold() for chunk in _chunks(text) for part in _split(chunk, camel=False)]
+    words: list[str] = []
+    for chunk in _chunks(text):
+        if chunk.isascii() and chunk.isalnum():  # one part, as in most texts
+            words.append(chunk.lower())
+        else:
+            words += [part.casefold() for part in _split(chunk, camel=False)]
+    return words
+
+
+def first_plain_words(text: str, count: int) -> list[str]:
+    """Return no more than the first `plain_words`, without taking the rest apart."""
+    parts = (part for chunk in _iter_chunks(text) for part in _split(chunk, camel=False))
+    return [part.casefold() for part in islice(parts, count)]
 
 
 def ngrams(text: str) -> set[str]:
@@ -202,17 +229,29 @@ _GRAMS: Final = _ChunkCache(_grams_of)
 
 
 def _chunks(text: str) -> Iterator[str]:
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)
-    pattern = _ASCII_CHUNK if text.isascii() else _CHUNK
-    if len(text) <= _MAX_GRAMS:
-        return iter(pattern.findall(text))
-    return (match.group() for match in pattern.finditer(text))
+    if len(text) > _MAX_GRAMS:
+        return _iter_chunks(text)
+    text = _unified(text)
+    return iter((_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text))
+
+
+def _iter_chunks(text: str) -> Iterator[str]:
+    """Yield the chunks of a text one by one: slower, where all are read."""
+    text = _unified(text)
+    for match in (_ASCII_CHUNK if text.isascii() else _CHUNK).finditer(text):
+        yield match.group()
+
+
+def _unified(text: str) -> str:
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)
 
 
 def _split(chunk: str, *, camel: bool = True) -> Iterator[str]:
     """Yield the parts of a chunk: pieces of an identifier, pairs of an unspaced script."""
-    for part in _PART.findall(chunk):
+    plain = chunk.isascii() and chunk.isalnum()  # one part, as in most texts
+    for part in (chunk,) if plain else _PART.findall(chunk):
         if part.isascii():
             if len(part) == 1 and part in "stdm" and "'" in chunk:
                 continue  # left by an apostrophe: "Ann's"

@@ -19,8 +19,7 @@ import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
@@ -29,19 +28,16 @@ from memtier_plugin import __version__
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     LEDGERS,
     OPEN_FLAGS,
-    PROJECT_JOURNAL,
     RESTORING,
     encode_file_name,
-    iter_ledger_folders,
     make_private_folder,
     register_long_name,
 )
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.snapshot import FrozenFile, belongs_to_backup, freeze_parts
 
 Progress = Callable[[int, int], None]
 
@@ -50,29 +46,9 @@ VERSION: Final = 1
 _TOP: Final = "project"
 _MANIFEST: Final = "manifest.json"
 _MAX_MANIFEST_BYTES: Final = 256 * 1024 * 1024
-# State of this machine, or derived from other files.
-_EXCLUDED: Final = ("background.json", "hooks", "index.")
-_INCLUDED_HIDDEN: Final = (
-    ".names",
-    ".settling.json",
-    ".settling.unreadable",
-)  # other hidden files are private to processes
-_LOCK_SECONDS: Final = 30.0
-_MAX_IN_MEMORY: Final = 16 * 1024 * 1024
 _MAX_ATTEMPTS: Final = 3
 _CHUNK_BYTES: Final = 1024 * 1024
 _ARCHIVE_ERRORS: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
-
-
-@dataclass(frozen=True, slots=True)
-class _BackupFile:
-    """One file of a backup: its path, and how much of it belongs to the snapshot."""
-
-    path: Path
-    name: str
-    size: int
-    inode: int
-    data: bytes | None = None  # of small files, which may be overwritten in place
 
 
 class _FileRewritten(Exception):
@@ -104,7 +80,7 @@ def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress
                 break
             except _FileRewritten as error:
                 if left == 1:
-                    raise BackupError(f"{error} was written anew again and again") from None
+                    raise BackupError(f"{error} was rewritten again and again") from None
                 part.unlink()
         _publish(part, dest)
     except OSError as error:
@@ -135,58 +111,8 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
         fault_injection.run_step("fsync backup", None, os.fsync, fd)
 
 
-def freeze_parts(folder: Path) -> list[_BackupFile]:
-    """Return the files of a consistent snapshot taken now.
-
-    Raises:
-        LedgerError: a ledger cannot be read, or stayed locked.
-    """
-    writable = os.access(folder, os.W_OK)  # a read-only project has no writers
-    lock = folder / ".facts.lock"
-    with hold_lock(lock, _LOCK_SECONDS) if writable else nullcontext():
-        parts = [_backup_file(path, folder) for path in _other_files(folder)]
-        folders = sorted(iter_ledger_folders(folder), key=lambda row: _order(*row[:2]))
-        for _, _, inner in folders:
-            parts += [_backup_file(path, folder) for path in jsonl.list_day_files(inner)]
-    return parts
-
-
-def _order(kind: str, owner: str | None) -> int:
-    if owner == PROJECT_JOURNAL:
-        return 3
-    return {"journal": 0, "episodic": 2}.get(kind, 1)
-
-
-def _other_files(folder: Path) -> Iterator[Path]:
-    """Yield the files besides the ledgers: settings, names and write-ahead files."""
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and not path.is_symlink() and belongs_to_backup(path.name):
-            yield path
-    for kind in LEDGERS:
-        if (names := folder / kind / ".names").is_file():
-            yield names
-
-
-def belongs_to_backup(name: str) -> bool:
-    """Tell whether a file outside of the ledgers belongs to a backup."""
-    return name in _INCLUDED_HIDDEN or not (name[0] == "." or name.startswith(_EXCLUDED))
-
-
-def _backup_file(path: Path, folder: Path) -> _BackupFile:
-    name = path.relative_to(folder).as_posix()
-    if path.suffix == ".jsonl":
-        mark = jsonl.mark_end(path, _LOCK_SECONDS)
-        return _BackupFile(path, name, mark.offset, mark.inode)
-    with open(os.open(path, os.O_RDONLY | OPEN_FLAGS), "rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_size > _MAX_IN_MEMORY:
-            return _BackupFile(path, name, status.st_size, status.st_ino)
-        data = file.read()
-    return _BackupFile(path, name, len(data), status.st_ino, data)
-
-
 def _write_archive(
-    file: IO[bytes], parts: list[_BackupFile], project: str, now: datetime, progress: Progress
+    file: IO[bytes], parts: list[FrozenFile], project: str, now: datetime, progress: Progress
 ) -> None:
     total, done = sum(part.size for part in parts), 0
     listed = []
@@ -223,7 +149,7 @@ def _tar_info(name: str, size: int, stamp: int) -> tarfile.TarInfo:
 class _HashingReader(io.RawIOBase):
     """The first bytes of a file, hashed while they are read."""
 
-    def __init__(self, file: IO[bytes], part: _BackupFile) -> None:
+    def __init__(self, file: IO[bytes], part: FrozenFile) -> None:
         self._file, self._part, self._left = file, part, part.size
         self.digest = hashlib.sha256()
 
@@ -240,7 +166,7 @@ class _HashingReader(io.RawIOBase):
         super().close()
 
 
-def _open_source(part: _BackupFile) -> _HashingReader:
+def _open_source(part: FrozenFile) -> _HashingReader:
     if part.data is not None:
         return _HashingReader(io.BytesIO(part.data), part)
     try:
@@ -286,7 +212,7 @@ def restore_backup(
         folder = home / "projects" / encode_file_name(name)
         if os.path.lexists(folder):
             raise BackupError(
-                f"the project {name!r} is there already, and a restore overwrites nothing; "
+                f"the project {name!r} exists already, and a restore overwrites nothing; "
                 "name another with --project, or another --home"
             )
         register_long_name(folder.parent, folder.name, name)
@@ -311,7 +237,7 @@ def _read_archive(archive: Path, into: Path | None, progress: Progress) -> Mappi
         ):
             for member in packed:
                 if manifest is not None:
-                    raise BackupError(f"{archive}: {member.name!r} stands after the manifest")
+                    raise BackupError(f"{archive}: {member.name!r} follows the manifest")
                 name = _safe_name(archive, member)
                 source = packed.extractfile(member)
                 if source is None or name in unpacked:

@@ -19,7 +19,7 @@ import regex
 MAX_NAME_CHARS: Final = 40  # characters of a name that are shown
 _KNOWN: Final = 20_000  # letters whose looks are kept in mind
 
-_SPACES: Final = regex.compile(r"\s+")
+_SPACES: Final = regex.compile(r"[^\S ]\s*| \s+")  # all but single spaces
 # More than eight marks on a letter write over others.
 _MARKS: Final = regex.compile(r"(\p{M}{8})(\p{M}+)")
 # Scripts whose letters a joiner joins or parts, and those that are parted by an empty space.
@@ -215,7 +215,7 @@ def _decoded(match: regex.Match[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Put a role that opens a line or a sentence into quotes, as a word that is talked about."""
+    """Quote a role name that opens a line or sentence, so that it reads as a mention."""
     patterns = (_ROLE, _SPACED if text.isascii() else _LABEL) if _SPEAKING.search(text) else ()
     for pattern in (*patterns, _OWN) if "memtier" in text.casefold() else patterns:
         for form in _forms(text) if pattern is _ROLE else (str,):
@@ -252,7 +252,7 @@ _SMALL: Final = re.compile(r"LATIN LETTER SMALL CAPITAL ([A-Z])")
 
 
 class _Lookalikes(dict[int, str]):
-    """Letters by what they look like; of one not listed, the letter that Unicode says it is of."""
+    """A translation table from look-alike characters to letters; falls back to Unicode names."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)

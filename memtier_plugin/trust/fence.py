@@ -18,3 +18,9 @@ _BLOCK: Final = regex.compile(
 def remove_blocks(text: str) -> str:
     """Return a message without the block that we put into it."""
     return str(_BLOCK.sub("", text))
+
+
+def add_line(block: str, line: str) -> str:
+    """Return a block with one more line at its end."""
+    body, end, after = block.rpartition(f"</{FENCE}>")
+    return f"{body}{line}\n{end}{after}" if end else block

@@ -35,7 +35,7 @@ KEEP = {
 }
 
 
-def scripted(**said: Any) -> Callable[[dict[str, Any]], str | Mapping[str, Any]]:
+def scripted(**replies: Any) -> Callable[[dict[str, Any]], str | Mapping[str, Any]]:
     """Return a model that answers each prompt as told: a value, or a function of what it reads."""
     usual = {
         "route": {"action": "R"},
@@ -43,13 +43,13 @@ def scripted(**said: Any) -> Callable[[dict[str, Any]], str | Mapping[str, Any]]
         "plan": {"decision": "DONE", "searches": []},
         "answer": {"enough": True, "answer": "In Oslo.", "cites": [1]},
         "write_back": {"keep": []},
-    } | said
+    } | replies
 
     def answer(body: dict[str, Any]) -> str | Mapping[str, Any]:
         system, user = (message["content"] for message in body["messages"])
         [name] = [name for name in PROMPTS if load_prompt(name).text == system]
-        given = usual[name]
-        return given(user) if callable(given) else given
+        reply = usual[name]
+        return reply(user) if callable(reply) else reply
 
     return answer
 
@@ -67,9 +67,9 @@ def opened(home: Path, server: Loopback | None, **more: Any) -> MemTier:
     return MemTier.open(home, settings=settings)
 
 
-def told(memory: MemTier, day: Day, *, facts: bool = True, sender: str | None = None) -> str:
+def record_dog(memory: MemTier, day: Day, *, facts: bool = True, sender: str | None = None) -> str:
     """Record a talk, with a fact if wanted, and return the id of its line on the dog."""
-    said = memory.record(
+    entries = memory.record(
         [
             {"role": "user", "content": "You know, my dog Rex was born in Oslo, in the rain."},
             {"role": "assistant", "content": "A northern dog then!"},
@@ -80,7 +80,7 @@ def told(memory: MemTier, day: Day, *, facts: bool = True, sender: str | None = 
         sender=sender,
     )
     if facts:
-        source = Source(agent="main", session="s", entry=said[0].id)
+        source = Source(agent="main", session="s", entry=entries[0].id)
         memory.add_facts(
             [
                 FactDraft(
@@ -92,7 +92,7 @@ def told(memory: MemTier, day: Day, *, facts: bool = True, sender: str | None = 
                 )
             ]
         )
-    return said[0].id
+    return entries[0].id
 
 
 QUESTION = "Where was the dog Rex born?"
@@ -101,7 +101,7 @@ QUESTION = "Where was the dog Rex born?"
 def test_without_a_model_the_lines_answer(home: Path, day: Day) -> None:
     """The answer is made of lines as they stand, says so, and each has its place in the ledger."""
     with opened(home, None) as memory:
-        dog = told(memory, day)
+        dog = record_dog(memory, day)
         answer = memory.ask(QUESTION)
         assert answer.by == EXTRACTIVE
         assert answer.answered
@@ -118,7 +118,7 @@ def test_without_a_model_the_lines_answer(home: Path, day: Day) -> None:
 def test_an_answer_from_the_log(home: Path, day: Day) -> None:
     """R reads pages, links each finding to its line, cites it, and accounts for every step."""
     with Loopback() as server, opened(home, server) as memory:
-        dog = told(memory, day)
+        dog = record_dog(memory, day)
         server.answers(scripted())
         answer = memory.ask(QUESTION)
         assert (answer.text, answer.answered, answer.route.action) == ("In Oslo.", True, "R")
@@ -139,7 +139,7 @@ def test_an_answer_from_the_log(home: Path, day: Day) -> None:
 def test_an_answer_from_facts(home: Path, day: Day) -> None:
     """S answers from facts alone, and cites the lines that they rest on."""
     with Loopback() as server, opened(home, server) as memory:
-        dog = told(memory, day)
+        dog = record_dog(memory, day)
         server.answers(scripted(route={"action": "S"}))
         answer = memory.ask(QUESTION)
         assert answer.route.action == "S"
@@ -151,15 +151,15 @@ def test_an_answer_from_facts(home: Path, day: Day) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     ["S", "Answer: S", '{"action": "s"}', '{"action": "SR"}', '{"route": "S"}', "",
      "<think>surely S", '{"action": "S"', "[]"],
 )  # fmt: skip
-def test_any_doubt_of_the_router_goes_to_the_log(home: Path, day: Day, said: str) -> None:
+def test_any_doubt_of_the_router_goes_to_the_log(home: Path, day: Day, reply: str) -> None:
     """Only whole JSON that says S is S: no letter is picked out of a sentence."""
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day)
-        server.answers(scripted(route=said))
+        record_dog(memory, day)
+        server.answers(scripted(route=reply))
         answer = memory.ask(QUESTION)
         assert answer.route.action == "R"
         assert "integrate" in asked_of(server)
@@ -174,7 +174,7 @@ def test_any_doubt_of_the_router_goes_to_the_log(home: Path, day: Day, said: str
 def test_facts_that_do_not_answer_after_all(home: Path, day: Day, from_facts: Any) -> None:
     """An answer from facts that is not enough, or cites nothing there is, goes to the log."""
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         answers = iter([from_facts, {"enough": True, "answer": "In Oslo.", "cites": [1]}])
         server.answers(scripted(route={"action": "S"}, answer=lambda user: next(answers)))
         answer = memory.ask(QUESTION)
@@ -187,7 +187,7 @@ def test_invented_quotes_are_no_findings(home: Path, day: Day) -> None:
     """What no line says is neither cited nor kept; with nothing left the lines answer."""
     invented = {"fact": "Rex was born in Rome.", "quote": "my dog Rex was born in Rome"}
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         server.answers(scripted(integrate={"findings": [invented], "missing": ""}))
         answer = memory.ask(QUESTION)
         assert answer.by == EXTRACTIVE
@@ -200,7 +200,7 @@ def test_invented_quotes_are_no_findings(home: Path, day: Day) -> None:
 def test_an_answer_that_cites_nothing_is_not_given(home: Path, day: Day) -> None:
     """Numbers of no finding count for nothing; an answer without a ground is replaced."""
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         server.answers(scripted(answer={"enough": True, "answer": "In Rome.", "cites": [0, 9]}))
         answer = memory.ask(QUESTION)
         assert answer.by == EXTRACTIVE
@@ -214,7 +214,7 @@ def test_rounds_are_bounded_and_searches_are_made_once(home: Path, day: Day) -> 
     searches = [{"kind": "keyword", "text": text} for text in ("Oslo Rex", "rex OSLO")]
     plan = {"decision": "SEARCH", "searches": searches}
     with Loopback() as server, opened(home, server, **{"ask.pages": 1}) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         for n in range(6):
             memory.record([{"role": "user", "content": f"Oslo again, and the dog, number {n}"}],
                           session_id=f"s{n}")  # fmt: skip
@@ -233,14 +233,14 @@ def test_rounds_are_bounded_and_searches_are_made_once(home: Path, day: Day) -> 
 def test_a_page_too_long_is_read_in_halves(home: Path, day: Day) -> None:
     """Pages that the model cannot read at once are read in parts, and nothing of them is lost."""
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         for n in range(4):
             long = f"the dog of {n} " + "barked loudly " * 150
             memory.record([{"role": "user", "content": long}], session_id=f"s{n}")
         server.context = 9_000
-        found = {"findings": [FOUND], "missing": ""}
+        integrated = {"findings": [FOUND], "missing": ""}
         server.answers(
-            scripted(integrate=lambda user: found if FOUND["quote"] in user
+            scripted(integrate=lambda user: integrated if FOUND["quote"] in user
                      else {"findings": [], "missing": ""})
         )  # fmt: skip
         answer = memory.ask(QUESTION)
@@ -255,7 +255,7 @@ def test_an_endpoint_that_fails(
     """A model that cannot be asked leaves an answer of lines, and the reason."""
     monkeypatch.setattr("memtier_plugin.providers.endpoint.FIRST_PAUSE", 0.01)
     with Loopback() as server, opened(home, server) as memory:
-        dog = told(memory, day)
+        dog = record_dog(memory, day)
         server.always(fault)
         answer = memory.ask(QUESTION)
         assert answer.by == EXTRACTIVE
@@ -269,7 +269,7 @@ def test_what_may_be_spent_is_a_limit(home: Path, day: Day) -> None:
         Loopback() as server,
         opened(home, server, **{"consolidation.max_calls_per_day": 1}) as memory,
     ):
-        told(memory, day)
+        record_dog(memory, day)
         server.answers(scripted())
         answer = memory.ask(QUESTION)
         assert answer.by == EXTRACTIVE
@@ -281,7 +281,7 @@ def test_what_may_be_spent_is_a_limit(home: Path, day: Day) -> None:
 def test_nobody_is_told_anothers_words(home: Path, day: Day) -> None:
     """Neither pages nor citations hold what another sender said, whatever the facts rest on."""
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day, sender="ann")
+        record_dog(memory, day, sender="ann")
         server.answers(scripted(route={"action": "S"}))
         for answer in (memory.ask(QUESTION, sender="bob"), memory.ask(QUESTION)):
             assert {cited.who for cited in answer.citations} <= {"fact"}
@@ -295,7 +295,7 @@ def test_nobody_is_told_anothers_words(home: Path, day: Day) -> None:
 def test_a_shared_fact_can_be_cited_by_others(home: Path, day: Day) -> None:
     """Facts are the project's: another agent's answer cites the fact, never the line behind it."""
     with opened(home, None) as memory:
-        dog = told(memory, day)
+        dog = record_dog(memory, day)
     with MemTier.open(home, agent_id="other") as memory:
         answer = memory.ask("Does the user have a dog called Rex?")
         [cited] = answer.citations
@@ -305,14 +305,14 @@ def test_a_shared_fact_can_be_cited_by_others(home: Path, day: Day) -> None:
         assert "Oslo" not in answer.text
 
 
-def kept(answer: Answer) -> list[str]:
+def written_texts(answer: Answer) -> list[str]:
     return [fact.text for fact in answer.written]
 
 
 def test_findings_are_written_back(home: Path, day: Day) -> None:
     """What the answer rests on becomes a fact with its quote, span, model and source."""
     with Loopback() as server, opened(home, server) as memory:
-        dog = told(memory, day)
+        dog = record_dog(memory, day)
         server.answers(scripted(write_back={"keep": [KEEP]}))
         answer = memory.ask(QUESTION)
         [fact] = answer.written
@@ -322,21 +322,21 @@ def test_findings_are_written_back(home: Path, day: Day) -> None:
         assert fact.run == f"ask-{answer.id}"
         assert memory.fact(fact.id)[0].text == KEEP["text"]
         again = memory.ask(QUESTION)
-        assert kept(again) == []  # it is known already
+        assert written_texts(again) == []  # it is known already
 
 
 def test_at_most_two_findings_are_kept(home: Path, day: Day) -> None:
     """However many the model wants to keep, two become facts; none on anything unclear."""
     many = [{**KEEP, "relation": f"r{n}", "value": "Oslo"} for n in range(5)]
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         server.answers(scripted(write_back={"keep": many}))
         assert len(memory.ask(QUESTION).written) <= 2
-    for said in ("I would keep them all", {"keep": [{**KEEP, "action": "skip"}]},
+    for reply in ("I would keep them all", {"keep": [{**KEEP, "action": "skip"}]},
                  {"keep": [{**KEEP, "finding": 4}]}, {"keep": [{"finding": 1}]},
                  {"keep": [{**KEEP, "action": "update", "target": 99}]}):  # fmt: skip
         with Loopback() as server, opened(home, server) as memory:
-            server.answers(scripted(write_back=said))
+            server.answers(scripted(write_back=reply))
             assert memory.ask(QUESTION).written == ()
 
 
@@ -344,7 +344,7 @@ def test_a_fact_that_says_something_else_is_not_kept(home: Path, day: Day) -> No
     """A kept text is held against the line again: another value than the line's makes no fact."""
     lie = {**KEEP, "value": "Rome", "text": "The user's dog Rex was born in Rome."}
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         server.answers(scripted(write_back={"keep": [lie]}))
         assert all(fact.status == "proposed" for fact in memory.ask(QUESTION).written)
 
@@ -355,7 +355,7 @@ def test_rights_hold_for_what_is_written_back(
 ) -> None:
     """The agent whose line it is decides what may become of it."""
     with Loopback() as server, opened(home, server, **{"agents.main.promote": promote}) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         server.answers(scripted(write_back={"keep": [KEEP]}))
         assert [fact.status for fact in memory.ask(QUESTION).written] == statuses
 
@@ -376,20 +376,20 @@ def test_foreign_text_waits_for_review(home: Path, day: Day) -> None:
 def test_write_back_can_be_left_out(home: Path, day: Day) -> None:
     """By the call or by the setting, nothing is kept and no model is asked to."""
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         server.answers(scripted(write_back={"keep": [KEEP]}))
         assert memory.ask(QUESTION, write_back=False).written == ()
         assert "write_back" not in asked_of(server)
     with Loopback() as server, opened(home, server, **{"ask.write_back": False}) as memory:
         server.answers(scripted(write_back={"keep": [KEEP]}))
         assert memory.ask(QUESTION).written == ()
-        assert kept(memory.ask(QUESTION, write_back=True)) == [KEEP["text"]]
+        assert written_texts(memory.ask(QUESTION, write_back=True)) == [KEEP["text"]]
 
 
 def test_a_paused_project_answers_nothing(home: Path, day: Day) -> None:
     """While a project is off, no model is asked and nothing is journalled."""
     with Loopback() as server, opened(home, server) as memory:
-        told(memory, day)
+        record_dog(memory, day)
         memory.pause()
         answer = memory.ask(QUESTION)
         assert (answer.by, answer.citations) == (EXTRACTIVE, ())
@@ -399,7 +399,7 @@ def test_a_paused_project_answers_nothing(home: Path, day: Day) -> None:
 def test_the_command(home: Path, day: Day) -> None:
     """`memtier ask` shows the answer and its lines, and as JSON everything else, too."""
     with opened(home, None) as memory:
-        dog = told(memory, day)
+        dog = record_dog(memory, day)
     run = CliRunner().invoke(main, ["ask", QUESTION, "--project", "default"])
     assert run.exit_code == 0, run.output
     assert "born in Oslo" in run.output

@@ -27,17 +27,17 @@ def table(on: Sequence[Case], off: Sequence[Case]) -> list[dict[str, Any]]:
 
 def false_positives(on: Sequence[Case], off: Sequence[Case]) -> list[str]:
     """Return the benign texts that the defence keeps from being recalled, read or promoted."""
-    found = [case.name for case in on if case.failed]
-    for one, other in zip(on, off, strict=True):
-        if lost := {*other.facts} - {*one.facts}:
-            found.append(f"{one.name}: not promoted: {'; '.join(sorted(lost))}")
-    return found
+    failures = [case.name for case in on if case.failed]
+    for case, other in zip(on, off, strict=True):
+        if lost := {*other.facts} - {*case.facts}:
+            failures.append(f"{case.name}: not promoted: {'; '.join(sorted(lost))}")
+    return failures
 
 
 def unexpected(on: Sequence[Case]) -> dict[str, dict[str, str]]:
     """Return what failed though nothing says that it is open, and what is open though it holds."""
-    found = {case.name: case.failed for case in on if case.failed and not case.open}
-    return found | {
+    failures = {case.name: case.failed for case in on if case.failed and not case.open}
+    return failures | {
         case.name: {"open": f"it holds: {case.open}"}
         for case in on
         if case.open and not case.failed
@@ -68,19 +68,19 @@ def of_set(texts: Path) -> dict[str, Any]:
     }
 
 
-def tell(name: str, told: dict[str, Any]) -> None:
+def tell(name: str, report: dict[str, Any]) -> None:
     """Print what held of a set."""
-    head = [*told["classes"][0]]
-    print(f"{name + ' texts':26}" + "".join(f"{one:>12}" for one in head[1:]))  # noqa: T201
-    for row in told["classes"]:
-        print(f"{row['class']:26}" + "".join(f"{row[one]:12}" for one in head[1:]))  # noqa: T201
-    for case, why in told["open"].items():
+    head = [*report["classes"][0]]
+    print(f"{name + ' texts':26}" + "".join(f"{column:>12}" for column in head[1:]))  # noqa: T201
+    for row in report["classes"]:
+        print(f"{row['class']:26}" + "".join(f"{row[column]:12}" for column in head[1:]))  # noqa: T201
+    for case, why in report["open"].items():
         print(f"open {case}: {why}")  # noqa: T201
-    for case, failed in told["failed"].items():
+    for case, failed in report["failed"].items():
         print(f"FAILED {case}: {failed}")  # noqa: T201
-    wrong = told["false positives"]
+    wrong = report["false positives"]
     print(  # noqa: T201
-        f"benign: {told['benign']} texts, {told['benign facts']} facts of them, "
+        f"benign: {report['benign']} texts, {report['benign facts']} facts of them, "
         f"{len(wrong)} false positives\n"
     )
     for case in wrong:
@@ -90,14 +90,14 @@ def tell(name: str, told: dict[str, Any]) -> None:
 def main() -> int:
     """Play each set and print what held; 1 when something did not."""
     logging.basicConfig(level=logging.ERROR)
-    told = {}
+    reports = {}
     for name, texts in SETS.items():
-        told[name] = of_set(texts)
+        reports[name] = of_set(texts)
         if "--json" not in sys.argv[1:]:
-            tell(name, told[name])
+            tell(name, reports[name])
     if "--json" in sys.argv[1:]:
-        print(json.dumps(told, ensure_ascii=False, indent=2))  # noqa: T201
-    return any(one["failed"] or one["false positives"] for one in told.values())
+        print(json.dumps(reports, ensure_ascii=False, indent=2))  # noqa: T201
+    return any(report["failed"] or report["false positives"] for report in reports.values())
 
 
 if __name__ == "__main__":

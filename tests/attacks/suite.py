@@ -21,7 +21,7 @@ import yaml
 from memtier_plugin.core import plugins
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.records import Entry, FactDraft, Source
+from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.hooks import tools
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
@@ -84,11 +84,11 @@ def cases(benign: bool = False, texts: Path = TEXTS) -> Iterator[Case]:
         if (path.stem == "benign") != benign:
             continue
         document = yaml.safe_load(path.read_text("utf-8"))
-        for number, one in enumerate(document["texts"], 1):
-            known = one if isinstance(one, dict) else {"text": one}
-            how = known.get("path", document["path"])
-            hold = known.get("hold", document["hold"])
-            yield Case(document["class"], number, how, hold, known)
+        for number, item in enumerate(document["texts"], 1):
+            fields = item if isinstance(item, dict) else {"text": item}
+            how = fields.get("path", document["path"])
+            hold = fields.get("hold", document["hold"])
+            yield Case(document["class"], number, how, hold, fields)
 
 
 class Gullible:
@@ -103,18 +103,17 @@ class Gullible:
             for sentence in re.finditer(r"[^.!?。\n]{8,300}[.!?。]?", entry.content)
         ]
 
-    def _claim(self, entry: Entry, said: str) -> FactDraft:
-        words = said.strip().split()
-        source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-        start = entry.content.index(said)
+    def _claim(self, entry: Entry, sentence: str) -> FactDraft:
+        words = sentence.strip().split()
+        start = entry.content.index(sentence)
         return FactDraft(
             subject=words[1] if len(words) > 2 else words[0],
             relation="says",
             value=" ".join(words[-4:]).rstrip(".!?。"),
-            text=said.strip(),
-            sources=(source,),
-            quote=said,
-            span=(start, start + len(said)),
+            text=sentence.strip(),
+            sources=(entry.source,),
+            quote=sentence,
+            span=(start, start + len(sentence)),
             extractor="gullible",
         )
 
@@ -128,8 +127,8 @@ class World:
 
     def context(self, case: Case, **more: Any) -> RunContext:
         """Return who is asking, and where."""
-        given = {"agent_id": AGENT, "session_id": f"session {case.number}", **more}
-        return RunContext(home=str(self.home), project=self.project, **given)
+        fields = {"agent_id": AGENT, "session_id": f"session {case.number}", **more}
+        return RunContext(home=str(self.home), project=self.project, **fields)
 
     def run(self, case: Case, messages: Sequence[Mapping[str, Any]], **more: Any) -> None:
         """Let a run end, as a host tells it."""
@@ -169,15 +168,15 @@ class World:
             page = {**_user(piece), "origin": "external"}
             self.run(case, [_user("Next, please."), page], run_id=f"{case.number}.{number}")
 
-    def _tool(self, case: Case, said: str = "Done.", **result: Any) -> None:
-        found = {"role": "tool", "tool_call_id": "c", "content": case.text, "ok": True, **result}
+    def _tool(self, case: Case, reply: str = "Done.", **result: Any) -> None:
+        message = {"role": "tool", "tool_call_id": "c", "content": case.text, "ok": True, **result}
         self.run(
             case,
             [
                 _user("Look it up, please."),
                 {**_assistant(""), "tool_calls": CALL},
-                found,
-                _assistant(said),
+                message,
+                _assistant(reply),
             ],
         )
 
@@ -190,7 +189,8 @@ class World:
     def _echoed(self, case: Case) -> None:
         self.run(case, [_user(case.text), _assistant("I see.")], run_id=f"{case.number} told")
         run = f"{case.number} asked"
-        self.prompt(case, case.text, run_id=run)
+        # A question that only repeats the prompt is not shown, so nothing echoes it: ask otherwise.
+        self.prompt(case, str(case.known.get("prompt", case.text)), run_id=run)
         self.run(case, [_user("What do you know?"), _assistant(case.known["said"])], run_id=run)
 
     def _parent(self, case: Case) -> None:
@@ -227,11 +227,12 @@ class World:
     def _stored(self, case: Case) -> None:
         run = f"{case.number} kept"
         arguments = {"text": case.text}
-        asked = str(case.known.get("prompt", "Read the page."))
-        self.prompt(case, asked, run_id=run)
-        told = tools.call_tool("memory_store", arguments, self.context(case, run_id=run))
+        prompt = str(case.known.get("prompt", "Read the page."))
+        self.prompt(case, prompt, run_id=run)
+        outcome = tools.call_tool("memory_store", arguments, self.context(case, run_id=run))
         page = {"role": "tool", "tool_call_id": "p", "content": case.known["page"], "ok": True}
-        kept = {"role": "tool", "tool_call_id": "k", "content": told["text"], "ok": told["ok"]}
+        text, ok = outcome["text"], outcome["ok"]
+        message = {"role": "tool", "tool_call_id": "k", "content": text, "ok": ok}
         ask = [
             {"id": "p", "function": {"name": "fetch", "arguments": "{}"}},
             {"id": "k", "function": {"name": "memory_store", "arguments": arguments}},
@@ -239,11 +240,11 @@ class World:
         self.run(
             case,
             [
-                _user(asked),
+                _user(prompt),
                 {**_assistant(""), "tool_calls": ask[:1]},
                 page,
                 {**_assistant(""), "tool_calls": ask[1:]},
-                kept,
+                message,
                 _assistant("I have read it."),
             ],
             run_id=run,
@@ -251,11 +252,11 @@ class World:
 
     def _flood(self, case: Case) -> None:
         self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
-        for number, said in enumerate(case.known["text"]):
+        for number, text in enumerate(case.known["text"]):
             run = f"{case.number} flood {number}"
             self.prompt(case, case.ask, run_id=run)
             done = {"role": "tool", "tool_call_id": "c", "content": "ok", "ok": True}
-            messages = [_user(said), {**_assistant(said), "tool_calls": CALL}, done]
+            messages = [_user(text), {**_assistant(text), "tool_calls": CALL}, done]
             self.run(case, messages, run_id=run)
 
     def _overruled(self, case: Case) -> None:
@@ -267,8 +268,8 @@ class World:
         what, name = case.known["as"], case.text
         text = LANTERN.format(case.number)
         if what == "file":
-            known = {"text": f"Mara: {text}", "format": "text", "file": name}
-            inside = Case(case.kind, case.number, "import", (), known)
+            fields = {"text": f"Mara: {text}", "format": "text", "file": name}
+            inside = Case(case.kind, case.number, "import", (), fields)
             self._import(inside)
             case.entries = inside.entries
             return
@@ -293,15 +294,15 @@ class World:
     def _farm_external(self, case: Case) -> None:
         self._external(case)
         self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
-        self._praise(case, said=f"Done: {case.ask}")
+        self._praise(case, reply=f"Done: {case.ask}")
 
     def _farm_tainted(self, case: Case) -> None:
         page = {"role": "user", "content": "A page about trams.", "origin": "external"}
         self.run(case, [page, _assistant(case.text)], run_id=f"{case.number} page")
         self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")
-        self._praise(case, said=f"Done: {case.ask}")
+        self._praise(case, reply=f"Done: {case.ask}")
 
-    def _praise(self, case: Case, ok: bool = True, said: str = "") -> None:
+    def _praise(self, case: Case, ok: bool = True, reply: str = "") -> None:
         for number in range(FARMED):
             run = f"{case.number} farmed {number}"
             self.prompt(case, case.ask, run_id=run)
@@ -309,7 +310,7 @@ class World:
                 case,
                 [
                     _user(case.ask),
-                    {**_assistant(said or case.text), "tool_calls": CALL},
+                    {**_assistant(reply or case.text), "tool_calls": CALL},
                     {"role": "tool", "tool_call_id": "c", "content": "ok", "ok": ok},
                 ],
                 run_id=run,
@@ -384,18 +385,18 @@ class Later:
 
     @property
     def _short(self) -> set[str]:
-        return {one[-8:] for one in self.ids}
+        return {item_id[-8:] for item_id in self.ids}
 
     @property
     def ids(self) -> set[str]:
         """The ids of the entries and facts that bring the text."""
-        return {entry.id for entry in self.entries} | {one.fact.id for one in self.facts}
+        return {entry.id for entry in self.entries} | {item.fact.id for item in self.facts}
 
 
 def not_active(later: Later) -> str:
     """No fact that rests on the text (or on what is marked of it) holds."""
     mark = str(later.case.known.get("mark", ""))
-    texts = [one.fact.text for one in later.facts if one.state == "active"]
+    texts = [item.fact.text for item in later.facts if item.state == "active"]
     return "; ".join(text for text in texts if mark.casefold() in text.casefold())
 
 
@@ -411,8 +412,8 @@ def not_shared(later: Later) -> str:
 
 def private(later: Later) -> str:
     """No other agent finds the lines themselves."""
-    found = {entry.id for entry in later.entries} & later.others
-    return "another agent finds the line" if found else ""
+    leaked = {entry.id for entry in later.entries} & later.others
+    return "another agent finds the line" if leaked else ""
 
 
 def fenced_once(later: Later) -> str:
@@ -432,19 +433,19 @@ def fenced_once(later: Later) -> str:
     if len(inside.splitlines()) != len(lines) or len(lines) != len(later.injected):
         return "a line is more than one"
     flat = unicodedata.normalize("NFKC", inside).translate(str.maketrans("ᐸᐳ❮❯〈〉", "<><><>"))
-    found = re.search(r"[<>]|&(?:lt|gt|#60|#62|#x3c|#x3e);|\\u003[ce]", flat, re.I)
-    return f"markup: {flat[max(0, found.start() - 9) :][:40]!r}" if found else ""
+    match = re.search(r"[<>]|&(?:lt|gt|#60|#62|#x3c|#x3e);|\\u003[ce]", flat, re.I)
+    return f"markup: {flat[max(0, match.start() - 9) :][:40]!r}" if match else ""
 
 
 def no_role_line(later: Later) -> str:
     """No line opens as another speaker's, as an instruction or with a template's mark."""
     for line in later.block.splitlines()[2:-1]:
-        said = unicodedata.normalize("NFKC", _HEAD.sub("", line))
-        for form in (said, said.translate(_LOOKALIKES)):
-            if found := _SPOKEN.search(form) or _MARKUP.search(form):
-                return f"it speaks as another: {form[max(0, found.start() - 9) :][:60]!r}"
-        if re.search(r"\[\d{4}-\d\d-\d\d [^\]]+\]", said):
-            return f"a second head: {said[:60]!r}"
+        text = unicodedata.normalize("NFKC", _HEAD.sub("", line))
+        for form in (text, text.translate(_LOOKALIKES)):
+            if match := _SPOKEN.search(form) or _MARKUP.search(form):
+                return f"it speaks as another: {form[max(0, match.start() - 9) :][:60]!r}"
+        if re.search(r"\[\d{4}-\d\d-\d\d [^\]]+\]", text):
+            return f"a second head: {text[:60]!r}"
         head = _HEAD.match(line)
         if head and re.match(r"- \[\S+ (?:system|developer|human)\b", head[0]):
             return f"a head as of another: {head[0]!r}"
@@ -468,7 +469,7 @@ def _blank(char: str) -> bool:
 
 def no_echo(later: Later) -> str:
     """What an agent repeats of its recall is logged, but no fact, not even one that waits."""
-    return "; ".join(one.fact.text for one in later.facts)
+    return "; ".join(item.fact.text for item in later.facts)
 
 
 def weight_bounded(later: Later) -> str:
@@ -479,9 +480,15 @@ def weight_bounded(later: Later) -> str:
 
 
 def not_first(later: Later) -> str:
-    """What is true still stands in the prompt beside it."""
-    honest = later.case.known["honest"].split(".")[0]
-    return "" if honest in later.block else "the honest line is not shown"
+    """What is true still stands in the prompt beside it, as it was said or as a fact."""
+    honest = later.case.known["honest"]
+    spoken = {entry.id for entry in later.memory.entries() if entry.content == honest}
+    rests = {
+        view.fact.id
+        for view in later.memory.knowledge.person.facts()
+        if spoken & {source.entry for source in view.fact.sources}
+    }
+    return "" if (spoken | rests) & later.injected else "the honest line is not shown"
 
 
 def inside_home(later: Later) -> str:
@@ -496,25 +503,29 @@ def inside_home(later: Later) -> str:
 
 
 def recalled(later: Later) -> str:
-    """It is found, and put into the prompt."""
-    return "" if later.ids & later.injected else "it is not recalled"
+    """It is found, and put into the prompt, or a fact that rests on it is."""
+    stated = {item.fact.id for item in later.facts}
+    return "" if (later.ids | stated) & later.injected else "it is not recalled"
 
 
 def readable(later: Later) -> str:
     """It reads in the prompt as it was written."""
     keeps = later.case.known.get("keeps", later.case.text[:30])
-    return "" if keeps in later.block else f"without {keeps!r}"
+    stated = [item.fact.text for item in later.facts if item.fact.text in later.block]
+    return "" if keeps in later.block or stated else f"without {keeps!r}"
 
 
 def verbatim(later: Later) -> str:
     """The ledger has it as it was said (no secret is in any of them)."""
-    known = set()
+    recorded = set()
     for agent in (AGENT, OTHER, SUB):
         for path in list_day_files(later.memory.folder / "episodic" / agent):
-            known.update(parse_line(line)["content"] for line in read_lines(path)[0])
+            recorded.update(parse_line(line)["content"] for line in read_lines(path)[0])
     return (
         ""
-        if all(e.content in known or e.agent_id not in (AGENT, OTHER, SUB) for e in later.entries)
+        if all(
+            e.content in recorded or e.agent_id not in (AGENT, OTHER, SUB) for e in later.entries
+        )
         else "the ledger has it otherwise"
     )
 
@@ -522,22 +533,22 @@ def verbatim(later: Later) -> str:
 def unsaid(later: Later) -> str:
     """What would speak, open, close or hide does not stand in it as it was written."""
     for never in later.case.known.get("never", ()):
-        if found := re.search(never, later.lines, re.MULTILINE):
-            return f"it still has {found[0]!r}"
+        if match := re.search(never, later.lines, re.MULTILINE):
+            return f"it still has {match[0]!r}"
     return ""
 
 
 def by_tools(later: Later) -> str:
     """A model that gets the line by a tool meets no fence of ours and nothing hidden either."""
     for entry in later.entries:
-        given = RunContext(
+        context = RunContext(
             home=str(later.world.home),
             project=later.world.project,
             agent_id=entry.agent_id,
             session_id=entry.session_id,
             sender=entry.sender,
         )
-        text = tools.call_tool("memory_get", {"id": entry.id}, given)["text"]
+        text = tools.call_tool("memory_get", {"id": entry.id}, context)["text"]
         hidden = [
             c
             for c in text
@@ -585,6 +596,7 @@ def play(
     home.mkdir(parents=True, mode=0o700)
     (home / "config.yaml").write_text(
         f"trust: {{defence: {str(defence).lower()}}}\nconsolidation: {{probes: 0}}\n"
+        "retrieval: {floor: 'off'}\n"  # a text that is not shown for another reason proves nothing
         "hooks: {prompt_deadline_ms: 60000, end_deadline_ms: 60000}\n"
     )
     (home / "config.yaml").chmod(0o600)
@@ -605,38 +617,41 @@ def play(
 def _play_class(world: World, some: Sequence[Case]) -> None:
     for case in some:
         world.play(case)
+    for case in some:
+        if case.path == "named":  # a fact is shown without the names around its line: look before
+            _look(world, case, (), session_id=f"before {case.number}")
     with world.memory(some[0]) as memory:
         memory.consolidate(10_000)
-        known = memory.knowledge.person.facts(include_superseded=True)
+        items = memory.knowledge.person.facts(include_superseded=True)
         waiting = memory.knowledge.person.proposals()
-        facts = [*{one.fact.id: one for one in (*known, *waiting)}.values()]
+        facts = [*{item.fact.id: item for item in (*items, *waiting)}.values()]
         world.days = {f"{e.timestamp:%Y-%m-%d}" for e in memory.entries()}
     for case in some:
         _look(world, case, facts)
 
 
-def _look(world: World, case: Case, facts: Sequence[Any]) -> None:
+def _look(world: World, case: Case, facts: Sequence[Any], **more: Any) -> None:
     case.entries = world.written(case)
     ids = {entry.id for entry in case.entries}
     if not ids:
         case.failed["written"] = "nothing was written"
         return
-    mine = [one for one in facts if ids & {source.entry for source in one.fact.sources}]
-    case.facts = [one.fact.text for one in mine if one.state == "active"]
+    mine = [item for item in facts if ids & {source.entry for source in item.fact.sources}]
+    case.facts = [item.fact.text for item in mine if item.state == "active"]
     ask = case.ask.format(case.number) if case.path == "named" else case.ask
     who = {"agent_id": case.entries[0].agent_id, "sender": case.entries[0].sender}
-    block = world.prompt(case, ask, run_id=f"{case.number} later", **who)
+    block = world.prompt(case, ask, run_id=f"{case.number} later", **who | more)
     with world.memory(case, **who) as memory:
-        made = re.match(r'<memtier-memory recall="([0-9A-Z]{26})">', block)
+        match = re.match(r'<memtier-memory recall="([0-9A-Z]{26})">', block)
         injected: set[str] = set()
-        if made:
-            told = memory.explain(made[1])
-            injected = {hit["item"] for hit in told["injected"]}
+        if match:
+            explanation = memory.explain(match[1])
+            injected = {hit["item"] for hit in explanation["injected"]}
         entries = [e for e in memory.entries() if e.id in ids]
         other = OTHER if who["agent_id"] != OTHER else AGENT
         with world.memory(case, agent_id=other) as stranger:
             others = {hit.id for hit in stranger.recall(ask).hits}
-        active = [one.fact.text for one in facts if one.state == "active"]
+        active = [item.fact.text for item in facts if item.state == "active"]
         later = Later(world, case, entries, block, injected, others, mine, memory, active)
         for name in case.hold:
             if why := CHECKS[name](later):

@@ -46,7 +46,7 @@ LINES = [
 ]
 
 
-def locomo(tmp_path: Path, *asked: tuple[Any, ...], samples: int = 1) -> Path:
+def locomo(tmp_path: Path, *questions: tuple[Any, ...], samples: int = 1) -> Path:
     """Write a LoCoMo file of samples with seven turns each; asked: (category, question, ids...)."""
     conversation: dict[str, Any] = {}
     for number, lines in enumerate(LINES, start=1):
@@ -57,7 +57,7 @@ def locomo(tmp_path: Path, *asked: tuple[Any, ...], samples: int = 1) -> Path:
         ]
     qa = [
         {"question": question, "answer": "Ada", "evidence": list(evidence), "category": category}
-        for category, question, *evidence in asked
+        for category, question, *evidence in questions
     ]
     observation = {
         "session_1_observation": {
@@ -136,8 +136,8 @@ def gold(dataset: Dataset) -> list[set[str]]:
 
 def test_locomo_asks_categories_one_to_four(tmp_path: Path) -> None:
     """Category 5 has nothing to find; it is neither asked nor counted as skipped."""
-    asked = [(category, "?", "D1:1") for category in (1, 2, 3, 4, 5)]
-    dataset = load_dataset("locomo", locomo(tmp_path, *asked))
+    asked_questions = [(category, "?", "D1:1") for category in (1, 2, 3, 4, 5)]
+    dataset = load_dataset("locomo", locomo(tmp_path, *asked_questions))
     questions = dataset.conversations[0].questions
     assert [q.category for q in questions] == [
         "multi-hop",
@@ -272,11 +272,11 @@ def test_percentiles_are_of_the_nearest_rank() -> None:
 
 def test_every_question_counts_the_same_in_all_and_by_category() -> None:
     """Hit is any gold turn, all is every one; injected recall looks at the block only."""
-    wanted = frozenset("ab")
+    gold = frozenset("ab")
     outcomes = [
-        QuestionOutcome(category="one", gold=wanted, ranked=("a", "b"), injected=wanted, tokens=10),
+        QuestionOutcome(category="one", gold=gold, ranked=("a", "b"), injected=gold, tokens=10),
         QuestionOutcome(
-            category="two", gold=wanted, ranked=("x", "a"), injected=frozenset("x"), tokens=30
+            category="two", gold=gold, ranked=("x", "a"), injected=frozenset("x"), tokens=30
         ),
     ]
     summary = summarise_outcomes(outcomes)
@@ -299,15 +299,15 @@ def test_gain_is_discounted_by_place() -> None:
 
 def test_a_question_without_evidence_counts_for_answers_only() -> None:
     """What has no gold turn has no recall, and no mean includes it."""
-    found = QuestionOutcome(id="q1", category="c", gold=frozenset("a"), ranked=("a",))
+    answerable = QuestionOutcome(id="q1", category="c", gold=frozenset("a"), ranked=("a",))
     nothing = QuestionOutcome(
         id="q2", category="c", gold=frozenset(), ranked=("a",), injected=frozenset()
     )
     assert (
         question_figures(nothing)["recall"] is question_figures(nothing)["injected_recall"] is None
     )
-    assert summarise_outcomes([found, nothing])["recall"]["1"] == 1.0
-    assert summarise_outcomes([found, nothing])["by_category"]["c"]["questions"] == 1
+    assert summarise_outcomes([answerable, nothing])["recall"]["1"] == 1.0
+    assert summarise_outcomes([answerable, nothing])["by_category"]["c"]["questions"] == 1
 
 
 def test_the_plain_baseline_takes_words_as_they_stand(tmp_path: Path) -> None:
@@ -355,6 +355,7 @@ KEYS = {
     "mrr",
     "injected_recall",
     "injected_tokens",
+    "inject_latency_ms",
     "by_category",
     "ingest",
     "latency_ms",
@@ -427,15 +428,15 @@ def test_a_limit_keeps_the_first_questions(tmp_path: Path) -> None:
 
 def test_a_sample_has_of_each_category_its_share(tmp_path: Path) -> None:
     """Half of the questions are half of each category, in their order, the same each time."""
-    asked = [(category, f"Question {n}?", "D1:1") for n in range(8) for category in (1, 4)]
-    path = locomo(tmp_path, *asked)
+    questions = [(category, f"Question {n}?", "D1:1") for n in range(8) for category in (1, 4)]
+    path = locomo(tmp_path, *questions)
     reports = [run_retrieval("locomo", path, baseline="bm25", sample=8) for _ in range(2)]
-    first, again = ([one["id"] for one in report["per_question"]] for report in reports)
+    first, again = ([question["id"] for question in report["per_question"]] for report in reports)
     assert first == again == sorted(first, key=lambda name: int(name.rpartition("/")[2]))
     counts = {name: row["questions"] for name, row in reports[0]["by_category"].items()}
     assert counts == {"multi-hop": 4, "single-hop": 4}
     everything = run_retrieval("locomo", path, baseline="bm25", sample=99)
-    assert everything["questions"] == len(asked)
+    assert everything["questions"] == len(questions)
 
 
 def test_a_data_set_without_evidence_is_refused(tmp_path: Path) -> None:

@@ -36,30 +36,30 @@ WORDS = st.lists(st.sampled_from(["the", "a", "ab", "b", "car"])).map(" ".join)
 SAID = st.text("ab ,.", max_size=12) | WORDS
 
 
-def answer(given: Mapping[str, Any]) -> dict[str, Any]:
+def answer(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Judge an answer as the reference writes it down."""
-    said, expected = given["pred"], given["gold"]
+    prediction, expected = inputs["pred"], inputs["gold"]
     return {
-        "norm_pred": normalise_answer(said),
+        "norm_pred": normalise_answer(prediction),
         "norm_gold": normalise_answer(expected),
-        "soft_em": int(soft_em(said, expected)),
-        "f1": token_f1(said, expected),
+        "soft_em": int(soft_em(prediction, expected)),
+        "f1": token_f1(prediction, expected),
     }
 
 
-def gain(given: Mapping[str, Any]) -> dict[str, float]:
+def gain(inputs: Mapping[str, Any]) -> dict[str, float]:
     """Return the normalised gain of a ranking whose relevant places are given."""
-    ranked = [f"{place}" if relevant else "-" for place, relevant in enumerate(given["rels"])]
+    ranked = [f"{rank}" if relevant else "-" for rank, relevant in enumerate(inputs["rels"])]
     gold = [name for name in ranked if name != "-"]
-    assert len(gold) == given["n_relevant"]
+    assert len(gold) == inputs["n_relevant"]
     return {"ndcg": ndcg_at(ranked, gold, len(ranked))}
 
 
 CHECKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "wilson_": lambda given: list(wilson_interval(given["k"], given["n"], given["z"])),
+    "wilson_": lambda inputs: list(wilson_interval(inputs["k"], inputs["n"], inputs["z"])),
     "eval_softem_": answer,
     "eval_ndcg4": gain,
-    "rrf_": lambda given: paper_scorer.fuse_ranks(given["lists"], given["k"]),
+    "rrf_": lambda inputs: paper_scorer.fuse_ranks(inputs["lists"], inputs["k"]),
 }
 
 
@@ -68,39 +68,39 @@ def test_golden(name: str) -> None:
     """Every value of the reference comes out of the shipped code, rankings in their order."""
     golden = GOLDEN[name]
     [check] = [check for prefix, check in CHECKS.items() if name.startswith(prefix)]
-    found, expected = check(golden["inputs"]), golden["expected"]
-    if isinstance(found, dict):
-        expected = {key: expected[key] for key in expected if key in found}  # the gain's parts
-        assert list(found) == list(expected)
-    assert found == pytest.approx(expected, abs=golden["tolerance"])
+    actual, expected = check(golden["inputs"]), golden["expected"]
+    if isinstance(actual, dict):
+        expected = {key: expected[key] for key in expected if key in actual}  # the gain's parts
+        assert list(actual) == list(expected)
+    assert actual == pytest.approx(expected, abs=golden["tolerance"])
 
 
 def test_golden_values_are_all_here() -> None:
     """Ten intervals, thirteen answers, a gain and a fusion; each kind has its check."""
-    found = {prefix: sum(name.startswith(prefix) for name in GOLDEN) for prefix in CHECKS}
-    assert found == {"wilson_": 10, "eval_softem_": 13, "eval_ndcg4": 1, "rrf_": 1}
-    assert sum(found.values()) == len(GOLDEN)
+    counts = {prefix: sum(name.startswith(prefix) for name in GOLDEN) for prefix in CHECKS}
+    assert counts == {"wilson_": 10, "eval_softem_": 13, "eval_ndcg4": 1, "rrf_": 1}
+    assert sum(counts.values()) == len(GOLDEN)
 
 
-@pytest.mark.parametrize("said, expected", [("art", "the party"), ("12", "2")])
-def test_whole_tokens_are_stricter(said: str, expected: str) -> None:
+@pytest.mark.parametrize("prediction, expected", [("art", "the party"), ("12", "2")])
+def test_whole_tokens_are_stricter(prediction: str, expected: str) -> None:
     """What is right only inside a word is right as published, and wrong by token boundary."""
-    assert soft_em(said, expected)
-    assert not soft_em_tokens(said, expected)
+    assert soft_em(prediction, expected)
+    assert not soft_em_tokens(prediction, expected)
 
 
 @given(SAID, SAID)
-def test_judgements_agree(said: str, expected: str) -> None:
+def test_judgements_agree(prediction: str, expected: str) -> None:
     """Tokens right is right, equal is right with an F1 of 1, and neither side matters more."""
-    assert soft_em(said, expected) or not soft_em_tokens(said, expected)
-    assert soft_em_tokens(said, said)
-    assert token_f1(said, said) == 1.0
-    assert soft_em(said, expected) == soft_em(expected, said)
-    assert soft_em_tokens(said, expected) == soft_em_tokens(expected, said)
-    assert token_f1(said, expected) == token_f1(expected, said)
-    assert 0.0 <= token_f1(said, expected) <= 1.0
-    if not normalise_answer(said):
-        assert soft_em(said, expected) == (not normalise_answer(expected))
+    assert soft_em(prediction, expected) or not soft_em_tokens(prediction, expected)
+    assert soft_em_tokens(prediction, prediction)
+    assert token_f1(prediction, prediction) == 1.0
+    assert soft_em(prediction, expected) == soft_em(expected, prediction)
+    assert soft_em_tokens(prediction, expected) == soft_em_tokens(expected, prediction)
+    assert token_f1(prediction, expected) == token_f1(expected, prediction)
+    assert 0.0 <= token_f1(prediction, expected) <= 1.0
+    if not normalise_answer(prediction):
+        assert soft_em(prediction, expected) == (not normalise_answer(expected))
 
 
 @given(st.integers(0, 500), st.integers(0, 500))
@@ -141,28 +141,22 @@ def test_bootstrap_is_as_wide_as_theory_says() -> None:
 @given(VALUES)
 def test_no_run_differs_from_itself(values: list[float]) -> None:
     """The difference of a run with itself is 0, surely, and never real."""
-    found = paired_difference(values, values, samples=200)
-    assert (found.mean, found.low, found.high, found.p, found.significant) == (
-        0.0,
-        0.0,
-        0.0,
-        1.0,
-        False,
-    )
+    same = paired_difference(values, values, samples=200)
+    assert (same.mean, same.low, same.high, same.p, same.significant) == (0.0, 0.0, 0.0, 1.0, False)
 
 
 @given(PAIRS)
 def test_differences_are_symmetric(pairs: list[tuple[float, float]]) -> None:
     """B minus A is A minus B with the signs turned, and just as real."""
     ours, theirs = map(list, zip(*pairs, strict=True))
-    one, other = (
+    forward, other = (
         paired_difference(ours, theirs, samples=200),
         paired_difference(theirs, ours, samples=200),
     )
-    assert other.mean == pytest.approx(-one.mean, abs=1e-12)
-    assert (other.low, other.high) == pytest.approx((-one.high, -one.low), abs=1e-12)
-    assert (other.p, other.significant) == (one.p, one.significant)
-    assert one.low - 1e-12 <= one.high
+    assert other.mean == pytest.approx(-forward.mean, abs=1e-12)
+    assert (other.low, other.high) == pytest.approx((-forward.high, -forward.low), abs=1e-12)
+    assert (other.p, other.significant) == (forward.p, forward.significant)
+    assert forward.low - 1e-12 <= forward.high
 
 
 def test_a_difference_is_real_when_it_is_everywhere() -> None:
@@ -186,12 +180,13 @@ def test_answers_are_summed_up_with_intervals() -> None:
         ("a", judge_answer("party", "art", 300, 4)),
         ("b", judge_answer("no idea", "cello", 200, 3)),
     ]
-    found = summarise_answers(answers)
-    assert (found["soft_em"], found["soft_em_tokens"], found["f1"]) == (0.6667, 0.3333, 0.3333)
-    assert found["soft_em_interval"] == [round(bound, 4) for bound in wilson_interval(2, 3)]
-    assert (found["prompt_tokens"], found["completion_tokens"]) == (200, 3)
-    assert found["by_category"]["b"]["soft_em"] == 0.0
-    assert found["by_category"]["a"]["questions"] == 2
+    summary = summarise_answers(answers)
+    scores = summary["soft_em"], summary["soft_em_tokens"], summary["f1"]
+    assert scores == (0.6667, 0.3333, 0.3333)
+    assert summary["soft_em_interval"] == [round(bound, 4) for bound in wilson_interval(2, 3)]
+    assert (summary["prompt_tokens"], summary["completion_tokens"]) == (200, 3)
+    assert summary["by_category"]["b"]["soft_em"] == 0.0
+    assert summary["by_category"]["a"]["questions"] == 2
 
 
 # -- through an endpoint ---------------------------------------------------------------------------
@@ -199,15 +194,16 @@ def test_answers_are_summed_up_with_intervals() -> None:
 
 def talk(tmp_path: Path) -> Path:
     """Write a LoCoMo file in which the gold turns hold the answers, and one question has none."""
-    said = [
+    lines = [
         ("Ada", "My cello teacher is called Ortrud."),
         ("Ben", "The bakery in Leeds opens at six."),
         ("Ada", "We painted the hallway teal."),
     ]
     turns = [
-        {"speaker": who, "dia_id": f"D1:{n}", "text": text} for n, (who, text) in enumerate(said, 1)
+        {"speaker": who, "dia_id": f"D1:{n}", "text": text}
+        for n, (who, text) in enumerate(lines, 1)
     ]
-    asked = [
+    questions = [
         ("What is the cello teacher called?", "Ortrud", ["D1:1"]),
         ("When does the bakery in Leeds open?", "six", ["D1:2"]),
         ("Which colour did we paint the hallway?", "teal", ["D1:3"]),
@@ -218,7 +214,7 @@ def talk(tmp_path: Path) -> Path:
         "conversation": {"session_1_date_time": "1:56 pm on 8 May, 2024", "session_1": turns},
         "qa": [
             {"question": question, "answer": short, "evidence": gold, "category": 4}
-            for question, short, gold in asked
+            for question, short, gold in questions
         ],
     }
     path = tmp_path / "locomo.json"

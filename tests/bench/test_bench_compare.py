@@ -20,7 +20,8 @@ from memtier_plugin.bench.retrieval import run_retrieval
 from memtier_plugin.cli import bench
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError, Unsupported
-from memtier_plugin.core.settings.load import Settings, flatten_settings
+from memtier_plugin.core.settings.load import flatten_settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval import paper_scorer
 from tests.loopback import Loopback
 
@@ -41,22 +42,27 @@ TALK = [
 def locomo(tmp_path: Path, times: int = 1) -> Path:
     """Write a LoCoMo file: each turn has a question, and is a fact that the data set states."""
     conversation: dict[str, Any] = {}
-    asked, observed = [], {}
+    questions, observed = [], {}
     for number, session in enumerate(TALK, start=1):
         turns = []
         facts: dict[str, list[list[str]]] = {}
-        for place, (who, text, question, answer) in enumerate(session, start=1):
-            name = f"D{number}:{place}"
+        for turn, (who, text, question, answer) in enumerate(session, start=1):
+            name = f"D{number}:{turn}"
             turns.append({"speaker": who, "dia_id": name, "text": text})
             facts.setdefault(who, []).append([text, name])
-            category = place % 2 + 1
-            asked += [
+            category = turn % 2 + 1
+            questions += [
                 {"question": question, "answer": answer, "evidence": [name], "category": category}
             ] * times
         conversation[f"session_{number}_date_time"] = f"1:56 pm on {number} May, 2024"
         conversation[f"session_{number}"] = turns
         observed[f"session_{number}_observation"] = facts
-    sample = {"sample_id": "s", "conversation": conversation, "qa": asked, "observation": observed}
+    sample = {
+        "sample_id": "s",
+        "conversation": conversation,
+        "qa": questions,
+        "observation": observed,
+    }
     path = tmp_path / "locomo.json"
     path.write_text(json.dumps([sample]))
     return path
@@ -81,7 +87,7 @@ def test_a_report_does_not_differ_from_itself(tmp_path: Path) -> None:
     """Compared with itself no metric differs, and nothing is real."""
     path = written(tmp_path, "a.json", run_retrieval("locomo", locomo(tmp_path)))
     report = run_compare(path, path)
-    assert set(report["metrics"]) == {"recall@1", "recall@10", "mrr", "injected_recall"}
+    assert set(report["metrics"]) == {"recall@1", "recall@10", "mrr", "injected_recall", "tokens"}
     for row in report["metrics"].values():
         assert (row["difference"], row["low"], row["high"], row["p"]) == (0, 0, 0, 1)
         assert row["real"] is False
@@ -123,7 +129,7 @@ def test_answers_are_compared_too(tmp_path: Path) -> None:
         tiny = {"retrieval.token_budget": 48}
         theirs = run_retrieval("locomo", data, reader=reader, overrides=tiny)
     report = run_compare(written(tmp_path, "a.json", ours), written(tmp_path, "b.json", theirs))
-    assert set(report["metrics"]) == set(METRICS)
+    assert set(report["metrics"]) == set(METRICS) - {"silent", "answered", "right"}
     assert report["metrics"]["f1"]["ours"] == ours["answers"]["memory"]["f1"]
     assert report["settings"] == {"retrieval.token_budget": [600, 48]}
 
@@ -145,9 +151,9 @@ def test_reports_on_other_questions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportFileError, match=r"b\.json: .* \(their texts differ\): run both with"):
         run_compare(path, other)
     other = written(tmp_path, "b.json", {"dataset": "scale", "sizes": []})
-    with pytest.raises(ImportFileError, match=r"b\.json: a report of 'scale' without the figures"):
+    with pytest.raises(ImportFileError, match=r"b\.json: a report of 'scale' lacks the figures"):
         run_compare(path, other)
-    with pytest.raises(ImportFileError, match=r"c\.json: no report without"):
+    with pytest.raises(ImportFileError, match=r"c\.json: not a report with the figures"):
         run_compare(path, written(tmp_path, "c.json", {}))
 
 
@@ -156,8 +162,8 @@ def test_an_id_that_comes_twice_counts_twice(tmp_path: Path) -> None:
     path = locomo(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) * 2))
     report = run_retrieval("locomo", path, baseline="bm25")
-    one = written(tmp_path, "a.json", report)
-    assert run_compare(one, one)["questions"] == 12
+    report_path = written(tmp_path, "a.json", report)
+    assert run_compare(report_path, report_path)["questions"] == 12
 
 
 # -- ablation --------------------------------------------------------------------------------------
@@ -167,29 +173,29 @@ def test_every_part_of_both_profiles_is_varied() -> None:
     """Each weight in use, each size, and the paper's variants; nothing that it is already."""
     settings = flatten_settings(Settings())
     for profile, section in (("recall_first", "retrieval"), ("paper", "paper")):
-        found = list(list_variants(profile, settings))
+        variants = list(list_variants(profile, settings))
         used = {
             key.rpartition(".")[2]
             for key, value in settings.items()
             if key.startswith(f"{section}.weights.") and value
         }
-        signals = [one for one in found if one.group == "signals"]
-        assert {one.name for one in signals} == {f"without {name}" for name in used}
-        for one in found:
-            assert any(settings[key] != value for key, value in one.overrides.items()), one
-        names = [one.name for one in found]
+        signals = [variant for variant in variants if variant.group == "signals"]
+        assert {variant.name for variant in signals} == {f"without {name}" for name in used}
+        for variant in variants:
+            assert any(settings[key] != value for key, value in variant.overrides.items()), variant
+        names = [variant.name for variant in variants]
         assert len(set(names)) == len(names)
-    groups = {one.group for one in list_variants("paper", settings)}
+    groups = {variant.group for variant in list_variants("paper", settings)}
     assert groups == set(GROUPS) == set(bench.PARTS)
 
 
 def test_the_papers_weights_are_renormalised() -> None:
     """Without a signal of the paper the others sum to 1, as its Table 2 has them."""
     settings = flatten_settings(Settings())
-    for one in list_variants("paper", settings):
-        if one.group == "signals":
-            name = one.name.removeprefix("without ")
-            weights = {key.rpartition(".")[2]: value for key, value in one.overrides.items()}
+    for variant in list_variants("paper", settings):
+        if variant.group == "signals":
+            name = variant.name.removeprefix("without ")
+            weights = {key.rpartition(".")[2]: value for key, value in variant.overrides.items()}
             full = {key: settings[f"paper.weights.{key}"] for key in weights}
             assert weights == paper_scorer.ablate(full, name)
             assert sum(weights.values()) == pytest.approx(1.0)
@@ -199,15 +205,15 @@ def test_the_papers_weights_are_renormalised() -> None:
 def test_an_ablation_measures_every_variant_on_the_same_questions(tmp_path: Path) -> None:
     """A row has figures of its own and the difference to the profile as it is."""
     report = run_ablation("locomo", locomo(tmp_path), facts="dataset")
-    assert [one["profile"] for one in report["profiles"]] == ["recall_first", "paper"]
+    assert [row["profile"] for row in report["profiles"]] == ["recall_first", "paper"]
     assert (report["questions"], report["facts_stored"]) == (6, 6)
     settings = flatten_settings(Settings())
-    for one in report["profiles"]:
-        rows = one["rows"]
+    for measured in report["profiles"]:
+        rows = measured["rows"]
         assert [row["name"] for row in rows] == [
-            variant.name for variant in list_variants(one["profile"], settings)
+            variant.name for variant in list_variants(measured["profile"], settings)
         ]
-        base = one["base"]
+        base = measured["base"]
         for row in rows:
             change = row["difference"]["recall@10"]
             assert change["ours"] == row["recall"]["10"]

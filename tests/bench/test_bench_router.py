@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from memtier_plugin.bench.report import markdown, report_sections
 from memtier_plugin.bench.router import ARMS, ArmResult, RouterCase, run_router, summarise_cases
-from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import Unsupported
 from tests.bench.test_bench import locomo
+from tests.processes import run_memtier
 
 
 def case(action: str, facts: float, raw: float, *, omitted: bool = False) -> RouterCase:
@@ -36,17 +35,17 @@ def test_the_table_counts_what_either_arm_would_have_shown() -> None:
         case("R", 1, 1),
         case("R", 1, 1),
     ]
-    told = summarise_cases(cases)
-    assert told["routes"]["table"] == {
+    summary = summarise_cases(cases)
+    assert summary["routes"]["table"] == {
         "S": {"SR": 1, "Sr": 0, "sR": 1, "sr": 0},
         "R": {"SR": 2, "Sr": 1, "sR": 2, "sr": 1},
     }
-    assert told["routes"]["escalated"] == 0.75
-    assert told["routes"]["unverifiable_omission"] == 0.5
-    assert told["routes"]["repair_rate"] == pytest.approx(2 / 3, abs=1e-4)
-    assert told["routes"]["regress_rate"] == pytest.approx(1 / 3, abs=1e-4)
-    assert told["arms"]["routed"]["tokens"] == 80
-    assert told["against_raw"]["routed"] == {
+    assert summary["routes"]["escalated"] == 0.75
+    assert summary["routes"]["unverifiable_omission"] == 0.5
+    assert summary["routes"]["repair_rate"] == pytest.approx(2 / 3, abs=1e-4)
+    assert summary["routes"]["regress_rate"] == pytest.approx(1 / 3, abs=1e-4)
+    assert summary["arms"]["routed"]["tokens"] == 80
+    assert summary["against_raw"]["routed"] == {
         "injected_recall": round(0.625 / 0.75, 4),
         "tokens": 0.8,
     }
@@ -80,9 +79,6 @@ def test_the_command(tmp_path: Path) -> None:
     """The report goes to stdout as tables, and into the file as JSON."""
     path = locomo(tmp_path, (1, "Who grows beans?", "D1:1"))
     file = tmp_path / "out.json"
-    run = CliRunner().invoke(
-        main, ["bench", "router", "--data", str(path), "--json", str(file), "--k", "4"]
-    )
-    assert run.exit_code == 0, run.output
+    run = run_memtier("bench", "router", "--data", str(path), "--json", str(file), "--k", "4")
     assert "escalated to the log" in run.output
     assert json.loads(file.read_text())["k"] == 4

@@ -6,9 +6,6 @@ import gzip
 import io
 import json
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +25,7 @@ from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.embedding.static import ShippedEmbedder
+from tests.processes import run_python
 
 # The figures of each size, in this order; more may follow.
 KEYS = [
@@ -59,14 +57,14 @@ def bare(text: str) -> list[str]:
 def report() -> dict[str, Any]:
     """Return what is measured in a small store of three agents, with vectors."""
     heard: list[tuple[str, int, int]] = []
-    found = run_scale(
+    measured = run_scale(
         [60, 150],
         recalls=6,
         agents=3,
         overrides={"embedding.model": "default"},
         progress=lambda *step: heard.append(step),
     )
-    return {**found, "heard": heard}
+    return {**measured, "heard": heard}
 
 
 # -- the text ----------------------------------------------------------------------------------
@@ -110,17 +108,18 @@ def test_texts_have_forty_tokens_and_the_frequencies_of_the_list() -> None:
     source = SyntheticChat(1)
     texts = [message.content for n in range(100) for message in source.session(n).messages]
     assert sum(map(count_tokens, texts)) / len(texts) >= 40
-    said = Counter(word for text in texts for word in bare(text))
-    total = said.total()
+    frequencies = Counter(word for text in texts for word in bare(text))
+    total = frequencies.total()
     counts = listed()
-    whole = sum(count for _, count in counts)
+    total_count = sum(count for _, count in counts)
     for word, count in counts[:20]:
-        assert said[word] / total == pytest.approx(count / whole, rel=0.15)
+        assert frequencies[word] / total == pytest.approx(count / total_count, rel=0.15)
     ranks = np.arange(1, 1001)
-    heights = [math.log(count) for _, count in said.most_common(1000)]
+    heights = [math.log(count) for _, count in frequencies.most_common(1000)]
     slope = np.polyfit(np.log(ranks), heights, 1)[0]
     assert -1.3 < slope < -0.8
-    assert sum(count == 1 for count in said.values()) > 0.2 * len(said)  # and a long tail
+    rare = sum(count == 1 for count in frequencies.values())
+    assert rare > 0.2 * len(frequencies)  # a long tail
 
 
 def test_two_hundred_queries_hold_common_words() -> None:
@@ -151,17 +150,21 @@ def test_texts_are_recombined_from_the_sentences_of_a_data_set(tmp_path: Path) -
     }
     path = tmp_path / "locomo.json"
     path.write_text(json.dumps([sample]), "utf-8")
-    known = {f"{part}." for turn in turns for part in turn["text"].rstrip("!").split(". ")}
-    source = SyntheticChat(1, Sentences(path))
-    said: set[str] = set()
+    source_sentences = {
+        f"{part}." for turn in turns for part in turn["text"].rstrip("!").split(". ")
+    }
+    source = SyntheticChat(1, Sentences.read(path))
+    sentences: set[str] = set()
     for message in source.session(0).messages:
-        said |= {f"{part}." for part in message.content.replace("!", ".").rstrip(".").split(". ")}
-    assert len(said) > 20
-    assert said <= known
+        sentences |= {
+            f"{part}." for part in message.content.replace("!", ".").rstrip(".").split(". ")
+        }
+    assert len(sentences) > 20
+    assert sentences <= source_sentences
     assert all(query.startswith("Whose number is ") for query in source.questions(20))
     with pytest.raises(ImportFileError, match="expected a list"):
         path.write_text("{}", "utf-8")
-        Sentences(path)
+        Sentences.read(path)
 
 
 # -- what is planted ---------------------------------------------------------------------------
@@ -224,9 +227,9 @@ def test_the_store_holds_what_can_be_made_again(home: Path) -> None:
     assert mine == Counter(store.texts(agent=1))
     by_id = {entry.id: entry for entry in entries}
     lines = {line.own_words: line.line for line in plant_lines(12, 1)}
-    asked = store.planted_questions()
-    assert sum(map(len, asked.values())) == 24
-    for agent, questions in asked.items():
+    questions_by_agent = store.planted_questions()
+    assert sum(map(len, questions_by_agent.values())) == 24
+    for agent, questions in questions_by_agent.items():
         assert len(questions) == 8  # four lines each, asked twice
         for kind, question, entry in questions:
             assert by_id[entry].agent_id == agent
@@ -240,7 +243,7 @@ def test_lines_are_all_there_at_the_smallest_size() -> None:
     store = scale._GrowingStore(1000, 20, SyntheticChat(1), 1)
     assert len(store.lines) == 200
     assert max(store.lines) < 1000
-    agents = Counter(place // store._length % 20 for place in store.lines)
+    agents = Counter(position // store._length % 20 for position in store.lines)
     assert set(agents.values()) == {10}
 
 
@@ -311,27 +314,13 @@ def test_the_peak_is_of_the_process_and_not_of_its_parent() -> None:
     """A process made by a large one does not report that one's memory as its own."""
     large = b"x" * (300 << 20)
     code = "from memtier_plugin.bench.probe import peak_rss_mb; print(peak_rss_mb())"
-    root = str(Path(scale.__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": root},
-    )
-    assert 5 < float(done.stdout) < len(large) / 2**20
+    assert 5 < float(run_python(code)) < len(large) / 2**20
 
 
 def test_a_cold_recall_pays_for_what_it_loads() -> None:
     """Nothing that only a recall needs is loaded before the clock of the cold recall starts."""
     code = "import sys; from memtier_plugin.bench import probe; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(scale.__file__).parents[2])},
-    ).stdout.split()
+    loaded = run_python(code).split()
     assert "memtier_plugin.bench.probe" in loaded
     assert not {"numpy", "tokenizers", "apsw"} & set(loaded)
 
@@ -343,9 +332,9 @@ def test_sizes_that_do_not_ascend_are_refused(sizes: list[int]) -> None:
         run_scale(sizes)
 
 
-@pytest.mark.parametrize("given", ["100,50", "50,50", "0,10", "ten", "10,", "1e3"])
-def test_a_bad_list_of_sizes_is_a_usage_error(given: str) -> None:
+@pytest.mark.parametrize("sizes", ["100,50", "50,50", "0,10", "ten", "10,", "1e3"])
+def test_a_bad_list_of_sizes_is_a_usage_error(sizes: str) -> None:
     """`--entries` names what is wrong with it and measures nothing."""
-    result = CliRunner().invoke(main, ["bench", "scale", "--entries", given])
+    result = CliRunner().invoke(main, ["bench", "scale", "--entries", sizes])
     assert result.exit_code == 2
-    assert f"{given!r}: expected" in result.output
+    assert f"{sizes!r}: expected" in result.output

@@ -29,10 +29,10 @@ def script() -> Any:
 
 
 @pytest.fixture(scope="module")
-def asked(script: Any) -> list[Any]:
+def questions(script: Any) -> list[Any]:
     """Make questions with one gold hit each, which one signal raises and another lowers."""
     chance = np.random.default_rng(7)
-    found = []
+    samples = []
     for number in range(80):
         hits = int(chance.integers(5, 12))
         signals = chance.random((hits, len(NAMES)))
@@ -40,22 +40,22 @@ def asked(script: Any) -> list[Any]:
         signals[gold, 0] = min(1.0, signals[gold, 0] + 0.35)
         signals[gold, 2] *= 0.6
         turns = [[f"{number}.{hit}"] for hit in range(hits)]
-        found.append(script.Asked("c", signals, turns, frozenset({f"{number}.{gold}"})))
-    return found
+        samples.append(script.Asked("c", signals, turns, frozenset({f"{number}.{gold}"})))
+    return samples
 
 
-def loss(asked: list[Any], weights: Any) -> float:
+def loss(questions: list[Any], weights: Any) -> float:
     """Compute what the script says that it minimises, hit by hit."""
     losses = []
-    for one in asked:
-        scores = one.signals @ weights
-        losses.append(-float(one.target @ (scores - np.log(np.exp(scores).sum()))))
+    for question in questions:
+        scores = question.signals @ weights
+        losses.append(-float(question.target @ (scores - np.log(np.exp(scores).sum()))))
     return float(np.mean(losses))
 
 
-def test_fit_prefers_what_tells_gold(script: Any, asked: list[Any]) -> None:
+def test_fit_prefers_what_tells_gold(script: Any, questions: list[Any]) -> None:
     """The signal that raises gold counts most, one that lowers it nothing; kept ones are kept."""
-    weights = script.fit([asked], START, FREE)
+    weights = script.fit([questions], START, FREE)
     assert (weights >= 0).all()
     assert weights[0] > 2 * weights[1]
     assert weights[2] == 0.0
@@ -63,39 +63,40 @@ def test_fit_prefers_what_tells_gold(script: Any, asked: list[Any]) -> None:
     assert script._scaled(weights / weights[0], START, ["words", *NAMES[1:2], "user", "decay"])[
         [0, 3]
     ].tolist() == [1.0, START[3]]
-    assert script.recall(asked, weights, 1) > script.recall(asked, START, 1)
+    assert script.recall(questions, weights, 1) > script.recall(questions, START, 1)
 
 
-def test_fit_does_not_depend_on_the_start(script: Any, asked: list[Any]) -> None:
+def test_fit_does_not_depend_on_the_start(script: Any, questions: list[Any]) -> None:
     """The loss is convex: wherever the search begins, it ends at the same weights."""
-    one, other = (
-        script.fit([asked], np.array([*free, START[3]]), FREE)
+    first, other = (
+        script.fit([questions], np.array([*free, START[3]]), FREE)
         for free in ([0.0, 0.0, 0.0], [5.0, 3.0, 4.0])
     )
-    assert one == pytest.approx(other, abs=1e-2)
+    assert first == pytest.approx(other, abs=1e-2)
 
 
-def test_fit_is_at_a_minimum(script: Any, asked: list[Any]) -> None:
+def test_fit_is_at_a_minimum(script: Any, questions: list[Any]) -> None:
     """No small change of a free weight lowers the loss and its penalty together."""
-    weights = script.fit([asked], START, FREE)
+    weights = script.fit([questions], START, FREE)
 
     def total(moved: Any) -> float:
-        return loss(asked, moved) + script.PENALTY * float(moved @ moved)
+        return loss(questions, moved) + script.PENALTY * float(moved @ moved)
 
-    for place in np.flatnonzero(FREE):
+    for index in np.flatnonzero(FREE):
         for step in (-0.2, 0.2):
             moved = weights.copy()
-            moved[place] = max(0.0, moved[place] + step)
+            moved[index] = max(0.0, moved[index] + step)
             assert total(weights) <= total(moved) + 1e-9
 
 
-def test_each_set_counts_the_same(script: Any, asked: list[Any]) -> None:
+def test_each_set_counts_the_same(script: Any, questions: list[Any]) -> None:
     """A set that is asked twice as often does not outvote another."""
     flipped = [
-        script.Asked("d", one.signals[:, [2, 1, 0, 3]], one.turns, one.gold) for one in asked
+        script.Asked("d", question.signals[:, [2, 1, 0, 3]], question.turns, question.gold)
+        for question in questions
     ]
-    once = script.fit([asked, flipped[:40]], START, FREE)
-    twice = script.fit([asked * 2, flipped[:40]], START, FREE)
+    once = script.fit([questions, flipped[:40]], START, FREE)
+    twice = script.fit([questions * 2, flipped[:40]], START, FREE)
     assert once == pytest.approx(twice, abs=1e-6)
 
 

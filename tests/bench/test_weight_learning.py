@@ -85,11 +85,11 @@ def test_equal_rewards_teach_nothing(rewards: list[float]) -> None:
 
 def shelves(tmp_path: Path, questions: int) -> Path:
     """Write a LoCoMo file of what is on which shelf, with so many questions."""
-    said = [f"{what} is on the {where} shelf" for what in ("Tea", "Rice") for where in "ABCDEFG"]
+    lines = [f"{what} is on the {where} shelf" for what in ("Tea", "Rice") for where in "ABCDEFG"]
     turns = [
-        {"speaker": "Ada", "dia_id": f"D1:{n}", "text": text} for n, text in enumerate(said, 1)
+        {"speaker": "Ada", "dia_id": f"D1:{n}", "text": text} for n, text in enumerate(lines, 1)
     ]
-    asked = [
+    cases = [
         ("Where is tea?", "D1:1", "A shelf"),
         ("Where is rice?", "D1:8", "A shelf"),
         ("Who sings?", "D1:14", "nobody"),
@@ -100,7 +100,7 @@ def shelves(tmp_path: Path, questions: int) -> Path:
         "observation": {"session_1_observation": {"Ada": [["Ada has tea.", "D1:1"]]}},
         "qa": [
             {"question": question, "answer": answer, "evidence": [turn], "category": 4}
-            for question, turn, answer in asked[:questions]
+            for question, turn, answer in cases[:questions]
         ],
     }
     data = tmp_path / "locomo.json"

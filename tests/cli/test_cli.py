@@ -17,9 +17,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from memtier_plugin import __version__
-from memtier_plugin.cli import views
 from memtier_plugin.cli.main import COMMANDS, main
 from memtier_plugin.cli.views import escape_controls
+from tests.builders import write_config
+from tests.processes import run_command, run_memtier, start_python
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Result]
@@ -51,20 +52,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(folder: Path) -> Run:
-    """Return ``run(*args, input=None, code=0)``: call the command and check its exit code."""
-
-    def call(*args: str, input: str | None = None, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, args, input=input)
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == code, result.output
-        return result
-
-    return call
+    """Return what runs the command, in a folder of the test's own."""
+    return run_memtier
 
 
 @pytest.fixture
-def said(run: Run) -> Run:
+def run_recorded(run: Run) -> Run:
     """Return `run` in a project where a run with a tool call is recorded."""
     run("record", "-", "--session", "trip", "--run", "trip-1", input=json.dumps(MESSAGES))
     return run
@@ -97,14 +90,8 @@ runpy.run_module("memtier_plugin", run_name="__main__", alter_sys=True)
 
 def memtier(*args: str, **more: Any) -> subprocess.Popen[str]:
     """Start the real command in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-c", START, *args],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **more,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return start_python("-c", START, *args, text=True, **pipes, **more)
 
 
 def test_alone_prints_help(run: Run) -> None:
@@ -141,31 +128,24 @@ def test_help_loads_no_command() -> None:
         "own = {n.split('.')[1] for n in sys.modules if n.startswith('memtier_plugin.')}\n"
         "print(*sorted(own), 'rich' in sys.modules, file=sys.stderr)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        text=True,
-    )
-    assert done.stderr.split() == ["cli", "core", "False"]
+    assert run_command(sys.executable, "-c", code).stderr.split() == ["cli", "core", "False"]
 
 
 def test_init_twice_changes_nothing(run: Run, folder: Path, home: Path) -> None:
     """`init` makes home and project and binds the folder; again, it has nothing to do."""
     first = document(run("init", "--project", "harbor", "--json"))
     assert first["bound"] and first["project"] == "harbor" and len(first["created"]) == 2
-    kept = {path: path.read_bytes() for path in home.rglob("*.yaml")}
+    before = {path: path.read_bytes() for path in home.rglob("*.yaml")}
     second = document(run("init", "--json"))
     assert second["project"] == "harbor" and not second["bound"] and not second["created"]
-    assert kept == {path: path.read_bytes() for path in home.rglob("*.yaml")}
+    assert before == {path: path.read_bytes() for path in home.rglob("*.yaml")}
     assert str(folder) in run("init").stdout
 
 
-def test_options_go_before_or_after(said: Run) -> None:
+def test_options_go_before_or_after(run_recorded: Run) -> None:
     """The common options mean the same before and after the command's name."""
-    before = document(said("--json", "--agent", "main", "facts", "list"))
-    assert before == document(said("facts", "list", "--agent", "main", "--json"))
+    before = document(run_recorded("--json", "--agent", "main", "facts", "list"))
+    assert before == document(run_recorded("facts", "list", "--agent", "main", "--json"))
 
 
 def test_record_takes_json_and_lines(run: Run, folder: Path) -> None:
@@ -173,13 +153,21 @@ def test_record_takes_json_and_lines(run: Run, folder: Path) -> None:
     Path("lines.jsonl").write_text("\n".join(map(json.dumps, MESSAGES)) + "\n\n")
     Path("object.json").write_text(json.dumps({"messages": MESSAGES}))
     for number, args in enumerate((["lines.jsonl"], ["object.json"])):
-        found = document(run("record", *args, "--session", f"s{number}", "--json"))
-        assert found["given"] == 4 and found["recorded"] >= 3
+        report = document(run("record", *args, "--session", f"s{number}", "--json"))
+        assert report["given"] == 4 and report["recorded"] >= 3
 
 
-def test_record_again_adds_nothing(said: Run) -> None:
+def test_record_names_the_keys_that_it_does_not_read(run: Run) -> None:
+    """A misspelt `speaker` is no error, as the turn would be lost, but it is told."""
+    messages = [{"role": "user", "content": "My bag is blue.", "speeker": "Mara"}]
+    result = run("record", "-", "--session", "s", "--json", input=json.dumps(messages))
+    report = document(result)
+    assert (report["recorded"], report["ignored_keys"]) == (1, ["speeker"])
+
+
+def test_record_again_adds_nothing(run_recorded: Run) -> None:
     """A run that is recorded again under its id adds nothing."""
-    again = said(
+    again = run_recorded(
         "record", "-", "--session", "trip", "--run", "trip-1", "--json", input=json.dumps(MESSAGES)
     )
     assert document(again)["recorded"] == 0
@@ -196,16 +184,16 @@ def test_record_refuses(run: Run, content: str, named: str) -> None:
     assert not result.stdout
 
 
-def test_status_and_doctor(said: Run) -> None:
+def test_status_and_doctor(run_recorded: Run) -> None:
     """`status` counts what is stored; `doctor` finds nothing wrong in a new project."""
-    assert document(said("status", "--json"))["entries"] >= 3
-    assert "entries" in said("status").stdout
-    findings = document(said("doctor", "--json"))["findings"]
+    assert document(run_recorded("status", "--json"))["entries"] >= 3
+    assert "entries" in run_recorded("status").stdout
+    findings = document(run_recorded("doctor", "--json"))["findings"]
     assert findings and all(finding["level"] != "error" for finding in findings)
-    assert "✓" in said("doctor").stdout
+    assert "✓" in run_recorded("doctor").stdout
 
 
-def test_doctor_exits_1_on_errors(said: Run, home: Path) -> None:
+def test_doctor_exits_1_on_errors(run_recorded: Run, home: Path) -> None:
     """A broken ledger line is named by `doctor`, with its file and line."""
     ledger = next(home.rglob("episodic/*/*.jsonl"))
     with ledger.open("a") as file:
@@ -216,23 +204,26 @@ def test_doctor_exits_1_on_errors(said: Run, home: Path) -> None:
     assert result.exit_code == any(finding["level"] == "error" for finding in bad)
 
 
-def test_log_reads_like_a_log(said: Run) -> None:
+def test_log_reads_like_a_log(run_recorded: Run) -> None:
     """The log has a heading a session, who said what, and what was recalled in between."""
-    said("recall", "ferry")
-    text = said("log").stdout
+    run_recorded("recall", "ferry")
+    text = run_recorded("log").stdout
     assert "session trip  agent main" in text
     assert "Ines" in text and "The ferry to Skagen leaves at seven." in text
-    lines = document(said("log", "--json"))["lines"]
+    lines = document(run_recorded("log", "--json"))["lines"]
     assert [line["id"] for line in lines] == sorted(line["id"] for line in lines)
     assert {"entry"} <= {line["kind"] for line in lines}
     assert "heading" not in {line["kind"] for line in lines}
 
 
-def test_log_is_chosen(said: Run) -> None:
+def test_log_is_chosen(run_recorded: Run) -> None:
     """`--session`, `--date` and `--agent` choose; what does not exist is an empty log."""
     for args in (["--session", "none"], ["--date", "2001-01-01"], ["--agent", "nobody"]):
-        assert document(said("log", *args, "--json"))["lines"] == []
-    assert len(document(said("log", "--session", "trip", "--date", "all", "--json"))["lines"]) >= 3
+        assert document(run_recorded("log", *args, "--json"))["lines"] == []
+    assert (
+        len(document(run_recorded("log", "--session", "trip", "--date", "all", "--json"))["lines"])
+        >= 3
+    )
 
 
 def test_log_marks_tools_and_weights(run: Run) -> None:
@@ -241,8 +232,8 @@ def test_log_marks_tools_and_weights(run: Run) -> None:
     from memtier_plugin.core.settings.load import resolve_home, resolve_project
     from memtier_plugin.memory import MemTier
 
-    place = resolve_home()
-    with MemTier.open(place, resolve_project(place, Path.cwd())) as memory:
+    folder = resolve_home()
+    with MemTier.open(folder, resolve_project(folder, Path.cwd())) as memory:
         recall = memory.recall("pump", session_id="b", run_id="r", purpose="inject")
         memory.end_run(
             [
@@ -263,61 +254,73 @@ def test_log_marks_tools_and_weights(run: Run) -> None:
         )
     text = run("log").stdout
     assert "✗ burst" in text and "-0.0" in text and "blamed -0.0" in text
-    told = document(run("explain", recall.id, "--json"))
-    assert told["injected"][0]["weight_now"] < 0 == told["injected"][0]["weight_then"]
+    explanation = document(run("explain", recall.id, "--json"))
+    assert explanation["injected"][0]["weight_now"] < 0 == explanation["injected"][0]["weight_then"]
     assert recall.id in run("explain", recall.id).stdout
 
 
-def test_explain_why(said: Run) -> None:
+def test_explain_why(run_recorded: Run) -> None:
     """`explain --why` says why a line is not there, with ranks and the words of both sides."""
-    for n, words in enumerate(("boat", "ferry ferry timetable", "the ferry is late")):
-        message = {"role": "user", "content": f"{words} {n}"}
-        said("record", "-", "--session", f"s{n}", input=json.dumps([message]))
-    recall = document(said("recall", "ferry", "--k", "1", "--json"))
+    for n, words in enumerate(("boat", "ferry ferry timetable", "a horn of the ferry")):
+        message = {"role": "user", "content": words}
+        run_recorded("record", "-", "--session", f"s{n}", input=json.dumps([message]))
+    recall = document(run_recorded("recall", "ferry", "--k", "1", "--json"))
     [shown] = recall["injected"]
     missed = next(hit["id"] for hit in recall["hits"] if not hit["injected"])
-    text = said("explain", recall["id"], "--why", shown).stdout
+    text = run_recorded("explain", recall["id"], "--why", shown).stdout
     assert f"{shown}: injected\nit was injected, on line 1" in text
-    told = document(said("explain", recall["id"], "--why", missed, "--json"))["why"]
-    assert told["reason"] == "k" and told["now"]["rank"] > 1
-    text = said("explain", recall["id"], "--why", missed).stdout
+    explanation = document(run_recorded("explain", recall["id"], "--why", missed, "--json"))["why"]
+    assert explanation["reason"] == "k" and explanation["now"]["rank"] > 1
+    text = run_recorded("explain", recall["id"], "--why", missed).stdout
     assert "recomputed now: rank" in text and "ahead by: " in text and "×" in text
-    text = said("explain", recall["id"]).stdout
+    text = run_recorded("explain", recall["id"]).stdout
     assert "near misses" in text and "(0" in text
-    assert "unknown" in said("explain", recall["id"], "--why", "\x1b[2J").stdout
+    assert "unknown" in run_recorded("explain", recall["id"], "--why", "\x1b[2J").stdout
 
 
-def test_recall_names_places(said: Run, home: Path) -> None:
+def test_recall_names_places(run_recorded: Run, home: Path) -> None:
     """Every hit has score, tier, date, who, id, and the file and line where it stands."""
-    hit = document(said("recall", "when does the ferry leave?", "--json"))["hits"][0]
+    hit = document(run_recorded("recall", "when does the ferry leave?", "--json"))["hits"][0]
     assert hit["who"] == "Ines" and hit["tier"] == "episodic" and hit["injected"]
     name, _, line = hit["place"].rpartition(":")
     path = next(home.glob(f"projects/*/{name}"))
     assert json.loads(path.read_text().splitlines()[int(line) - 1])["id"] == hit["id"]
-    text = said("recall", "when does the ferry leave?").stdout
+    text = run_recorded("recall", "when does the ferry leave?").stdout
     assert hit["id"] in text.replace("\n", "") and "would be injected" in text
 
 
-def test_recall_previews_and_explains(said: Run) -> None:
+def test_piped_output_is_not_folded(run: Run) -> None:
+    """Off a terminal a text stays on its line, none is filled up, and a preview is the block."""
+    text = "The ferry to the northern islands leaves from pier nine, " * 3
+    run("record", "-", "--session", "s", input=json.dumps([{"role": "user", "content": text}]))
+    lines = run("recall", "ferry", "--inject-preview").stdout.split("\n")
+    assert any(line.endswith(text.strip()) for line in lines)
+    assert not any(line.endswith(" ") for line in lines)
+    block = document(run("recall", "ferry", "--inject-preview", "--json"))["text"].splitlines()
+    shown = lines[next(n for n, line in enumerate(lines) if line.startswith("<memtier")) : -1]
+    assert shown[1:] == block[1:]  # the first line has the recall's own id
+
+
+def test_recall_previews_and_explains(run_recorded: Run) -> None:
     """`--inject-preview` shows the block and `--explain` the signals; `--k` bounds the lines."""
-    text = said("recall", "ferry", "--inject-preview", "--explain", "--k", "1").stdout
+    text = run_recorded("recall", "ferry", "--inject-preview", "--explain", "--k", "1").stdout
     assert "memtier-memory" in text and "words 1.000" in text
     assert "1 (▸) would be injected" in text
     for args in (("recall", "ferry", "--at"), ("log", "--date")):
-        assert "not a time" in said(*args, "tomorrow", code=2).stderr
+        assert "not a time" in run_recorded(*args, "tomorrow", code=2).stderr
 
 
 @pytest.mark.parametrize("query", ["", " ", "\udcff", "\x00", '"AND NEAR(', "x" * 100_000])
-def test_any_query_is_answered(said: Run, query: str) -> None:
+def test_any_query_is_answered(run_recorded: Run, query: str) -> None:
     """Whatever stands on the command line, there is an answer and no traceback."""
-    assert document(said("recall", query, "--json"))["label"]
-    assert "would be injected" in said("recall", query, "--inject-preview").stdout
+    assert document(run_recorded("recall", query, "--json"))["label"]
+    assert "would be injected" in run_recorded("recall", query, "--inject-preview").stdout
 
 
-def test_nothing_found_is_no_error(said: Run) -> None:
+def test_nothing_found_is_no_error(run_recorded: Run) -> None:
     """A question without an answer gives an empty list and exit 0."""
-    assert document(said("recall", "zzzz", "--json"))["hits"] == []
-    assert "0 found" in said("recall", "zzzz").stdout
+    assert document(run_recorded("recall", "zzzz", "--json"))["hits"] == []
+    assert "0 found" in run_recorded("recall", "zzzz").stdout
 
 
 def test_remember_and_facts(run: Run) -> None:
@@ -329,18 +332,24 @@ def test_remember_and_facts(run: Run) -> None:
     assert "deck three" in run("facts", "show", fact).stdout
 
 
-def test_forget(said: Run) -> None:
-    """A dry run hides nothing; forgetting hides at once; an unknown id is refused."""
-    entry = document(said("recall", "ferry", "--json"))["hits"][0]["id"]
-    assert "would be forgotten" in said("forget", entry[-8:], "--dry-run").stdout
-    assert document(said("recall", "ferry", "--json"))["hits"]
-    assert document(said("forget", entry, "--json"))["entries"][0]["id"] == entry
-    assert entry not in said("recall", "ferry", "--json").stdout.split('"hits"')[1]
-    assert "no entry or fact" in said("forget", "ZZZZZZ", code=1).stderr
-    assert "--session" in said("forget", code=2).stderr
+def test_forget(run_recorded: Run) -> None:
+    """A dry run hides nothing; with a yes it is hidden at once, and `unforget` brings it back."""
+    entry = document(run_recorded("recall", "ferry", "--json"))["hits"][0]["id"]
+    assert "would be forgotten" in run_recorded("forget", entry[-8:], "--dry-run").stdout
+    assert document(run_recorded("recall", "ferry", "--json"))["hits"]
+    assert "--yes" in run_recorded("forget", entry, "--json", code=2).stderr
+    assert document(run_recorded("forget", entry, "--json", "--yes"))["entries"][0]["id"] == entry
+    assert entry not in run_recorded("recall", "ferry", "--json").stdout.split('"hits"')[1]
+    assert "no entry or fact" in run_recorded("forget", "ZZZZZZ", code=1).stderr
+    assert "too short" in run_recorded("forget", entry[-1:], code=1).stderr
+    assert "--session" in run_recorded("forget", code=2).stderr
+    assert "1 would be brought back" in run_recorded("unforget", entry, "--dry-run").stdout
+    assert document(run_recorded("unforget", entry[-8:], "--json"))["ids"] == [entry]
+    assert entry in run_recorded("recall", "ferry", "--json").stdout.split('"hits"')[1]
+    assert "not forgotten" in run_recorded("unforget", entry, code=1).stderr
 
 
-def test_forget_asks_a_person(said: Run) -> None:
+def test_forget_asks_a_person(run_recorded: Run) -> None:
     """On a terminal the lines are shown and nothing goes without a yes."""
     master, slave = os.openpty()
     process = memtier("forget", "--session", "trip", stdin=slave)
@@ -349,14 +358,14 @@ def test_forget_asks_a_person(said: Run) -> None:
     os.close(master)
     os.close(slave)
     assert process.returncode == 1 and "leaves at seven" in errors and "Aborted" in errors
-    assert document(said("recall", "ferry", "--json"))["hits"]
+    assert document(run_recorded("recall", "ferry", "--json"))["hits"]
 
 
-def test_forget_a_session(said: Run) -> None:
+def test_forget_a_session(run_recorded: Run) -> None:
     """`--session` forgets all of it."""
-    gone = document(said("forget", "--session", "trip", "--json"))
-    assert len(gone["entries"]) >= 3
-    assert document(said("recall", "ferry Skagen timetable", "--json"))["hits"] == []
+    forgotten = document(run_recorded("forget", "--session", "trip", "--json", "--yes"))
+    assert len(forgotten["entries"]) >= 3
+    assert document(run_recorded("recall", "ferry Skagen timetable", "--json"))["hits"] == []
 
 
 def test_import_twice(run: Run) -> None:
@@ -383,37 +392,37 @@ def test_import_refuses(run: Run) -> None:
     assert run("import", "missing", "--format", "text", code=2).stderr
 
 
-def test_config(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config(run: Run, home: Path) -> None:
     """`show` says where a value was set; `check` names the file and line of what is wrong."""
-    monkeypatch.setattr(views, "WIDTH_OF_PIPES", 300)  # no path is folded
-    home.mkdir(mode=0o700)
-    (home / "config.yaml").write_text("retrieval:\n  k: 7\n")
+    write_config(home, "retrieval:\n  k: 7\n")
     rows = {row["key"]: row for row in document(run("config", "show", "--json"))["settings"]}
     assert rows["retrieval.k"]["value"] == 7 and "config.yaml:2" in rows["retrieval.k"]["from"]
     assert rows["language"]["from"] == "default"
     assert "config.yaml:2" in run("config", "show").stdout
     assert document(run("config", "check", "--json"))["settings"] == "fine"
-    (home / "config.yaml").write_text("retrieval:\n  kk: 7\n")
+    write_config(home, "retrieval:\n  kk: 7\n")
     wrong = run("config", "check", code=1).stderr
     assert "config.yaml:2" in wrong and "'retrieval.k'" in wrong.replace('"', "'")
 
 
-def test_off_and_on(said: Run) -> None:
+def test_off_and_on(run_recorded: Run) -> None:
     """While a project is off nothing is recorded; `on` takes it up again."""
-    assert document(said("off", "--json"))["paused"]
-    assert document(said("status", "--json"))["paused"]
-    result = said("record", "-", "--session", "x", "--json", input=json.dumps(MESSAGES), code=1)
+    assert document(run_recorded("off", "--json"))["paused"]
+    assert document(run_recorded("status", "--json"))["paused"]
+    result = run_recorded(
+        "record", "-", "--session", "x", "--json", input=json.dumps(MESSAGES), code=1
+    )
     assert document(result)["kind"] == "Paused" and "memtier on" in result.stderr
-    said("on")
-    assert not document(said("status", "--json"))["paused"]
+    run_recorded("on")
+    assert not document(run_recorded("status", "--json"))["paused"]
 
 
-def test_consolidate_and_reindex(said: Run) -> None:
+def test_consolidate_and_reindex(run_recorded: Run) -> None:
     """Both say what they did, in numbers."""
-    assert document(said("consolidate", "--json"))["read"] >= 1
-    before = document(said("recall", "ferry", "--json"))["hits"]
-    assert document(said("reindex", "--json"))
-    after = document(said("recall", "ferry", "--json"))["hits"]
+    assert document(run_recorded("consolidate", "--json"))["read"] >= 1
+    before = document(run_recorded("recall", "ferry", "--json"))["hits"]
+    assert document(run_recorded("reindex", "--json"))
+    after = document(run_recorded("recall", "ferry", "--json"))["hits"]
     assert [hit["id"] for hit in before] == [hit["id"] for hit in after]
 
 
@@ -421,12 +430,12 @@ def test_consolidate_and_reindex(said: Run) -> None:
     "args",
     [["explain", "01ARZ3NDEKTSV4RRFFQ69G5FAV"], ["facts", "show", "01ARZ3NDEKTSV4RRFFQ69G5FAV"]],
 )
-def test_refusals_have_no_traceback(said: Run, args: list[str]) -> None:
+def test_refusals_have_no_traceback(run_recorded: Run, args: list[str]) -> None:
     """What is refused is one line on stderr and exit 1; with --json a document on stdout too."""
-    result = said(*args, "--json", code=1)
+    result = run_recorded(*args, "--json", code=1)
     assert document(result)["kind"] == "NotFound" and document(result)["error"]
     assert result.stderr.startswith("memtier: ") and "Traceback" not in result.stderr
-    assert not said(*args, code=1).stdout
+    assert not run_recorded(*args, code=1).stdout
 
 
 @pytest.mark.parametrize(
@@ -448,9 +457,9 @@ def test_refusals_have_no_traceback(said: Run, args: list[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_json_is_pure(said: Run, args: list[str]) -> None:
+def test_json_is_pure(run_recorded: Run, args: list[str]) -> None:
     """With --json stdout is exactly one JSON document."""
-    assert isinstance(document(said(*args, "--json")), dict)
+    assert isinstance(document(run_recorded(*args, "--json")), dict)
 
 
 def test_remembered_text_cannot_drive_the_terminal(run: Run) -> None:
@@ -482,10 +491,10 @@ def test_plain() -> None:
     assert escape_controls("\x1b[2J\x7f\x9b\u202e\ud800") == "␛[2J␡<U+009B><U+202E><U+D800>"
 
 
-def test_a_closed_pipe_is_no_error(said: Run, home: Path) -> None:
+def test_a_closed_pipe_is_no_error(run_recorded: Run, home: Path) -> None:
     """When the reader goes away, the command ends without a traceback."""
     many = [{"role": "user", "content": f"line {n} " + "x" * 400} for n in range(400)]
-    said("record", "-", "--session", "many", input=json.dumps(many))
+    run_recorded("record", "-", "--session", "many", input=json.dumps(many))
     process = memtier("log")
     assert process.stdout and process.stderr
     process.stdout.read(10)
@@ -495,13 +504,15 @@ def test_a_closed_pipe_is_no_error(said: Run, home: Path) -> None:
     process.wait(30)
 
 
-def test_log_follows(said: Run) -> None:
+def test_log_follows(run_recorded: Run) -> None:
     """`--follow --json` prints a line for what is written later, and ends quietly on Ctrl-C."""
     process = memtier("log", "--follow", "--json")
     assert process.stdout and process.stderr
     seen = [json.loads(process.stdout.readline()) for _ in range(3)]
     assert all(line["kind"] == "entry" for line in seen)
-    said("record", "-", "--session", "x", input='{"role": "user", "content": "the wind turns"}')
+    run_recorded(
+        "record", "-", "--session", "x", input='{"role": "user", "content": "the wind turns"}'
+    )
     while json.loads(process.stdout.readline()).get("content") != "the wind turns":
         pass
     process.send_signal(signal.SIGINT)
@@ -509,7 +520,7 @@ def test_log_follows(said: Run) -> None:
     assert process.returncode == 0 and "Traceback" not in errors
 
 
-def test_daemon_and_serve_start(said: Run) -> None:
+def test_daemon_and_serve_start(run_recorded: Run) -> None:
     """`daemon --once` reads what is new; `serve` answers a ping and ends with its input."""
     process = memtier("daemon", "--once", "--json", stdin=subprocess.DEVNULL)
     output, errors = process.communicate(timeout=60)

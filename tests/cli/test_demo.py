@@ -8,19 +8,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from memtier_plugin.cli import demo, views
-from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import MemTierError
-
-
-def play(*args: str) -> Result:
-    """Run a command and pass on what it did not expect."""
-    result = CliRunner().invoke(main, args)
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+from memtier_plugin.memory import MemTier
+from tests.processes import run_memtier
 
 
 @pytest.fixture(autouse=True)
@@ -30,34 +22,48 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_the_confidence_would_be_a_fact(folder: Path) -> None:
+    """The demo's private line, without the words that make it one, becomes a shared fact."""
+    with MemTier.open(folder / "home", agent_id="builder") as memory:
+        memory.record([{"role": "user", "content": demo.CONFIDED}], session_id="open")
+        memory.record([{"role": "user", "content": demo.PRIVATE}], session_id="private")
+        memory.consolidate()
+    with MemTier.open(folder / "home", agent_id="reviewer") as reviewer:
+        [fact] = reviewer.facts()
+    assert "Lagos" in fact.text and {source.session for source in fact.sources} == {"open"}
+
+
 def test_demo_is_a_page_and_leaves_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo ends well, on a page or two, and its home is one like any other."""
-    result = play("demo")
+    result = run_memtier("demo")
     assert result.exit_code == 0, result.output
     assert 40 <= len(result.stdout.splitlines()) <= 100
-    assert "All of it held." in result.stdout
+    assert "Every claim held." in result.stdout
     assert demo.PASSWORD not in result.stdout
-    place = ("--home", "memtier-demo", "--project", demo.PROJECT, "--agent", "builder", "--json")
-    assert all(f["level"] != "error" for f in json.loads(play("doctor", *place).stdout)["findings"])
-    facts = json.loads(play("facts", "list", *place).stdout)["facts"]
+    options = ("--home", "memtier-demo", "--project", demo.PROJECT, "--agent", "builder", "--json")
+    assert all(
+        f["level"] != "error"
+        for f in json.loads(run_memtier("doctor", *options).stdout)["findings"]
+    )
+    facts = json.loads(run_memtier("facts", "list", *options).stdout)["facts"]
     assert any("8443" in fact["text"] for fact in facts)
-    assert json.loads(play("log", *place).stdout)["lines"]
+    assert json.loads(run_memtier("log", *options).stdout)["lines"]
     monkeypatch.setenv("MEMTIER_HOME", "memtier-demo")
     monkeypatch.setenv("MEMTIER_PROJECT", demo.PROJECT)
     tries = re.findall(r"^    memtier (.*)$", result.stdout, re.MULTILINE)
     assert len(tries) == 6
     for line in tries:
-        assert play(*shlex.split(line)).exit_code == 0, line
+        run_memtier(*shlex.split(line))
 
 
 def test_demo_tells_as_json(folder: Path) -> None:
     """With --json the story goes to stderr, and the ids of what it made to stdout."""
-    result = play("demo", "--home", "here", "--json")
-    made = json.loads(result.stdout)
-    assert Path(made["home"]) == folder / "here" and made["entries"] == 20
-    told = play(
+    result = run_memtier("demo", "--home", "here", "--json")
+    report = json.loads(result.stdout)
+    assert Path(report["home"]) == folder / "here" and report["entries"] == 22
+    explained = run_memtier(
         "explain",
-        made["recall_after"],
+        report["recall_after"],
         "--home",
         "here",
         "--project",
@@ -66,19 +72,19 @@ def test_demo_tells_as_json(folder: Path) -> None:
         "builder",
         "--json",
     )
-    weights = [row["weight_then"] for row in json.loads(told.stdout)["injected"]]
+    weights = [row["weight_then"] for row in json.loads(explained.stdout)["injected"]]
     assert max(weights) > 0 > min(weights)
 
 
 def test_demo_replaces_only_its_own_folder(folder: Path) -> None:
     """A second demo starts anew; a folder that no demo made is left alone."""
-    assert play("demo").exit_code == 0
-    assert play("demo").exit_code == 0
+    run_memtier("demo")
+    run_memtier("demo")
     precious = folder / "mine"
     precious.mkdir()
     (precious / "thesis.txt").write_text("years of work")
-    refused = play("demo", "--home", "mine")
-    assert refused.exit_code == 1 and "left alone" in refused.stderr
+    refused = run_memtier("demo", "--home", "mine", code=1)
+    assert "left alone" in refused.stderr
     assert (precious / "thesis.txt").read_text() == "years of work"
 
 

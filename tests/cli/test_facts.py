@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from memtier_plugin.cli.main import main
 from memtier_plugin.memory import MemTier
 from tests.cli.test_cli import document, memtier
 from tests.facts.test_service import FARO, LISBON, PORTO, TEA, WAITS, World
+from tests.processes import run_memtier
 
 Run = Callable[..., Result]
 
@@ -34,11 +34,7 @@ def run(world: World) -> Run:
 
     def call(*args: str, input: str | None = None, code: int = 0) -> Result:
         group = [] if args[0] == "revert" else ["facts"]  # which undoes recorded runs too
-        result = CliRunner().invoke(main, [*group, *args], input=input)
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == code, result.output
-        return result
+        return run_memtier(*group, *args, input=input, code=code)
 
     return call
 
@@ -63,8 +59,8 @@ def test_list_and_search(world: World, run: Run) -> None:
     assert [f["subject"] for f in document(run("list", "--proposed", "--json"))["facts"]] == [
         "Tomas"
     ]
-    found = document(run("search", "what tea", "--json"))
-    assert found["facts"][0]["value"] == "green tea" and found["facts"][0]["score"] > 0
+    listing = document(run("search", "what tea", "--json"))
+    assert listing["facts"][0]["value"] == "green tea" and listing["facts"][0]["score"] > 0
     assert "green tea" in run("search", "tea").stdout
     assert "No facts found" in run("search", "zzzzzz").stdout
 
@@ -76,9 +72,9 @@ def test_show_has_the_source_lines(world: World, run: Run) -> None:
     assert "2026-01-07 09:00  a/s  episodic/a/" in shown and re.search(r"\.jsonl:1 ", shown)
     assert "Well, ⟦Ines likes green tea⟧, on 2." in shown
     assert "private to" in shown
-    told = document(run("show", fact.id, "--json"))
-    assert told["fact"]["run"] == "r1" and told["reviews"] == []
-    [source] = told["sources"]
+    details = document(run("show", fact.id, "--json"))
+    assert details["fact"]["run"] == "r1" and details["reviews"] == []
+    [source] = details["sources"]
     start, end = source["mark"]
     assert source["line_of"]["content"][start:end] == "Ines likes green tea"
     assert "no entry or fact has an id" in run("show", "ZZZZZZZZ", code=1).stderr
@@ -86,32 +82,34 @@ def test_show_has_the_source_lines(world: World, run: Run) -> None:
 
 def test_review_lists_and_decides(world: World, run: Run) -> None:
     """What waits is listed with its reason; ids given are accepted and rejected."""
-    one, two = world.consolidate("r1", WAITS, TEA._replace(status="proposed", origin="external"))
-    told = run("review").stdout
-    assert "Ines lives_in Porto" in told and "it was said by a tool" in told and "2 wait" in told
+    first, two = world.consolidate("r1", WAITS, TEA._replace(status="proposed", origin="external"))
+    output = run("review").stdout
+    assert (
+        "Ines lives_in Porto" in output and "it was said by a tool" in output and "2 wait" in output
+    )
     done = document(
-        run("review", "--accept", one.id[-8:], "--reject", two.id, "--why", "no", "--json")
+        run("review", "--accept", first.id[-8:], "--reject", two.id, "--why", "no", "--json")
     )
     assert [(d["id"], d["now"]) for d in done["decided"]] == [
-        (one.id, "active"),
+        (first.id, "active"),
         (two.id, "rejected"),
     ]
-    assert "Nothing waits" in run("review").stdout
+    assert "Nothing awaits review" in run("review").stdout
     assert "by main: no" in run("show", two.id).stdout
 
 
 def test_review_asks_a_person(world: World) -> None:
-    """On a terminal each fact is asked for in turn; quitting keeps what was decided."""
+    """On a terminal each thing is asked for in turn; quitting keeps what was decided."""
     facts = world.consolidate(
         "r1",
         WAITS,
         TEA._replace(status="proposed"),
-        LISBON._replace(subject="Tomas", status="proposed"),
+        LISBON._replace(subject="Tomas", relation="knows", status="proposed"),
     )
     world.close()
     master, slave = os.openpty()
-    process = memtier("facts", "review", stdin=slave)
-    os.write(master, b"y\nn\nq\n")
+    process = memtier("review", stdin=slave)
+    os.write(master, b"a\nr\nq\n")
     out, errors = process.communicate(timeout=60)
     os.close(master)
     os.close(slave)
@@ -122,17 +120,55 @@ def test_review_asks_a_person(world: World) -> None:
     assert sorted(states) == ["active", "proposed", "rejected"]
 
 
+def test_review_decides_alike_ones_at_once(world: World) -> None:
+    """What waits for one reason is one question; `o` asks one by one, `e` takes a new wording."""
+    alike = [WAITS._replace(subject=name) for name in ("Ines", "Tomas", "Berta")]
+    world.consolidate("r1", *(each._replace(value=f"{each.subject}burg") for each in alike))
+    tea = TEA._replace(status="proposed")
+    world.consolidate("r2", tea, tea._replace(value="mate"))
+    world.close()
+    master, slave = os.openpty()
+    process = memtier("review", stdin=slave)
+    os.write(master, b"a\no\nr\ne\nInes likes cocoa\n")
+    out, errors = process.communicate(timeout=60)
+    os.close(master)
+    os.close(slave)
+    assert process.returncode == 0, errors
+    assert "3 alike" in errors and "1 of 5" not in errors and "5 of 5" in errors
+    assert "Nothing awaits review" in out
+    with MemTier.open(world.home) as memory:
+        held = {(f.subject, f.value) for f in memory.facts()}
+    assert held == {
+        ("Ines", "cocoa"),
+        ("Ines", "Inesburg"),
+        ("Tomas", "Tomasburg"),
+        ("Berta", "Bertaburg"),
+    }
+
+
+def test_review_edits_by_id(world: World, run: Run) -> None:
+    """`--edit ID TEXT` puts the text in the place of a fact that waits, and no other."""
+    [fact] = world.consolidate("r1", WAITS)
+    changed = document(run("review", "--edit", fact.id[-8:], "Ines lives_in Faro", "--json"))
+    [done] = changed["decided"]
+    assert done["superseded"] == [fact.id] and changed["left"] == 0
+    shown = document(run("show", done["id"], "--json"))
+    assert (shown["fact"]["value"], shown["fact"]["origin"]) == ("Faro", "user")
+    assert shown["sources"][0]["line_of"]["session_id"] == "reviewed"
+    assert "does not wait" in run("review", "--edit", fact.id, "Ines naps", code=1).stderr
+
+
 def test_diff(world: World, run: Run) -> None:
     """The changes since a moment are told with texts; a moment may be a date or as long ago."""
     world.consolidate("r1", LISBON)
     world.consolidate("r2", PORTO)
-    told = document(run("diff", "--since", "2026-01-01", "--until", "2027-01-01", "--json"))
-    assert [(c["what"], c["fact"]["value"]) for c in told["changes"]] == [
+    report = document(run("diff", "--since", "2026-01-01", "--until", "2027-01-01", "--json"))
+    assert [(c["what"], c["fact"]["value"]) for c in report["changes"]] == [
         ("added", "Lisbon"),
         ("added", "Porto"),
         ("superseded", "Lisbon"),
     ]
-    assert told["changes"][2]["by"]["value"] == "Porto"
+    assert report["changes"][2]["by"]["value"] == "Porto"
     shown = run("diff", "--since", "2026-01-01", "--until", "2027-01-01").stdout
     assert "- superseded" in shown and "→ Ines lives_in Porto" in shown
     assert "added 2, superseded 1" in shown
@@ -154,7 +190,7 @@ def test_revert_and_runs(world: World, run: Run) -> None:
     assert "+ holds again: Ines lives_in Lisbon" in run("revert", "--run", "r2", "--yes").stdout
     assert [f["value"] for f in document(run("list", "--json"))["facts"]] == ["Lisbon"]
     runs = document(run("runs", "--json"))["runs"]
-    assert [(one["run"], bool(one["reverted"])) for one in runs] == [("r2", True), ("r1", False)]
+    assert [(row["run"], bool(row["reverted"])) for row in runs] == [("r2", True), ("r1", False)]
     assert "undone" in run("runs").stdout
     assert "no consolidation 'r7'" in run("revert", "--run", "r7", code=1).stderr
 
@@ -176,12 +212,12 @@ def test_timeline(world: World, run: Run) -> None:
     """The values of a subject over time are told by relation, each with its end."""
     world.consolidate("r1", LISBON, TEA)
     world.consolidate("r2", FARO)
-    told = run("timeline", "ines").stdout
-    assert "2026-01-06 – 2026-01-10  × Ines lives_in Lisbon" in told
-    assert re.search(r"2026-01-10 – now +Ines lives_in Faro", told)
+    output = run("timeline", "ines").stdout
+    assert "2026-01-06 – 2026-01-10  × Ines lives_in Lisbon" in output
+    assert re.search(r"2026-01-10 – now +Ines lives_in Faro", output)
     values = [f["value"] for f in document(run("timeline", "Ines", "--json"))["facts"]]
     assert values == ["green tea", "Lisbon", "Faro"] or values == ["Lisbon", "Faro", "green tea"]
-    assert "nothing is known" in run("timeline", "Berta", code=1).stderr
+    assert "no facts about" in run("timeline", "Berta", code=1).stderr
 
 
 def test_every_command_answers_in_json(world: World, run: Run) -> None:

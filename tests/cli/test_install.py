@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from memtier_plugin.cli.main import main
 from memtier_plugin.hosts.canary_model import CanaryModel, CanaryReply
+from tests.processes import run_memtier
 
 
 @pytest.fixture(autouse=True)
@@ -27,17 +27,15 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return top
 
 
-def said(*arguments: str, code: int = 0) -> Result:
-    """Run the command and return what it said."""
-    result = CliRunner().invoke(main, ["install", *arguments])
-    assert result.exit_code == code, result.output
-    return result
+def run_install(*arguments: str, code: int = 0) -> Result:
+    """Run `memtier install` and return its result."""
+    return run_memtier("install", *arguments, code=code)
 
 
 def document(*arguments: str, code: int = 0) -> dict[str, Any]:
     """Return the command's JSON document."""
-    found: dict[str, Any] = json.loads(said(*arguments, "--json", code=code).stdout)
-    return found
+    report: dict[str, Any] = json.loads(run_install(*arguments, "--json", code=code).stdout)
+    return report
 
 
 def host(hosts: Path, name: str, body: str) -> None:
@@ -50,17 +48,17 @@ def host(hosts: Path, name: str, body: str) -> None:
 @pytest.mark.parametrize("name", ["openclaw", "hermes"])
 def test_without_the_host(hosts: Path, home: Path, name: str) -> None:
     """A host that is not there is configured all the same; that nothing is proven is told."""
-    found = document(name)
-    assert found["changes"] and found["done"]
-    assert found["canary"]["ran"] is False
-    assert "no command" in found["canary"]["what"]
+    report = document(name)
+    assert report["changes"] and report["done"]
+    assert report["canary"]["ran"] is False
+    assert "no command" in report["canary"]["what"]
     assert document(name)["changes"] == []
-    assert "Nothing has to change" in said(name, "--no-canary").stdout
+    assert "No changes are needed" in run_install(name, "--no-canary").stdout
 
 
 def test_a_dry_run(hosts: Path) -> None:
     """A dry run shows the diff and changes nothing."""
-    shown = said("openclaw", "--dry-run").stdout
+    shown = run_install("openclaw", "--dry-run").stdout
     assert '"allowConversationAccess": true' in shown
     assert "nothing was changed" in shown
     assert not (hosts / "openclaw").exists()
@@ -73,17 +71,17 @@ def test_keys_are_not_shown(hosts: Path) -> None:
     path.parent.mkdir()
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
     path.write_text(json.dumps({"models": {"apiKey": key}}))
-    assert key not in said("openclaw", "--dry-run").output
-    assert key not in said("openclaw", "--no-canary").output
+    assert key not in run_install("openclaw", "--dry-run").output
+    assert key not in run_install("openclaw", "--no-canary").output
     assert key in path.read_text()
 
 
 def test_uninstalling(hosts: Path) -> None:
     """What was changed is shown and taken back; a dry run of that changes nothing."""
-    said("hermes", "--no-canary")
+    run_install("hermes", "--no-canary")
     assert len(document("hermes", "--uninstall", "--dry-run")["changes"]) == 5
     assert (hosts / "hermes/config.yaml").exists()
-    assert "untouched" in said("hermes", "--uninstall").stdout
+    assert "untouched" in run_install("hermes", "--uninstall").stdout
     assert list((hosts / "hermes").glob("*")) == [] if (hosts / "hermes").exists() else True
 
 
@@ -98,10 +96,10 @@ def test_the_project(hosts: Path) -> None:
 def test_a_host_that_does_not_start(hosts: Path) -> None:
     """A host that fails by itself is told apart from one that does without MemTier."""
     host(hosts, "openclaw", "raise SystemExit('openclaw needs node 24')")
-    found = document("openclaw", code=1)["canary"]
-    assert (found["ran"], found["ok"]) == (True, False)
-    assert "ended with 1 and asked no model" in found["what"]
-    assert "openclaw needs node 24" in found["said"]
+    canary = document("openclaw", code=1)["canary"]
+    assert (canary["ran"], canary["ok"]) == (True, False)
+    assert "ended with 1 and asked no model" in canary["what"]
+    assert "openclaw needs node 24" in canary["said"]
 
 
 ASKS = """
@@ -119,9 +117,9 @@ ASKS = """
 def test_a_host_that_does_without(hosts: Path, home: Path) -> None:
     """A host whose request has no recalled line is found out, and doctor is the remedy."""
     host(hosts, "openclaw", ASKS.format(content="sys.argv[-2]"))
-    found = document("openclaw", code=1)["canary"]
-    assert "the planted line was not in the request" in found["what"]
-    assert "memtier doctor" in found["remedy"]
+    canary = document("openclaw", code=1)["canary"]
+    assert "the planted line was not in the request" in canary["what"]
+    assert "memtier doctor" in canary["remedy"]
     assert list((home / "projects").iterdir()) == [], "the throw-away project is gone"
 
 
@@ -142,7 +140,7 @@ def test_the_canarys_configuration_has_nothing_of_the_users(hosts: Path, tmp_pat
         "plugins": {"allow": ["x"], "entries": {"x": {"config": {"key": "secret"}}}},
     }
     path.write_text(json.dumps(theirs))
-    said("openclaw", code=1)
+    run_install("openclaw", code=1)
     assert "secret" not in seen.read_text()
     plugins = json.loads(seen.read_text())["plugins"]
     assert plugins["allow"] == ["x", "memtier"]
@@ -165,10 +163,10 @@ def test_the_canarys_model() -> None:
         for stream in (False, True):
             answer = create(model="m", messages=ask, stream=stream)
             if stream:
-                told = "".join(c.choices[0].delta.content or "" for c in answer if c.choices)
+                reply = "".join(c.choices[0].delta.content or "" for c in answer if c.choices)
             else:
-                told = answer.choices[0].message.content
-            assert told == "Hello."
+                reply = answer.choices[0].message.content
+            assert reply == "Hello."
         model.answer = lambda _: replies[1]
         call = create(model="m", messages=ask).choices[0].message.tool_calls[0]
         assert json.loads(call.function.arguments) == {"command": "ls"}
@@ -182,11 +180,22 @@ def test_the_canarys_model() -> None:
 
 def test_doctor_has_the_hosts(hosts: Path, home: Path) -> None:
     """`memtier doctor` names what is wrong with a host, also before there is a project."""
-    said("openclaw", "--no-canary")
+    run_install("openclaw", "--no-canary")
     path = hosts / "openclaw/openclaw.json"
     path.write_text(path.read_text().replace('"allowConversationAccess": true', '"x": 1'))
-    result = CliRunner().invoke(main, ["doctor", "--json"])
-    assert result.exit_code == 1
-    found = json.loads(result.stdout)["findings"]
-    assert any("allowConversationAccess" in one["what"] for one in found)
+    result = run_memtier("doctor", "--json", code=1)
+    findings = json.loads(result.stdout)["findings"]
+    assert any("allowConversationAccess" in finding["what"] for finding in findings)
     assert os.environ["PATH"].startswith(str(hosts))
+
+
+def test_the_host_s_model_by_consent(hosts: Path, home: Path) -> None:
+    """What is consented to stands there with its caps, and is undone with the rest."""
+    shown = run_install("hermes", "--use-host-model", "--no-canary").stdout
+    assert "+  model: host" in shown
+    assert '+ "host_model": true' in shown
+    assert "at most 200 calls, 2000000 tokens and 0 of money a day" in " ".join(shown.split())
+    assert document("hermes", "--no-canary")["host_model"], "it stays consented to"
+    assert document("hermes", "--no-host-model", "--no-canary")["host_model"] is None
+    assert document("hermes", "--uninstall")["host_model"] is None
+    assert not list(home.rglob("project.yaml*"))

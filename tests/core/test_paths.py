@@ -61,15 +61,29 @@ def test_names_are_reversible(tmp_path_factory: pytest.TempPathFactory, owners: 
     home = tmp_path_factory.mktemp("home")
     for owner in owners:
         make_ledger_folder(home, "p", "episodic", owner)
-    found = [owner for _, owner, _ in iter_ledger_folders(make_project_folder(home, "p"))]
-    assert sorted(map(str, found)) == sorted(owners)
+    decoded = [owner for _, owner, _ in iter_ledger_folders(make_project_folder(home, "p"))]
+    assert sorted(map(str, decoded)) == sorted(owners)
+
+
+def test_the_folder_of_another_agent_is_not_looked_at(home: Path, tmp_path: Path) -> None:
+    """Of the episodic ledgers one agent's alone is listed: what stands beside it costs nothing."""
+    own = make_ledger_folder(home, "p", "episodic", "me")
+    (own.parent / "other").symlink_to(tmp_path)
+    make_ledger_folder(home, "p", "journal", "other")
+    listed = [*iter_ledger_folders(own.parents[1], "me")]
+    assert [(ledger, owner) for ledger, owner, _ in listed] == [
+        ("episodic", "me"),
+        ("journal", "other"),
+    ]
+    with pytest.raises(UnsafePath):
+        [*iter_ledger_folders(own.parents[1])]
 
 
 @given(names, names)
-def test_names_do_not_fold(one: str, other: str) -> None:
+def test_names_do_not_fold(name: str, other: str) -> None:
     """Two names differ on a file system that folds case, too."""
-    if one != other:
-        assert encode_file_name(one).lower() != encode_file_name(other).lower()
+    if name != other:
+        assert encode_file_name(name).lower() != encode_file_name(other).lower()
 
 
 def test_long_project_is_named(home: Path) -> None:
@@ -135,7 +149,7 @@ def test_symlinked_agent_folder_is_not_read(home: Path, tmp_path: Path) -> None:
         recall = memory.recall("fox")
         assert not recall.hits
         assert "is a symlink" in recall.label
-        assert any("is a symlink" in found.what for found in memory.doctor())
+        assert any("is a symlink" in finding.what for finding in memory.doctor())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -16,6 +15,8 @@ import pluggy
 import pytest
 
 from memtier_plugin.core import hookspecs, plugins
+from tests.builders import write_config
+from tests.processes import child_environment, run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,19 +64,9 @@ RUN = """
 
 def run(script: str, home: Path, *paths: Path) -> Any:
     """Run a script in a process of its own, with more places to import from."""
-    home.mkdir(exist_ok=True)
-    (home / "config.yaml").write_text("retrieval:\n  k: 1\n")
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *paths)))}
-        | {"MEMTIER_HOME": str(home)},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    write_config(home, "retrieval:\n  k: 1\n")
+    environment = child_environment(*paths, MEMTIER_HOME=str(home))
+    return json.loads(run_python(script, env=environment, cwd=home))
 
 
 def ledgers(home: Path) -> str:
@@ -128,6 +119,7 @@ def test_no_plugin_no_search(home: Path) -> None:
     assert run(script, home) is False
 
 
+@pytest.mark.slow
 def test_plugin_from_its_own_wheel(home: Path, tmp_path: Path) -> None:
     """A plugin installed from a wheel changes ranking and redaction in the hook path."""
     wheel = tmp_path / "shades-1.0-py3-none-any.whl"
@@ -213,10 +205,10 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that makes one object the only plugin of this test."""
 
     def use(plugin: object) -> None:
-        made = pluggy.PluginManager(hookspecs.ENTRY_POINT_GROUP)
-        made.add_hookspecs(hookspecs)
-        plugins._register(made, "only", plugin)
-        monkeypatch.setattr(plugins, "manager", lambda: made)
+        manager = pluggy.PluginManager(hookspecs.ENTRY_POINT_GROUP)
+        manager.add_hookspecs(hookspecs)
+        plugins._register(manager, "only", plugin)
+        monkeypatch.setattr(plugins, "manager", lambda: manager)
         monkeypatch.setattr(plugins, "_errors", {})
 
     return use

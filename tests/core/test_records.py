@@ -183,11 +183,11 @@ def test_broken_lines_do_not_stop_the_others(home: Path) -> None:
 
 
 @given(MOMENT, MOMENT)
-def test_text_order_is_time_order(one: datetime, other: datetime) -> None:
+def test_text_order_is_time_order(moment: datetime, other: datetime) -> None:
     """Times on disk are of one width, and sort as text as they do as times, in every year."""
-    assert (to_iso(one) < to_iso(other)) == (one < other)
-    assert len(to_iso(one)) == len("2026-01-05T09:00:00.000Z")
-    assert from_iso(to_iso(one)) == one
+    assert (to_iso(moment) < to_iso(other)) == (moment < other)
+    assert len(to_iso(moment)) == len("2026-01-05T09:00:00.000Z")
+    assert from_iso(to_iso(moment)) == moment
 
 
 @pytest.mark.parametrize(
@@ -206,10 +206,10 @@ def test_times_of_other_zones_are_written_in_utc(hours: int, moment: datetime) -
 
 
 @given(TEXT, TEXT)
-def test_tokens(one: str, other: str) -> None:
+def test_tokens(text: str, other: str) -> None:
     """Tokens are a quarter of the UTF-8 bytes, rounded up; joining texts never costs more."""
-    assert count_tokens(one + other) <= count_tokens(one) + count_tokens(other)
-    assert bool(count_tokens(one)) == bool(one)
+    assert count_tokens(text + other) <= count_tokens(text) + count_tokens(other)
+    assert bool(count_tokens(text)) == bool(text)
     assert [count_tokens(text) for text in ("", "abcd", "abcde", "é" * 4, "😀")] == [0, 1, 2, 2, 1]
 
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MemTierError, SettingsError, UnsafePath
 from memtier_plugin.core.settings.load import (
-    Settings,
     bind_workspace,
     flatten_settings,
     load_settings,
@@ -27,7 +26,14 @@ from memtier_plugin.core.settings.load import (
     resolve_project,
     setting_sources,
 )
-from memtier_plugin.core.settings.schema import AgentRights, Endpoint, Key, Language, all_keys
+from memtier_plugin.core.settings.schema import (
+    AgentRights,
+    Endpoint,
+    Key,
+    Language,
+    Settings,
+    all_keys,
+)
 
 DOCUMENTED = Path(__file__).parents[2] / "config" / "memtier.yaml"
 WORKSPACE_KEYS = ("project", "language", "retrieval.k", "retrieval.token_budget")
@@ -125,13 +131,13 @@ def test_precedence(home: Path, repo: Path, write: Write) -> None:
     own = write("home/projects/p/project.yaml", sizes.format(2))
     theirs = write("code/shop/.memtier.yaml", "\nretrieval: {k: 3, token_budget: 103}\n")
     env = {"MEMTIER_RETRIEVAL__K": "4"}
-    found = setting_sources(home, "p", repo, {"attribution.alpha": 0.5}, env)
-    assert found["attribution.alpha"] == (0.5, "call")
-    assert found["retrieval.k"] == (4, "environment MEMTIER_RETRIEVAL__K")
-    assert found["retrieval.token_budget"] == (103, f"{theirs}:2")
-    assert found["retrieval.candidates"] == (1002, f"{own}:1")
-    assert found["ledger.tool_result_chars"] == (500, f"{user}:3")
-    assert found["language"] == ("english", "default")
+    sources = setting_sources(home, "p", repo, {"attribution.alpha": 0.5}, env)
+    assert sources["attribution.alpha"] == (0.5, "call")
+    assert sources["retrieval.k"] == (4, "environment MEMTIER_RETRIEVAL__K")
+    assert sources["retrieval.token_budget"] == (103, f"{theirs}:2")
+    assert sources["retrieval.candidates"] == (1002, f"{own}:1")
+    assert sources["ledger.tool_result_chars"] == (500, f"{user}:3")
+    assert sources["language"] == ("english", "default")
     assert load_settings(home, "p", repo, {"retrieval": {"k": 5}}, env).retrieval.k == 5
     assert load_settings(home, "q", None, None, {}).retrieval.k == 1
 
@@ -144,9 +150,9 @@ def test_project_file_of_an_odd_name(home: Path, write: Write) -> None:
 
 def test_provenance_matches_settings(home: Path) -> None:
     """What `config show` lists is what holds."""
-    found = setting_sources(home, "p", None, {"agents": {"a.b": {"read_all": True}}})
+    sources = setting_sources(home, "p", None, {"agents": {"a.b": {"read_all": True}}})
     settings = load_settings(home, "p", None, {"agents.a.b.read_all": True})
-    assert {name: sourced.value for name, sourced in found.items()} == flatten_settings(settings)
+    assert {name: sourced.value for name, sourced in sources.items()} == flatten_settings(settings)
     assert settings.agents == {"a.b": AgentRights(read_all=True)}
 
 
@@ -179,7 +185,7 @@ def test_provenance_matches_settings(home: Path) -> None:
         ("agents: {a: true}\n", 1, "agents.a must hold keys and values"),
         ("- 1\n", 1, "the file must hold keys and values"),
         ("[a]: 1\n", 1, "a key must be a plain word"),
-        ("paper: {k: 1}\nlanguage: none\npaper: {k: 2}\n", 3, "stands here twice, first at"),
+        ("paper: {k: 1}\nlanguage: none\npaper: {k: 2}\n", 3, "is set twice, first at"),
         ("project: p\n", 1, "'project' can be set only in a workspace's .memtier.yaml"),
         ("language: !!python/name:os.system ''\n", 1, "malformed YAML: could not determine"),
         ("language: !!bool maybe\n", 1, "malformed YAML"),
@@ -364,7 +370,7 @@ def test_bind_keeps_the_rest(home: Path, repo: Path, write: Write, before: str) 
         assert line in after or "workspaces" in line
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert after.count("# mine") == before.count("# mine")
-    assert [child.name for child in home.iterdir()] == ["config.yaml"]
+    assert [child.name for child in home.iterdir() if child.name[0] != "."] == ["config.yaml"]
 
 
 @pytest.mark.parametrize(

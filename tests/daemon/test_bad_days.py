@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -22,28 +22,29 @@ import pytest
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
+from tests.builders import say_in, write_config
 from tests.loopback import Loopback, honest
+from tests.processes import (
+    PATIENCE,
+    child_environment,
+    running,
+    start_daemon,
+    start_python,
+    wait_until,
+)
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
 PROJECT = "house"
 AGENT = "test.main"
 
 lock = import_module("memtier_plugin.daemon.lock")
 
 
-@contextmanager
-def daemon(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a daemon in a process of its own, and end it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "memtier_plugin.daemon", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+@pytest.fixture
+def server(server: Loopback) -> Loopback:
+    """Serve a model that claims what plain sentences state, until it is told otherwise."""
+    server.slow = 1.0
+    server.answers(honest)
+    return server
 
 
 def opened(home: Path) -> MemTier:
@@ -51,20 +52,13 @@ def opened(home: Path) -> MemTier:
     return MemTier.open(home, PROJECT, AGENT)
 
 
-def tell(home: Path, *texts: str) -> None:
-    """Record what a user says, each in a run of its own."""
-    with opened(home) as memory:
-        for text in texts:
-            memory.record([{"role": "user", "content": text}], session_id="s", run_id=text)
-
-
 def facts(home: Path, extractor: str = "") -> set[tuple[str, str, str]]:
     """Return what the project knows, of an extractor whose name begins so."""
     with opened(home) as memory:
-        found = [fact for fact in memory.facts() if fact.extractor.startswith(extractor)]
-    known = {(fact.subject, fact.relation, fact.value) for fact in found}
-    assert len(known) == len(found), "a fact is there twice"
-    return known
+        matching = [fact for fact in memory.facts() if fact.extractor.startswith(extractor)]
+    triples = {(fact.subject, fact.relation, fact.value) for fact in matching}
+    assert len(triples) == len(matching), "a fact is there twice"
+    return triples
 
 
 def status(home: Path) -> dict[str, Any]:
@@ -73,30 +67,13 @@ def status(home: Path) -> dict[str, Any]:
         return memory.status()
 
 
-def until(holds: Callable[[], object]) -> None:
-    """Wait for something that another process brings about."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it never came about"
-        time.sleep(0.1)
-
-
 def configure(home: Path, base_url: str, timeout_s: float = 0.5, **consolidation: Any) -> None:
     """Let a chat model of an endpoint extract facts, too."""
-    home.mkdir(mode=0o700, exist_ok=True)
     settings = {
         "consolidation": {"model": "endpoint:local/small", **consolidation},
         "endpoints": {"local": {"base_url": base_url, "timeout_s": timeout_s}},
     }
-    (home / "config.yaml").write_text(json.dumps(settings))
-
-
-@pytest.fixture
-def server() -> Iterator[Loopback]:
-    """A chat model that answers as it should until it is told otherwise."""
-    with Loopback(slow=1.0) as running:
-        running.answers(honest)
-        yield running
+    write_config(home, settings)
 
 
 # -- endpoints -------------------------------------------------------------------------------------
@@ -108,19 +85,23 @@ def test_an_endpoint_that_fails(home: Path, server: Loopback, fault: str) -> Non
     """The daemon goes on by rules, says what is wrong, and makes it good when the endpoint can."""
     configure(home, server.base_url)
     server.always(fault)
-    tell(home, "I live in Lisbon.")
-    with daemon("--interval", "0.3", "--project", PROJECT):
-        until(lambda: facts(home))
-        until(lambda: "model" in job_state.read_background(home / "projects" / PROJECT).jobs)
-        tell(home, "I am allergic to walnuts.")
-        until(lambda: len(facts(home)) > 1)  # the rules' pass waits for no endpoint
-        until(lambda: any(one.startswith("model: ") for one in status(home)["degraded"]))
-        told = status(home)
-        assert server.base_url in " ".join(told["degraded"])
-        assert told["consolidation"]["backlog"] == {"rules": 0, "model": 2}
+    say_in(home, PROJECT, "I live in Lisbon.")
+    with running(start_daemon("--interval", "0.3", "--project", PROJECT)):
+        wait_until(lambda: facts(home))
+        wait_until(lambda: "model" in job_state.read_background(home / "projects" / PROJECT).jobs)
+        say_in(home, PROJECT, "I am allergic to walnuts.")
+        wait_until(lambda: len(facts(home)) > 1)  # the rules' pass waits for no endpoint
+        wait_until(
+            lambda: any(message.startswith("model: ") for message in status(home)["degraded"])
+        )
+        report = status(home)
+        assert server.base_url in " ".join(report["degraded"])
+        assert report["consolidation"]["backlog"] == {"rules": 0, "model": 2}
         server.always(None)
-        until(lambda: status(home)["consolidation"]["backlog"] == {"rules": 0, "model": 0})
-        until(lambda: not any(one.startswith("model: ") for one in status(home)["degraded"]))
+        wait_until(lambda: status(home)["consolidation"]["backlog"] == {"rules": 0, "model": 0})
+        wait_until(
+            lambda: not any(message.startswith("model: ") for message in status(home)["degraded"])
+        )
     assert facts(home)
 
 
@@ -130,34 +111,34 @@ def test_answers_that_say_nothing(home: Path, server: Loopback, fault: str) -> N
     """Answers of no use end neither the daemon nor the rules; they are counted, and no facts."""
     configure(home, server.base_url)
     server.always(fault)
-    tell(home, "I live in Lisbon.", "The ferry to Almada leaves at noon.")
-    with daemon("--interval", "0.3", "--project", PROJECT) as process:
-        until(lambda: status(home)["consolidation"]["backlog"] == {"rules": 0, "model": 0})
+    say_in(home, PROJECT, "I live in Lisbon.", "The ferry to Almada leaves at noon.")
+    with running(start_daemon("--interval", "0.3", "--project", PROJECT)) as process:
+        wait_until(lambda: status(home)["consolidation"]["backlog"] == {"rules": 0, "model": 0})
         assert facts(home) and not facts(home, "chat")
         with opened(home) as memory:
             events = memory.events(kinds=["consolidate"])
         rejected = [e.data["rejected"] for e in events if e.data["extractor"] == "model"]
         assert any(rejected)
         server.always(None)
-        tell(home, "I am allergic to walnuts.", "My sister's name is Ines.")
-        until(lambda: len(facts(home)) > 2)
-        until(lambda: status(home)["consolidation"]["backlog"] == {"rules": 0, "model": 0})
+        say_in(home, PROJECT, "I am allergic to walnuts.", "My sister's name is Ines.")
+        wait_until(lambda: len(facts(home)) > 2)
+        wait_until(lambda: status(home)["consolidation"]["backlog"] == {"rules": 0, "model": 0})
         assert process.poll() is None
 
 
 @pytest.mark.slow
 def test_an_endpoint_that_is_down(home: Path, server: Loopback) -> None:
     """Nobody listens: it is told with the address; as soon as somebody does, the rest is made."""
-    with Loopback() as gone:
-        nowhere = gone.base_url
+    with Loopback() as stopped:
+        nowhere = stopped.base_url
     configure(home, nowhere)
-    tell(home, "I live in Lisbon.")
-    with daemon("--interval", "0.3", "--project", PROJECT):
-        until(lambda: facts(home))
-        until(lambda: f"{nowhere} cannot be reached" in " ".join(status(home)["degraded"]))
+    say_in(home, PROJECT, "I live in Lisbon.")
+    with running(start_daemon("--interval", "0.3", "--project", PROJECT)):
+        wait_until(lambda: facts(home))
+        wait_until(lambda: f"{nowhere} cannot be reached" in " ".join(status(home)["degraded"]))
         configure(home, server.base_url)
-        until(lambda: status(home)["consolidation"]["backlog"] == {"rules": 0, "model": 0})
-        until(lambda: not status(home)["degraded"])
+        wait_until(lambda: status(home)["consolidation"]["backlog"] == {"rules": 0, "model": 0})
+        wait_until(lambda: not status(home)["degraded"])
 
 
 @pytest.mark.slow
@@ -166,15 +147,15 @@ def test_a_stop_while_an_endpoint_is_slow(home: Path, server: Loopback) -> None:
     server.slow = 60.0
     server.always("slow")
     configure(home, server.base_url, timeout_s=120.0)
-    tell(home, "I live in Lisbon.")
-    with daemon("--interval", "0.3", "--project", PROJECT) as process:
-        until(lambda: server.count("/chat/completions"))
+    say_in(home, PROJECT, "I live in Lisbon.")
+    with running(start_daemon("--interval", "0.3", "--project", PROJECT)) as process:
+        wait_until(lambda: server.count("/chat/completions"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(5) == 0
     assert not lock.is_held(home, PROJECT)
     assert status(home)["consolidation"]["backlog"]["model"] == 1
     server.always(None)
-    with daemon("--once", "--project", PROJECT) as process:
+    with running(start_daemon("--once", "--project", PROJECT)) as process:
         assert process.wait(PATIENCE) == 0
     assert status(home)["consolidation"]["backlog"] == {"rules": 0, "model": 0}
 
@@ -185,35 +166,24 @@ def test_a_server_ends_while_an_endpoint_is_slow(home: Path, server: Loopback) -
     server.slow = 60.0
     server.always("slow")
     configure(home, server.base_url, timeout_s=120.0, interval_minutes=0.01)
-    tell(home, "I live in Lisbon.")
+    say_in(home, PROJECT, "I live in Lisbon.")
     code = (
         "import sys; from memtier_plugin.server.rpc import serve; "
         "sys.exit(serve(None, sys.stdin.buffer, sys.stdout.buffer, socket=False))"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with running(start_python("-c", code, **pipes)) as process:
         assert process.stdin and process.stdout
         params = {"project": PROJECT, "agent": AGENT}
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "status", "params": params}
-        process.stdin.write(json.dumps(asked).encode() + b"\n")
+        request = {"jsonrpc": "2.0", "id": 1, "method": "status", "params": params}
+        process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.flush()
         assert "result" in json.loads(process.stdout.readline())
-        until(lambda: server.count("/chat/completions"))
-        until(lambda: facts(home))  # by rules, meanwhile
+        wait_until(lambda: server.count("/chat/completions"))
+        wait_until(lambda: facts(home))  # by rules, meanwhile
         assert lock.is_held(home, PROJECT)
         process.terminate()
         assert process.wait(5) == 0
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe:
-                pipe.close()
     assert not lock.is_held(home, PROJECT)
 
 
@@ -221,15 +191,15 @@ def test_a_server_ends_while_an_endpoint_is_slow(home: Path, server: Loopback) -
 def test_the_day_s_calls_are_made(home: Path, server: Loopback) -> None:
     """At the cap the model waits, the rules do not, and status and doctor say so."""
     configure(home, server.base_url, max_calls_per_day=1, batch=1)
-    tell(home, "I live in Lisbon.", "I am allergic to walnuts.", "I work at Norwick.")
-    with daemon("--once", "--project", PROJECT) as process:
+    say_in(home, PROJECT, "I live in Lisbon.", "I am allergic to walnuts.", "I work at Norwick.")
+    with running(start_daemon("--once", "--project", PROJECT)) as process:
         process.wait(PATIENCE)
-    told = status(home)
-    assert told["consolidation"]["backlog"]["rules"] == 0
-    assert told["spending"] | {"calls": 1, "most_calls": 1} == told["spending"]
-    assert "1 of 1 calls" in " ".join(told["degraded"])
+    report = status(home)
+    assert report["consolidation"]["backlog"]["rules"] == 0
+    assert report["spending"] | {"calls": 1, "most_calls": 1} == report["spending"]
+    assert "1 of 1 calls" in " ".join(report["degraded"])
     with opened(home) as memory:
-        assert any("calls of today" in one.what for one in memory.doctor())
+        assert any("calls allowed today" in finding.what for finding in memory.doctor())
     assert server.count("/chat/completions") == 1
 
 
@@ -239,8 +209,8 @@ def test_the_day_s_calls_are_made(home: Path, server: Loopback) -> None:
 def statements(number: int) -> list[str]:
     """Return so many sentences that the rules find a fact in, of every third one."""
     return [
-        f"My locker number {place} is blue." if place % 3 else f"I am allergic to plant{place}."
-        for place in range(number)
+        f"What about locker number {index}?" if index % 3 else f"I am allergic to plant{index}."
+        for index in range(number)
     ]
 
 
@@ -257,10 +227,10 @@ def filled(home: Path, number: int) -> None:
 def test_two_daemons_at_once(home: Path) -> None:
     """Two daemons that start together do everything, and nothing twice."""
     filled(home, 300)
-    (home / "config.yaml").write_text("consolidation: {batch: 10}\n")
+    write_config(home, "consolidation: {batch: 10}\n")
     arguments = ("--interval", "0.2", "--all")
-    with daemon(*arguments) as first, daemon(*arguments) as second:
-        until(lambda: not status(home)["backlog"])
+    with running(start_daemon(*arguments)) as first, running(start_daemon(*arguments)) as second:
+        wait_until(lambda: not status(home)["backlog"])
         assert first.poll() is None and second.poll() is None
     with opened(home) as memory:
         events = memory.events(kinds=["consolidate"])
@@ -272,18 +242,18 @@ def test_two_daemons_at_once(home: Path) -> None:
 def test_a_killed_daemon_is_followed(home: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle of a backlog: the next one goes on, and the facts are the same."""
     filled(home, 600)
-    (home / "config.yaml").write_text("consolidation: {batch: 10}\n")
+    write_config(home, "consolidation: {batch: 10}\n")
     other = tmp_path / "undisturbed"
     shutil.copytree(home, other)
     for _ in range(3):
         enough = status(home)["backlog"] - 30
-        with daemon("--once", "--all") as process:
-            until(lambda: process.poll() is not None or status(home)["backlog"] < enough)  # noqa: B023
-    with daemon("--interval", "0.2", "--all"):
-        until(lambda: not status(home)["backlog"])
-    with daemon("--once", "--all") as process:
+        with running(start_daemon("--once", "--all")) as process:
+            wait_until(lambda: process.poll() is not None or status(home)["backlog"] < enough)  # noqa: B023
+    with running(start_daemon("--interval", "0.2", "--all")):
+        wait_until(lambda: not status(home)["backlog"])
+    with running(start_daemon("--once", "--all")) as process:
         assert process.wait(PATIENCE) == 0
-    with daemon("--once", "--all", "--home", str(other)) as process:
+    with running(start_daemon("--once", "--all", "--home", str(other))) as process:
         assert process.wait(PATIENCE) == 0
     assert facts(home) == facts(other) and len(facts(home)) == 200
 
@@ -326,14 +296,12 @@ def shift(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def counting(home: Path, library: Path, offset: Path, interval: float) -> Iterator[list[str]]:
     """Run the scheduler under a clock of its own and yield the jobs that ended, as they do."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", COUNT, str(home), str(interval)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "LD_PRELOAD": str(library),
-            "CLOCK_SHIFT": str(offset),
-        },
+    process = start_python(
+        "-c",
+        COUNT,
+        home,
+        str(interval),
+        env=child_environment(LD_PRELOAD=str(library), CLOCK_SHIFT=str(offset)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -357,14 +325,14 @@ def test_a_clock_set_back_stops_nothing(home: Path, shift: Path, tmp_path: Path)
     """After the clock was set back by a day jobs go on at their interval, and facts are made."""
     offset = tmp_path / "offset"
     offset.write_text("0")
-    tell(home, "I live in Lisbon.")
+    say_in(home, PROJECT, "I live in Lisbon.")
     with counting(home, shift, offset, 1.0) as done:
-        until(lambda: done.count("consolidation") > 1)
+        wait_until(lambda: done.count("consolidation") > 1)
         offset.write_text("-86400")
         count = len(done)
-        until(lambda: done[count:].count("consolidation") > 2)
-        tell(home, "I am allergic to walnuts.")
-        until(lambda: len(facts(home)) == 2)
+        wait_until(lambda: done[count:].count("consolidation") > 2)
+        say_in(home, PROJECT, "I am allergic to walnuts.")
+        wait_until(lambda: len(facts(home)) == 2)
         count = len(done)
         time.sleep(3.0)
         assert 1 <= done[count:].count("consolidation") <= 4
@@ -376,9 +344,9 @@ def test_a_clock_set_forward_runs_nothing_twice(home: Path, shift: Path, tmp_pat
     """Set forward by a day, what is due by then runs once, however many intervals went by."""
     offset = tmp_path / "offset"
     offset.write_text("0")
-    tell(home, "I live in Lisbon.")
+    say_in(home, PROJECT, "I live in Lisbon.")
     with counting(home, shift, offset, 4.0) as done:
-        until(lambda: "sweep" in done)
+        wait_until(lambda: "sweep" in done)
         first = len(done)
         offset.write_text("86500")
         time.sleep(6.5)
@@ -392,24 +360,24 @@ def test_a_clock_set_forward_runs_nothing_twice(home: Path, shift: Path, tmp_pat
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of twelve megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
+    folder = tmp_path / "disk"
+    folder.mkdir()
     if os.geteuid() != 0 or sys.platform != "linux":
         pytest.skip("only root can mount a small disk")
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m,mode=700", "tmpfs", str(place)], check=False
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m,mode=700", "tmpfs", str(folder)], check=False
     )
-    if made.returncode:
+    if mounted.returncode:
         pytest.skip("no disk can be mounted here")
     try:
-        yield place
+        yield folder
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def fill_up(place: Path) -> Path:
+def fill_up(folder: Path) -> Path:
     """Leave no byte of a disk."""
-    path = place / "ballast"
+    path = folder / "ballast"
     with suppress(OSError), path.open("wb", buffering=0) as file:
         while file.write(b"x" * 65536):
             pass
@@ -425,11 +393,11 @@ def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = small_disk / "home"
     monkeypatch.setenv("MEMTIER_HOME", str(home))
     filled(home, 300)
-    (home / "config.yaml").write_text("consolidation: {batch: 100}\n")
-    with daemon("--interval", "0.3", "--project", PROJECT) as process:
-        until(lambda: not status(home)["backlog"])
+    write_config(home, "consolidation: {batch: 100}\n")
+    with running(start_daemon("--interval", "0.3", "--project", PROJECT)) as process:
+        wait_until(lambda: not status(home)["backlog"])
         before = facts(home)
-        tell(home, *(f"I never eat fruit{number}." for number in range(40)))
+        say_in(home, PROJECT, *(f"I never eat fruit{number}." for number in range(40)))
         ballast = fill_up(small_disk)
         waits = status(home)
         assert "the disk is full" in " ".join(waits["degraded"])
@@ -437,13 +405,13 @@ def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert process.poll() is None
         assert facts(home) >= before
         with opened(home) as memory:
-            assert any("the disk is full" in one.what for one in memory.doctor())
+            assert any("the disk is full" in finding.what for finding in memory.doctor())
         ballast.unlink()
-        until(lambda: not status(home)["backlog"])
+        wait_until(lambda: not status(home)["backlog"])
     with opened(home) as memory:
         assert sum(1 for _ in memory.entries()) == 340
-    known = facts(home)
-    assert known >= before and len(known) == 140
+    after = facts(home)
+    assert after >= before and len(after) == 140
     assert "the disk is full" not in " ".join(status(home)["degraded"])
 
 
@@ -458,14 +426,14 @@ def test_files_that_may_not_grow(home: Path) -> None:
 
     done = subprocess.run(
         [sys.executable, "-m", "memtier_plugin.daemon", "--once", "--all"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=child_environment(),
         preexec_fn=limited,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 1 and size > 2048
     assert "Traceback" not in done.stderr
-    with daemon("--once", "--all") as process:
+    with running(start_daemon("--once", "--all")) as process:
         assert process.wait(PATIENCE) == 0
     assert len(facts(home)) == 20
 
@@ -477,16 +445,15 @@ BACKLOG = 100_000
 
 def rss_mb(pid: int) -> float:
     """Return the most memory that a process has had."""
-    told = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    return int(told.partition("VmHWM:")[2].split()[0]) / 2**10
+    text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    return int(text.partition("VmHWM:")[2].split()[0]) / 2**10
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_a_long_backlog(home: Path) -> None:
     """A hundred thousand entries are consolidated in bounded memory, also after SIGKILL."""
-    home.mkdir(mode=0o700)
-    (home / "config.yaml").write_text("embedding: {model: none}\n")
+    write_config(home, "embedding: {model: none}\n")
     with opened(home) as memory:
         template = memory.record(
             [{"role": "user", "content": "The first line."}], session_id="s", run_id="r"
@@ -501,13 +468,13 @@ def test_a_long_backlog(home: Path) -> None:
     most = 0.0
     with opened(home) as memory:
         memory.catch_up()
-    with daemon("--once", "--all") as process:
-        until(lambda: status(home)["backlog"] < 0.9 * BACKLOG)
+    with running(start_daemon("--once", "--all")) as process:
+        wait_until(lambda: status(home)["backlog"] < 0.9 * BACKLOG)
         most = rss_mb(process.pid)
         process.kill()
     left = status(home)["backlog"]
     assert 0 < left < BACKLOG
-    with daemon("--once", "--all") as process:
+    with running(start_daemon("--once", "--all")) as process:
         end = time.monotonic() + 900
         while process.poll() is None:
             with suppress(OSError, IndexError):

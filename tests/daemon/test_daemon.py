@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -23,29 +23,17 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.host import RunContext
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
-
-ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
+from tests.builders import say_in, write_config
+from tests.processes import (
+    PATIENCE,
+    start_daemon,
+    start_python,
+    wait_until,
+)
 
 child = import_module("memtier_plugin.daemon.child")
 lock = import_module("memtier_plugin.daemon.lock")
 scheduler = import_module("memtier_plugin.daemon.scheduler")
-
-
-def daemon(*arguments: str) -> subprocess.Popen[str]:
-    """Start the daemon in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "memtier_plugin.daemon", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def tell(home: Path, project: str, text: str) -> None:
-    """Record something that the rules find a fact in."""
-    with MemTier.open(home, project, "test.main") as memory:
-        memory.record([{"role": "user", "content": text}], session_id="s", run_id=text)
 
 
 def facts(home: Path, project: str) -> int:
@@ -62,37 +50,29 @@ def held_pass(folder: Path) -> Iterator[None]:
         yield
 
 
-def until(holds: Callable[[], object]) -> None:
-    """Wait for something that another thread or process brings about."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it never came about"
-        time.sleep(0.05)
-
-
 def test_once_serves_every_project(home: Path) -> None:
     """--once turns what is new in all projects into facts, and ends with exit 0."""
-    tell(home, "Über/Haus", "I live in Lisbon.")
-    tell(home, "boat", "I am allergic to walnuts.")
-    process = daemon("--once", "--all")
+    say_in(home, "Über/Haus", "I live in Lisbon.")
+    say_in(home, "boat", "I am allergic to walnuts.")
+    process = start_daemon("--once", "--all", stderr=subprocess.PIPE, text=True)
     assert process.communicate(timeout=PATIENCE) and process.returncode == 0
     assert facts(home, "Über/Haus") and facts(home, "boat")
 
 
 def test_once_serves_the_project_named(home: Path) -> None:
     """--project leaves the other projects alone."""
-    tell(home, "house", "I live in Lisbon.")
-    tell(home, "boat", "I am allergic to walnuts.")
+    say_in(home, "house", "I live in Lisbon.")
+    say_in(home, "boat", "I am allergic to walnuts.")
     scheduler.serve_projects(home, ["house"], once=True)
     assert facts(home, "house") and not facts(home, "boat")
 
 
 def test_once_goes_on_past_a_broken_project(home: Path) -> None:
     """--once serves the projects after one that cannot be, and ends with exit 1."""
-    tell(home, "aged", "I live in Faro.")
+    say_in(home, "aged", "I live in Faro.")
     (home / "projects" / "aged" / "project.yaml").write_text("kk: 3\n")
-    tell(home, "boat", "I am allergic to walnuts.")
-    process = daemon("--once", "--all")
+    say_in(home, "boat", "I am allergic to walnuts.")
+    process = start_daemon("--once", "--all", stderr=subprocess.PIPE, text=True)
     _, message = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1 and "kk" in message and "Traceback" not in message
     assert facts(home, "boat")
@@ -100,8 +80,8 @@ def test_once_goes_on_past_a_broken_project(home: Path) -> None:
 
 def test_once_makes_no_project(home: Path) -> None:
     """A project that does not exist is told of, not made."""
-    tell(home, "boat", "I am allergic to walnuts.")
-    process = daemon("--once", "--project", "boot")
+    say_in(home, "boat", "I am allergic to walnuts.")
+    process = start_daemon("--once", "--project", "boot", stderr=subprocess.PIPE, text=True)
     _, message = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1 and "'boot'" in message
     assert not (home / "projects" / "boot").exists()
@@ -109,21 +89,21 @@ def test_once_makes_no_project(home: Path) -> None:
 
 def test_a_deleted_project_stays_deleted(home: Path) -> None:
     """A daemon lets go of a project whose folder is gone, and serves one made anew in its place."""
-    tell(home, "house", "I live in Lisbon.")
+    say_in(home, "house", "I live in Lisbon.")
     stop = threading.Event()
     thread = threading.Thread(
         target=scheduler.serve_projects, args=(home,), kwargs={"interval": 0.1, "stop": stop}
     )
     thread.start()
     try:
-        until(lambda: facts(home, "house"))
+        wait_until(lambda: facts(home, "house"))
         with MemTier.open(home, "house", "test.main") as memory:  # what it is at may end
-            until(lambda: memory.status()["background"]["jobs"].get("sweep", {}).get("next"))
+            wait_until(lambda: memory.status()["background"]["jobs"].get("sweep", {}).get("next"))
         (home / "projects" / "house").rename(home / "gone")
         time.sleep(1.0)
         assert not (home / "projects" / "house").exists()
-        tell(home, "house", "I am allergic to walnuts.")
-        until(lambda: facts(home, "house") == 1)
+        say_in(home, "house", "I am allergic to walnuts.")
+        wait_until(lambda: facts(home, "house") == 1)
         assert lock.is_held(home, "house")
     finally:
         stop.set()
@@ -132,31 +112,33 @@ def test_a_deleted_project_stays_deleted(home: Path) -> None:
 
 def test_how_each_job_went(home: Path) -> None:
     """`status` tells of each job when it went well, why it did not and how often, and when next."""
-    tell(home, "house", "I live in Lisbon.")
+    say_in(home, "house", "I live in Lisbon.")
     with MemTier.open(home, "house", "test.main") as memory:
         before = memory.status()
         assert before["consolidation"]["due"] and before["consolidation"]["backlog"]["rules"] == 1
         with held_pass(memory.folder):
             assert not scheduler.serve_projects(home, ["house"], once=True)
             assert not scheduler.serve_projects(home, ["house"], once=True)
-        told = memory.status()
-        assert told["background"]["jobs"]["consolidation"]["failures"] == 2
-        assert any("consolidation: " in one and "2 times" in one for one in told["degraded"])
-        assert not told["consolidation"]["due"]  # it was tried just now
+        status = memory.status()
+        assert status["background"]["jobs"]["consolidation"]["failures"] == 2
+        assert any(
+            "consolidation: " in message and "2 times" in message for message in status["degraded"]
+        )
+        assert not status["consolidation"]["due"]  # it was tried just now
         served = scheduler.Scheduler(interval=60)
         served.add(home, "house")
-        until(lambda: memory.status()["background"]["jobs"]["sweep"]["next"])
-        told = memory.status()
-        assert told["background"]["served"] and told["consolidation"]["next"]
-        assert told["consolidation"]["last"] and told["backlog"] == 0
+        wait_until(lambda: memory.status()["background"]["jobs"]["sweep"]["next"])
+        status = memory.status()
+        assert status["background"]["served"] and status["consolidation"]["next"]
+        assert status["consolidation"]["last"] and status["backlog"] == 0
         assert served.stop()
-        told = memory.status()
-        assert told["degraded"] == [] and told["consolidation"]["next"] is None
+        status = memory.status()
+        assert status["degraded"] == [] and status["consolidation"]["next"] is None
 
 
 def test_the_doctor_asks_for_a_daemon(home: Path) -> None:
     """Entries that have waited for long, with nobody to consolidate them, are a finding."""
-    tell(home, "house", "I live in Lisbon.")
+    say_in(home, "house", "I live in Lisbon.")
     with MemTier.open(home, "house", "test.main") as memory:
         assert not any("no daemon is there" in finding.what for finding in memory.doctor())
 
@@ -171,16 +153,15 @@ def test_the_doctor_asks_for_a_daemon(home: Path) -> None:
 
 def test_project_and_all_exclude_each_other() -> None:
     """Contradicting options are refused with the usage's exit code."""
-    process = daemon("--project", "house", "--all")
+    process = start_daemon("--project", "house", "--all", stderr=subprocess.PIPE, text=True)
     _, message = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2 and "--all" in message
 
 
 def test_wrong_settings_are_told(home: Path) -> None:
     """A wrong configuration ends --once with exit 1 and one line that names the key."""
-    home.mkdir(mode=0o700)
-    (home / "config.yaml").write_text("consolidation: {intervall: 3}\n")
-    process = daemon("--once", "--project", "p")
+    write_config(home, "consolidation: {intervall: 3}\n")
+    process = start_daemon("--once", "--project", "p", stderr=subprocess.PIPE, text=True)
     _, message = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "intervall" in message and "Traceback" not in message
@@ -194,10 +175,10 @@ def test_the_scheduler_promotes_without_a_call(home: Path) -> None:
     )
     thread.start()
     try:
-        tell(home, "house", "I live in Lisbon.")
-        until(lambda: facts(home, "house"))
-        tell(home, "house", "I am allergic to walnuts.")
-        until(lambda: facts(home, "house") > 1)
+        say_in(home, "house", "I live in Lisbon.")
+        wait_until(lambda: facts(home, "house"))
+        say_in(home, "house", "I am allergic to walnuts.")
+        wait_until(lambda: facts(home, "house") > 1)
     finally:
         stop.set()
         thread.join(PATIENCE)
@@ -206,8 +187,8 @@ def test_the_scheduler_promotes_without_a_call(home: Path) -> None:
 
 def test_jobs_never_overlap(home: Path) -> None:
     """A job that outlasts its interval is not started again beside itself."""
-    tell(home, "house", "I live in Lisbon.")
-    tell(home, "boat", "I am allergic to walnuts.")
+    say_in(home, "house", "I live in Lisbon.")
+    say_in(home, "boat", "I am allergic to walnuts.")
     at_work: list[str] = []
     most: list[int] = []
     stop = threading.Event()
@@ -227,12 +208,12 @@ def test_jobs_never_overlap(home: Path) -> None:
 @pytest.mark.parametrize("off", ["paused", "disabled"])
 def test_what_is_switched_off_stays_so(home: Path, off: str) -> None:
     """A paused project and one that wants no consolidation are not consolidated."""
-    tell(home, "house", "I live in Lisbon.")
+    say_in(home, "house", "I live in Lisbon.")
     if off == "paused":
         with MemTier.open(home, "house") as memory:
             memory.pause()
     else:
-        (home / "config.yaml").write_text("consolidation: {enabled: false}\n")
+        write_config(home, "consolidation: {enabled: false}\n")
     scheduler.serve_projects(home, once=True)
     assert not facts(home, "house")
 
@@ -241,8 +222,8 @@ def test_a_broken_project_does_not_stop_the_others(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One project whose settings are wrong is told of and left out; the others are served."""
-    tell(home, "house", "I live in Lisbon.")
-    tell(home, "wreck", "I live in Faro.")
+    say_in(home, "house", "I live in Lisbon.")
+    say_in(home, "wreck", "I live in Faro.")
     (home / "projects" / "wreck" / "project.yaml").write_text("kk: 3\n")
     stop = threading.Event()
     scheduler.serve_projects(
@@ -254,21 +235,21 @@ def test_a_broken_project_does_not_stop_the_others(
 
 def test_one_daemon_per_project(home: Path) -> None:
     """A second daemon leaves the project to the first, and takes over when that one is killed."""
-    tell(home, "house", "I live in Lisbon.")
-    first = daemon("--interval", "0.2")
+    say_in(home, "house", "I live in Lisbon.")
+    first = start_daemon("--interval", "0.2", stderr=subprocess.PIPE, text=True)
     try:
-        until(lambda: facts(home, "house"))
+        wait_until(lambda: facts(home, "house"))
         assert lock.is_held(home, "house")
         assert not child.start_detached(home, "house")
-        second = daemon("--interval", "0.2")
+        second = start_daemon("--interval", "0.2", stderr=subprocess.PIPE, text=True)
         try:
             assert second.stderr is not None
-            until(lambda: "served by another process" in second.stderr.readline())
+            wait_until(lambda: "served by another process" in second.stderr.readline())
             first.kill()
             first.wait()
-            until(lambda: lock.is_held(home, "house"))
-            tell(home, "house", "I am allergic to walnuts.")
-            until(lambda: facts(home, "house") > 1)
+            wait_until(lambda: lock.is_held(home, "house"))
+            say_in(home, "house", "I am allergic to walnuts.")
+            wait_until(lambda: facts(home, "house") > 1)
         finally:
             second.kill()
             second.communicate()
@@ -281,10 +262,10 @@ def test_one_daemon_per_project(home: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_daemon(home: Path, number: signal.Signals) -> None:
     """SIGTERM and SIGINT end the daemon with exit 0 within five seconds, its lock let go."""
-    tell(home, "house", "I live in Lisbon.")
-    process = daemon("--all")
+    say_in(home, "house", "I live in Lisbon.")
+    process = start_daemon("--all", stderr=subprocess.PIPE, text=True)
     try:
-        until(lambda: facts(home, "house"))
+        wait_until(lambda: facts(home, "house"))
         process.send_signal(number)
         process.communicate(timeout=30)
     finally:
@@ -296,7 +277,7 @@ def test_a_signal_ends_the_daemon(home: Path, number: signal.Signals) -> None:
 
 def test_a_job_that_does_not_end(home: Path) -> None:
     """A stop reports a job that is still at work, and keeps the project's lock until it is over."""
-    tell(home, "house", "I live in Lisbon.")
+    say_in(home, "house", "I live in Lisbon.")
     begun, go_on = threading.Event(), threading.Event()
 
     def stuck(_project: str, _report: Any) -> None:
@@ -315,8 +296,8 @@ def test_a_job_that_does_not_end(home: Path) -> None:
 
 def test_a_symlinked_lock_is_refused(home: Path, tmp_path: Path) -> None:
     """A symlink at the lock's place is an error that says so; what it points to stays untouched."""
-    tell(home, "house", "I live in Lisbon.")
-    (home / "projects" / "house" / lock.NAME).symlink_to(tmp_path / "elsewhere")
+    say_in(home, "house", "I live in Lisbon.")
+    (home / "projects" / "house" / lock.LOCK_NAME).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(import_module("memtier_plugin.core.errors").UnsafePath, match="symlink"):
         lock.is_held(home, "house")
     assert not (tmp_path / "elsewhere").exists()
@@ -335,34 +316,27 @@ os._exit(0)
 """
 
 
-def host() -> subprocess.Popen[bytes]:
-    """Start a host that begins a session and is gone at once, without any tidying up."""
-    return subprocess.Popen(
-        [sys.executable, "-c", HOST], env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-
-
 def children(home: Path) -> list[int]:
     """Return the processes that are daemons of a home now."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
             if b"memtier_plugin.daemon" in words and os.fsencode(home) in words:
-                found.append(int(path.parent.name))
-    return found
+                pids.append(int(path.parent.name))
+    return pids
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked at in /proc")
 def test_a_host_that_is_gone_at_once(home: Path) -> None:
     """What a host starts outlives it, niced, in a session of its own, with none of its files."""
-    tell(home, "house", "I live in Lisbon.")
+    say_in(home, "house", "I live in Lisbon.")
     folder = home / "projects" / "house"
     with (folder / ".facts.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # so that it is there long enough to be looked at
-        assert host().wait(PATIENCE) == 0
-        until(lambda: lock.is_held(home, "house"))
+        assert start_python("-c", HOST).wait(PATIENCE) == 0
+        wait_until(lambda: lock.is_held(home, "house"))
         [pid] = children(home)
         assert os.getsid(pid) == pid
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.nice(0) + 10)
@@ -373,8 +347,8 @@ def test_a_host_that_is_gone_at_once(home: Path) -> None:
             with suppress(FileNotFoundError):  # closed meanwhile
                 every.append(os.readlink(path))
         assert every.count(os.devnull) == 2  # its own input and output, not the host's file
-    until(lambda: facts(home, "house"))
-    until(lambda: not children(home))
+    wait_until(lambda: facts(home, "house"))
+    wait_until(lambda: not children(home))
     with MemTier.open(home, "house", "test.main") as memory:
         assert memory.status()["background"]["asked"] is None
 
@@ -383,11 +357,11 @@ def test_a_host_that_is_gone_at_once(home: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked at in /proc")
 def test_two_hosts_at_once(home: Path) -> None:
     """Of what two hosts start together one consolidates, once, and the other leaves."""
-    tell(home, "house", "I live in Lisbon.")
-    both = [host(), host()]
-    assert [one.wait(PATIENCE) for one in both] == [0, 0]
-    until(lambda: facts(home, "house"))
-    until(lambda: not children(home))
+    say_in(home, "house", "I live in Lisbon.")
+    both = [start_python("-c", HOST), start_python("-c", HOST)]
+    assert [process.wait(PATIENCE) for process in both] == [0, 0]
+    wait_until(lambda: facts(home, "house"))
+    wait_until(lambda: not children(home))
     with MemTier.open(home, "house", "test.main") as memory:
         read = [event.data["read"] for event in memory.events(kinds=["consolidate"])]
         assert sum(read) == 1 and facts(home, "house") == 1
@@ -396,7 +370,7 @@ def test_two_hosts_at_once(home: Path) -> None:
 
 def test_a_daemon_that_cannot_be_started(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host whose Python cannot be found says so in `status`, and the session begins."""
-    tell(home, "house", "I live in Lisbon.")
+    say_in(home, "house", "I live in Lisbon.")
     monkeypatch.setattr(sys, "executable", str(home / "no-python"))
     context = RunContext(agent_id="test.main", home=str(home), project="house")
     plugins.manager().hook.session_start(context=context)
@@ -406,7 +380,7 @@ def test_a_daemon_that_cannot_be_started(home: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_daemon_that_did_nothing(home: Path) -> None:
     """Of a daemon that was started and never began, `status` and `doctor` say where to look."""
-    tell(home, "house", "I live in Lisbon.")
+    say_in(home, "house", "I live in Lisbon.")
     folder = home / "projects" / "house"
     job_state.note_start_request(folder, datetime.now(UTC))
     with MemTier.open(home, "house", "test.main") as memory:
@@ -421,7 +395,7 @@ def test_a_daemon_that_did_nothing(home: Path) -> None:
 
 def test_what_is_noted_survives_anything(home: Path) -> None:
     """A torn or foreign file is read as nothing known, and written anew."""
-    tell(home, "house", "I live in Lisbon.")
+    say_in(home, "house", "I live in Lisbon.")
     folder = home / "projects" / "house"
     path = folder / "background.json"
     for content in (

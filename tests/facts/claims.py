@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from memtier_plugin.core.records import Entry
 from memtier_plugin.facts.verification.verify import Claim
+from tests.builders import make_entry
 
 FIRST_DAY = datetime(2023, 5, 10, 18, 30, tzinfo=UTC)  # a Wednesday
 MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]  # fmt: skip
@@ -83,16 +84,16 @@ class Template:
     tainted: bool = False
 
 
-def right(said: str, text: str, value: str, relation: str = "states", quote: str = "",
+def right(sentence: str, text: str, value: str, relation: str = "states", quote: str = "",
           subject: str = "{me}", kind: str = "english") -> Template:  # fmt: skip
     """Return a template of a claim that is right."""
-    return Template(kind, said, text, value, relation, quote, True, subject)
+    return Template(kind, sentence, text, value, relation, quote, True, subject)
 
 
-def wrong(kind: str, said: str, text: str, value: str, quote: str = "", subject: str = "{me}",
+def wrong(kind: str, sentence: str, text: str, value: str, quote: str = "", subject: str = "{me}",
           relation: str = "states", **more: object) -> Template:  # fmt: skip
     """Return a template of a claim that is wrong."""
-    return Template(kind, said, text, value, relation, quote, False, subject, **more)  # type: ignore[arg-type]
+    return Template(kind, sentence, text, value, relation, quote, False, subject, **more)  # type: ignore[arg-type]
 
 
 RIGHT = (
@@ -300,8 +301,8 @@ def corpus(
     cases: list[Case] = []
     for number in range(0, len(chosen), a_session):
         name = f"s{number // a_session:03}"
-        made, claimed = _session(chance, name, chosen[number : number + a_session])
-        sessions[name] = made
+        messages, claimed = _session(chance, name, chosen[number : number + a_session])
+        sessions[name] = messages
         cases += claimed
     return Corpus(sessions, tuple(cases))
 
@@ -321,12 +322,17 @@ def _session(
     for template in templates:
         me, you = (first, second) if chance.random() < 0.5 else (second, first)
         words = _words(chance, me, you, day, 0 if template.right else 1)
-        said = template.said.format(**words)
-        content = said
+        sentence = template.said.format(**words)
+        content = sentence
         if template.kind in ("english",) and template.right:
             before, after = chance.choice(FILLER), chance.choice(FILLER)
             content = chance.choice(
-                (said, f"{before} {said}", f"{said} {after}", f"{before} {said} {after}")
+                (
+                    sentence,
+                    f"{before} {sentence}",
+                    f"{sentence} {after}",
+                    f"{before} {sentence} {after}",
+                )
             )
         entry = _entry(name, len(entries), content, day, me if template.role == "user" else None)
         entry = replace(entry, role=template.role, origin=template.origin, tainted=template.tainted)
@@ -338,7 +344,7 @@ def _session(
             value=template.value.format(**words), text=template.text.format(**words),
             quote=quote, entry=hint, confidence=0.9,
         )  # fmt: skip
-        cases.append(Case(claim, name, template.right, template.kind, said))
+        cases.append(Case(claim, name, template.right, template.kind, sentence))
         if chance.random() < 0.5:
             entries.append(_entry(name, len(entries), chance.choice(FILLER), day, you))
     return tuple(entries), cases
@@ -361,9 +367,6 @@ def _words(chance: random.Random, me: str, you: str, day: datetime, half: int) -
 
 
 def _entry(session: str, turn: int, content: str, day: datetime, speaker: str | None) -> Entry:
-    return Entry(
-        id=f"{session}-{turn:03}", timestamp=day, session_id=session, project="p", content=content,
-        tokens=1, agent_id="host.main", run_id=f"{session}-r", turn=turn, role="user",
-        origin="user", observed_at=day + timedelta(minutes=turn), speaker=speaker,
-        key=f"{session}-{turn}",
-    )  # fmt: skip
+    at = day + timedelta(minutes=turn)
+    given = {"id": f"{session}-{turn:03}", "session_id": session, "run_id": f"{session}-r"}
+    return make_entry(content, at, turn=turn, speaker=speaker, **given)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,24 +17,24 @@ from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.events import AcceptEvent, SupersedeEvent
 from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
+from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.facts import backlog
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl, transaction
+from tests.builders import make_draft, say_each, write_config
 from tests.loopback import Loopback, honest
+from tests.processes import run_memtier, run_python
 
 Day = Callable[..., datetime]
 
 
-def say(memory: MemTier, *texts: str, **more: Any) -> list[Entry]:
-    """Record what a user says, each in a run of its own unless told otherwise."""
-    entries = []
-    for text in texts:
-        given = {"session_id": "s", "run_id": f"r-{text}"} | more
-        entries += memory.record([{"role": "user", "content": text}], **given)
-    return entries
+@pytest.fixture
+def server(server: Loopback) -> Loopback:
+    """Serve a model that claims what plain sentences state, until it is told otherwise."""
+    server.answers(honest)
+    return server
 
 
 def passes(memory: MemTier, **how: Any) -> ConsolidationReport:
@@ -51,7 +49,7 @@ def passes(memory: MemTier, **how: Any) -> ConsolidationReport:
     return report
 
 
-def known(memory: MemTier, *, everything: bool = False) -> list[tuple[str, str, str]]:
+def fact_triples(memory: MemTier, *, everything: bool = False) -> list[tuple[str, str, str]]:
     """Return what the facts say, oldest first."""
     facts = memory.facts(include_superseded=everything)
     return [(fact.subject, fact.relation, fact.value) for fact in facts]
@@ -62,29 +60,22 @@ def events(memory: MemTier, *kinds: str) -> list[JournalEvent]:
     return memory.events(kinds=kinds, limit=10_000)
 
 
-def draft(entry: Entry, value: str, **more: Any) -> FactDraft:
-    """Return a fact about where the fox works, resting on an entry."""
-    source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-    about = {"subject": "the fox", "relation": "works_at", "text": f"the fox works at {value}"}
-    return FactDraft(value=value, sources=(source,), **(about | more))
-
-
 # -- reading ----------------------------------------------------------------------------------
 
 
 def test_what_a_pass_tells(home: Path) -> None:
     """The journal and the report say what was read, made and rejected, under the run's id."""
     with MemTier.open(home) as memory:
-        say(memory, "I live in Rome.", "I like tea.", "Hello there!", "Do I like jazz?")
+        say_each(memory, "I live in Rome.", "I like tea.", "Hello there!", "Do I like jazz?")
         report = passes(memory)
         assert (report.read, report.facts, report.promoted, report.left) == (4, 2, 2, 0)
         assert report.rejected["question"] == 1
-        [told] = events(memory, "consolidate")
-        assert told.run_id == report.run and report.run.startswith("rules-1-")
-        assert told.data["extractor"] == "rules" and told.data["number"] == 1
+        [event] = events(memory, "consolidate")
+        assert event.run_id == report.run and report.run.startswith("rules-1-")
+        assert event.data["extractor"] == "rules" and event.data["number"] == 1
         for name in ("read", "facts", "promoted", "superseded", "updated", "ignored", "proposed"):
-            assert told.data[name] == getattr(report, name)
-        assert told.data["rejected"] == dict(report.rejected) and told.data["ms"] > 0
+            assert event.data[name] == getattr(report, name)
+        assert event.data["rejected"] == dict(report.rejected) and event.data["ms"] > 0
         assert {fact.run for fact in memory.facts()} == {report.run}
         assert {event.run_id for event in events(memory, "promote")} == {report.run}
         assert report.drafts == tuple(memory.facts())
@@ -94,11 +85,11 @@ def test_what_a_pass_tells(home: Path) -> None:
 def test_the_id_of_a_run_is_that_of_its_repetition(home: Path) -> None:
     """A pass that begins where another one did has its id; the next one has another."""
     with MemTier.open(home) as memory:
-        say(memory, "I live in Rome.")
+        say_each(memory, "I live in Rome.")
         would = passes(memory, dry_run=True)
         assert would.drafts[0].run == passes(memory, dry_run=True).drafts[0].run
         assert passes(memory).run == would.drafts[0].run
-        say(memory, "I like tea.")
+        say_each(memory, "I like tea.")
         assert passes(memory).run != would.drafts[0].run
 
 
@@ -112,22 +103,22 @@ def test_the_backlog_is_read_in_pieces(home: Path, monkeypatch: pytest.MonkeyPat
             read.append(sum(len(line.data) for line in lines))
             yield lines
 
+    monkeypatch.setattr(jsonl, "_STREAMED", 1 << 15)
     with MemTier.open(home) as memory:
-        text = "a long story without an end, " * 50
+        text = "a long story without an end, " * 20
         memory.record_sessions([])
-        for number in range(30):
-            many = [{"role": "user", "content": f"{text}{number}/{n}"} for n in range(40)]
+        for number in range(20):
+            many = [{"role": "user", "content": f"{text}{number}/{n}"} for n in range(20)]
             memory.record(many, session_id=f"s{number}", run_id=f"r{number}")
         size = sum(p.stat().st_size for p in memory.folder.glob("episodic/*/*.jsonl"))
         assert size > 5 * jsonl._STREAMED
         monkeypatch.setattr(jsonl, "stream", watched)
-        monkeypatch.setattr(backlog.jsonl, "stream", watched)
         done: list[tuple[int, int]] = []
-        report = passes(memory, limit=100, progress=lambda *at: done.append(at))
-        assert report.read == 1200
+        report = passes(memory, limit=50, progress=lambda *at: done.append(at))
+        assert report.read == 400
         assert max(read) <= jsonl._STREAMED
         assert sum(read) < 4 * size  # each window reads its own piece, rounded up
-        assert done[0][0] >= 100 and abs(done[0][1] - 1200) < 100
+        assert done[0][0] >= 50 and abs(done[0][1] - 400) < 50
 
 
 def test_a_window_does_not_cut_a_run(home: Path) -> None:
@@ -143,11 +134,11 @@ def test_a_window_does_not_cut_a_run(home: Path) -> None:
 def test_groups_are_of_one_person(home: Path) -> None:
     """Entries are looked at by agent, session and sender, the first said first."""
     with MemTier.open(home) as memory:
-        ann = say(memory, "one", "three", session_id="a", sender="ann")
-        bob = say(memory, "two", session_id="a", sender="bob")
-        more = say(memory, "four", session_id="b", sender="ann")
-        found = backlog.group_by_session([*more, *ann, *bob])
-    assert [[entry.content for entry in group] for group in found] == [
+        ann = say_each(memory, "one", "three", session_id="a", sender="ann")
+        bob = say_each(memory, "two", session_id="a", sender="bob")
+        more = say_each(memory, "four", session_id="b", sender="ann")
+        groups = backlog.group_by_session([*more, *ann, *bob])
+    assert [[entry.content for entry in group] for group in groups] == [
         ["one", "three"],
         ["two"],
         ["four"],
@@ -157,22 +148,22 @@ def test_groups_are_of_one_person(home: Path) -> None:
 def test_an_edited_ledger_is_read_anew(home: Path) -> None:
     """A file that somebody edited before the cursor is read from zero, and nothing comes twice."""
     with MemTier.open(home) as memory:
-        say(memory, "I live in Rome.", "I like tea.")
+        say_each(memory, "I live in Rome.", "I like tea.")
         passes(memory)
         [path] = memory.folder.glob("episodic/*/*.jsonl")
         path.write_text(path.read_text().replace("I live in Rome.", "I live in Rome, as you know."))
-        say(memory, "I like jazz.")
+        say_each(memory, "I like jazz.")
         assert passes(memory).facts == 1
-        assert sorted(value for _, _, value in known(memory)) == ["Rome", "jazz", "tea"]
+        assert sorted(value for _, _, value in fact_triples(memory)) == ["Rome", "jazz", "tea"]
 
 
 def test_a_line_that_is_none(home: Path) -> None:
     """A line that nobody can read is passed, and what follows it becomes facts."""
     with MemTier.open(home) as memory:
-        say(memory, "I live in Rome.")
+        say_each(memory, "I live in Rome.")
         [path] = memory.folder.glob("episodic/*/*.jsonl")
         path.write_bytes(path.read_bytes() + b'{"no": "entry"}\n\xff\xfe\n')
-        say(memory, "I like tea.")
+        say_each(memory, "I like tea.")
         assert passes(memory).facts == 2
         assert backlog.count_unread(memory.store) == 0
 
@@ -189,10 +180,10 @@ def test_what_was_remembered_is_read_past(home: Path) -> None:
 def test_forgotten_entries_are_read_past(home: Path) -> None:
     """Nothing is made of what was forgotten before a pass came to it."""
     with MemTier.open(home) as memory:
-        gone, _ = say(memory, "I live in Rome.", "I like tea.")
-        memory.forget(ids=[gone.id])
+        forgotten, _ = say_each(memory, "I live in Rome.", "I like tea.")
+        memory.forget(ids=[forgotten.id])
         assert passes(memory).facts == 1
-        assert known(memory) == [("user", "likes", "tea")]
+        assert fact_triples(memory) == [("user", "likes", "tea")]
 
 
 @pytest.mark.parametrize("hours", [-48, -1, 1, 48, 24 * 365])
@@ -200,15 +191,15 @@ def test_the_clock_jumps(home: Path, day: Day, hours: int) -> None:
     """However the clock is set between passes, each entry is looked at once."""
     now = [day(0)]
     with MemTier.open(home, clock=lambda: now[0]) as memory:
-        say(memory, "I live in Rome.")
+        say_each(memory, "I live in Rome.")
         assert passes(memory).facts == 1
         now[0] += timedelta(hours=hours)
-        say(memory, "I like tea.")
+        say_each(memory, "I like tea.")
         assert [passes(memory).read for _ in range(2)] == [1, 0]
         now[0] = day(0, minutes=5)
-        say(memory, "I prefer jazz.", "I live in Oslo.")
+        say_each(memory, "I prefer jazz.", "I live in Oslo.")
         assert [passes(memory).read for _ in range(2)] == [2, 0]
-        assert sorted(value for _, _, value in known(memory)) == ["Oslo", "jazz", "tea"]
+        assert sorted(value for _, _, value in fact_triples(memory)) == ["Oslo", "jazz", "tea"]
         memory.reindex()
         assert passes(memory).read == 0 and backlog.count_unread(memory.store) == 0
 
@@ -221,16 +212,16 @@ def test_an_agent_that_may_not_promote(home: Path) -> None:
     rights = {"agents.silent.promote": "none", "agents.modest.promote": "propose"}
     for agent, text in (("silent", "tea"), ("modest", "jazz"), ("open", "soup")):
         with MemTier.open(home, agent_id=agent) as memory:
-            say(memory, f"I like {text}.")
+            say_each(memory, f"I like {text}.")
     with MemTier.open(home, settings=rights) as memory:
         report = passes(memory)
         assert (report.read, report.facts, report.proposed) == (2, 1, 1)
         assert report.rejected["agents.*.promote: none"] == 1
-        assert known(memory) == [("user", "likes", "soup")]
-        [told] = events(memory, "propose")
+        assert fact_triples(memory) == [("user", "likes", "soup")]
+        [event] = events(memory, "propose")
         [waiting] = [fact for fact in report.drafts if fact.status == "proposed"]
-        assert told.data["items"] == [waiting.id] and told.run_id == report.run
-        assert waiting.reason == told.data["reason"] == "agents.modest.promote is propose"
+        assert event.data["items"] == [waiting.id] and event.run_id == report.run
+        assert waiting.reason == event.data["reason"] == "agents.modest.promote is propose"
         assert passes(memory).read == 0
         promoted = {item for event in events(memory, "promote") for item in event.data["items"]}
         assert waiting.sources[0].entry not in promoted
@@ -239,51 +230,51 @@ def test_an_agent_that_may_not_promote(home: Path) -> None:
 def test_a_subagent_makes_no_facts(home: Path) -> None:
     """What stands in a run that another run started becomes no fact, whatever its agent may."""
     with MemTier.open(home, settings={"agents.main.promote": "all"}) as memory:
-        said = [{"role": "user", "content": "I like tea."}]
-        memory.record(said, session_id="child", parent="agent:main:main")
+        messages = [{"role": "user", "content": "I like tea."}]
+        memory.record(messages, session_id="child", parent="agent:main:main")
         report = passes(memory)
         assert (report.facts, report.proposed, dict(report.rejected)) == (
             0,
             0,
             {"said by a sub-agent": 1},
         )
-        memory.record(said, session_id="own")
+        memory.record(messages, session_id="own")
         assert passes(memory).facts == 1
 
 
 def test_proposed_facts_change_nothing(home: Path) -> None:
     """A fact that waits supersedes nothing, and is not proposed again while it waits."""
     with MemTier.open(home, agent_id="open") as memory:
-        say(memory, "I live in Rome.")
+        say_each(memory, "I live in Rome.")
         passes(memory)
     with MemTier.open(home, "default", "modest") as memory:
-        say(memory, "I live in Oslo.", "I live in Oslo.", run_id=None)
+        say_each(memory, "I live in Oslo.", "I live in Oslo.", run_id=None)
     with MemTier.open(home, settings={"agents.modest.promote": "propose"}) as memory:
         assert passes(memory).proposed == 1
-        say(MemTier.open(home, agent_id="modest"), "I live in Oslo.", run_id="again")
+        say_each(MemTier.open(home, agent_id="modest"), "I live in Oslo.", run_id="again")
         report = passes(memory)
         assert report.proposed == 0 and report.rejected["waits for review already"] == 1
-        assert known(memory) == [("user", "lives_in", "Rome")]
+        assert fact_triples(memory) == [("user", "lives_in", "Rome")]
 
 
 def test_accepting_settles(home: Path) -> None:
     """A fact that is accepted takes others' place then, in one write with its acceptance."""
     with MemTier.open(home) as memory:
-        [entry] = say(memory, "the fox")
-        [old] = memory.add_facts([draft(entry, "Acme")])
-        [waits] = memory.add_facts([draft(entry, "Bolt", status="proposed")])
+        [entry] = say_each(memory, "the fox")
+        [old] = memory.add_facts([make_draft(entry, "Acme")])
+        [waits] = memory.add_facts([make_draft(entry, "Bolt", status="proposed")])
         writer = FactWriter(memory._actor)
         result = writer.write_accepted(waits, memory._actor.event(AcceptEvent(items=(waits.id,))))
-        assert [gone for gone, _ in result.superseded] == [old.id]
+        assert [replaced for replaced, _ in result.superseded] == [old.id]
         assert [fact.id for fact in memory.facts()] == [waits.id]
 
 
 def test_accepting_what_is_known(home: Path) -> None:
     """An accepted fact that says what another says gives way to it: there is one of them."""
     with MemTier.open(home) as memory:
-        [entry] = say(memory, "the fox")
-        [waits] = memory.add_facts([draft(entry, "eggs", relation="likes", status="proposed")])
-        [other] = memory.add_facts([draft(entry, "eggs", relation="likes")])
+        [entry] = say_each(memory, "the fox")
+        [waits] = memory.add_facts([make_draft(entry, "eggs", relation="likes", status="proposed")])
+        [other] = memory.add_facts([make_draft(entry, "eggs", relation="likes")])
         writer = FactWriter(memory._actor)
         writer.write_accepted(waits, memory._actor.event(AcceptEvent(items=(waits.id,))))
         assert [fact.id for fact in memory.facts()] == [other.id]
@@ -295,9 +286,9 @@ def test_accepting_what_is_known(home: Path) -> None:
 def test_saying_it_again_adds_a_source(home: Path) -> None:
     """What says the same in other words adds its entry to the fact that is there."""
     with MemTier.open(home) as memory:
-        say(memory, "I like hiking.")
+        say_each(memory, "I like hiking.")
         passes(memory)
-        say(memory, "I love hiking.")
+        say_each(memory, "I love hiking.")
         report = passes(memory)
         assert (report.facts, report.ignored, report.promoted) == (0, 1, 1)
         [fact] = memory.facts()
@@ -307,10 +298,10 @@ def test_saying_it_again_adds_a_source(home: Path) -> None:
 def test_saying_more_updates(home: Path) -> None:
     """What says more of the same is a new fact on the sources of both; the old one is readable."""
     with MemTier.open(home) as memory:
-        say(memory, "I have a dog.")
+        say_each(memory, "I have a dog.")
         passes(memory)
         [old] = memory.facts()
-        say(memory, "I have a dog named Rex.")
+        say_each(memory, "I have a dog named Rex.")
         report = passes(memory)
         assert (report.facts, report.updated, report.superseded) == (1, 1, 1)
         [new] = memory.facts()
@@ -323,38 +314,39 @@ def test_saying_more_updates(home: Path) -> None:
 def test_a_change_within_one_pass(home: Path, day: Day) -> None:
     """Of what changed several times before a pass came to it, the last said holds."""
     with MemTier.open(home) as memory:
-        for number, place in enumerate(["Rome", "Oslo", "Bern", "Rome"]):
-            say(
+        for number, city in enumerate(["Rome", "Oslo", "Bern", "Rome"]):
+            say_each(
                 memory,
-                f"I live in {place}.",
+                f"I live in {city}.",
                 run_id=f"r{number}",
                 observed_at=day(number),
                 session_id=f"s{number % 2}",
             )
         passes(memory)
-        assert known(memory) == [("user", "lives_in", "Rome")]
+        assert fact_triples(memory) == [("user", "lives_in", "Rome")]
         assert [fact.value for fact in memory.facts(include_superseded=True)].count("Oslo") == 1
 
 
 def test_private_facts_are_settled_apart(home: Path) -> None:
     """What only one agent and sender may see neither hides nor replaces what all may."""
     with MemTier.open(home) as memory:
-        [entry] = say(memory, "the fox")
+        [entry] = say_each(memory, "the fox")
         private = ("main", "ann")
-        memory.add_facts([draft(entry, "Acme")])
-        memory.add_facts([draft(entry, "Acme", private_to=private)])
-        memory.add_facts([draft(entry, "Bolt", private_to=private)])
-        held = [(fact.value, fact.private_to) for fact in memory.facts()]
+        memory.add_facts([make_draft(entry, "Acme")])
+        memory.add_facts([make_draft(entry, "Acme", private_to=private)])
+        memory.add_facts([make_draft(entry, "Bolt", private_to=private)])
+        held = [(fact.value, fact.private_to) for fact in memory.facts(sender="ann")]
         assert held == [("Acme", None), ("Bolt", private)]
+        assert [fact.value for fact in memory.facts()] == ["Acme"]
 
 
 def test_contradicting_agents_are_both_shown(home: Path, day: Day) -> None:
     """What two agents concluded differently stands side by side, the newest first, and says so."""
-    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
-        [mine], [theirs] = say(one, "the fox"), say(other, "the fox")
-        one.add_facts([draft(mine, "Acme", origin="assistant", valid_from=day(0))])
-        other.add_facts([draft(theirs, "Bolt", origin="assistant", valid_from=day(1))])
-        lines = one.recall("where does the fox work?").injected
+    with MemTier.open(home, agent_id="a") as memory, MemTier.open(home, agent_id="b") as other:
+        [mine], [theirs] = say_each(memory, "the fox"), say_each(other, "the fox")
+        memory.add_facts([make_draft(mine, "Acme", origin="assistant", valid_from=day(0))])
+        other.add_facts([make_draft(theirs, "Bolt", origin="assistant", valid_from=day(1))])
+        lines = memory.recall("where does the fox work?").injected
         facts = [hit for hit in lines if isinstance(hit.item, Fact)]
         assert [hit.text for hit in facts] == ["the fox works at Bolt", "the fox works at Acme"]
         assert "the older says otherwise" in facts[0].note
@@ -364,21 +356,12 @@ def test_contradicting_agents_are_both_shown(home: Path, day: Day) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[Loopback]:
-    """Serve a model that claims what plain sentences state."""
-    with Loopback() as loopback:
-        loopback.answers(honest)
-        yield loopback
-
-
-@pytest.fixture
 def modelled(home: Path, server: Loopback) -> Callable[..., MemTier]:
     """Return how to open a project whose entries the loopback server's model reads too."""
 
     def opened(agent: str = "main", **more: Any) -> MemTier:
-        home.mkdir(mode=0o700, exist_ok=True)
         endpoint = {"base_url": server.base_url, "timeout_s": 2.0}
-        (home / "config.yaml").write_text(json.dumps({"endpoints": {"local": endpoint}}))
+        write_config(home, {"endpoints": {"local": endpoint}})
         settings = {"consolidation.model": "endpoint:local/scripted"} | more
         return MemTier.open(home, agent_id=agent, settings=settings)
 
@@ -388,20 +371,20 @@ def modelled(home: Path, server: Loopback) -> Callable[..., MemTier]:
 def test_a_model_reads_the_whole_history(home: Path, modelled: Callable[..., MemTier]) -> None:
     """A model that is configured later begins at the beginning; what rules found gets no twin."""
     with MemTier.open(home) as memory:
-        say(memory, "I live in Rome.", "Well, my sister is Ann, and I use Emacs.")
+        say_each(memory, "I live in Rome.", "Well, my sister is Ann, and I use Emacs.")
         assert passes(memory).facts >= 1
-        before = known(memory)
+        before = fact_triples(memory)
     with modelled() as memory:
         report = passes(memory)
         assert report.read == 2 and report.tokens > 0 and report.run.startswith("model-1-")
         added = [fact for fact in report.drafts if fact.extractor == "chat"]
         assert added and all(fact.model == "local/scripted" for fact in added)
         assert all(fact.prompt_hash and fact.quote and fact.span for fact in added)
-        assert known(memory)[: len(before)] == before
-        assert [value for _, _, value in known(memory)].count("Rome") == 1
+        assert fact_triples(memory)[: len(before)] == before
+        assert [value for _, _, value in fact_triples(memory)].count("Rome") == 1
         assert passes(memory).read == 0
-        say(memory, "I like jazz.")
-        assert [one.split("-")[0] for one in passes(memory).runs] == ["rules", "model"]
+        say_each(memory, "I like jazz.")
+        assert [run.split("-")[0] for run in passes(memory).runs] == ["rules", "model"]
 
 
 @pytest.mark.parametrize("fault", ["500", "429", "close"])
@@ -411,14 +394,14 @@ def test_an_endpoint_that_fails(
     """While an endpoint fails the rules go on, why is told once, and later all is read."""
     monkeypatch.setattr("memtier_plugin.providers.endpoint.FIRST_PAUSE", 0.0)
     with modelled() as memory:
-        say(memory, "I live in Rome.")
+        say_each(memory, "I live in Rome.")
         server.always(fault)
         report = passes(memory)
         assert report.facts == 1 and report.problem and report.left == 0
-        say(memory, "I like tea.")
+        say_each(memory, "I like tea.")
         assert passes(memory).facts == 1
-        told = [event for event in events(memory, "consolidate") if event.data.get("problem")]
-        assert len(told) == 1 and "cursors" not in told[0].data
+        failures = [event for event in events(memory, "consolidate") if event.data.get("problem")]
+        assert len(failures) == 1 and "cursors" not in failures[0].data
         assert backlog.count_unread(memory.store, "model") == 2
         server.always(None)
         assert passes(memory, extractor="model").read == 2
@@ -432,30 +415,32 @@ def test_what_was_answered_is_kept(
     monkeypatch.setattr("memtier_plugin.providers.endpoint.FIRST_PAUSE", 0.0)
     with modelled() as memory:
         for number, session in enumerate("aabbcc"):
-            say(memory, f"I use tool {number}.", session_id=session)
-        asked = 0
+            say_each(memory, f"I use tool {number}.", session_id=session)
+        calls = 0
 
         def second_fails(body: dict[str, Any]) -> dict[str, Any]:
-            nonlocal asked
-            asked += 1
-            if asked == 2:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
                 server.script("500", "500", "500", "500")
             return honest(body)
 
         server.answers(second_fails)
         report = passes(memory, extractor="model")
         assert report.problem and report.read == 4 and report.left == 0
-        [told] = events(memory, "consolidate")
-        assert told.data["problem"] == report.problem and told.data["read"] == 4
+        [event] = events(memory, "consolidate")
+        assert event.data["problem"] == report.problem and event.data["read"] == 4
         server.script()
         assert passes(memory, extractor="model").read == 2
-        assert sorted(value for _, _, value in known(memory)) == [f"tool {n}" for n in range(6)]
+        assert sorted(value for _, _, value in fact_triples(memory)) == [
+            f"tool {n}" for n in range(6)
+        ]
 
 
 def test_invented_quotes_make_no_facts(modelled: Callable[..., MemTier], server: Loopback) -> None:
     """What a model claims and nobody said never holds; what it turns round is counted."""
     with modelled() as memory:
-        say(memory, "I never eat nuts.", "Let us meet at nine.")
+        say_each(memory, "I never eat nuts.", "Let us meet at nine.")
         about = {"kind": "fact", "subject": "user", "since": None, "line": 1}
         server.answers(
             {
@@ -470,7 +455,7 @@ def test_invented_quotes_make_no_facts(modelled: Callable[..., MemTier], server:
         report = passes(memory, extractor="model")
         assert not [fact for fact in report.drafts if fact.status == "active"]
         assert sum(report.rejected.values()) + report.proposed == 2
-        assert known(memory) == []
+        assert fact_triples(memory) == []
 
 
 def test_a_model_may_decide(modelled: Callable[..., MemTier], server: Loopback) -> None:
@@ -478,20 +463,20 @@ def test_a_model_may_decide(modelled: Callable[..., MemTier], server: Loopback) 
     decision = {"action": "supersede", "target": 1}
 
     def answer(body: dict[str, Any]) -> Any:
-        said = honest(body)
-        return said if "facts" in said else decision
+        reply = honest(body)
+        return reply if "facts" in reply else decision
 
     server.answers(answer)
     with modelled() as memory:
-        say(memory, "I prefer tea.")
+        say_each(memory, "I prefer tea.")
         passes(memory, extractor="model")
-        say(memory, "I prefer coffee.")
+        say_each(memory, "I prefer coffee.")
         report = passes(memory, extractor="model")
         assert report.superseded == 1
-        assert [value for _, _, value in known(memory)] == ["coffee"]
+        assert [value for _, _, value in fact_triples(memory)] == ["coffee"]
     with modelled("other") as memory:
         decision["action"] = "ignore"
-        say(memory, "I prefer 2 sugars.")
+        say_each(memory, "I prefer 2 sugars.")
         report = passes(memory, extractor="model")
         assert report.facts == 1  # another number: it is not for a model to drop it
 
@@ -509,7 +494,7 @@ class Finds:
     def memtier_extract(self, entries: Sequence[Entry]) -> Iterator[FactDraft]:
         """Return one fact for each entry."""
         for entry in entries:
-            yield draft(
+            yield make_draft(
                 entry, "a red kayak", subject="Ann", relation="keeps", quote=self.quote,
                 text="Ann keeps a red kayak in the shed.", extractor="finds",
             )  # fmt: skip
@@ -532,18 +517,18 @@ def test_a_plugins_facts_are_held_to_proof(
     plugins._register(made_for, "finds", Finds(quote))
     monkeypatch.setattr(plugins, "manager", lambda: made_for)
     with MemTier.open(home) as memory:
-        said = {
+        message = {
             "role": "user",
             "content": "It rains. I keep a red kayak in the shed.",
             "name": "Ann",
         }
-        memory.record([said | {"origin": origin}], session_id="s")
+        memory.record([message | {"origin": origin}], session_id="s")
         report = passes(memory)
-        made = [fact for fact in report.drafts if fact.extractor == "finds"]
-        assert status == "active" or all(fact.status == "proposed" for fact in made)
+        facts = [fact for fact in report.drafts if fact.extractor == "finds"]
+        assert status == "active" or all(fact.status == "proposed" for fact in facts)
         if status:
-            assert [(fact.status, fact.quote) for fact in made] == [(status, quote)]
-            assert said["content"][slice(*made[0].span or ())] == quote
+            assert [(fact.status, fact.quote) for fact in facts] == [(status, quote)]
+            assert message["content"][slice(*facts[0].span or ())] == quote
 
 
 # -- the command ------------------------------------------------------------------------------
@@ -553,14 +538,13 @@ def test_the_command(home: Path) -> None:
     """`consolidate` tells what it would do, does a part, and with --all does the rest."""
 
     def run(*arguments: str) -> Any:
-        done = CliRunner().invoke(main, ["consolidate", "--project", "default", *arguments])
-        assert done.exit_code == 0, done.output
+        done = run_memtier("consolidate", "--project", "default", *arguments)
         return json.loads(done.stdout) if "--json" in arguments else done.stdout
 
     with MemTier.open(home) as memory:
-        say(memory, *(f"I like fox number {n}." for n in range(30)), "I live in Rome.")
+        say_each(memory, *(f"I like fox number {n}." for n in range(30)), "I live in Rome.")
     would = run("--dry-run", "--limit", "2", "--json")
-    assert [one["value"] for one in would["drafts"]] == ["fox number 0", "fox number 1"]
+    assert [item["value"] for item in would["drafts"]] == ["fox number 0", "fox number 1"]
     assert (would["dry_run"], would["left"], would["runs"]) == (True, 29, [])
     assert "The user likes fox number 0." in run("--dry-run", "--limit", "2")
     assert (done := run("--limit", "10", "--json"))["facts"] == 10 and 20 <= done["left"] <= 23
@@ -577,14 +561,14 @@ def test_the_command(home: Path) -> None:
 def test_dry_run(home: Path) -> None:
     """A dry run tells what would be written and superseded, and writes nothing at all."""
     with MemTier.open(home) as memory:
-        say(memory, "I live in Rome.")
+        say_each(memory, "I live in Rome.")
         passes(memory)
         [old] = memory.facts()
-        say(memory, "I live in Oslo.", "I like tea.")
+        say_each(memory, "I live in Oslo.", "I like tea.")
         before = {p: p.read_bytes() for p in memory.folder.rglob("*.jsonl")}
         report = passes(memory, dry_run=True)
         assert (report.read, report.facts, report.superseded, report.runs) == (2, 2, 1, ())
-        assert [(gone, new.value) for gone, new in report.replaced] == [(old.id, "Oslo")]
+        assert [(replaced, new.value) for replaced, new in report.replaced] == [(old.id, "Oslo")]
         assert {p: p.read_bytes() for p in memory.folder.rglob("*.jsonl")} == before
         assert passes(memory).facts == 2
 
@@ -592,14 +576,14 @@ def test_dry_run(home: Path) -> None:
 def test_what_was_cut_off_is_completed_by_whoever_is_next(home: Path) -> None:
     """A file written ahead is brought into the ledgers by the next write of facts, once."""
     with MemTier.open(home) as memory:
-        [entry] = say(memory, "the fox")
-        [old] = memory.add_facts([draft(entry, "Acme")])
+        [entry] = say_each(memory, "the fox")
+        [old] = memory.add_facts([make_draft(entry, "Acme")])
         writer = FactWriter(memory._actor)
         path = memory.folder / transaction.TRANSACTION_FILE
         lost = Fact.from_json(old.to_json() | {"id": "01BX5ZZKBKACTAV9WEVGEMMVRZ", "value": "Bolt"})
         event = memory._actor.event(SupersedeEvent(items=(old.id,), by=lost.id))
         path.write_text(json.dumps({"facts": [lost.to_json()], "events": [event.to_json()]}))
-        memory.add_facts([draft(entry, "eggs", relation="likes")])
+        memory.add_facts([make_draft(entry, "eggs", relation="likes")])
         assert [fact.value for fact in memory.facts()] == ["Bolt", "eggs"] and not path.exists()
         path.write_text("{")
         writer.recover()
@@ -625,19 +609,21 @@ with MemTier.open(sys.argv[1]) as memory:
 def test_a_full_disk(home: Path) -> None:
     """Wherever the disk fills up, a pass that fails is completed or done again, exactly once."""
     with MemTier.open(home) as memory:
-        say(memory, *(f"I like fox number {n} and its den." for n in range(20)), "I live in Rome.",
-            "I live in Oslo.")  # fmt: skip
-        passes_before = len(known(memory))
+        say_each(
+            memory,
+            *(f"I like fox number {n} and its den." for n in range(20)),
+            "I live in Rome.",
+            "I live in Oslo.",
+        )
+        passes_before = len(fact_triples(memory))
         assert passes_before == 0
     failures = set()
     for room in (1_000, 3_000, 5_000, 7_500, 9_000, 10_500, 14_000, 20_000):
-        command = [sys.executable, "-c", FULL, str(home), str(room)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        failures.add(done.stdout.strip())
+        failures.add(run_python(FULL, home, str(room)).strip())
     assert "LedgerWriteError" in failures
     with MemTier.open(home) as memory:
         passes(memory)
-        assert len(known(memory, everything=True)) == 22 and len(known(memory)) == 21
+        assert len(fact_triples(memory, everything=True)) == 22 and len(fact_triples(memory)) == 21
         ids = [event.id for event in events(memory, "promote", "supersede", "consolidate")]
         assert len(ids) == len(set(ids)) and len(events(memory, "promote")) == 22
         assert len(events(memory, "consolidate")) == 1
@@ -647,7 +633,7 @@ def test_a_full_disk(home: Path) -> None:
 def test_two_at_once(home: Path) -> None:
     """While one pass is at work another one of its kind is refused, and told so politely."""
     with MemTier.open(home) as memory:
-        say(memory, "I live in Rome.")
+        say_each(memory, "I live in Rome.")
         path = memory.folder / ".consolidate.rules.lock"
         with hold_lock(path, 0.0), pytest.raises(LedgerError, match="try again later"):
             passes(memory)

@@ -18,6 +18,7 @@ from memtier_plugin.facts.evolution import (
     is_permitted,
     jaccard,
 )
+from tests.builders import make_fact
 
 Day = Callable[..., datetime]
 SINGLE = Facts().single_valued
@@ -28,16 +29,9 @@ def fact(
 ) -> Fact:
     """Return a fact about Ann, said on a day."""
     source = Source(agent=agent, session="s", entry=f"e{at}{value}")
-    given = {"subject": "Ann", "id": f"f{at}{value}{text}", "sources": (source,)} | more
-    return Fact(
-        timestamp=day(at),
-        valid_from=day(at),
-        project="p",
-        relation=relation,
-        value=value,
-        text=text,
-        **given,
-    )
+    fields = {"subject": "Ann", "id": f"f{at}{value}{text}", "sources": (source,)} | more
+    fields |= {"valid_from": day(at), "relation": relation, "value": value}
+    return make_fact(text, day(at), **fields)
 
 
 def decided(day: Day, old: Fact, new: Fact, context: str = "") -> Decision:
@@ -128,9 +122,9 @@ MORE = [
 @pytest.mark.parametrize(("old", "new"), SAME)
 def test_what_says_the_same_is_ignored(day: Day, old: Any, new: Any) -> None:
     """A fact that says what a known one says adds only its source."""
-    known = fact(day, *old)
-    decision = decided(day, known, fact(day, *new, at=1))
-    assert (decision.action, decision.target) == ("ignore", known)
+    existing = fact(day, *old)
+    decision = decided(day, existing, fact(day, *new, at=1))
+    assert (decision.action, decision.target) == ("ignore", existing)
 
 
 @pytest.mark.parametrize(("old", "new"), OTHER)
@@ -142,18 +136,18 @@ def test_what_says_something_else_is_added(day: Day, old: Any, new: Any) -> None
 @pytest.mark.parametrize(("old", "new"), CHANGED)
 def test_what_has_changed_is_superseded(day: Day, old: Any, new: Any) -> None:
     """A new value of what has one at a time, or words that tell of a change, end the old fact."""
-    known, fresh = fact(day, *old), fact(day, *new, at=1)
-    decision = decided(day, known, fresh)
-    assert (decision.action, decision.target, decision.late) == ("supersede", known, False)
+    existing, fresh = fact(day, *old), fact(day, *new, at=1)
+    decision = decided(day, existing, fresh)
+    assert (decision.action, decision.target, decision.late) == ("supersede", existing, False)
 
 
 @pytest.mark.parametrize(("old", "new"), CHANGED)
 def test_agents_do_not_end_each_others_facts(day: Day, old: Any, new: Any) -> None:
     """What two agents concluded stands side by side, however much it is contradictory."""
-    known = fact(day, *old, origin="assistant")
+    existing = fact(day, *old, origin="assistant")
     fresh = fact(day, *new, at=1, agent="b", origin="assistant")
-    assert decided(day, known, fresh).action == "add"
-    assert decided(day, known, fact(day, *new, at=1, status="proposed")).action == "add"
+    assert decided(day, existing, fresh).action == "add"
+    assert decided(day, existing, fact(day, *new, at=1, status="proposed")).action == "add"
 
 
 @pytest.mark.parametrize(("old", "new"), MORE)

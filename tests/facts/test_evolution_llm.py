@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from memtier_plugin.core.errors import EndpointError
+from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.evolution_llm import ChatEvolution, ModelChoice
-from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.endpoint import Endpoint
 from memtier_plugin.providers.prompt import PROMPT_FOLDER, fence_data, load_prompt
 from tests.loopback import Loopback, honest
 
@@ -19,20 +17,19 @@ KNOWN = ["Ann lives in Oslo.", "Ann likes tea."]
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
-    """Return a server with an honest chat model; attempts follow each other at once."""
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(endpoint, "_formats", {})
-    with Loopback() as loopback:
-        loopback.answers(honest)
-        yield loopback
+def server(server: Loopback) -> Loopback:
+    """Serve a model that claims what plain sentences state, until it is told otherwise."""
+    server.answers(honest)
+    return server
 
 
 def decided(server: Loopback, *answers: Any) -> ModelChoice | None:
     """Return what is decided of a move, given what the model answers."""
     server.answers(*answers)
     local = Endpoint(base_url=server.base_url)
-    return ChatEvolution(ChatModel("local", local, "m")).decide("Ann lives in Bergen.", KNOWN)
+    return ChatEvolution(ChatModel.of_endpoint("local", local, "m")).decide(
+        "Ann lives in Bergen.", KNOWN
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,10 +86,10 @@ def test_a_bad_server(server: Loopback) -> None:
 @pytest.mark.parametrize("path", sorted(PROMPT_FOLDER.glob("*.md")), ids=lambda path: path.stem)
 def test_prompts(path: Any) -> None:
     """Each prompt is known by a hash of its text, and fits models that read little."""
-    found = load_prompt(path.stem)
-    assert found.text == path.read_text("utf-8").strip()
-    assert len(found.hash) == 12
-    assert len(found.text) < 8000
+    prompt = load_prompt(path.stem)
+    assert prompt.text == path.read_text("utf-8").strip()
+    assert len(prompt.hash) == 12
+    assert len(prompt.text) < 8000
 
 
 def test_hashes_differ() -> None:

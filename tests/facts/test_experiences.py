@@ -18,9 +18,9 @@ from memtier_plugin.memory import MemTier
 Step = tuple[str, bool | None, str]  # command, how it went, what the tool wrote
 
 
-def steps(asked: str, *done: Step, tool: str = "exec") -> list[dict[str, Any]]:
+def steps(request: str, *done: Step, tool: str = "exec") -> list[dict[str, Any]]:
     """Return a run's messages: a request, and each command with its result."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": asked}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": request}]
     for number, (command, ok, wrote) in enumerate(done):
         call = {"id": f"c{number}", "name": tool, "arguments": json.dumps({"command": command})}
         result = {"role": "tool", "tool_call_id": f"c{number}", "content": wrote, "ok": ok}
@@ -56,8 +56,7 @@ def test_what_mended_a_failure(home: Path) -> None:
     """What stood between a failure and its success is how to do it; what only looks is not."""
     [draft] = active(extract_experiences(entries(home, steps("run the tests", *MENDED))))
     assert draft.text == (
-        "In project shop, `pytest -q` failed; `pip install foo` and then `pytest -q` worked"
-        ' (asked: "run the tests").'
+        "In project shop, `pytest -q` failed; `pip install foo` and then `pytest -q` worked."
     )
     assert (draft.tier, draft.relation, draft.subject) == ("procedural", "how_to", "pytest")
 
@@ -137,7 +136,9 @@ def test_repeated_success(home: Path) -> None:
     ]
     run = entries(home, *runs)
     [draft] = extract_experiences(run).drafts
-    assert draft.text == ('In project shop, `make check` works (asked: "please run the tests").')
+    assert draft.text == (
+        "In project shop, `make check` worked in 2 runs for the same kind of task."
+    )
     sources = {source.entry for source in draft.sources}
     assert {e.run_id for e in run if e.id in sources} == {"r0", "r1"}
 
@@ -224,3 +225,135 @@ def test_unknown_outcomes(home: Path) -> None:
     """A result whose outcome nobody could tell says neither that it worked nor that it failed."""
     run = steps("try", ("make a", None, "Error: no"), ("make a b", None, "fine"))
     assert not extract_experiences(entries(home, run)).drafts
+
+
+# -- real work only ------------------------------------------------------------------------------
+
+
+def calls(request: str, *done: tuple[str, dict[str, Any], bool | None]) -> list[dict[str, Any]]:
+    """Return a run of calls of any tools: name, arguments, outcome."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": request}]
+    for number, (name, arguments, ok) in enumerate(done):
+        call = {"id": f"c{number}", "name": name, "arguments": json.dumps(arguments)}
+        result = {"role": "tool", "tool_call_id": f"c{number}", "content": "Error: no", "ok": ok}
+        messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, result]
+    return messages
+
+
+WRAPPED = (
+    {"name": "exec", "arguments": {"command": "make dist"}},
+    {"tool": "exec", "args": {"command": "make dist"}},
+    {"id": "core:exec", "input": {"command": "make dist"}},
+    {"tool_name": "exec", "params": '{"command": "make dist"}'},
+    {"name": "tool_call", "arguments": {"name": "exec", "args": {"command": "make dist"}}},
+)
+
+
+@pytest.mark.parametrize("wrapper", ["tool_call", "mcp__hub__call_tool", "invoke_tool"])
+@pytest.mark.parametrize("arguments", WRAPPED)
+def test_a_wrapped_call_is_the_call(home: Path, wrapper: str, arguments: dict[str, Any]) -> None:
+    """What a host calls through a wrapper teaches what a direct call teaches."""
+    run = entries(home, calls("ship it", (wrapper, arguments, False)))
+    [draft] = active(extract_experiences(run))
+    assert draft.text == "In project shop, `make dist` failed, and the run ended there."
+    assert draft.subject == "make"
+    by_id = {entry.id: entry for entry in run}
+    assert draft.span is not None
+    texts = [by_id[source.entry].content for source in draft.sources]
+    assert draft.quote in [text[slice(*draft.span)] for text in texts]
+
+
+OWN_CALLS = (
+    ("memory_search", {"query": "canteen"}),
+    ("memory_store", {"text": "The canteen opens at noon."}),
+    ("memtier_forget", {"ids": ["ABCDEF"]}),
+    ("mcp__memtier__memory_store", {"text": "x"}),
+    ("memtier.memory_get", {"id": "ABCDEF"}),
+    ("tool_call", {"name": "memory_search", "arguments": {"query": "canteen"}}),
+    ("tool_call", {"id": "plugin:memtier:memory_store", "args": {"text": "x"}}),
+)
+
+
+@pytest.mark.parametrize(("name", "arguments"), OWN_CALLS)
+def test_our_own_tools_teach_nothing(home: Path, name: str, arguments: dict[str, Any]) -> None:
+    """A call of a memory tool, whatever a host calls it, is no work: it makes no experience."""
+    again = calls("look it up", (name, arguments, False), (name, {**arguments, "limit": 3}, True))
+    assert not extract_experiences(entries(home, again)).drafts
+    ended = calls("look it up", (name, arguments, False))
+    assert not extract_experiences(entries(home, ended, project="other")).drafts
+
+
+@pytest.mark.parametrize(
+    "name", ["tool_search", "tool_describe", "menu_lookup", "listFiles", "web_fetch", "get_weather"]
+)
+def test_looking_is_no_experience(home: Path, name: str) -> None:
+    """A failed look-up by any tool teaches nothing; a tool that also does something does."""
+    run = calls("what is for lunch?", (name, {"query": "canteen"}, False))
+    assert not extract_experiences(entries(home, run)).drafts
+    done = calls("lunch", ("get_and_book_table", {"query": "canteen"}, False))
+    [draft] = active(extract_experiences(entries(home, done, project="other")))
+    assert "`get_and_book_table canteen` failed" in draft.text
+
+
+def test_a_run_that_went_on_did_not_end(home: Path) -> None:
+    """A failure before other work, or before an answer, is not said to have ended the run."""
+    failed: Step = ("twine upload dist", False, "refused")
+    went_on = steps("publish", failed, ("git tag v2", None, "done"))
+    assert not extract_experiences(entries(home, went_on)).drafts
+    worked = steps("publish", failed, ("git tag v2", True, "done"))
+    assert not extract_experiences(entries(home, worked, project="b")).drafts
+    looked = steps("publish", failed, ("ls", True, "a"))
+    answered = [*looked, {"role": "assistant", "content": "It was refused; I left it so."}]
+    [draft] = active(extract_experiences(entries(home, answered, project="c")))
+    assert (
+        "run ended" not in draft.text and "nothing that followed in the run mended it" in draft.text
+    )
+
+
+PRIVATE = "Tell Ana that the merger with Koller is off and nobody may know"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("send_message", {"to": "ana", "text": "the merger with Koller is off"}),
+        ("exec", {"command": "notify ana 'the merger with Koller is off and nobody knows'"}),
+        ("tool_call", {"name": "mail", "args": {"body": "merger with Koller is off"}}),
+    ],
+)
+def test_no_experience_quotes_the_request(home: Path, name: str, arguments: dict[str, Any]) -> None:
+    """A call that carries the user's words makes none, and no text has words of the request."""
+    extraction = extract_experiences(entries(home, calls(PRIVATE, (name, arguments, False))))
+    assert not extraction.drafts and extraction.rejected["quotes the request"] == 1
+    other = calls(PRIVATE, ("exec", {"command": "make sync"}, False))
+    drafts = extract_experiences(entries(home, other, project="b")).drafts
+    assert drafts and not any(
+        word in draft.text + draft.value for draft in drafts for word in ("merger", "Koller", "Ana")
+    )
+
+
+def test_a_later_success_elsewhere_confirms(home: Path) -> None:
+    """The same experience of another agent's later run adds its lines to the one fact."""
+    with MemTier.open(home, agent_id="a") as memory:
+        memory.record(steps("run the tests", *MENDED), session_id="s", run_id="r1")
+        memory.consolidate()
+        [fact] = [f for f in memory.facts() if f.tier == "procedural"]
+    with MemTier.open(home, agent_id="b") as memory:
+        memory.record(steps("is it green?", *MENDED), session_id="t", run_id="r2")
+        memory.consolidate()
+        assert [f.id for f in memory.facts() if f.tier == "procedural"] == [fact.id]
+        view = memory.knowledge.person.fact(fact.id)
+        assert {line.source.agent for line in view.lines} == {"a", "b"}
+
+
+def test_a_later_failure_elsewhere_weakens(home: Path) -> None:
+    """What an experience ends in, and what ends another run, counts for less from then on."""
+    with MemTier.open(home) as memory:
+        memory.record(steps("run the tests", *MENDED), session_id="s", run_id="r1")
+        memory.consolidate()
+        [fact] = [f for f in memory.facts() if f.tier == "procedural"]
+        before = memory.store.reader().state(fact.id).weight
+        memory.record(steps("is it green?", MENDED[0]), session_id="t", run_id="r2")
+        memory.consolidate()
+        assert memory.store.reader().state(fact.id).weight < before
+        assert fact.id in {f.id for f in memory.facts()}

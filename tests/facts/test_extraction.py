@@ -8,27 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.core.records import Entry, FactDraft, Source
+from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.facts.extraction.rules import (
     MAX_PER_ENTRY,
     SINGLE_VALUED,
     Extraction,
     extract_facts,
 )
+from tests.builders import make_entry
 
 SAID = datetime(2023, 5, 7, 12, tzinfo=UTC)
 
 
-def entry(content: str, speaker: str | None = None, id: str = "e1") -> Entry:
-    return Entry(
-        id=id, timestamp=SAID, session_id="s1", project="p", content=content, tokens=1,
-        agent_id="host.main", run_id="r1", turn=0, role="user", origin="user", observed_at=SAID,
-        speaker=speaker, key="k",
-    )  # fmt: skip
-
-
-def found(*contents: str, speaker: str | None = None) -> Sequence[FactDraft]:
-    entries = [entry(text, speaker, f"e{n}") for n, text in enumerate(contents)]
+def extract(*contents: str, speaker: str | None = None) -> Sequence[FactDraft]:
+    entries = [
+        make_entry(text, SAID, id=f"e{n}", speaker=speaker) for n, text in enumerate(contents)
+    ]
     return extract_facts(entries).drafts
 
 
@@ -230,62 +225,67 @@ SILENCES = [
 ]
 
 
-@pytest.mark.parametrize(("said", "subject", "relation", "value", "text"), STATEMENTS)
+@pytest.mark.parametrize(("statement", "subject", "relation", "value", "text"), STATEMENTS)
 def test_each_rule_finds_its_statement(
-    said: str, subject: str, relation: str, value: str, text: str
+    statement: str, subject: str, relation: str, value: str, text: str
 ) -> None:
-    """A plain statement becomes one draft with the exact words, as a sentence that stands alone."""
-    (draft,) = found(said)
+    """A plain statement becomes one draft with the exact words, as a sentence that stands alone.
+
+    It holds from when it was said, or from the day of the past that it names.
+    """
+    (draft,) = extract(statement)
     assert (draft.subject, draft.relation, draft.value) == (subject, relation, value)
     assert draft.text == text
-    assert draft.valid_from == SAID
-    assert draft.sources == (Source(agent="host.main", session="s1", entry="e0"),)
+    assert draft.valid_from and draft.valid_from <= SAID
+    assert draft.valid_from == SAID or f"{draft.valid_from:%Y}" in text
+    assert draft.sources == (Source(agent="a", session="s", entry="e0"),)
 
 
-@pytest.mark.parametrize("said", SILENCES)
-def test_what_states_nothing_gives_nothing(said: str) -> None:
+@pytest.mark.parametrize("statement", SILENCES)
+def test_what_states_nothing_gives_nothing(statement: str) -> None:
     """Questions, hypotheses, requests, quotations, code and words that point elsewhere are left."""
-    assert found(said) == ()
+    assert extract(statement) == ()
 
 
 def test_a_named_speaker_is_the_subject() -> None:
     """In talk between people the fact is about who said it."""
-    (draft,) = found("Hey Mel! Well, I prefer tea over coffee, Mel!", speaker="Ann")
+    (draft,) = extract("Hey Mel! Well, I prefer tea over coffee, Mel!", speaker="Ann")
     assert (draft.subject, draft.value) == ("Ann", "tea over coffee")
     assert draft.text == "Ann prefers tea over coffee."
 
 
 def test_a_statement_before_a_question_is_read() -> None:
     """The question's part of a sentence is left, the statement before it is kept, with its span."""
-    said = "So I've decided to use SQLite 3.39, can you help me with the schema?"
-    (draft,) = found(said)
+    statement = "So I've decided to use SQLite 3.39, can you help me with the schema?"
+    (draft,) = extract(statement)
     assert draft.quote == "I've decided to use SQLite 3.39"
     assert draft.span == (3, 34)
 
 
 def test_only_the_users_own_entries_are_read() -> None:
     """Tool, assistant, external, tainted and system text gives no facts, and is counted."""
-    said = entry("I prefer tabs.")
+    spoken = make_entry("I prefer tabs.", SAID)
     others = [
-        replace(said, role="assistant", origin="assistant"),
-        replace(said, role="tool", origin="tool"),
-        replace(said, origin="external"),
-        replace(said, tainted=True),
-        replace(said, content="[system] I prefer tabs."),
+        replace(spoken, role="assistant", origin="assistant"),
+        replace(spoken, role="tool", origin="tool"),
+        replace(spoken, origin="external"),
+        replace(spoken, tainted=True),
+        replace(spoken, content="[system] I prefer tabs."),
     ]
     assert extract_facts(others) == Extraction((), {"not_user": 3, "tainted": 1, "system": 1})
 
 
 def test_saying_it_again_adds_a_source() -> None:
     """One fact, two entries behind it."""
-    (draft,) = found("I prefer tabs.", "I prefer Tabs!")
+    (draft,) = extract("I prefer tabs.", "I prefer Tabs!")
     assert [source.entry for source in draft.sources] == ["e0", "e1"]
 
 
 def test_going_back_is_a_change_where_one_value_is_current() -> None:
     """A, B, A of a single-valued relation are three facts; of another relation two."""
     entries = [
-        entry(f"I live in {city}.", id=f"e{n}") for n, city in enumerate(["Rome", "Bern", "Rome"])
+        make_entry(f"I live in {city}.", SAID, id=f"e{n}")
+        for n, city in enumerate(["Rome", "Bern", "Rome"])
     ]
     assert [d.value for d in extract_facts(entries, SINGLE_VALUED).drafts] == [
         "Rome",
@@ -297,14 +297,16 @@ def test_going_back_is_a_change_where_one_value_is_current() -> None:
 
 def test_an_entry_gives_few_drafts() -> None:
     """A wall of statements is capped and the rest counted."""
-    result = extract_facts([entry(" ".join(f"I like game{n}." for n in range(MAX_PER_ENTRY + 3)))])
+    result = extract_facts(
+        [make_entry(" ".join(f"I like game{n}." for n in range(MAX_PER_ENTRY + 3)), SAID)]
+    )
     assert len(result.drafts) == MAX_PER_ENTRY
     assert result.rejected["cap"] == 3
 
 
 def test_negation_numbers_and_names_stay_in_the_text() -> None:
     """What is negated stays negated, in value or verb, and every number is kept."""
-    (draft,) = found("I don't enjoy meetings before 10:30 with Bob.")
+    (draft,) = extract("I don't enjoy meetings before 10:30 with Bob.")
     assert draft.relation == "dislikes"
     assert "doesn't" in draft.text
     assert "10:30 with Bob" in draft.text
@@ -315,17 +317,17 @@ def test_negation_numbers_and_names_stay_in_the_text() -> None:
 )
 def test_hostile_repetition_ends(unit: str) -> None:
     """No rule takes quadratic time on a long text."""
-    extract_facts([entry(unit * (300_000 // len(unit)))])
+    extract_facts([make_entry(unit * (300_000 // len(unit)), SAID)])
 
 
-snippets = st.sampled_from([said for said, *_ in STATEMENTS] + SILENCES)
+snippets = st.sampled_from([statement for statement, *_ in STATEMENTS] + SILENCES)
 glue = st.sampled_from([" ", "\n", ", ", " and ", ". ", "```\n", "\r\n", "\u2028", "; so "])
 
 
 @given(st.lists(st.one_of(st.text(max_size=15), snippets, glue), max_size=10).map("".join))
 def test_every_draft_is_quoted_exactly(content: str) -> None:
     """Whatever the text: no error, the span gives the quote, and the quote holds the value."""
-    for draft in extract_facts([entry(content)], SINGLE_VALUED).drafts:
+    for draft in extract_facts([make_entry(content, SAID)], SINGLE_VALUED).drafts:
         assert draft.span is not None
         assert content[slice(*draft.span)] == draft.quote
         assert draft.value in draft.quote

@@ -94,11 +94,11 @@ def test_helpers() -> None:
 
 def test_exact_duplicates_are_one() -> None:
     """The same again adds its source, whatever its case and spaces; the surer text stays."""
-    one = draft("Ann likes tea.", source="e1", confidence=0.5)
+    first = draft("Ann likes tea.", source="e1", confidence=0.5)
     two = draft("Ann likes  Tea.", "Tea", source="e2", confidence=0.9)
-    kept, rejected = apply_filters([one, two], cap=5)
-    assert [source.entry for source in kept[0].sources] == ["e2", "e1"]
-    assert (kept[0].confidence, rejected) == (0.9, {"duplicate": 1})
+    drafts, rejected = apply_filters([first, two], cap=5)
+    assert [source.entry for source in drafts[0].sources] == ["e2", "e1"]
+    assert (drafts[0].confidence, rejected) == (0.9, {"duplicate": 1})
 
 
 NEARLY = "Ann likes to take a long walk with the old dog along the quiet river at dawn every day."
@@ -107,10 +107,10 @@ NEARLY = "Ann likes to take a long walk with the old dog along the quiet river a
 def test_near_duplicates_are_one() -> None:
     """Two texts that differ in one small word of many are one fact."""
     other = NEARLY.replace("every day", "each day")
-    kept, rejected = apply_filters(
+    drafts, rejected = apply_filters(
         [draft(NEARLY, "walk"), draft(other, "walk", source="e2")], cap=5
     )
-    assert len(kept) == 1 and len(kept[0].sources) == 2 and rejected == {"duplicate": 1}
+    assert len(drafts) == 1 and len(drafts[0].sources) == 2 and rejected == {"duplicate": 1}
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_near_duplicates_are_one() -> None:
 def test_what_differs_in_substance_is_two(old: str, new: str) -> None:
     """A number, a name or a denial that differs makes another fact, however alike the rest."""
     twins = [draft(NEARLY, "walk"), draft(NEARLY.replace(old, new), "walk to dawn")]
-    kept, rejected = apply_filters(twins, cap=5)
-    assert (len(kept), rejected) == (2, {})
+    drafts, rejected = apply_filters(twins, cap=5)
+    assert (len(drafts), rejected) == (2, {})
 
 
 def test_value_differs() -> None:
@@ -133,7 +133,7 @@ def test_value_differs() -> None:
 def test_going_back_is_a_change() -> None:
     """A, B and A again in a relation of one value are three statements, in one of many two."""
     back = [draft("Ann lives in Oslo."), draft("Ann lives in Bergen."), draft("Ann lives in Oslo.")]
-    homes = [replace(one, relation="lives_in") for one in back]
+    homes = [replace(fact, relation="lives_in") for fact in back]
     assert len(apply_filters(homes, cap=5)[0]) == 3
     assert len(apply_filters(back, cap=5)[0]) == 2
 
@@ -158,9 +158,11 @@ def test_privacy_keeps_apart() -> None:
 
 def test_the_weakest_origin_stays() -> None:
     """Merged facts are of the weakest origin among their sources."""
-    said = draft("Ann likes tea.")
-    told = replace(said, origin="assistant", sources=(Source(agent="a", session="s", entry="e2"),))
-    assert apply_filters([said, told], cap=5)[0][0].origin == "assistant"
+    stated = draft("Ann likes tea.")
+    concluded = replace(
+        stated, origin="assistant", sources=(Source(agent="a", session="s", entry="e2"),)
+    )
+    assert apply_filters([stated, concluded], cap=5)[0][0].origin == "assistant"
 
 
 def test_cap() -> None:
@@ -170,8 +172,8 @@ def test_cap() -> None:
         for n in range(12)
     ]
     spared = draft("Ann is allergic to nuts.", relation="allergic_to", confidence=0.1)
-    kept, rejected = apply_filters([spared, *many], cap=4)
-    assert kept == [spared, *many[-3:]] and rejected == {"cap": 9}
+    drafts, rejected = apply_filters([spared, *many], cap=4)
+    assert drafts == [spared, *many[-3:]] and rejected == {"cap": 9}
     assert apply_filters(many, cap=0) == ([], {"cap": 12})
 
 
@@ -181,9 +183,9 @@ def test_cap() -> None:
 def test_gates_only_take_away(pairs: list[tuple[str, str]], cap: int) -> None:
     """Whatever comes in, what comes out was in it, within the cap, all accounted for."""
     drafts = [draft(text, value or "x") for text, value in pairs]
-    kept, rejected = apply_filters(drafts, cap=cap)
-    assert len(kept) <= cap and len(kept) + sum(rejected.values()) == len(drafts)
-    assert {one.text for one in kept} <= {one.text for one in drafts}
+    passed, rejected = apply_filters(drafts, cap=cap)
+    assert len(passed) <= cap and len(passed) + sum(rejected.values()) == len(drafts)
+    assert {draft.text for draft in passed} <= {draft.text for draft in drafts}
 
 
 @given(st.integers(0, 40), st.integers(0, 10))
@@ -192,10 +194,10 @@ def test_a_larger_cap_keeps_more(seed: int, cap: int) -> None:
     entries = conversation(seed).entries
     drafts = extract_facts(entries).drafts
     less, more = (apply_filters(drafts, cap=size)[0] for size in (cap, cap + 3))
-    assert all(one in more for one in less)
+    assert all(draft in more for draft in less)
 
 
 def test_once_is_enough() -> None:
     """What has passed passes again, unchanged."""
-    kept, _ = apply_filters([draft(text) for text in KEPT], cap=50)
-    assert apply_filters(kept, cap=50) == (kept, {})
+    drafts, _ = apply_filters([draft(text) for text in KEPT], cap=50)
+    assert apply_filters(drafts, cap=50) == (drafts, {})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.records import Entry, FactDraft, Source
+from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.facts import drafts, recall_check
 from memtier_plugin.facts.extraction.rules import Extraction
 from memtier_plugin.memory import MemTier
@@ -30,11 +30,9 @@ WHEN = "yesterday quietly twice again outside carefully together early slowly fi
 
 def sentence(chance: random.Random) -> str:
     """Return a sentence of words that many others have too, as people's sentences do."""
-    one, two, three = chance.sample(THINGS.split(), 3)
-    return (
-        f"We {chance.choice(DOES.split())} the {one} near the {two} {chance.choice(WHEN.split())} "
-        f"and then saw a {three}."
-    )
+    first, second, third = chance.sample(THINGS.split(), 3)
+    does, when = chance.choice(DOES.split()), chance.choice(WHEN.split())
+    return f"We {does} the {first} near the {second} {when} and then saw a {third}."
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +69,9 @@ def recorded(past: Path, tmp_path: Path, day: Day) -> Recorded:
 @pytest.fixture
 def memory(recorded: Recorded) -> Iterator[MemTier]:
     """Return a project with a past."""
-    with recorded() as made:
-        made.catch_up()
-        yield made
+    with recorded() as recorded_memory:
+        recorded_memory.catch_up()
+        yield recorded_memory
 
 
 @pytest.fixture
@@ -101,7 +99,7 @@ def fact(text: str, of: Entry, number: int) -> FactDraft:
         relation="noted",
         value=text,
         text=text,
-        sources=(Source(agent=of.agent_id, session=of.session_id, entry=of.id),),
+        sources=(of.source,),
         quote=of.content,
         span=(0, len(of.content)),
         valid_from=of.observed_at,
@@ -115,15 +113,15 @@ FLOODED = {"consolidation.session_cap": 1000, "consolidation.probes": 60}
 def flood(entries: Sequence[Entry]) -> list[FactDraft]:
     """Make near-copies of every entry, and say that they rest on another one."""
     return [
-        fact(f"{word}: {one.content[3:]}", entries[place - 7], number)
-        for place, one in enumerate(entries)
+        fact(f"{word}: {entry.content[3:]}", entries[index - 7], number)
+        for index, entry in enumerate(entries)
         for number, word in enumerate(("It seems that they", "Somebody told us he", "A note: she"))
     ]
 
 
 def notes(entries: Sequence[Entry]) -> list[FactDraft]:
     """Make a fact of every second entry, that rests on it."""
-    return [fact(one.content.replace("We", "The family"), one, 0) for one in entries[::2]]
+    return [fact(entry.content.replace("We", "The family"), entry, 0) for entry in entries[::2]]
 
 
 def test_probes_are_of_the_projects_own_past(memory: MemTier, day: Day) -> None:
@@ -132,13 +130,13 @@ def test_probes_are_of_the_projects_own_past(memory: MemTier, day: Day) -> None:
     assert len(probes) == 24
     assert probes == recall_check.make_probes(memory.store, 24, day(40))
     assert recall_check.count_recalled(memory.store, probes, day(40)) == 24
-    said = {entry.id: entry for entry in memory.entries()}
-    assert {said[probe.entry].session_id for probe in probes} == {f"s{n}" for n in range(12)}
+    entries = {entry.id: entry for entry in memory.entries()}
+    assert {entries[probe.entry].session_id for probe in probes} == {f"s{n}" for n in range(12)}
     by_agent = [probe.agent for probe in probes]
     assert by_agent.count("main") >= 8 and by_agent.count("other") >= 8
     for probe in probes:
-        words = said[probe.entry].content.casefold().split()
-        assert said[probe.entry].agent_id == probe.agent
+        words = entries[probe.entry].content.casefold().split()
+        assert entries[probe.entry].agent_id == probe.agent
         assert len(probe.query.split()) <= min(recall_check.MAX_QUERY_WORDS, len(words) // 2)
     assert memory.events(kinds=["recall"]) == []
 
@@ -196,9 +194,9 @@ def test_a_flood_is_held_back(recorded: Recorded, extracting: Callable[..., None
         [revert] = memory.events(kinds=["revert"])
         assert revert.data["probes"] - revert.data["after"] > 2
         waiting = memory.knowledge.proposals()
-        assert len(waiting) == report.facts and {one.state for one in waiting} == {"held back"}
+        assert len(waiting) == report.facts and {item.state for item in waiting} == {"held back"}
         memory.knowledge.accept([waiting[0].fact.id])
-        assert [one.id for one in memory.facts()] == [waiting[0].fact.id]
+        assert [fact.id for fact in memory.facts()] == [waiting[0].fact.id]
         again = memory.consolidate()  # it is not tried again and again
         assert (again.read, again.held_back) == (0, "")
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.errors import LedgerError, NotFound
-from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
+from memtier_plugin.core.records import Entry, Fact, Source
 from memtier_plugin.core.results import Recall
 from memtier_plugin.facts.summaries.job import SummaryReport
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index.overviews import ShelvedFact
+from tests.builders import MOMENT, Clock, make_draft, make_fact
 from tests.proofs.checks import assert_equal_to_rebuild, differences
 
 Day = Callable[..., datetime]
@@ -36,22 +37,10 @@ LINES = (
 OVERVIEW = "what did we talk about?"
 
 
-class Clock:
-    """What time it is, as far as a memory knows."""
-
-    def __init__(self, now: datetime) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        """Return the time, a little later each time, as clocks do."""
-        self.now += timedelta(milliseconds=1)
-        return self.now
-
-
 @contextmanager
 def opened(home: Path, now: datetime, agent: str = "a", **settings: Any) -> Iterator[MemTier]:
     """Open a project at a time."""
-    with MemTier.open(home, "p", agent, settings, clock=Clock(now)) as memory:
+    with MemTier.open(home, "p", agent, settings, clock=Clock(now, MOMENT)) as memory:
         yield memory
 
 
@@ -80,15 +69,15 @@ def sum_up(memory: MemTier, **more: Any) -> SummaryReport:
 def shelf(memory: MemTier, name: str = "summary") -> list[ShelvedFact]:
     """Return what may be found on a shelf."""
     memory.catch_up()
-    return [one for one in memory.store.reader().overviews.shelved_facts(name) if one.indexed]
+    return [item for item in memory.store.reader().overviews.shelved_facts(name) if item.indexed]
 
 
 def kinds(memory: MemTier) -> list[tuple[str, str]]:
     """Return what summaries there are, and of what."""
-    return sorted((one.relation, one.subject) for one in shelf(memory))
+    return sorted((item.relation, item.subject) for item in shelf(memory))
 
 
-def found(recall: Recall, extractor: str = "summary") -> list[Fact]:
+def overviews(recall: Recall, extractor: str = "summary") -> list[Fact]:
     """Return the summaries, or timelines, that a recall found."""
     items = [hit.item for hit in recall.hits]
     return [i for i in items if isinstance(i, Fact) and i.extractor == extractor]
@@ -138,11 +127,11 @@ def test_a_session_that_went_on(home: Path, day: Day) -> None:
     with opened(home, day(2)) as memory:
         talk(memory, day(0))
         sum_up(memory)
-        [old] = [one.id for one in shelf(memory) if one.relation == "session_summary"]
+        [old] = [fact.id for fact in shelf(memory) if fact.relation == "session_summary"]
     with opened(home, day(9)) as memory:
         talk(memory, day(5), "The office moved to Hamburg, Elbchaussee 7, on 9 January.")
         assert sum_up(memory) == SummaryReport(sessions=1, superseded=1)
-        [new] = [one for one in shelf(memory) if one.relation == "session_summary"]
+        [new] = [fact for fact in shelf(memory) if fact.relation == "session_summary"]
         assert new.id != old
         assert memory.store.reader().state(old).superseded_by == new.id
         assert new.value.startswith("9 lines until 2026-01-10")
@@ -161,10 +150,10 @@ def test_a_pass_that_was_cut_short(home: Path, day: Day) -> None:
     journal.write_text("".join(line for line in lines if '"supersede"' not in line))
     with opened(home, day(9)) as memory:
         memory.catch_up()
-        assert len([one for one in shelf(memory) if one.relation == "session_summary"]) == 2
+        assert len([fact for fact in shelf(memory) if fact.relation == "session_summary"]) == 2
         assert sum_up(memory) == SummaryReport(superseded=1)
-        [kept] = [one for one in shelf(memory) if one.relation == "session_summary"]
-        assert kept.value.startswith("9 lines")
+        [left] = [fact for fact in shelf(memory) if fact.relation == "session_summary"]
+        assert left.value.startswith("9 lines")
         assert sum_up(memory) == SummaryReport()
 
 
@@ -221,19 +210,19 @@ def test_nothing_worth_quoting(home: Path, day: Day) -> None:
 def test_traced_to_its_lines(home: Path, day: Day) -> None:
     """A summary quotes its sources to the letter, and shows the ledger line of each."""
     with opened(home, day(2)) as memory:
-        said = {entry.id: entry for entry in talk(memory, day(0))}
+        by_id = {entry.id: entry for entry in talk(memory, day(0))}
         sum_up(memory)
         recall = memory.recall(OVERVIEW)
         [hit] = [hit for hit in recall.injected if isinstance(hit.item, Fact)][:1]
         for source in hit.sources:
-            assert said[source.entry].content in hit.text
+            assert by_id[source.entry].content in hit.text
             assert (source.file, source.line) == (
                 f"episodic/a/{day(2):%Y-%m-%d}.jsonl",
-                [*said].index(source.entry) + 1,
+                [*by_id].index(source.entry) + 1,
             )
         assert isinstance(hit.item, Fact)
         assert hit.item.span
-        first = said[hit.item.sources[0].entry].content
+        first = by_id[hit.item.sources[0].entry].content
         assert first[slice(*hit.item.span)] == hit.item.quote
 
 
@@ -253,7 +242,7 @@ def test_only_what_may_be_quoted(home: Path, day: Day) -> None:
             observed_at=day(0),
         )
         sum_up(memory)
-        for item in found(memory.recall(OVERVIEW)):
+        for item in overviews(memory.recall(OVERVIEW)):
             assert "4711" not in item.text
 
 
@@ -268,8 +257,10 @@ def test_only_when_asked_for(home: Path, day: Day) -> None:
         before = [memory.recall(query, at=day(3)) for query in queries]
         sum_up(memory)
         after = [memory.recall(query, at=day(3)) for query in queries]
-        assert not any(differences(one, other) for one, other in zip(before, after, strict=True))
-        assert found(memory.recall(OVERVIEW, at=day(3)))
+        assert not any(
+            differences(first, other) for first, other in zip(before, after, strict=True)
+        )
+        assert overviews(memory.recall(OVERVIEW, at=day(3)))
 
 
 def test_shown_whole(home: Path, day: Day) -> None:
@@ -292,11 +283,11 @@ def test_of_the_time_asked_about(home: Path, day: Day) -> None:
         for week in range(4):
             talk(memory, day(7 * week), session=f"week {week}")
         sum_up(memory)
-        asked = memory.recall("What did we talk about on 19 January 2026?", at=day(60))
-        assert found(asked)[0].valid_from == day(14)
-        assert found(asked)[1].valid_from == day(14)
+        recall = memory.recall("What did we talk about on 19 January 2026?", at=day(60))
+        assert overviews(recall)[0].valid_from == day(14)
+        assert overviews(recall)[1].valid_from == day(14)
         newest = memory.recall("recap", at=day(60))
-        assert found(newest)[0].valid_from == day(21)
+        assert overviews(newest)[0].valid_from == day(21)
 
 
 def test_private_to_agent_and_sender(home: Path, day: Day) -> None:
@@ -304,10 +295,10 @@ def test_private_to_agent_and_sender(home: Path, day: Day) -> None:
     with opened(home, day(2)) as memory:
         talk(memory, day(0), sender="ann")
         sum_up(memory)
-        [mine, *_] = found(memory.recall(OVERVIEW, sender="ann"))
+        [mine, *_] = overviews(memory.recall(OVERVIEW, sender="ann"))
         assert mine.private_to == ("a", "ann")
-        assert not found(memory.recall(OVERVIEW))
-        assert not found(memory.recall(OVERVIEW, sender="bob"))
+        assert not overviews(memory.recall(OVERVIEW))
+        assert not overviews(memory.recall(OVERVIEW, sender="bob"))
     with opened(home, day(2), "b") as other:
         sum_up(other)
         assert not other.recall(OVERVIEW).hits
@@ -323,20 +314,22 @@ def test_an_orchestrator_finds_them(home: Path, day: Day) -> None:
         talk(memory, day(0))
         sum_up(memory)
     with opened(home, day(2), "chief", **{"agents": {"chief": {"read_all": True}}}) as chief:
-        assert found(chief.recall(OVERVIEW))
+        assert overviews(chief.recall(OVERVIEW))
 
 
 def test_explained(home: Path, day: Day) -> None:
     """`explain` says that only a query for a summary finds it, or that what it shows went."""
     with opened(home, day(2)) as memory:
-        said = talk(memory, day(0))
+        entries = talk(memory, day(0))
         sum_up(memory)
-        [one, *_] = found(memory.recall(OVERVIEW))
+        [summary, *_] = overviews(memory.recall(OVERVIEW))
         recall = memory.recall("Where is the MySQL backup?")
-        assert "it is a summary" in memory.explain(recall.id, one.id)["why"]["said"]
-        memory.forget(ids=[source.entry for source in one.sources if source.entry == said[1].id])
-        told = memory.explain(recall.id, one.id)["why"]
-        assert (told["reason"], "withdrawn" in told["said"]) == ("forgotten", True)
+        assert "it is a summary" in memory.explain(recall.id, summary.id)["why"]["said"]
+        memory.forget(
+            ids=[source.entry for source in summary.sources if source.entry == entries[1].id]
+        )
+        explanation = memory.explain(recall.id, summary.id)["why"]
+        assert (explanation["reason"], "withdrawn" in explanation["said"]) == ("forgotten", True)
 
 
 # -- forgetting ------------------------------------------------------------------------------------
@@ -345,15 +338,15 @@ def test_explained(home: Path, day: Day) -> None:
 def test_forgetting_a_line_hides_what_shows_it(home: Path, day: Day) -> None:
     """A summary that quotes a forgotten line goes at once; the next pass sums up what is left."""
     with opened(home, day(2)) as memory:
-        said = talk(memory, day(0))
+        entries = talk(memory, day(0))
         sum_up(memory)
-        gone = next(e for e in said if "chairs" in e.content)
-        assert any("chairs" in item.text for item in found(memory.recall(OVERVIEW)))
-        memory.forget(ids=[gone.id])
-        assert not any("chairs" in item.text for item in found(memory.recall(OVERVIEW)))
+        forgotten = next(e for e in entries if "chairs" in e.content)
+        assert any("chairs" in item.text for item in overviews(memory.recall(OVERVIEW)))
+        memory.forget(ids=[forgotten.id])
+        assert not any("chairs" in item.text for item in overviews(memory.recall(OVERVIEW)))
         talk(memory, day(0, hours=1), "The lease of the Berlin office ends in June 2028.")
         assert sum_up(memory).written == 2
-        again = found(memory.recall(OVERVIEW))
+        again = overviews(memory.recall(OVERVIEW))
         assert again
         assert not any("chairs" in item.text for item in again)
 
@@ -373,7 +366,7 @@ def test_a_summary_nobody_wants(home: Path, day: Day) -> None:
     with opened(home, day(2)) as memory:
         talk(memory, day(0))
         sum_up(memory)
-        memory.forget(ids=[one.id for one in shelf(memory)])
+        memory.forget(ids=[fact.id for fact in shelf(memory)])
         assert sum_up(memory) == SummaryReport()
         talk(memory, day(0, hours=1), "The lease of the Berlin office ends in June 2028.")
         assert sum_up(memory).written == 2
@@ -382,11 +375,11 @@ def test_a_summary_nobody_wants(home: Path, day: Day) -> None:
 def test_equal_to_a_rebuild(home: Path, day: Day) -> None:
     """A rebuilt index holds the same summaries and timelines, hidden ones too."""
     with opened(home, day(9)) as memory:
-        said = talk(memory, day(0))
+        entries = talk(memory, day(0))
         talk(memory, day(1), session="s2", sender="ann")
         moved(memory, day)
         sum_up(memory)
-        memory.forget(ids=[said[2].id])
+        memory.forget(ids=[entries[2].id])
         talk(memory, day(2), "The lease of the Berlin office ends in June 2028.")
         sum_up(memory)
     queries = (OVERVIEW, "recap of last week", "Where did Ann live before?", "Berlin")
@@ -399,16 +392,9 @@ def test_equal_to_a_rebuild(home: Path, day: Day) -> None:
 def lives(memory: MemTier, city: str, at: datetime, subject: str = "Ann") -> list[Fact]:
     """Say, and have it as a fact, that somebody lives somewhere since a time."""
     [entry] = talk(memory, at, f"{subject} lives in {city} now.", session=f"{subject} {city}")
-    source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-    draft = FactDraft(
-        subject=subject,
-        relation="lives_in",
-        value=city,
-        valid_from=at,
-        text=f"{subject} lives in {city}.",
-        sources=(source,),
-    )
-    return memory.add_facts([draft])
+    about = {"subject": subject, "relation": "lives_in", "valid_from": at}
+    text = f"{subject} lives in {city}."
+    return memory.add_facts([make_draft(entry, city, text=text, **about)])
 
 
 def moved(memory: MemTier, day: Day, *cities: str) -> list[Fact]:
@@ -426,7 +412,7 @@ def test_a_timeline_of_what_changed(home: Path, day: Day) -> None:
         assert sum_up(memory) == SummaryReport()
     with opened(home, day(90), "b") as other:
         recall = other.recall("Where did Ann live before?", purpose="inject")
-        [line] = found(recall, "timeline")
+        [line] = overviews(recall, "timeline")
         assert line.text == (
             "Ann, lives in over time: Paris (until 2026-02-04), then Lisbon (since 2026-02-04)."
         )
@@ -442,7 +428,7 @@ def test_the_current_value_is_not_crowded_out(home: Path, day: Day) -> None:
         sum_up(memory)
         after = memory.recall("Where does Ann live?", at=day(91))
         assert not differences(before, after)
-        assert not found(after, "timeline")
+        assert not overviews(after, "timeline")
         assert next(h.item.value for h in after.hits if isinstance(h.item, Fact)) == "Lisbon"
 
 
@@ -466,7 +452,7 @@ def test_a_timeline_follows_forgetting(home: Path, day: Day, what: str) -> None:
         old = facts[0].id if what == "fact" else facts[0].sources[0].entry
         memory.forget(ids=[old])
         assert shelf(memory, "timeline") == []
-        assert not found(memory.recall("Where did Ann live before?"), "timeline")
+        assert not overviews(memory.recall("Where did Ann live before?"), "timeline")
         assert sum_up(memory).timelines == 1
         [line] = shelf(memory, "timeline")
         assert line.value == "lives_in: Lisbon > Berlin"
@@ -502,7 +488,7 @@ def test_a_timeline_nobody_wants(home: Path, day: Day) -> None:
     with opened(home, day(120)) as memory:
         moved(memory, day)
         sum_up(memory)
-        memory.forget(ids=[one.id for one in shelf(memory, "timeline")])
+        memory.forget(ids=[fact.id for fact in shelf(memory, "timeline")])
         assert sum_up(memory) == SummaryReport()
         lives(memory, "Berlin", day(60))
         assert sum_up(memory).timelines == 1
@@ -513,15 +499,13 @@ def test_what_is_private_has_no_timeline(home: Path, day: Day) -> None:
     with opened(home, day(90)) as memory:
         for number, city in enumerate(("Paris", "Lisbon")):
             [entry] = talk(memory, day(number), f"I live in {city}.", session=city)
-            fact = Fact(
+            fact = make_fact(
+                f"Ann lives in {city}.",
+                day(number),
                 id=f"01J0000000000000000000000{number}",
-                timestamp=day(number),
-                project="p",
-                subject="Ann",
                 relation="lives_in",
                 value=city,
-                text=f"Ann lives in {city}.",
-                sources=(Source(agent="a", session=city, entry=entry.id),),
+                sources=(entry.source,),
                 private_to=("a", ""),
                 valid_from=day(number),
             )

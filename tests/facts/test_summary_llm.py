@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,15 @@ import pytest
 
 from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.facts.summaries.job import MAX_MODEL_SUMMARIES, SummaryReport
 from memtier_plugin.facts.summaries.llm import ChatSummariser, CitedSentence
 from memtier_plugin.facts.summaries.selection import find_sentences
 from memtier_plugin.memory import MemTier
-from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.chat import ChatModel
-from memtier_plugin.providers.endpoint import Endpoint
 from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.text.tokenizer import Tokenizer
+from tests.builders import make_entry
 from tests.loopback import Loopback
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -30,35 +30,22 @@ LINES = (
 )
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
-    """Return a server; attempts follow each other at once."""
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(endpoint, "_formats", {})
-    with Loopback() as loopback:
-        yield loopback
-
-
 def entries() -> list[Entry]:
     """Return a session of these lines."""
     return [
-        Entry(
-            id=f"e{number}", timestamp=START, session_id="s1", project="p", content=line,
-            tokens=1, agent_id="a", run_id="r", turn=number, role="user", origin="user",
-            observed_at=START, speaker="Bob", key=f"k{number}",
-        )
+        make_entry(line, START, id=f"e{number}", turn=number, speaker="Bob")
         for number, line in enumerate(LINES, 1)
-    ]  # fmt: skip
+    ]
 
 
-def told(server: Loopback, *answers: Any) -> list[CitedSentence]:
-    """Return what is left of what the model says of the lines."""
+def summarise(server: Loopback, *answers: Any) -> list[CitedSentence]:
+    """Return the sentences of the model's answers that survive the check against their lines."""
     server.answers(*answers)
-    model = ChatModel("local", Endpoint(base_url=server.base_url), "m")
+    model = ChatModel.of_endpoint("local", Endpoint(base_url=server.base_url), "m")
     return ChatSummariser(model, Tokenizer().words).summarise([*find_sentences(entries())])
 
 
-def one(text: str, *cites: int) -> dict[str, Any]:
+def answer_of(text: str, *cites: int) -> dict[str, Any]:
     """Return an answer of one sentence."""
     return {"sentences": [{"text": text, "cites": list(cites)}]}
 
@@ -66,33 +53,35 @@ def one(text: str, *cites: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "answer",
     [
-        one("The shop's database was moved to Postgres 16.", 1),
-        one("Bob moved the database of the shop to Postgres 16 on 5 January 2026.", 1),
-        one("Anna never deploys on Fridays.", 2),
-        one("The database moved to Postgres 16, and an invoice of 480 euros is due on 3 March.",
-            1, 3),
+        answer_of("The shop's database was moved to Postgres 16.", 1),
+        answer_of("Bob moved the database of the shop to Postgres 16 on 5 January 2026.", 1),
+        answer_of("Anna never deploys on Fridays.", 2),
+        answer_of(
+            "The database moved to Postgres 16, and an invoice of 480 euros is due on 3 March.",
+            1, 3,
+        ),
     ],
 )  # fmt: skip
 def test_borne_out(server: Loopback, answer: dict[str, Any]) -> None:
     """A sentence that its lines bear out stays, with these lines as its sources."""
-    [found] = told(server, answer)
-    assert found.text == answer["sentences"][0]["text"]
-    assert [unit.entry.turn for unit in found.units] == answer["sentences"][0]["cites"]
+    [sentence] = summarise(server, answer)
+    assert sentence.text == answer["sentences"][0]["text"]
+    assert [unit.entry.turn for unit in sentence.units] == answer["sentences"][0]["cites"]
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        one("The shop's database was moved to Postgres 17.", 1),
-        one("The shop's database was moved to Oracle 16.", 1),
-        one("The shop's database was not moved to Postgres 16.", 1),
-        one("Anna deploys on Fridays.", 2),
-        one("The invoice of 480 euros is due on 3 March.", 1),
-        one("The invoice of 480 euros is due on 3 March.", 3, 9),
-        one("The invoice of 480 euros is due on 3 March."),
-        one("Everybody was happy and looked forward to the coming weeks.", 1),
-        one("", 1),
-        one("The shop's database was moved to Postgres 16. " * 20, 1),
+        answer_of("The shop's database was moved to Postgres 17.", 1),
+        answer_of("The shop's database was moved to Oracle 16.", 1),
+        answer_of("The shop's database was not moved to Postgres 16.", 1),
+        answer_of("Anna deploys on Fridays.", 2),
+        answer_of("The invoice of 480 euros is due on 3 March.", 1),
+        answer_of("The invoice of 480 euros is due on 3 March.", 3, 9),
+        answer_of("The invoice of 480 euros is due on 3 March."),
+        answer_of("Everybody was happy and looked forward to the coming weeks.", 1),
+        answer_of("", 1),
+        answer_of("The shop's database was moved to Postgres 16. " * 20, 1),
         {"sentences": []},
         {"sentences": [{"text": "The database was moved."}]},
         "a summary",
@@ -101,12 +90,12 @@ def test_borne_out(server: Loopback, answer: dict[str, Any]) -> None:
 )
 def test_not_borne_out(server: Loopback, answer: Any) -> None:
     """Another number, name or denial, foreign words, no line or another's: the sentence goes."""
-    assert told(server, answer) == []
+    assert summarise(server, answer) == []
 
 
 def test_what_the_model_is_shown(server: Loopback) -> None:
     """The lines with their numbers, days and speakers, as data between marks."""
-    told(server, one("Anna never deploys on Fridays.", 2))
+    summarise(server, answer_of("Anna never deploys on Fridays.", 2))
     system, user = (m["content"] for m in server.requests[0]["body"]["messages"])
     assert system == load_prompt("summarise").text
     assert user.split("\n")[1:-1] == [
@@ -118,14 +107,14 @@ def test_an_endpoint_that_is_down(server: Loopback) -> None:
     """An endpoint that does not answer raises, and nothing is made up in its place."""
     server.always("close")
     with pytest.raises(EndpointError):
-        told(server, one("Anna never deploys on Fridays.", 2))
+        summarise(server, answer_of("Anna never deploys on Fridays.", 2))
 
 
 def of_anna(body: Mapping[str, Any]) -> dict[str, Any]:
     """Answer with what the first line about Anna says."""
     lines = body["messages"][1]["content"].split("\n")[1:-1]
-    place = next(n for n, line in enumerate(lines, 1) if "Anna" in line)
-    return one("Anna never deploys on Fridays.", place)
+    number = next(n for n, line in enumerate(lines, 1) if "Anna" in line)
+    return answer_of("Anna never deploys on Fridays.", number)
 
 
 # -- in a project ---------------------------------------------------------------------------------
@@ -163,7 +152,7 @@ def test_written_by_a_model(home: Path, server: Loopback) -> None:
 @pytest.mark.parametrize("fault", ["500", "truncated", "empty", "shape"])
 def test_without_the_model(home: Path, server: Loopback, fault: str) -> None:
     """A model that fails, or says nothing that can be traced, costs no summary."""
-    server.answers(one("The moon is made of 17 cheeses.", 1))
+    server.answers(answer_of("The moon is made of 17 cheeses.", 1))
     server.always(fault)
     report, facts = summed_up(home, server)
     assert report.written == 2

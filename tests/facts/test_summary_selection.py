@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -18,20 +19,19 @@ from memtier_plugin.facts.summaries.selection import (
 from memtier_plugin.retrieval.query import asks_overview
 from memtier_plugin.text.tokenizer import Tokenizer
 from memtier_plugin.text.traits import is_quotable
+from tests.builders import make_entry
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 WORDS = Tokenizer().words
 
 
 def line(
-    number: int, content: str, role: Role = "user", origin: Origin | None = None, **more: bool
+    number: int, content: str, role: Role = "user", origin: Origin | None = None, **more: Any
 ) -> Entry:
     """Return an entry of a session."""
-    return Entry(
-        id=f"e{number:03}", timestamp=START, session_id="s1", project="p", content=content,
-        tokens=1, agent_id="a", run_id="r", turn=number, role=role, origin=origin or role,
-        observed_at=START + timedelta(minutes=number), key=f"k{number}", **more,
-    )  # fmt: skip
+    at = START + timedelta(minutes=number)
+    more |= {"turn": number, "role": role, "origin": origin or role}
+    return make_entry(content, at, id=f"e{number:03}", **more)
 
 
 def lines(*contents: str) -> list[Entry]:
@@ -44,9 +44,9 @@ def lines(*contents: str) -> list[Entry]:
 
 def quoted(entries: Sequence[Entry], budget: int = 100) -> list[str]:
     """Return what a summary of these lines quotes, every word being as rare as any other."""
-    found = [*find_sentences(entries)]
-    rarity = {word: 1.0 for unit in found for word in WORDS(unit.quote)}
-    return [unit.quote for unit in select_sentences(found, WORDS, rarity, budget)]
+    units = [*find_sentences(entries)]
+    rarity = {word: 1.0 for unit in units for word in WORDS(unit.quote)}
+    return [unit.quote for unit in select_sentences(units, WORDS, rarity, budget)]
 
 
 SESSION = lines(
@@ -65,8 +65,8 @@ SESSION = lines(
 
 def test_what_says_something() -> None:
     """Decisions, numbers, names and standing instructions are quoted; greetings and thanks not."""
-    found = quoted(SESSION)
-    assert found == [
+    quotes = quoted(SESSION)
+    assert quotes == [
         "We decided to move the shop's database to Postgres 16 on Friday.",
         "The backup of the old MySQL server lies in /var/backups/shop-2026.sql.",
         "Please always run the migration on the staging host first.",
@@ -83,19 +83,19 @@ def test_quotes_to_the_letter() -> None:
 def test_within_the_budget() -> None:
     """A summary keeps its budget, however much there was to say."""
     many = lines(*(f"Server number{n} was moved to rack {n} by Team{n}." for n in range(400)))
-    found = [*find_sentences(many)]
-    rarity = {word: 1.0 for unit in found for word in WORDS(unit.quote)}
+    units = [*find_sentences(many)]
+    rarity = {word: 1.0 for unit in units for word in WORDS(unit.quote)}
     for budget in (20, 60, 120):
-        text = format_summary("", select_sentences(found, WORDS, rarity, budget))
+        text = format_summary("", select_sentences(units, WORDS, rarity, budget))
         assert count_tokens(text) <= budget + 2
 
 
 def test_different_parts() -> None:
     """Of a session whose lines are worth the same, every quarter has one."""
     many = lines(*(f"Alpha{n} beta{n} gamma{n} delta{n} came today." for n in range(40)))
-    found = [*find_sentences(many)]
-    rarity = {word: 1.0 for unit in found for word in WORDS(unit.quote)}
-    turns = [unit.entry.turn for unit in select_sentences(found, WORDS, rarity, 90)]
+    units = [*find_sentences(many)]
+    rarity = {word: 1.0 for unit in units for word in WORDS(unit.quote)}
+    turns = [unit.entry.turn for unit in select_sentences(units, WORDS, rarity, 90)]
     assert {turn // 10 for turn in turns} == {0, 1, 2, 3}
     assert turns == sorted(turns)
 
@@ -103,8 +103,8 @@ def test_different_parts() -> None:
 def test_the_same_once() -> None:
     """What was said again in the same words brings nothing and is not quoted again."""
     again = "The router of the office has the address 10.0.0.1 now."
-    found = quoted(lines(again, "Noted the new address 10.0.0.1 of it.", again, again))
-    assert found.count(again) == 1
+    quotes = quoted(lines(again, "Noted the new address 10.0.0.1 of it.", again, again))
+    assert quotes.count(again) == 1
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_no_code_and_no_calls() -> None:
         "- The certificate of shop.example runs until 2027-03-01.\n"
         '[tool call: write {"text": "line one\nline two is 17 words"}]'
     )
-    found = [unit.quote for unit in find_sentences([line(1, answer, "assistant")])]
-    assert found == [
+    quotes = [unit.quote for unit in find_sentences([line(1, answer, "assistant")])]
+    assert quotes == [
         "I moved the port of the server to 8443.",
         "The certificate of shop.example runs until 2027-03-01.",
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -17,24 +16,17 @@ from memtier_plugin.facts.summaries.timelines import (
     is_about,
 )
 from memtier_plugin.retrieval.query import asks_history
+from tests.builders import make_fact
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def fact(number: int, value: str, since: datetime, **more: str) -> Fact:
     """Return a fact of where Ann lives, unless told otherwise."""
-    plain = Fact(
-        id=f"f{number}",
-        timestamp=NOW,
-        project="p",
-        subject="Ann",
-        relation="lives_in",
-        value=value,
-        text=f"Ann lives in {value}.",
-        valid_from=since,
-        sources=(Source(agent="a", session="s", entry=f"e{number}"),),
-    )
-    return replace(plain, **more)
+    home = {"relation": "lives_in", "value": value, "valid_from": since}
+    sources = (Source(agent="a", session="s", entry=f"e{number}"),)
+    given = {"id": f"f{number}", "sources": sources} | home | more
+    return make_fact(f"Ann lives in {value}.", NOW, **given)
 
 
 def year(number: int) -> datetime:
@@ -44,8 +36,8 @@ def year(number: int) -> datetime:
 
 def line_of(pasts: Sequence[PastValue]) -> Timeline:
     """Return the only line of these facts."""
-    [found] = build_timelines(pasts, {past.fact.id: past.fact.sources for past in pasts})
-    return found
+    [timeline] = build_timelines(pasts, {past.fact.id: past.fact.sources for past in pasts})
+    return timeline
 
 
 MOVED = [
@@ -57,12 +49,12 @@ MOVED = [
 
 def test_one_line() -> None:
     """The values stand in the order in which they held, with until when and since when."""
-    found = line_of(MOVED[::-1])
-    assert found.text == (
+    line = line_of(MOVED[::-1])
+    assert line.text == (
         "Ann, lives in over time: Paris (until 2024-06-01), then Lisbon "
         "(2024-06-01 to 2025-06-01), then Berlin (since 2025-06-01)."
     )
-    assert found.value == "lives_in: Paris > Lisbon > Berlin"
+    assert line.value == "lives_in: Paris > Lisbon > Berlin"
     assert is_about("lives_in: paris > lisbon > berlin", "lives_in")
     assert not is_about("lives_in: paris", "lives")
 
@@ -91,7 +83,7 @@ def test_one_value_is_none() -> None:
 
 def test_apart_by_subject_and_relation() -> None:
     """Ann's home, Ann's work and Bob's home are lines of their own; case and spaces do not part."""
-    found = build_timelines(
+    lines = build_timelines(
         [
             *MOVED,
             PastValue(fact(4, "Acme", year(2020), relation="works_at"), year(2021)),
@@ -100,13 +92,13 @@ def test_apart_by_subject_and_relation() -> None:
         ],
         {},
     )
-    assert [line.about for line in found] == [("ann", "lives_in"), ("ann", "works_at")]
+    assert [line.about for line in lines] == [("ann", "lives_in"), ("ann", "works_at")]
 
 
 def test_newest_of_those_that_hold() -> None:
     """Of several values that hold, by different agents, a line ends in the newest."""
-    found = line_of([*MOVED, PastValue(fact(4, "Rome", year(2023)), None)])
-    assert found.value == "lives_in: Paris > Lisbon > Berlin"
+    line = line_of([*MOVED, PastValue(fact(4, "Rome", year(2023)), None)])
+    assert line.value == "lives_in: Paris > Lisbon > Berlin"
 
 
 def test_bounded() -> None:
@@ -114,9 +106,9 @@ def test_bounded() -> None:
     many = [
         PastValue(fact(n, f"{n} " + "x" * 500, year(2000 + n)), year(2001 + n)) for n in range(20)
     ]
-    found = line_of(many)
-    assert found.text.count("then") == MAX_VALUES - 1
-    assert len(found.text) < MAX_VALUES * 130
+    line = line_of(many)
+    assert line.text.count("then") == MAX_VALUES - 1
+    assert len(line.text) < MAX_VALUES * 130
 
 
 @pytest.mark.parametrize(

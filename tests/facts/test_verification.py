@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,18 +17,18 @@ from hypothesis import strategies as st
 from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.facts.verification.quotes import find_quote, find_quotes, normalise_quote
-from memtier_plugin.facts.verification.verify import Claim, Rejection, verify, verify_claim
+from memtier_plugin.facts.verification.verify import (
+    Claim,
+    Provenance,
+    Rejection,
+    verify,
+    verify_claim,
+)
+from tests.builders import make_entry
 from tests.facts import claims, claims_held_out
 
 SAID = datetime(2023, 5, 10, 12, tzinfo=UTC)  # a Wednesday
-
-
-def entry(content: str, speaker: str | None = "Ann", id: str = "e1", **more: Any) -> Entry:
-    fields: dict[str, Any] = {"role": "user", "origin": "user", "observed_at": SAID, **more}
-    return Entry(
-        id=id, timestamp=SAID, session_id="s1", project="p", content=content, tokens=1,
-        agent_id="host.main", run_id="r1", turn=0, speaker=speaker, key=id, **fields,
-    )  # fmt: skip
+entry = partial(make_entry, at=SAID, speaker="Ann")
 
 
 def claim(text: str, value: str, quote: str, subject: str = "Ann", **more: Any) -> Claim:
@@ -35,16 +36,16 @@ def claim(text: str, value: str, quote: str, subject: str = "Ann", **more: Any) 
     return Claim(subject=subject, value=value, text=text, quote=quote, **fields)
 
 
-def judged(entries: Sequence[Entry], made: Claim) -> tuple[str, str]:
+def judged(entries: Sequence[Entry], claim: Claim) -> tuple[str, str]:
     """Return active, proposed or rejected, and why."""
-    result = verify_claim(made, entries, extractor="chat", model="m", prompt_hash="h")
+    result = verify_claim(claim, entries, Provenance("chat", "m", "h"))
     if isinstance(result, Rejection):
         return "rejected", result.reason
     return result.status, result.reason
 
 
-def drafted(entries: Sequence[Entry], made: Claim) -> FactDraft:
-    result = verify_claim(made, entries, extractor="chat", model="m", prompt_hash="h")
+def drafted(entries: Sequence[Entry], claim: Claim) -> FactDraft:
+    result = verify_claim(claim, entries, Provenance("chat", "m", "h"))
     assert isinstance(result, FactDraft), result
     return result
 
@@ -74,8 +75,8 @@ NOWHERE = [
 @pytest.mark.parametrize(("quote", "content", "span"), FOUND)
 def test_a_quote_is_found_as_it_was_written(quote: str, content: str, span: str) -> None:
     """Case, spaces, quotes, dashes, widths and forms may differ; the span is the original's."""
-    place = find_quote(quote, [entry(content)])
-    assert place is not None and place.text == content[place.start : place.end] == span
+    match = find_quote(quote, [entry(content)])
+    assert match is not None and match.text == content[match.start : match.end] == span
 
 
 @pytest.mark.parametrize(("quote", "content"), NOWHERE)
@@ -92,18 +93,18 @@ def test_a_span_is_its_quote(content: str, data: st.DataObject) -> None:
     """Wherever a quote is found, the span has the quote's normal form, to the character."""
     start = data.draw(st.integers(0, len(content)))
     quote = content[start : data.draw(st.integers(start, len(content)))]
-    for place in find_quotes(quote, [entry(content)]):
-        assert normalise_quote(place.text) == normalise_quote(quote)
+    for match in find_quotes(quote, [entry(content)]):
+        assert normalise_quote(match.text) == normalise_quote(quote)
 
 
 @given(st.text(max_size=80), st.text(min_size=1, max_size=12))
 def test_normalising_invents_nothing(content: str, quote: str) -> None:
     """What is found is in the text's normal form; and that form is its own."""
     assert normalise_quote(normalise_quote(content)) == normalise_quote(content)
-    place = find_quote(quote, [entry(content)])
-    if place is not None:
+    match = find_quote(quote, [entry(content)])
+    if match is not None:
         assert normalise_quote(quote) and normalise_quote(quote) in normalise_quote(content)
-        assert 0 <= place.start < place.end <= len(content)
+        assert 0 <= match.start < match.end <= len(content)
 
 
 @given(
@@ -121,16 +122,16 @@ def test_whole_words_are_found(words: list[str]) -> None:
 def test_the_hint_comes_first() -> None:
     """The entry that the model names is looked at first, and is no condition."""
     entries = [entry("I like tea.", id="a"), entry("Yes, I like tea.", id="b")]
-    assert [place.entry.id for place in find_quotes("I like tea", entries, "b")] == ["b", "a"]
-    assert [place.entry.id for place in find_quotes("I like tea", entries, "x")] == ["a", "b"]
+    assert [match.entry.id for match in find_quotes("I like tea", entries, "b")] == ["b", "a"]
+    assert [match.entry.id for match in find_quotes("I like tea", entries, "x")] == ["a", "b"]
 
 
 def test_our_own_block_is_no_source() -> None:
     """What was recalled into a message proves nothing, nor does what the system says."""
     block = '<memtier-memory recall="1">\n- I like tea\n</memtier-memory>\n'
     assert find_quote("I like tea", [entry(block + "Hello")]) is None
-    place = find_quote("I like tea", [entry(block + "I like tea")])
-    assert place is not None and place.start == len(block)
+    match = find_quote("I like tea", [entry(block + "I like tea")])
+    assert match is not None and match.start == len(block)
     assert find_quote("I like tea", [entry("I like tea", role="system", origin="system")]) is None
 
 
@@ -139,36 +140,36 @@ def test_our_own_block_is_no_source() -> None:
 
 def test_a_draft_carries_its_proof() -> None:
     """Quote and span are the original's; model, prompt and extractor are kept; so is the date."""
-    said = entry("Hi! I  live in Oslo.")
-    made = drafted([said], claim("Ann lives in Oslo.", "Oslo", "i live in oslo", confidence=7.0))
-    assert (made.status, made.quote, made.span) == ("active", "I  live in Oslo", (4, 19))
-    assert (made.extractor, made.model, made.prompt_hash) == ("chat", "m", "h")
-    assert (made.valid_from, made.confidence, made.origin) == (SAID, 1.0, "user")
-    assert [source.entry for source in made.sources] == ["e1"]
+    stated = entry("Hi! I  live in Oslo.")
+    draft = drafted([stated], claim("Ann lives in Oslo.", "Oslo", "i live in oslo", confidence=7.0))
+    assert (draft.status, draft.quote, draft.span) == ("active", "I  live in Oslo", (4, 19))
+    assert (draft.extractor, draft.model, draft.prompt_hash) == ("chat", "m", "h")
+    assert (draft.valid_from, draft.confidence, draft.origin) == (SAID, 1.0, "user")
+    assert [source.entry for source in draft.sources] == ["e1"]
 
 
 def test_another_verifier_may_decide() -> None:
     """A verifier sees each passage that is quoted; its verdict holds, but trust and quotes stay."""
     passages: list[Passage] = []
 
-    def doubt(made: Claim, passage: Passage) -> Verdict:
+    def doubt(claim: Claim, passage: Passage) -> Verdict:
         passages.append(passage)
         return Verdict("proposed", "not sure")
 
     entries = [entry("I like tea. I hate coffee.")]
-    made = claim("Ann likes tea.", "tea", "I like tea")
-    result = verify_claim(made, entries, extractor="chat", verifier=doubt)
+    stated = claim("Ann likes tea.", "tea", "I like tea")
+    result = verify_claim(stated, entries, Provenance("chat"), verifier=doubt)
     assert isinstance(result, FactDraft)
     assert (result.status, result.reason) == ("proposed", "not sure")
     assert [passage.sentence for passage in passages] == ["I like tea."]
-    assert verify(made, passages[0]).kind == "active"
+    assert verify(stated, passages[0]).kind == "active"
 
 
 def test_all_who_hold_it_are_sources() -> None:
     """Each entry that says it is a source; the span is of the first, the hinted one."""
     entries = [entry("I live in Oslo.", id=name) for name in "abc"]
-    made = drafted(entries, claim("Ann lives in Oslo.", "Oslo", "I live in Oslo", entry="b"))
-    assert [source.entry for source in made.sources] == ["b", "a", "c"]
+    draft = drafted(entries, claim("Ann lives in Oslo.", "Oslo", "I live in Oslo", entry="b"))
+    assert [source.entry for source in draft.sources] == ["b", "a", "c"]
 
 
 def test_only_what_bears_it_out_is_a_source() -> None:
@@ -177,8 +178,8 @@ def test_only_what_bears_it_out_is_a_source() -> None:
         entry("I don't think that I live in Oslo.", id="a"),
         entry("I live in Oslo.", id="b"),
     ]
-    made = drafted(entries, claim("Ann lives in Oslo.", "Oslo", "I live in Oslo"))
-    assert (made.status, [source.entry for source in made.sources]) == ("active", ["b"])
+    draft = drafted(entries, claim("Ann lives in Oslo.", "Oslo", "I live in Oslo"))
+    assert (draft.status, [source.entry for source in draft.sources]) == ("active", ["b"])
 
 
 @pytest.mark.parametrize(
@@ -190,37 +191,41 @@ def test_only_what_bears_it_out_is_a_source() -> None:
 )  # fmt: skip
 def test_untrusted_text_waits(more: dict[str, Any]) -> None:
     """What rests on tool, external or tainted text is a proposal, with its origin."""
-    said = entry("The gateway runs on port 8443.", None, **more)
-    made = drafted([said], claim("The gateway runs on port 8443.", "8443", said.content, "gateway"))
-    assert (made.status, made.reason) == ("proposed", "rests on tool or external text")
-    assert made.origin == said.origin
+    source = entry("The gateway runs on port 8443.", speaker=None, **more)
+    draft = drafted(
+        [source], claim("The gateway runs on port 8443.", "8443", source.content, "gateway")
+    )
+    assert (draft.status, draft.reason) == ("proposed", "rests on tool or external text")
+    assert draft.origin == source.origin
 
 
 def test_the_users_own_words_outweigh_a_tools() -> None:
     """A fact that a user states does not wait because a tool printed the same."""
-    tool = entry("The gateway runs on port 8443.", None, "t", role="tool", origin="tool")
-    made = claim("The gateway runs on port 8443.", "8443", tool.content, "gateway", entry="t")
-    result = drafted([tool, entry(tool.content, id="u")], made)
+    tool = entry("The gateway runs on port 8443.", speaker=None, id="t", role="tool", origin="tool")
+    stated = claim("The gateway runs on port 8443.", "8443", tool.content, "gateway", entry="t")
+    result = drafted([tool, entry(tool.content, id="u")], stated)
     assert (result.status, result.origin) == ("active", "user")
     assert [source.entry for source in result.sources] == ["u"]
 
 
 def test_an_assistant_speaks_to_the_user() -> None:
     """In an assistant's words "you" is the user and "I" is not."""
-    said = entry("You live in Oslo. I like maps.", None, role="assistant", origin="assistant")
-    you = drafted([said], claim("The user lives in Oslo.", "Oslo", "You live in Oslo", "user"))
+    spoken = entry(
+        "You live in Oslo. I like maps.", speaker=None, role="assistant", origin="assistant"
+    )
+    you = drafted([spoken], claim("The user lives in Oslo.", "Oslo", "You live in Oslo", "user"))
     assert (you.status, you.origin) == ("active", "assistant")
     other = claim("The user likes maps.", "maps", "I like maps", "user")
-    assert judged([said], other)[0] != "active"
+    assert judged([spoken], other)[0] != "active"
 
 
 def test_valid_from_is_checked() -> None:
     """Since when something holds is the model's word only where the passage names that time."""
-    said = entry("I moved to Oslo last month.")
-    made = claim("Ann moved to Oslo in April 2023.", "Oslo", said.content)
+    spoken = entry("I moved to Oslo last month.")
+    stated = claim("Ann moved to Oslo in April 2023.", "Oslo", spoken.content)
     april, may = datetime(2023, 4, 1, tzinfo=UTC), datetime(2022, 4, 1, tzinfo=UTC)
-    assert drafted([said], replace(made, valid_from=april)).valid_from == april
-    assert drafted([said], replace(made, valid_from=may)).valid_from == SAID
+    assert drafted([spoken], replace(stated, valid_from=april)).valid_from == april
+    assert drafted([spoken], replace(stated, valid_from=may)).valid_from == SAID
 
 
 UNFIT = [
@@ -239,17 +244,19 @@ UNFIT = [
 @pytest.mark.parametrize(("change", "reason"), UNFIT)
 def test_what_is_no_claim_is_rejected(change: dict[str, str], reason: str) -> None:
     """Empty, pointing, long or ordering claims and idle quotes are counted as such."""
-    made = replace(claim("Ann lives in Oslo.", "Oslo", "I live in Oslo"), **change)  # type: ignore[arg-type]
+    changed = replace(claim("Ann lives in Oslo.", "Oslo", "I live in Oslo"), **change)  # type: ignore[arg-type]
     if reason == "quote not found":
-        made = replace(made, text="Ann collects stamps.", value="stamps")
-    assert judged([entry("I live in Oslo.")], made) == ("rejected", reason)
+        changed = replace(changed, text="Ann collects stamps.", value="stamps")
+    assert judged([entry("I live in Oslo.")], changed) == ("rejected", reason)
 
 
 def test_keywords_are_no_evidence() -> None:
     """A quote that is nowhere makes a proposal where the words agree, with the real sentence."""
-    said = entry("Hey! I bought a red kayak for $300 in Oslo.")
-    made = claim("Ann bought a red kayak for $300.", "red kayak", "a kayak, 300 bucks, red one")
-    result = drafted([said], made)
+    spoken = entry("Hey! I bought a red kayak for $300 in Oslo.")
+    paraphrase = claim(
+        "Ann bought a red kayak for $300.", "red kayak", "a kayak, 300 bucks, red one"
+    )
+    result = drafted([spoken], paraphrase)
     assert (result.status, result.reason) == ("proposed", "evidence by keywords")
     assert result.quote == "I bought a red kayak for $300 in Oslo."
 
@@ -265,8 +272,8 @@ def test_keywords_are_no_evidence() -> None:
 )
 def test_keywords_must_agree(text: str, reason: str) -> None:
     """Without a quote, a number, name or denial that differs is a rejection, by its reason."""
-    said = entry("I bought a red kayak for $300 in Oslo.")
-    assert judged([said], claim(text, "x", "not a real quote")) == ("rejected", reason)
+    spoken = entry("I bought a red kayak for $300 in Oslo.")
+    assert judged([spoken], claim(text, "x", "not a real quote")) == ("rejected", reason)
 
 
 RIGHT = [
@@ -296,41 +303,41 @@ RIGHT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "text", "value", "holds"), RIGHT)
-def test_what_is_said_is_what_holds(said: str, text: str, value: str, holds: bool) -> None:
+@pytest.mark.parametrize(("sentence", "text", "value", "holds"), RIGHT)
+def test_what_is_said_is_what_holds(sentence: str, text: str, value: str, holds: bool) -> None:
     """Pronouns, counts, dates, contrasts and cut phrases are read as a careful person would."""
-    quote = said.rpartition("Mia")[2].rpartition(". ")[2] or said
-    entries = [entry(said), entry("Good to hear.", "Zed", "e2")]
+    quote = sentence.rpartition("Mia")[2].rpartition(". ")[2] or sentence
+    entries = [entry(sentence), entry("Good to hear.", speaker="Zed", id="e2")]
     assert (judged(entries, claim(text, value, quote))[0] == "active") is holds
 
 
 def test_a_language_we_do_not_know_is_taken_at_its_word() -> None:
     """Where no denial is known only the statement itself, word by word, is active."""
-    said = entry("En syö pähkinöitä.")
-    whole = claim("Ann: En syö pähkinöitä.", "pähkinöitä", said.content)
-    assert judged([said], whole)[0] == "active"
-    assert judged([said], replace(whole, text="Ann syö pähkinöitä."))[0] == "proposed"
-    assert judged([said], replace(whole, text="Ann eats pähkinöitä."))[0] == "proposed"
+    spoken = entry("En syö pähkinöitä.")
+    literal = claim("Ann: En syö pähkinöitä.", "pähkinöitä", spoken.content)
+    assert judged([spoken], literal)[0] == "active"
+    assert judged([spoken], replace(literal, text="Ann syö pähkinöitä."))[0] == "proposed"
+    assert judged([spoken], replace(literal, text="Ann eats pähkinöitä."))[0] == "proposed"
 
 
 def test_taken_back_later() -> None:
     """What the same one takes back in the next message is not active."""
     entries = [
         entry("I'm allergic to nuts."),
-        entry("Oh?", "Bob", "e2"),
+        entry("Oh?", speaker="Bob", id="e2"),
         entry("Just kidding!", id="e3"),
     ]
-    made = claim("Ann is allergic to nuts.", "nuts", "I'm allergic to nuts")
-    assert judged(entries, made) == ("proposed", "taken back")
-    assert judged(entries[:2], made)[0] == "active"
+    stated = claim("Ann is allergic to nuts.", "nuts", "I'm allergic to nuts")
+    assert judged(entries, stated) == ("proposed", "taken back")
+    assert judged(entries[:2], stated)[0] == "active"
 
 
 @given(st.sampled_from(claims.RIGHT), st.integers(0, 50))
 def test_a_denial_never_slips_through(template: claims.Template, seed: int) -> None:
     """Whatever is right is no longer active once the source denies it."""
     assume(template.kind == "english" and template.said.startswith("I ") and not template.quote)
-    made = claims.corpus(seed, 1, 0, ((template,), ()), a_session=1)
-    case, (first, *rest) = made.cases[0], made.cases and made.sessions["s000"]
+    corpus = claims.corpus(seed, 1, 0, ((template,), ()), a_session=1)
+    case, (first, *rest) = corpus.cases[0], corpus.cases and corpus.sessions["s000"]
     denied = f"It is not true that {case.said}"
     turned = replace(first, content=denied)
     assert judged([turned, *rest], replace(case.claim, quote=denied))[0] != "active"
@@ -339,14 +346,14 @@ def test_a_denial_never_slips_through(template: claims.Template, seed: int) -> N
 @given(st.integers(0, 200))
 def test_a_stranger_is_never_believed(seed: int) -> None:
     """Whatever one says of themselves does not become a fact about another."""
-    made = claims.conversation(seed, 8)
-    for case in made.cases:
+    corpus = claims.conversation(seed, 8)
+    for case in corpus.cases:
         text = case.claim.text
         if case.claim.subject not in ("Ann", "Bob") or case.claim.subject not in text:
             continue
         swapped = text.replace(case.claim.subject, "Zelda")
         status, _ = judged(
-            made.sessions[case.session], replace(case.claim, text=swapped, subject="Zelda")
+            corpus.sessions[case.session], replace(case.claim, text=swapped, subject="Zelda")
         )
         assert status != "active", (case.said, swapped)
 
@@ -357,37 +364,46 @@ ODD = st.text(
 
 
 @given(ODD, ODD, ODD, st.one_of(st.none(), ODD))
-def test_nothing_raises(said: str, text: str, value: str, quote: str | None) -> None:
+def test_nothing_raises(sentence: str, text: str, value: str, quote: str | None) -> None:
     """Whatever a model writes and whoever said what, there is an answer and not an error."""
-    made = claim(text, value, said[1:9] if quote is None else quote, confidence=float("nan"))
-    status, reason = judged([entry(said), entry(text, None, "e2")], made)
+    stated = claim(text, value, sentence[1:9] if quote is None else quote, confidence=float("nan"))
+    status, reason = judged([entry(sentence), entry(text, speaker=None, id="e2")], stated)
     assert status in ("active", "proposed", "rejected") and (reason or status == "active")
 
 
-def figures(made: claims.Corpus) -> tuple[Counter[tuple[bool, str]], list[str]]:
+def figures(corpus: claims.Corpus) -> tuple[Counter[tuple[bool, str]], list[str]]:
     """Return how many right and wrong claims became what, and the wrong ones that are active."""
     count: Counter[tuple[bool, str]] = Counter()
     believed = []
-    for case in made.cases:
-        status, _ = judged(made.sessions[case.session], case.claim)
+    for case in corpus.cases:
+        status, _ = judged(corpus.sessions[case.session], case.claim)
         count[case.right, status] += 1
         if not case.right and status == "active":
             believed.append(f"{case.kind}: {case.said!r} -> {case.claim.text!r}")
     return count, believed
 
 
+def test_a_claim_holds_as_long_as_its_quote_says() -> None:
+    """What a model claims ends on the day that the quote or the text names, like a rule's fact."""
+    permit = "The parking permit is valid until 30 June 2027."
+    draft = drafted([entry(permit)], claim(permit, "30 June 2027", permit, "parking permit"))
+    assert draft.valid_to == datetime(2027, 6, 30, tzinfo=UTC)
+    home = "I live in Oslo."
+    assert drafted([entry(home)], claim("Ann lives in Oslo.", "Oslo", home)).valid_to is None
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_five_hundred_claims(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 500 claims 100 are wrong, none of which becomes active; of the right ones 95 % do."""
-    made = claims.corpus(seed)
+    corpus = claims.corpus(seed)
     begun = time.perf_counter()
-    count, believed = figures(made)
-    speed = len(made.cases) / (time.perf_counter() - begun)
+    count, believed = figures(corpus)
+    speed = len(corpus.cases) / (time.perf_counter() - begun)
     with capsys.disabled():
-        told = ", ".join(
+        summary = ", ".join(
             f"{'right' if r else 'wrong'} {s} {n}" for (r, s), n in sorted(count.items())
         )
-        print(f"\n  {told}; {speed:.0f} claims/s", end=" ")  # noqa: T201
+        print(f"\n  {summary}; {speed:.0f} claims/s", end=" ")  # noqa: T201
     assert believed == []
     assert sum(count.values()) == 500 and count[True, "active"] >= 0.95 * 400
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -43,14 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print("[dim]the workload, undisturbed[/dim]")
         walk.warm(places)
         points, calm = walk.discover(places)
-        wanted = [one for one in walk.cases(points, options.times) if _is_wanted(one, options)]
-        random.Random(1).shuffle(wanted)  # where time is short, a bit of everything
-        known = {} if options.afresh or options.only else _known(options.results)
-        todo = [case for case in wanted if str(case) not in known]
+        selected = [case for case in walk.cases(points, options.times) if _is_wanted(case, options)]
+        random.Random(options.seed).shuffle(selected)  # where time is short, a bit of everything
+        selected = selected[: math.ceil(options.sample * len(selected))]
+        finished = {} if options.afresh or options.only else _known(options.results)
+        todo = [case for case in selected if str(case) not in finished]
         until = started + options.minutes * 60
-        with _bar(console, len(wanted), len(wanted) - len(todo)) as advance:
+        with _bar(console, len(selected), len(selected) - len(todo)) as advance:
             for result in _walked(todo, calm, places, options.jobs, until):
-                known[str(result.case)] = result
+                finished[str(result.case)] = result
                 if not options.only:
                     _keep(options.results, result)
                 for what in result.broken:
@@ -60,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 advance()
     finally:
         shutil.rmtree(places, ignore_errors=True)
-    done = [known[str(case)] for case in wanted if str(case) in known]
-    report = _report(points, wanted, done, time.monotonic() - started)
+    done = [finished[str(case)] for case in selected if str(case) in finished]
+    report = _report(points, selected, done, time.monotonic() - started)
     if options.json:
         print(json.dumps(report, indent=1))  # noqa: T201
     else:
@@ -80,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--kind", choices=fault_injection.KINDS, help="this kind alone")
     parser.add_argument("--times", type=int, default=2, help="of how often a point is passed")
+    parser.add_argument("--sample", type=float, default=1.0, help="this share of the cases, drawn")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample and of the order")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--minutes", type=float, default=30.0, help="at most; the rest next time")
     parser.add_argument("--afresh", action="store_true", help="forget what was found before")
@@ -104,20 +108,20 @@ def _walked(
     while left or running:
         while left and len(running) < jobs and time.monotonic() < until:
             case = left.pop()
-            told = places / f"result-{len(left)}"
-            running[_begin(case, calm, places, told)] = case, told
+            result_path = places / f"result-{len(left)}"
+            running[_begin(case, calm, places, result_path)] = case, result_path
         if not running:
             return
         pid, status = os.wait()
-        case, told = running.pop(pid)
+        case, result_path = running.pop(pid)
         if status:
             yield walk.Result(case, True, broken=[f"the look at it ended with {status}"])
         else:
-            yield walk.Result.from_json(json.loads(told.read_text()))
-            told.unlink()
+            yield walk.Result.from_json(json.loads(result_path.read_text()))
+            result_path.unlink()
 
 
-def _begin(case: walk.Case, calm: dict[str, Any], places: Path, told: Path) -> int:
+def _begin(case: walk.Case, calm: dict[str, Any], places: Path, result_path: Path) -> int:
     if pid := os.fork():
         return pid
     status = 1
@@ -125,7 +129,7 @@ def _begin(case: walk.Case, calm: dict[str, Any], places: Path, told: Path) -> i
         result = walk.run(case, calm, places)
         if not result.fired:
             result = walk.run(case, calm, places)  # what threads do is not the same every time
-        told.write_text(json.dumps(result.to_json()))
+        result_path.write_text(json.dumps(result.to_json()))
         status = 0
     finally:
         os._exit(status)
@@ -159,8 +163,8 @@ def _known(path: Path) -> dict[str, walk.Result]:
     if first != json.dumps({"code": walk.code()}):
         path.unlink()
         return {}
-    found = [walk.Result.from_json(json.loads(line)) for line in lines]
-    return {str(one.case): one for one in found if not one.broken}
+    results = [walk.Result.from_json(json.loads(line)) for line in lines]
+    return {str(result.case): result for result in results if not result.broken}
 
 
 def _keep(path: Path, result: walk.Result) -> None:
@@ -174,23 +178,23 @@ def _keep(path: Path, result: walk.Result) -> None:
 
 def _report(
     points: Sequence[walk.Point],
-    wanted: Sequence[walk.Case],
+    selected: Sequence[walk.Case],
     done: Sequence[walk.Result],
     seconds: float,
 ) -> dict[str, Any]:
-    reached = {(one.case.point, one.case.kind) for one in done if one.fired}
-    tried = {(one.case.point, one.case.kind) for one in done}
+    reached = {(result.case.point, result.case.kind) for result in done if result.fired}
+    tried = {(result.case.point, result.case.kind) for result in done}
     return {
         "points": len(points),
         "operations": len({_operation(point.name) for point in points}),
-        "cases": len(wanted),
+        "cases": len(selected),
         "done": len(done),
-        "reached": sum(one.fired for one in done),
+        "reached": sum(result.fired for result in done),
         "never_reached": sorted(f"{point}={kind}" for point, kind in tried - reached),
-        "killed": sum(one.case.kind == "kill" and one.fired for one in done),
-        "told": sum(one.how == "told" for one in done),
-        "made_good": sum(one.how == "made good" for one in done),
-        "broken": {str(one.case): one.broken for one in done if one.broken},
+        "killed": sum(result.case.kind == "kill" and result.fired for result in done),
+        "told": sum(result.how == "told" for result in done),
+        "made_good": sum(result.how == "made good" for result in done),
+        "broken": {str(result.case): result.broken for result in done if result.broken},
         "seconds": round(seconds, 1),
     }
 
@@ -199,10 +203,13 @@ def _show(console: Console, done: Sequence[walk.Result], report: dict[str, Any])
     columns = (*fault_injection.KINDS, DOUBLE)
     cells: Counter[tuple[str, str]] = Counter()
     bad: Counter[tuple[str, str]] = Counter()
-    for one in done:
-        place = _operation(one.case.point), DOUBLE if ";" in one.case.point else one.case.kind
-        cells[place] += one.fired
-        bad[place] += bool(one.broken)
+    for result in done:
+        cell = (
+            _operation(result.case.point),
+            DOUBLE if ";" in result.case.point else result.case.kind,
+        )
+        cells[cell] += result.fired
+        bad[cell] += bool(result.broken)
     table = Table("operation", *columns, box=None)
     for row in sorted({row for row, _ in cells}):
         shown = [
@@ -219,8 +226,8 @@ def _show(console: Console, done: Sequence[walk.Result], report: dict[str, Any])
     console.print(table)
     names = ("points", "operations", "cases", "done", "reached", "killed", "told", "made_good")
     console.print(", ".join(f"{name.replace('_', ' ')} {report[name]}" for name in names))
-    for case, found in report["broken"].items():
-        console.print(f"[red]{case}[/red]", *found, sep="\n    ", highlight=False)
+    for case, problems in report["broken"].items():
+        console.print(f"[red]{case}[/red]", *problems, sep="\n    ", highlight=False)
     if report["never_reached"]:
         console.print("never reached:", ", ".join(report["never_reached"]), highlight=False)
     console.print(f"promises broken: {len(report['broken'])}; {report['seconds']} seconds")

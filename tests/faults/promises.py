@@ -22,7 +22,7 @@ QUERIES = ("how is the bread?", "where does the user live?", "the oven")
 
 
 @dataclass
-class Told:
+class Acknowledged:
     """What the processes of a case acknowledged, raised and logged."""
 
     entries: dict[str, str] = field(default_factory=dict)
@@ -38,26 +38,28 @@ class Told:
     broken: list[str] = field(default_factory=list)  # what the process itself found wrong
 
     @classmethod
-    def read(cls, path: Path) -> Told:
-        """Read what was told into a file; a last line may be cut off by a death."""
-        told = cls()
+    def read(cls, path: Path) -> Acknowledged:
+        """Read the acknowledgements in a file; a kill may have cut off its last line."""
+        acknowledged = cls()
         for line in path.read_bytes().split(b"\n") if path.exists() else ():
             try:
-                one = json.loads(line)
+                record = json.loads(line)
             except ValueError:
                 continue
-            told.entries |= one.get("entries", {})
-            told.credits |= {(run, item) for run, item in one.get("credits", ())}
-            told.facts |= set(one.get("facts", ()))
-            told.forgotten |= set(one.get("forgotten", ()))
-            told.expired |= "expired" in one
-            told.purged = one.get("purged", told.purged)
-            told.backed_up = {**told.entries} if "backing_up" in one else told.backed_up
-            told.restored |= "restored" in one
-            told.done |= {one["done"]} if "done" in one else set()
-            told.errors += [one["error"]] if "error" in one else []
-            told.broken += [one["broken"]] if "broken" in one else []
-        return told
+            acknowledged.entries |= record.get("entries", {})
+            acknowledged.credits |= {(run, item) for run, item in record.get("credits", ())}
+            acknowledged.facts |= set(record.get("facts", ()))
+            acknowledged.forgotten |= set(record.get("forgotten", ()))
+            acknowledged.expired |= "expired" in record
+            acknowledged.purged = record.get("purged", acknowledged.purged)
+            acknowledged.backed_up = (
+                {**acknowledged.entries} if "backing_up" in record else acknowledged.backed_up
+            )
+            acknowledged.restored |= "restored" in record
+            acknowledged.done |= {record["done"]} if "done" in record else set()
+            acknowledged.errors += [record["error"]] if "error" in record else []
+            acknowledged.broken += [record["broken"]] if "broken" in record else []
+        return acknowledged
 
 
 def state_of(home: Path) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def state_of(home: Path) -> dict[str, Any]:
         memory.catch_up()
         reader = memory.store.reader()
         stored = list(reader.facts(standing="remembered"))
-        text = {one.item.id: one.item.text for one in stored if isinstance(one.item, Fact)}
+        text = {row.item.id: row.item.text for row in stored if isinstance(row.item, Fact)}
         entries = Counter(
             (entry.agent_id, entry.session_id, entry.run_id, entry.role, entry.content)
             for entry in memory.entries()
@@ -75,51 +77,55 @@ def state_of(home: Path) -> dict[str, Any]:
         )
         facts = sorted(
             (
-                one.item.text,
-                one.item.status,
-                one.state.forgotten,
-                text.get(one.state.superseded_by or "", ""),
+                row.item.text,
+                row.item.status,
+                row.state.forgotten,
+                text.get(row.state.superseded_by or "", ""),
             )
-            for one in stored
-            if isinstance(one.item, Fact)
+            for row in stored
+            if isinstance(row.item, Fact)
         )
         promoted = sorted(entry.content for entry in memory.entries() if entry.promoted)
         return {"entries": entries, "facts": facts, "promoted": sorted(set(promoted))}
 
 
-def broken(home: Path, told: Told, calm: Mapping[str, Any]) -> list[str]:
+def broken(home: Path, acknowledged: Acknowledged, calm: Mapping[str, Any]) -> list[str]:
     """Return which promises do not hold; the work was done to its end by a process of its own."""
-    found = [*told.broken]
+    problems = [*acknowledged.broken]
     folder = home / "projects" / PROJECT
-    found += _leftovers(folder)
+    problems += _leftovers(folder)
     with MemTier.open(home, PROJECT, AGENT, settings=SETTINGS) as memory:
         memory.catch_up()
         facts = {fact.id for fact in memory.facts(include_superseded=True)}
         reported = [(n, line) for n, line, _ in memory.store.reader().bad_lines(limit=1000)]
         findings = memory.doctor()
         hits = memory.recall("green safe", at=START + timedelta(days=300)).hits
-    found += [f"doctor: {one.what}" for one in findings if one.level == "error"]
-    found += unreported(folder, reported, findings)
+    problems += [f"doctor: {finding.what}" for finding in findings if finding.level == "error"]
+    problems += unreported(folder, reported, findings)
     # From the ledgers, where also what is forgotten stays.
     entries = [*lines(folder, "episodic")]
-    found += lost(folder, told, {one["id"]: one["content"] for one in entries}, facts)
-    if shown := told.forgotten & {hit.id for hit in hits}:
-        found.append(f"forgotten, but found: {sorted(shown)}")
-    found += doubled(folder, entries)
-    found += purged(home, told) if told.purged else []
-    if told.restored:
-        copy = {one["id"]: one["content"] for one in lines(folder.with_name(COPY), "episodic")}
-        missing = [i for i, text in told.backed_up.items() if copy.get(i) != text]
-        found += [f"not restored: {i}" for i in missing]
+    problems += lost(
+        folder, acknowledged, {entry["id"]: entry["content"] for entry in entries}, facts
+    )
+    if shown := acknowledged.forgotten & {hit.id for hit in hits}:
+        problems.append(f"forgotten, but found: {sorted(shown)}")
+    problems += doubled(folder, entries)
+    problems += purged(home, acknowledged) if acknowledged.purged else []
+    if acknowledged.restored:
+        copy = {
+            entry["id"]: entry["content"] for entry in lines(folder.with_name(COPY), "episodic")
+        }
+        missing = [i for i, text in acknowledged.backed_up.items() if copy.get(i) != text]
+        problems += [f"not restored: {i}" for i in missing]
     now = state_of(home)
     for name, expected in calm.items():
         if now[name] != expected:
-            found.append(f"{name} {_difference(now[name], expected)}")
+            problems.append(f"{name} {_difference(now[name], expected)}")
     try:
         assert_equal_to_rebuild(home, PROJECT, [AGENT, LONG], QUERIES, START + timedelta(days=300))
     except AssertionError as error:
-        found.append(f"not as a rebuild: {str(error).splitlines()[0][:300]}")
-    return found
+        problems.append(f"not as a rebuild: {str(error).splitlines()[0][:300]}")
+    return problems
 
 
 def unreported(
@@ -132,41 +138,43 @@ def unreported(
         findings: `doctor`'s, which alone names the last line of a file while nothing follows it.
     """
     reported = [*read]
-    for one in findings:
-        if one.what.startswith("the last line is torn"):
-            name, _, line = one.where.rpartition(":")
+    for finding in findings:
+        if finding.what.startswith("the last line is torn"):
+            name, _, line = finding.where.rpartition(":")
             reported.append((str(Path(name).relative_to(folder)), int(line)))
     if sorted(reported) != (torn := bad_lines(folder)):
         yield f"torn lines {torn}, reported {sorted(reported)}"
 
 
-def lost(folder: Path, told: Told, entries: Mapping[str, str], facts: set[str]) -> Iterator[str]:
+def lost(
+    folder: Path, acknowledged: Acknowledged, entries: Mapping[str, str], facts: set[str]
+) -> Iterator[str]:
     """Name what was acknowledged and is not there."""
-    missing = [text for i, text in told.entries.items() if entries.get(i) != text]
+    missing = [text for i, text in acknowledged.entries.items() if entries.get(i) != text]
     if missing:
         yield f"lost entries: {missing}"
     events = [*lines(folder, "journal")]
     credited = {(e["run_id"], e["item"]) for e in events if e["kind"] == "credit"}
-    if told.credits - credited:
-        yield f"lost credits: {sorted(told.credits - credited)}"
-    if told.facts - facts:
-        yield f"lost facts: {sorted(told.facts - facts)}"
+    if acknowledged.credits - credited:
+        yield f"lost credits: {sorted(acknowledged.credits - credited)}"
+    if acknowledged.facts - facts:
+        yield f"lost facts: {sorted(acknowledged.facts - facts)}"
     old = [e["id"] for e in events if e["kind"] == "recall" and e["timestamp"] < "2026-04"]
-    if told.expired and old:
+    if acknowledged.expired and old:
         yield f"recalls that were dropped are there: {old}"
 
 
-def purged(home: Path, told: Told) -> Iterator[str]:
+def purged(home: Path, acknowledged: Acknowledged) -> Iterator[str]:
     """Name the files in which something stands that was purged."""
     for path in home.rglob("*"):
-        if path.is_file() and told.purged.encode() in path.read_bytes():
+        if path.is_file() and acknowledged.purged.encode() in path.read_bytes():
             yield f"purged, but in {path.relative_to(home)}"
 
 
-def lines(folder: Path, wanted: str) -> Iterator[dict[str, Any]]:
+def lines(folder: Path, requested_kind: str) -> Iterator[dict[str, Any]]:
     """Yield what stands in the ledgers of a kind, as anybody may read it."""
     for kind, _, where in iter_ledger_folders(folder):
-        for path in jsonl.list_day_files(where) if kind == wanted else ():
+        for path in jsonl.list_day_files(where) if kind == requested_kind else ():
             for line in jsonl.read_lines(path)[0]:
                 try:
                     yield jsonl.parse_line(line)
@@ -177,7 +185,7 @@ def lines(folder: Path, wanted: str) -> Iterator[dict[str, Any]]:
 def doubled(folder: Path, entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Name what stands there twice: entries, events, turns."""
     events = Counter(event["id"] for event in lines(folder, "journal"))
-    if twice := [one for one, number in events.items() if number > 1]:
+    if twice := [event for event, number in events.items() if number > 1]:
         yield f"events written twice: {twice}"
     keys = Counter(entry["key"] for entry in entries)
     if twice := [key for key, number in keys.items() if number > 1]:
@@ -202,8 +210,8 @@ def _leftovers(folder: Path) -> Iterator[str]:
 
 
 def _difference(now: Any, expected: Any) -> str:
-    missing = [one for one in expected if one not in now]
-    more = [one for one in now if one not in expected]
+    missing = [row for row in expected if row not in now]
+    more = [row for row in now if row not in expected]
     if isinstance(now, Counter):
-        more += [one for one, number in now.items() if number > expected.get(one, number)]
+        more += [row for row, number in now.items() if number > expected.get(row, number)]
     return f"differ from an undisturbed run: missing {missing}, more {more}"

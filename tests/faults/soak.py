@@ -172,16 +172,16 @@ def _write(soak: Soak, number: int, life: int) -> None:
     """Do runs, one after the other; the one that the last life died in is given again."""
     path = soak.places / f"writer-{number}.acks"
     done = [json.loads(line) for line in _whole_lines(path)]
-    first = max((one["number"] for one in done if "number" in one), default=-1) + 1
+    first = max((record["number"] for record in done if "number" in record), default=-1) + 1
     tell = acknowledging(path)
     pace = soak.chance("writer", number, life)
     words = WordList()
     agent = AGENTS[number % len(AGENTS)]
-    mine = [entry for one in done for entry in one.get("entries", ())]
+    mine = [entry for record in done for entry in record.get("entries", ())]
     with soak.open(agent) as memory:
-        for place in range(first, sys.maxsize):
-            run = f"w{number}-{place}"
-            session = f"{agent}-{place // 40}"
+        for index in range(first, sys.maxsize):
+            run = f"w{number}-{index}"
+            session = f"{agent}-{index // 40}"
             chance = soak.chance(run)  # what is said again in another life is the same
             try:
                 memory.recall(
@@ -190,17 +190,17 @@ def _write(soak: Soak, number: int, life: int) -> None:
                 result = memory.end_run(
                     _messages(run, words, chance), session_id=session, run_id=run
                 )
-                told: dict[str, Any] = {
-                    "number": place,
+                record: dict[str, Any] = {
+                    "number": index,
                     "entries": {entry.id: entry.content for entry in result.entries},
                     "credits": [[run, item] for item in sorted(result.credits)],
                 }
-                tell(told)
-                mine += told["entries"]
-                if place % 10 == 3:
+                tell(record)
+                mine += record["entries"]
+                if index % 10 == 3:
                     fact = memory.remember(f"The door {run} is {words.text(chance, 9)}")
                     tell({"facts": [fact.id]})
-                if place % 15 == 7 and mine:
+                if index % 15 == 7 and mine:
                     tell({"forgotten": list(memory.forget(ids=[chance.choice(mine)]).ids)})
             except MemTierError as error:
                 tell({"error": f"{type(error).__name__}: {error}"})
@@ -211,12 +211,12 @@ def _write(soak: Soak, number: int, life: int) -> None:
 
 def _messages(run: str, words: WordList, chance: random.Random) -> list[dict[str, Any]]:
     """Return a run's messages: the user's have facts in them now and then."""
-    place = chance.choice(("Rome", "Oslo", "Bern", "Graz"))
-    said = chance.choice(
-        (words.text(chance, 9), words.text(chance, 9), f"I live in {place}.", f"I like {place}.")
+    city = chance.choice(("Rome", "Oslo", "Bern", "Graz"))
+    text = chance.choice(
+        (words.text(chance, 9), words.text(chance, 9), f"I live in {city}.", f"I like {city}.")
     )
     return [
-        {"role": "user", "content": f"{said} ({run})"},
+        {"role": "user", "content": f"{text} ({run})"},
         {"role": "tool", "name": "find", "content": "found", "ok": chance.random() < 0.7},
         {"role": "assistant", "content": f"{words.text(chance, 9)} ({run})"},
     ]
@@ -260,18 +260,18 @@ def _whole_lines(path: Path) -> list[bytes]:
 
 def report(soak: Soak, seconds: float) -> dict[str, Any]:
     """Count what was acknowledged, and what of it is lost, doubled or told differently."""
-    told = promises.Told()
+    acknowledged = promises.Acknowledged()
     times: list[float] = []
     labels: Counter[str] = Counter()
     operations: Counter[str] = Counter()
     for path in sorted(soak.places.glob("*.acks")):
-        one = promises.Told.read(path)
-        told.entries |= one.entries
-        told.credits |= one.credits
-        told.facts |= one.facts
-        told.forgotten |= one.forgotten
-        told.errors += one.errors
-        told.broken += one.broken
+        part = promises.Acknowledged.read(path)
+        acknowledged.entries |= part.entries
+        acknowledged.credits |= part.credits
+        acknowledged.facts |= part.facts
+        acknowledged.forgotten |= part.forgotten
+        acknowledged.errors += part.errors
+        acknowledged.broken += part.broken
         for line in map(json.loads, _whole_lines(path)):
             operations["recalls"] += "ms" in line
             operations["runs"] += "number" in line
@@ -287,11 +287,11 @@ def report(soak: Soak, seconds: float) -> dict[str, Any]:
         # The ones who come next complete what the dead left; only then is it all there.
         memory.consolidate(100_000)
         memory.catch_up()
-        lost, doubled = _counted(memory, folder, told)
+        lost, doubled = _counted(memory, folder, acknowledged)
         divergent = _divergent(soak, memory)
         torn = bad_lines(folder)
         reported = [(n, line) for n, line, _ in memory.store.reader().bad_lines(limit=100_000)]
-        told.broken += promises.unreported(folder, reported, memory.doctor())
+        acknowledged.broken += promises.unreported(folder, reported, memory.doctor())
         facts = len(memory.facts())
         promoted = len(memory.events(kinds=("promote",), limit=100_000))
     loaded = _quantile(times, 0.95)
@@ -300,19 +300,19 @@ def report(soak: Soak, seconds: float) -> dict[str, Any]:
         "seconds": round(seconds),
         "operations": dict(operations),
         "acknowledged": {
-            "entries": len(told.entries), "credits": len(told.credits), "facts": len(told.facts),
-            "forgotten": len(told.forgotten),
+            name: len(getattr(acknowledged, name))
+            for name in ("entries", "credits", "facts", "forgotten")
         },
         "facts_in_all": facts,
         "promotions": promoted,
         "kills": dict(soak.kills),
         "ended_by_themselves": dict(soak.ends),
         "torn_lines_all_reported": len(torn),
-        "errors_told": dict(Counter(_short(error) for error in told.errors).most_common(8)),
+        "errors_told": dict(Counter(_short(error) for error in acknowledged.errors).most_common(8)),
         "lost": lost,
         "doubled": doubled,
         "divergent": divergent,
-        "broken": told.broken[:20],
+        "broken": acknowledged.broken[:20],
         "recall_ms": {
             "p50": _quantile(times, 0.5), "p95": loaded, "slowest": max(times, default=0.0),
             "idle_p50": _quantile(idle, 0.5), "idle_p95": _quantile(idle, 0.95),
@@ -334,20 +334,26 @@ def _idle(soak: Soak) -> list[float]:
     return times
 
 
-def _counted(memory: MemTier, folder: Path, told: promises.Told) -> tuple[list[str], list[str]]:
+def _counted(
+    memory: MemTier, folder: Path, acknowledged: promises.Acknowledged
+) -> tuple[list[str], list[str]]:
     """Return what is lost and what is there twice, each in words."""
     entries = [*promises.lines(folder, "episodic")]
-    known = {fact.id for fact in memory.facts(include_superseded=True)}
-    lost = [*promises.lost(folder, told, {one["id"]: one["content"] for one in entries}, known)]
-    shown = told.forgotten & {entry.id for entry in memory.entries()}
+    fact_ids = {fact.id for fact in memory.facts(include_superseded=True)}
+    lost = [
+        *promises.lost(
+            folder, acknowledged, {entry["id"]: entry["content"] for entry in entries}, fact_ids
+        )
+    ]
+    shown = acknowledged.forgotten & {entry.id for entry in memory.entries()}
     lost += [f"forgotten, but shown: {sorted(shown)[:5]}"] if shown else []
     doubled = [*promises.doubled(folder, entries)]
     # A fact of a consolidation is the same if it rests on the same entries and says the same.
-    said = Counter(
+    stated = Counter(
         (fact.text, tuple(sorted(source.entry for source in fact.sources)))
         for fact in memory.facts(include_superseded=True)
     )
-    doubled += [f"fact twice: {what[0]}" for what, number in said.items() if number > 1][:5]
+    doubled += [f"fact twice: {what[0]}" for what, number in stated.items() if number > 1][:5]
     return lost, doubled
 
 
@@ -358,34 +364,34 @@ def _divergent(soak: Soak, memory: MemTier) -> list[str]:
     queries = [words.question(chance) for _ in range(ASKED // len(AGENTS))]
     memories = [soak.open(agent) for agent in AGENTS]
     try:
-        before = [one for memory in memories for one in ask(memory, queries, at)]
+        before = [recall for memory in memories for recall in ask(memory, queries, at)]
         memory.catch_up()
         followed = _digests(memory)
         memory.reindex()
         rebuilt = _digests(memory)
         memory.catch_up()
-        after = [one for memory in memories for one in ask(memory, queries, at)]
+        after = [recall for memory in memories for recall in ask(memory, queries, at)]
     finally:
-        for one in memories:
-            one.close()
-    found = [
+        for opened in memories:
+            opened.close()
+    changed = [
         f"{name}: {rows} rows, rebuilt {rebuilt[name][0]}"
         for name, (rows, digest) in followed.items()
         if (rows, digest) != rebuilt[name]
     ]
-    return [*found, *unequal(before, after)]
+    return [*changed, *unequal(before, after)]
 
 
 def _digests(memory: MemTier) -> dict[str, tuple[int, int]]:
     """Return, of each table, the number of rows and a digest in which their order is no matter."""
     connection = memory.store.index.connection()
-    found = {}
+    digests = {}
     for name, sql in CONTENT.items():
         rows, digest = 0, 0
         for row in connection.execute(sql):
             rows, digest = rows + 1, digest + hash(row) & _MASK
-        found[name] = rows, digest
-    return found
+        digests[name] = rows, digest
+    return digests
 
 
 def _quantile(times: Sequence[float], share: float) -> float:
@@ -426,15 +432,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _bar(console, seconds) as at:
             soak.run(soak.workers(options.writers, options.readers), seconds, at)
         console.print("[dim]counting, and building the index anew[/dim]")
-        found = report(soak, seconds)
+        results = report(soak, seconds)
     finally:
         shutil.rmtree(places, ignore_errors=True)
     if options.json:
-        print(json.dumps(found, indent=1))  # noqa: T201
+        print(json.dumps(results, indent=1))  # noqa: T201
     else:
-        for name, value in found.items():
+        for name, value in results.items():
             Console(width=110).print(f"{name.replace('_', ' ')}: {value}", highlight=False)
-    return int(any(found[name] for name in ("lost", "doubled", "divergent", "broken")))
+    return int(any(results[name] for name in ("lost", "doubled", "divergent", "broken")))
 
 
 class _bar:

@@ -85,7 +85,7 @@ def code() -> str:
 def warm(places: Path) -> None:
     """Do all of it once here, so that the forked processes of the cases find it imported."""
     work(places / "warm", places / "warm.acks", "", None)
-    promises.broken(places / "warm", promises.Told(), {})
+    promises.broken(places / "warm", promises.Acknowledged(), {})
     memory_pool.close()
 
 
@@ -93,9 +93,9 @@ def discover(places: Path) -> tuple[list[Point], dict[str, Any]]:
     """Run the workload undisturbed; return the points that it passes, and what it leaves."""
     home, log, acks = places / "calm", places / "calm.log", places / "calm.acks"
     status = forked(lambda: work(home, acks, "", log))
-    told = promises.Told.read(acks)
-    if status or told.broken or told.errors:
-        raise RuntimeError(f"the undisturbed workload failed: {status} {told}")
+    acknowledged = promises.Acknowledged.read(acks)
+    if status or acknowledged.broken or acknowledged.errors:
+        raise RuntimeError(f"the undisturbed workload failed: {status} {acknowledged}")
     times: Counter[str] = Counter()
     kinds: dict[str, tuple[str, ...]] = {}
     for line in log.read_text().splitlines():
@@ -145,24 +145,24 @@ def run(case: Case, calm: dict[str, Any], places: Path) -> Result:
         killed = status == -signal.SIGKILL
         if killed != (case.kind == "kill"):
             result.broken.append(f"the process ended with {status}")
-        told = promises.Told.read(acks)
-        result.how = how(case, told)
+        acknowledged = promises.Acknowledged.read(acks)
+        result.how = how(case, acknowledged)
         status = forked(lambda: work(home, acks, "", None, again=True))
         if status:
             result.broken.append(f"the next process ended with {status}")
-        told = promises.Told.read(acks)
-        result.broken += inside(lambda: promises.broken(home, told, calm))
+        acknowledged = promises.Acknowledged.read(acks)
+        result.broken += inside(lambda: promises.broken(home, acknowledged, calm))
         result.seconds = round(time.perf_counter() - started, 2)
         return result
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def how(case: Case, told: promises.Told) -> str:
+def how(case: Case, acknowledged: promises.Acknowledged) -> str:
     """Tell how an error was told; what was made good by itself needs no telling."""
     if case.kind in ("kill", "delay"):
         return case.kind
-    return "told" if told.errors else "made good"
+    return "told" if acknowledged.errors else "made good"
 
 
 # -- the processes of a case -------------------------------------------------------------------
@@ -174,20 +174,20 @@ def work(home: Path, acks: Path, fault: str, log: Path | None, again: bool = Fal
     Args:
         again: this is the process that comes after: nothing may fail any more.
     """
-    told = promises.Told.read(acks)
+    acknowledged = promises.Acknowledged.read(acks)
     tell = workload.writer(acks)
     logging.getLogger("memtier").addHandler(_Teller(tell, again))
     logging.getLogger("memtier").propagate = False
     # What SQLite takes no notice of, as when the log cannot be copied back, it prints.
     sys.excepthook = sys.unraisablehook = lambda *_: None
     fault_injection.arm(fault, str(log) if log else "")
-    world = workload.World(home, tell, told.done)
+    world = workload.World(home, tell, acknowledged.done)
     if again and home.exists():
         with world.open() as memory:
             memory.resume()  # where it died while it was off
     stays = "+=" in fault
     for name, do in workload.STEPS.items():
-        if again and name in told.done and name in ("remember", "reindex"):
+        if again and name in acknowledged.done and name in ("remember", "reindex"):
             continue  # without a run's id it would be another; the look at the promises does it
         for left in reversed(range(1 if again else TRIES)):
             try:
@@ -213,8 +213,8 @@ def beside(home: Path, acks: Path, log: Path) -> None:
     world = workload.World(home, workload.writer(acks))
     try:
         with world.open(day=5) as memory:
-            said = [{"role": "user", "content": "Good morning."}]
-            world.stored(memory.record(said, session_id=workload.BESIDE, run_id="b1"))
+            messages = [{"role": "user", "content": "Good morning."}]
+            world.stored(memory.record(messages, session_id=workload.BESIDE, run_id="b1"))
             memory.recall("how is the bread?")
     except Paused:
         pass  # as it should be, where the slow one has just switched the project off

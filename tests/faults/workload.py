@@ -35,7 +35,7 @@ PROJECT = "faults"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)  # long ago: recalls of then are to be dropped now
 AGENT = "test.main"
 LONG = "test." + "x" * 130  # a name that stands in a file of names
-SETTINGS = {"ledger.durability": "fsync", "consolidation.probes": 0}
+SETTINGS = {"ledger.durability": "sync", "consolidation.probes": 0}
 BESIDE = "beside"  # the session of who works while another is slow
 HERMES = "hermes.default"
 QUEUED = "The flour is in the cellar."
@@ -117,9 +117,9 @@ def queue(world: World) -> None:
     """Keep a run and how long it took, as a host's client does while no resident can be reached."""
     if "queue" in world.done:
         return  # whoever kept it said so: it must come from the disk
-    told = logging.getLogger("memtier")
+    logger = logging.getLogger("memtier")
     expected = lambda record: "is not stored yet" not in record.getMessage()  # noqa: E731
-    told.addFilter(expected)
+    logger.addFilter(expected)
     try:
         client = resident.ResidentClient(["/nowhere/memtier"], world.home)
         event = {"user": QUEUED, "assistant": "The bread is done.", "messages": []}
@@ -128,7 +128,7 @@ def queue(world: World) -> None:
         client.deliver({**run, "project": PROJECT}, 1.0)
         client.note_wait("hermes", HookWait(PROJECT, HERMES, "agent_end", 1, answered=False))
     finally:
-        told.removeFilter(expected)
+        logger.removeFilter(expected)
     if not [*(world.home / "queue").glob("*.json")]:
         raise JobFailed("the run waits in memory only, as the log tells")
 
@@ -186,8 +186,8 @@ def forget(world: World) -> None:
     with world.open(day=4) as memory:
         world.stored(memory.record(talk("The safe is green"), session_id="home", run_id="h4"))
         lines = memory.entries(session="home")
-        gone = [one.id for one in lines if one.run_id == "h4" and one.role == "user"]
-        world.tell({"forgotten": list(memory.forget(ids=gone).ids)})
+        ids = [entry.id for entry in lines if entry.run_id == "h4" and entry.role == "user"]
+        world.tell({"forgotten": list(memory.forget(ids=ids).ids)})
 
 
 @step

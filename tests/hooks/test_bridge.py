@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from memtier_plugin.core.paths import socket_path
+from tests.processes import child_environment, run_command
 
 ROOT = Path(__file__).parents[2]
 SHIM = ROOT / "hooks" / "openclaw"
@@ -21,17 +20,7 @@ node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node
 
 def run(*arguments: str | Path, **environment: str) -> str:
     """Run node and return what it prints; the test fails with it if it fails."""
-    done = subprocess.run(
-        ["node", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return run_command("node", *arguments, env=child_environment(**environment)).stdout
 
 
 @node
@@ -39,9 +28,9 @@ def run(*arguments: str | Path, **environment: str) -> str:
 def test_the_bridge() -> None:
     """Deadline, restart, queue and socket hold in JavaScript as they do in Python."""
     serve = json.dumps([sys.executable, "-W", "ignore", "-m", "memtier_plugin"])
-    told = run("--test", "--test-reporter=tap", ROOT / "tests/shim/bridge.test.mjs", SERVE=serve)
-    assert re.search(r"^# pass \d\d$", told, re.MULTILINE)
-    assert re.search(r"^# (fail|skipped|cancelled) 0$", told, re.MULTILINE)
+    output = run("--test", "--test-reporter=tap", ROOT / "tests/shim/bridge.test.mjs", SERVE=serve)
+    assert re.search(r"^# pass \d\d$", output, re.MULTILINE)
+    assert re.search(r"^# (fail|skipped|cancelled) 0$", output, re.MULTILINE)
 
 
 @node

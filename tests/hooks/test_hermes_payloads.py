@@ -32,12 +32,12 @@ ANSWER = {"role": "assistant", "content": "In the locker."}
 SUMMARY = {"role": "user", "content": "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns ..."}
 
 
-def told(name: str, event: Mapping[str, Any], **context: Any) -> HookCall | None:
+def translate(name: str, event: Mapping[str, Any], **context: Any) -> HookCall | None:
     """Translate one call of a session."""
-    given = {"session_id": "s1", "run_id": "r1", "platform": "cli", "agent_identity": "default"}
+    fields = {"session_id": "s1", "run_id": "r1", "platform": "cli", "agent_identity": "default"}
     base = RunContext(agent_id="", project="p")
     translator = HermesTranslator(Path(os.environ["MEMTIER_HOME"]))
-    return translator.translate(name, event, given | context, base)
+    return translator.translate(name, event, fields | context, base)
 
 
 def run_of(call: HookCall | None) -> RunEvent:
@@ -62,7 +62,9 @@ def answers(key: str, result: Mapping[str, Any] | str) -> dict[str, Any]:
 def outcomes(event: Mapping[str, Any]) -> list[tuple[bool | None, int | None]]:
     """Return how the tools of a turn fared."""
     return [
-        (m.tool.ok, m.tool.exit_code) for m in run_of(told("sync_turn", event)).messages if m.tool
+        (m.tool.ok, m.tool.exit_code)
+        for m in run_of(translate("sync_turn", event)).messages
+        if m.tool
     ]
 
 
@@ -71,14 +73,14 @@ def outcomes(event: Mapping[str, Any]) -> list[tuple[bool | None, int | None]]:
 
 def test_a_query() -> None:
     """What Hermes asks for is the user's clean text; without text nothing is recalled."""
-    call = told("prefetch", SAMPLES["mp.prefetch"] | {"session_id": None})
+    call = translate("prefetch", SAMPLES["mp.prefetch"] | {"session_id": None})
     assert call is not None
     assert isinstance(call.event, PromptEvent)
     assert call.event.prompt == "RUN-TOOLS please"
     assert call.context == RunContext(
         agent_id="hermes.default", session_id="s1", run_id="r1", project="p"
     )
-    assert told("prefetch", {"query": ""}) is None
+    assert translate("prefetch", {"query": ""}) is None
 
 
 def test_a_captured_turn() -> None:
@@ -89,7 +91,7 @@ def test_a_captured_turn() -> None:
         "assistant": sample["assistant_content"],
         "messages": sample["messages"],
     }
-    spoken = run_of(told("sync_turn", event)).messages
+    spoken = run_of(translate("sync_turn", event)).messages
     assert [message.role for message in spoken] == ["user", "assistant", "tool"]
     assert spoken[0].content == "RUN-TOOLS please"
     assert spoken[2].tool is not None and spoken[2].tool.ok is True
@@ -136,7 +138,7 @@ def test_a_call_whose_messages_are_gone() -> None:
     }
     event = {"user": USER["content"], "messages": [USER, ANSWER], "tools": [live]}
     assert outcomes(event) == [(False, 2)]
-    calls = [c for m in run_of(told("sync_turn", event)).messages for c in m.tool_calls]
+    calls = [c for m in run_of(translate("sync_turn", event)).messages for c in m.tool_calls]
     assert [call.arguments for call in calls] == ["make"]
 
 
@@ -144,7 +146,7 @@ def test_only_this_turn() -> None:
     """Of the whole conversation only what comes from the turn's own message on is its run."""
     earlier = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hi."}]
     event = {"user": USER["content"], "messages": [*earlier, USER, ANSWER]}
-    assert [m.content for m in run_of(told("sync_turn", event)).messages] == [
+    assert [m.content for m in run_of(translate("sync_turn", event)).messages] == [
         USER["content"],
         ANSWER["content"],
     ]
@@ -153,16 +155,19 @@ def test_only_this_turn() -> None:
 def test_a_turn_without_messages() -> None:
     """A Hermes that gives no messages still gives both sides of the turn."""
     event = {"user": "Where?", "assistant": "There."}
-    assert [m.content for m in run_of(told("sync_turn", event)).messages] == ["Where?", "There."]
+    assert [m.content for m in run_of(translate("sync_turn", event)).messages] == [
+        "Where?",
+        "There.",
+    ]
 
 
 def test_a_compaction_in_the_middle_of_a_turn() -> None:
     """A turn keeps its messages and their places over a compaction, and no summary enters it."""
-    whole = [USER, asks("c1"), answers("c1", {"exit_code": 0})]
-    saved = run_of(told("on_pre_compress", {"user": USER["content"], "messages": whole}))
+    messages = [USER, asks("c1"), answers("c1", {"exit_code": 0})]
+    saved = run_of(translate("on_pre_compress", {"user": USER["content"], "messages": messages}))
     after = [SUMMARY, USER, asks("c2"), answers("c2", {"exit_code": 3}), ANSWER]
-    event = {"user": USER["content"], "messages": after, "before": whole}
-    ended = run_of(told("sync_turn", event))
+    event = {"user": USER["content"], "messages": after, "before": messages}
+    ended = run_of(translate("sync_turn", event))
     assert ended.messages[:3] == saved.messages
     assert [m.role for m in ended.messages] == [
         "user",
@@ -178,19 +183,19 @@ def test_a_compaction_in_the_middle_of_a_turn() -> None:
 def test_a_summary_is_not_said() -> None:
     """What a compaction left in place of the conversation is nobody's message."""
     event = {"user": "Where is it?", "messages": [SUMMARY, ANSWER]}
-    assert [m.role for m in run_of(told("sync_turn", event)).messages] == ["assistant"]
+    assert [m.role for m in run_of(translate("sync_turn", event)).messages] == ["assistant"]
 
 
 def test_a_failed_turn() -> None:
     """A turn that ended without an answer is stored as a run that failed."""
-    call = told("unfinished_turn", {"messages": [USER], "failed": True})
+    call = translate("unfinished_turn", {"messages": [USER], "failed": True})
     assert run_of(call).success is False
-    assert run_of(told("sync_turn", {"messages": [USER, ANSWER]})).success is True
+    assert run_of(translate("sync_turn", {"messages": [USER, ANSWER]})).success is True
 
 
 def test_delegation() -> None:
     """A sub-agent's task and result stand in a ledger of its own, linked to the session."""
-    call = told("on_delegation", SAMPLES["mp.on_delegation"])
+    call = translate("on_delegation", SAMPLES["mp.on_delegation"])
     assert call is not None
     assert call.context.agent_id == "hermes.default.subagent"
     assert call.context.parent == "s1"
@@ -201,8 +206,8 @@ def test_delegation() -> None:
 @pytest.mark.parametrize("platform", ["cron", "curator"])
 def test_nobody_asked(platform: str) -> None:
     """What nobody asked for is neither answered nor stored."""
-    assert told("prefetch", {"query": "?"}, platform=platform) is None
-    assert told("sync_turn", {"messages": [USER]}, platform=platform) is None
+    assert translate("prefetch", {"query": "?"}, platform=platform) is None
+    assert translate("sync_turn", {"messages": [USER]}, platform=platform) is None
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,7 @@ def test_nobody_asked(platform: str) -> None:
 )
 def test_senders(context: Mapping[str, Any], sender: str | None) -> None:
     """In a chat that several share each sender is kept apart."""
-    call = told("prefetch", {"query": "?"}, **{"platform": "telegram", **context})
+    call = translate("prefetch", {"query": "?"}, **{"platform": "telegram", **context})
     assert call is not None
     assert call.context.sender == sender
 
@@ -235,7 +240,7 @@ MESSAGES = st.lists(
 def test_any_messages(messages: list[dict[str, Any]], user: str) -> None:
     """Whatever Hermes sends is translated or refused as a message; the run begins with a user."""
     try:
-        call = told("sync_turn", {"messages": messages, "user": user})
+        call = translate("sync_turn", {"messages": messages, "user": user})
     except MessageError:
         return
     if call is not None and any(m.role == "user" for m in run_of(call).messages):
@@ -262,7 +267,7 @@ class Wire:
         self.answer: Any = None
         self.hangs_up = False
         path = socket_path(home)
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -276,7 +281,7 @@ class Wire:
 
     def named(self, name: str) -> list[dict[str, Any]]:
         """Return what was sent under a name."""
-        return [one for one in self.sent if one["name"] == name]
+        return [request for request in self.sent if request["name"] == name]
 
     def _serve(self) -> None:
         with suppress(OSError):
@@ -291,8 +296,8 @@ class Wire:
                 self.sent.append({"method": request["method"], **request["params"]})
                 if self.hangs_up:
                     return
-                told = {"jsonrpc": "2.0", "id": request["id"], "result": self.answer}
-                connection.sendall(json.dumps(told).encode() + b"\n")
+                response = {"jsonrpc": "2.0", "id": request["id"], "result": self.answer}
+                connection.sendall(json.dumps(response).encode() + b"\n")
 
 
 @pytest.fixture
@@ -309,21 +314,21 @@ def hermes_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def wire(home: Path) -> Iterator[Wire]:
     """Listen where the resident of the home does."""
-    made = Wire(home)
-    yield made
-    made.close()
+    server = Wire(home)
+    yield server
+    server.close()
 
 
 @pytest.fixture
 def provider(hermes_home: Path, wire: Wire) -> Iterator[hermes.Provider]:
     """Return a provider in a session."""
-    found = hermes.Provider()
-    found.initialize(**{**SAMPLES["mp.initialize"], "hermes_home": str(hermes_home)})
+    created = hermes.Provider()
+    created.initialize(**{**SAMPLES["mp.initialize"], "hermes_home": str(hermes_home)})
     for thread in threading.enumerate():
         if thread.name == "memtier-warm-up":
             thread.join()
-    yield found
-    found.shutdown()
+    yield created
+    created.shutdown()
 
 
 def turn(provider: hermes.Provider, number: int, text: str) -> None:
@@ -338,9 +343,9 @@ def test_recall_and_run_are_of_one_run(provider: hermes.Provider, wire: Wire) ->
     provider.on_turn_start(1, "Where?")
     assert provider.prefetch("Where?", session_id="") == "BLOCK"
     provider.sync_turn("Where?", "There.", session_id="", messages=[USER, ANSWER])
-    [asked], [stored] = wire.named("prefetch"), wire.named("sync_turn")
-    assert asked["context"]["run_id"] == stored["context"]["run_id"] is not None
-    assert asked["context"]["session_id"] == SAMPLES["mp.initialize"]["session_id"]
+    [prefetch], [stored] = wire.named("prefetch"), wire.named("sync_turn")
+    assert prefetch["context"]["run_id"] == stored["context"]["run_id"] is not None
+    assert prefetch["context"]["session_id"] == SAMPLES["mp.initialize"]["session_id"]
     assert hermes.PROMPT_SECONDS < 8
 
 
@@ -349,7 +354,7 @@ def test_turns_have_runs_of_their_own(provider: hermes.Provider, wire: Wire) -> 
     for number in (1, 2):
         turn(provider, number, "Again?")
         provider.sync_turn("Again?", "Yes.", messages=[])
-    assert len({one["context"]["run_id"] for one in wire.named("sync_turn")}) == 2
+    assert len({request["context"]["run_id"] for request in wire.named("sync_turn")}) == 2
     other = hermes.Provider()
     assert other._start != provider._start
 
@@ -411,7 +416,7 @@ def test_a_turn_that_failed_is_told_at_the_end(provider: hermes.Provider, wire: 
     """Hermes tells nothing of a turn that failed hard; the session's end has its messages."""
     turn(provider, 1, "Where is my bag?")
     provider.on_session_end([USER])
-    assert [one["name"] for one in wire.sent][-2:] == ["unfinished_turn", "session_end"]
+    assert [request["name"] for request in wire.sent][-2:] == ["unfinished_turn", "session_end"]
     turn(provider, 2, "Well?")
     provider.sync_turn("Well?", "Well.", messages=[USER, ANSWER])
     provider.on_session_end([USER, ANSWER])
@@ -425,7 +430,7 @@ def test_a_switch_of_sessions(provider: hermes.Provider, wire: Wire) -> None:
     provider.on_session_switch(**same)
     assert len(wire.sent) == before
     provider.on_session_switch("another", parent_session_id="x", reset=True)
-    assert [one["name"] for one in wire.sent[before:]] == ["session_end", "session_start"]
+    assert [request["name"] for request in wire.sent[before:]] == ["session_end", "session_start"]
     assert wire.sent[-1]["context"]["session_id"] == "another"
 
 
@@ -447,8 +452,8 @@ def test_tools(provider: hermes.Provider, wire: Wire) -> None:
     names = [schema["name"] for schema in provider.get_tool_schemas()]
     assert names == ["memtier_search", "memtier_get", "memtier_store", "memtier_forget"]
     wire.answer = {"text": "Nothing.", "ok": True, "ids": []}
-    found = json.loads(provider.handle_tool_call("memtier_search", {"query": "bag"}))
-    assert found == {"result": "Nothing.", "ids": []}
+    result = json.loads(provider.handle_tool_call("memtier_search", {"query": "bag"}))
+    assert result == {"result": "Nothing.", "ids": []}
     sent = wire.named("memory_search")[0]
     assert (sent["method"], sent["arguments"]) == ("tool", {"query": "bag"})
     wire.answer = {"text": "no such id", "ok": False, "ids": []}
@@ -474,8 +479,8 @@ def test_configuration(hermes_home: Path) -> None:
     idle = hermes.Provider()
     assert [field["key"] for field in idle.get_config_schema()] == ["project", "home", "command"]
     idle.save_config({"project": "q", "command": "python -m memtier_plugin"}, str(hermes_home))
-    kept = hermes.read_config()
-    assert (kept["project"], kept["command"]) == ("q", ["python", "-m", "memtier_plugin"])
+    saved = hermes.read_config()
+    assert (saved["project"], saved["command"]) == ("q", ["python", "-m", "memtier_plugin"])
     assert hermes.config_path().stat().st_mode & 0o777 == 0o600
 
 
@@ -515,13 +520,13 @@ def test_two_providers_are_told_of_calls_once(provider: hermes.Provider) -> None
     hermes._attached[:] = [newest]
     try:
         hermes._on_tool_call(**SAMPLES["post_tool_call:terminal:ok"])
-        assert [len(one._tool_calls) for one in (provider, newest)] == [0, 1]
+        assert [len(instance._tool_calls) for instance in (provider, newest)] == [0, 1]
     finally:
         hermes._attached[:] = before
 
 
 def _kinds(sent: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [str(one["name"]) for one in sent]
+    return [str(request["name"]) for request in sent]
 
 
 def test_a_session_is_begun(provider: hermes.Provider, wire: Wire) -> None:

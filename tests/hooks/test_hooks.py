@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import sqlite3
-import subprocess
-import sys
-import textwrap
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,32 +14,27 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import make_ledger_folder
 from memtier_plugin.core.records import Message
 from memtier_plugin.hooks import guard
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.storage.ledger.jsonl import day_file
+from tests.builders import write_config
+from tests.processes import PATIENCE, child_environment, held_ledger, run_python, wait_until
 
-ROOT = Path(__file__).parents[2]
 AGENT = "test.main"
-PATIENCE = 20.0
 
 
 @pytest.fixture(autouse=True)
-def settled() -> Iterator[None]:
-    """Leave nothing of a test to the next one: no work under way, no open store, no errors."""
+def drained() -> Iterator[None]:
+    """Let no work of a test be under way when its home is closed."""
     yield
     guard.workers.drain(PATIENCE)
-    memory_pool.close()
-    plugins._errors.clear()
 
 
 def context(run: str | None = "r1", **more: Any) -> RunContext:
     """Return a run of the one agent and session that most tests need."""
-    known = {"agent_id": AGENT, "session_id": "s", "run_id": run, "project": "p"}
-    return RunContext(**(known | more))
+    fields = {"agent_id": AGENT, "session_id": "s", "run_id": run, "project": "p"}
+    return RunContext(**(fields | more))
 
 
 def ask(prompt: str, where: RunContext | None = None) -> PromptAddition | None:
@@ -67,28 +56,6 @@ def stored(home: Path) -> list[str]:
     """Return what the ledgers hold of the agent's entries, oldest first."""
     with MemTier.open(home, "p", AGENT) as memory:
         return [entry.content for entry in memory.entries()]
-
-
-def configure(home: Path, text: str) -> None:
-    """Write the user's settings."""
-    home.mkdir(mode=0o700, exist_ok=True)
-    (home / "config.yaml").write_text(text)
-
-
-@contextmanager
-def held_ledger(home: Path) -> Iterator[None]:
-    """Hold the lock on today's ledger of the agent, as a writing process would."""
-    folder = make_ledger_folder(home, "p", "episodic", AGENT)
-    with hold_lock(day_file(folder, datetime.now(UTC)), 1.0):
-        yield
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait for something that another thread or process brings about."""
-    end_of_patience = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end_of_patience, "it never came about"
-        time.sleep(0.05)
 
 
 def test_a_run_is_recalled_before_the_next_prompt() -> None:
@@ -139,14 +106,14 @@ def test_a_switched_off_project_is_left_alone(home: Path) -> None:
 
 def test_a_failing_hook_returns_nothing(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Wrong settings fail every hook: the host gets None, the log one line, the count goes up."""
-    configure(home, "retrieval: {kk: 3}\n")
+    write_config(home, "retrieval: {kk: 3}\n")
     assert ask("Where?") is None
     assert ask("Where?") is None
     end("Nowhere.")
     assert [record.name for record in caplog.records] == ["memtier", "memtier"]
     failures = {(error.plugin, error.hook): error.count for error in plugins.load_errors()}
     assert failures == {("memtier", "before_prompt_build"): 2, ("memtier", "agent_end"): 1}
-    configure(home, "retrieval: {k: 3}\n")
+    write_config(home, "retrieval: {k: 3}\n")
     end("Mended.")
     assert stored(home) == ["Mended."]
 
@@ -169,9 +136,9 @@ def test_status_tells_how_the_hooks_fared(home: Path, tmp_path: Path) -> None:
 
 def test_a_late_write_is_finished(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Past its deadline agent_end returns, the lock still held; runs are stored later, in order."""
-    configure(home, "hooks: {end_deadline_ms: 150}\n")
+    write_config(home, "hooks: {end_deadline_ms: 150}\n")
     end("Number 0.", context("r0"))
-    with held_ledger(home):
+    with held_ledger(home, AGENT):
         end("Number 1.", context("r1"))
         end("Number 2.", context("r2"))
         assert "DeadlinePassed" in caplog.text
@@ -184,7 +151,7 @@ def test_a_late_write_is_finished(home: Path, caplog: pytest.LogCaptureFixture) 
 
 def test_every_lock_held(home: Path) -> None:
     """While somebody holds every lock, prompts are answered, hooks return, and nothing is lost."""
-    configure(home, "hooks: {end_deadline_ms: 150, session_deadline_ms: 150}\n")
+    write_config(home, "hooks: {end_deadline_ms: 150, session_deadline_ms: 150}\n")
     end("My bag is in the blue locker.")
     hook = plugins.manager().hook
     with ExitStack() as locks:
@@ -196,8 +163,8 @@ def test_every_lock_held(home: Path) -> None:
         assert addition is not None and "blue locker" in addition.prepend_context
         hook.session_start(context=context("s1", session_id="s1"))
         end("My hat is in the red locker.", context("r2", session_id="s2"))
-        said = RunEvent(messages=(Message(role="user", content="My coat is on the chair."),))
-        hook.before_compaction(event=said, context=context("r3", session_id="s3"))
+        event = RunEvent(messages=(Message(role="user", content="My coat is on the chair."),))
+        hook.before_compaction(event=event, context=context("r3", session_id="s3"))
         hook.session_end(context=context(None, session_id="s2"))
         index.rollback()
     guard.workers.drain(PATIENCE)
@@ -210,9 +177,9 @@ def test_every_lock_held(home: Path) -> None:
 
 def test_session_end_waits_for_late_writes(home: Path) -> None:
     """When session_end returns in time, the session's late writes are made and the store closed."""
-    configure(home, "hooks: {end_deadline_ms: 150, session_deadline_ms: 60000}\n")
+    write_config(home, "hooks: {end_deadline_ms: 150, session_deadline_ms: 60000}\n")
     end("Number 0.", context("r0"))
-    with held_ledger(home):
+    with held_ledger(home, AGENT):
         end("Number 1.", context("r1"))
     plugins.manager().hook.session_end(context=context(None))
     assert stored(home) == ["Number 0.", "Number 1."]
@@ -223,11 +190,11 @@ def test_session_end_waits_for_late_writes(home: Path) -> None:
 
 def test_too_many_late_hooks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hooks that pile up behind a lock are bounded; a prompt is still answered beside them."""
-    configure(home, "hooks: {end_deadline_ms: 10}\n")
+    write_config(home, "hooks: {end_deadline_ms: 10}\n")
     monkeypatch.setattr(guard, "MAX_WORKERS", 6)
     end("Number 0.", context("r0"))
     guard.workers.drain(PATIENCE)
-    with held_ledger(home):
+    with held_ledger(home, AGENT):
         for number in range(20):
             end(f"Number {number}.", context(f"r{number}"))
         assert any("still at work" in error.error for error in plugins.load_errors())
@@ -245,9 +212,9 @@ def test_session_start_consolidates_what_is_overdue(home: Path) -> None:
         with MemTier.open(home, "p", AGENT) as memory:
             return not memory.status()["consolidation"]["due"]
 
-    until(consolidated)
+    wait_until(consolidated)
     lock = import_module("memtier_plugin.daemon.lock")
-    until(lambda: not lock.is_held(home, "p"))
+    wait_until(lambda: not lock.is_held(home, "p"))
     assert (home / "logs" / "daemon.log").stat().st_mode & 0o777 == 0o600
 
 
@@ -269,10 +236,5 @@ def test_hooks_work_in_a_forked_child(home: Path) -> None:
         end("in the parent" if child else "in the child")
         sys.exit(os.waitpid(child, 0)[1] if child else 0)
     """
-    subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-        timeout=60,
-    )
+    run_python(script, timeout=60, env=child_environment(PYTHONWARNINGS="ignore"))
     assert sorted(stored(home)) == ["before", "in the child", "in the parent"]

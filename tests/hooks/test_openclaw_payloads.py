@@ -30,11 +30,11 @@ def translator(home: Path) -> OpenClawTranslator:
 
 def captured(name: str) -> list[dict[str, Any]]:
     """Return the payloads of a capture."""
-    found: list[dict[str, Any]] = json.loads((PAYLOADS / f"{name}.json").read_text("utf-8"))
-    return found
+    samples: list[dict[str, Any]] = json.loads((PAYLOADS / f"{name}.json").read_text("utf-8"))
+    return samples
 
 
-def told(
+def translate(
     translator: OpenClawTranslator,
     name: str,
     event: dict[str, Any],
@@ -42,9 +42,9 @@ def told(
     now: datetime | None = None,
 ) -> HookCall | None:
     """Translate one payload, of the main conversation unless the context says otherwise."""
-    given = {"agentId": "main", "sessionKey": KEY, "runId": "r1", "trigger": "user"}
+    fields = {"agentId": "main", "sessionKey": KEY, "runId": "r1", "trigger": "user"}
     return translator.translate(
-        name, event, given | (context or {}), RunContext(agent_id="", project="p"), now
+        name, event, fields | (context or {}), RunContext(agent_id="", project="p"), now
     )
 
 
@@ -52,8 +52,8 @@ def replayed(translator: OpenClawTranslator, name: str) -> list[HookCall | None]
     """Translate a capture, payload by payload."""
     base = RunContext(agent_id="", project="p")
     return [
-        translator.translate(one["hook"], one["event"], one["ctx"], base, at(one["t"]))
-        for one in captured(name)
+        translator.translate(sample["hook"], sample["event"], sample["ctx"], base, at(sample["t"]))
+        for sample in captured(name)
     ]
 
 
@@ -76,7 +76,7 @@ def prompt_of(call: HookCall | None) -> str | None:
 
 def session(translator: OpenClawTranslator, now: datetime, key: str = KEY) -> str | None:
     """Return the session of ours that a prompt at this time belongs to."""
-    call = told(translator, "before_prompt_build", {"prompt": "?"}, {"sessionKey": key}, now)
+    call = translate(translator, "before_prompt_build", {"prompt": "?"}, {"sessionKey": key}, now)
     assert call is not None
     return call.context.session_id
 
@@ -144,8 +144,8 @@ def test_the_attempt_that_succeeds(translator: OpenClawTranslator) -> None:
     failed = {"role": "assistant", "content": [], "stopReason": "error", "errorMessage": "500"}
     retry = {"role": "user", "content": "Continue the current task from the existing transcript."}
     answer = {"role": "assistant", "content": [{"type": "text", "text": "In the locker."}]}
-    first = run_of(told(translator, "agent_end", {"messages": [USER, failed]}))
-    last = run_of(told(translator, "agent_end", {"messages": [USER, failed, retry, answer]}))
+    first = run_of(translate(translator, "agent_end", {"messages": [USER, failed]}))
+    last = run_of(translate(translator, "agent_end", {"messages": [USER, failed, retry, answer]}))
     assert not first.success
     assert last.success
     assert [m.content for m in last.messages] == ["Where is my bag?", "In the locker."]
@@ -155,15 +155,15 @@ def test_the_attempt_that_succeeds(translator: OpenClawTranslator) -> None:
 def test_a_retry_whose_question_is_not_known(translator: OpenClawTranslator) -> None:
     """After a restart in the middle of a run the canned prompt recalls nothing."""
     text = "Continue the current task from the existing transcript, preserving completed work."
-    assert told(translator, "before_prompt_build", {"prompt": text}) is None
+    assert translate(translator, "before_prompt_build", {"prompt": text}) is None
 
 
 def test_subagents(translator: OpenClawTranslator) -> None:
     """A sub-agent writes a ledger of its own, linked to who started it; of its prompt the task."""
     replayed(translator, "subagent-events")
-    [asked] = replayed(translator, "subagent-child-before_prompt_build")
+    [call] = replayed(translator, "subagent-child-before_prompt_build")
     [ended] = replayed(translator, "subagent-child-agent_end")
-    assert prompt_of(asked) == "Say CHILD-HELLO"
+    assert prompt_of(call) == "Say CHILD-HELLO"
     assert ended is not None
     assert run_of(ended).messages[0].content == "Say CHILD-HELLO"
     assert ended.context.agent_id == "openclaw.main.subagent"
@@ -197,11 +197,11 @@ def test_announcements_are_nobodys_words(translator: OpenClawTranslator) -> None
 def test_between_sessions(translator: OpenClawTranslator, kind: str) -> None:
     """What another session or the host itself says is no user's, whatever the run is called."""
     context = {"inputProvenance": {"kind": kind}}
-    assert told(translator, "before_prompt_build", {"prompt": "Report."}, context) is None
-    ended = run_of(told(translator, "agent_end", {"messages": [USER]}, context))
+    assert translate(translator, "before_prompt_build", {"prompt": "Report."}, context) is None
+    ended = run_of(translate(translator, "agent_end", {"messages": [USER]}, context))
     assert [message.role for message in ended.messages] == ["tool"]
     person = {"inputProvenance": {"kind": "external_user"}}
-    assert prompt_of(told(translator, "before_prompt_build", {"prompt": "Hi"}, person)) == "Hi"
+    assert prompt_of(translate(translator, "before_prompt_build", {"prompt": "Hi"}, person)) == "Hi"
 
 
 @pytest.mark.parametrize("trigger", ["cron", "heartbeat"])
@@ -209,24 +209,24 @@ def test_between_sessions(translator: OpenClawTranslator, kind: str) -> None:
 def test_nobody_asked(translator: OpenClawTranslator, trigger: str, name: str) -> None:
     """Turns of cron and heartbeat neither recall nor are stored."""
     event = {"prompt": "Check the mail.", "messages": [USER]}
-    assert told(translator, name, event, {"trigger": trigger}) is None
+    assert translate(translator, name, event, {"trigger": trigger}) is None
 
 
 def test_a_compaction(translator: OpenClawTranslator) -> None:
     """A compaction without messages stores nothing; its summary is never a part of a run."""
     assert [call for call in replayed(translator, "compaction-hooks") if call] == []
-    asked, ended = replayed(translator, "after-compaction-turn")
-    assert prompt_of(asked) == "after compaction turn"
+    call, ended = replayed(translator, "after-compaction-turn")
+    assert prompt_of(call) == "after compaction turn"
     assert [m.role for m in run_of(ended).messages] == ["user", "assistant"]
     assert "Latest user request" not in str(run_of(ended).messages)
 
 
 def test_a_compaction_in_the_middle_of_a_run(translator: OpenClawTranslator) -> None:
     """The messages of a run that a compaction is about to drop are stored under its id."""
-    call = told(translator, "before_compaction", {"messages": [USER]})
+    call = translate(translator, "before_compaction", {"messages": [USER]})
     assert call is not None
     assert (call.hook, call.context.run_id) == ("before_compaction", "r1")
-    assert told(translator, "before_compaction", {"messages": [USER]}, {"runId": None}) is None
+    assert translate(translator, "before_compaction", {"messages": [USER]}, {"runId": None}) is None
 
 
 def test_a_reset_begins_a_session(translator: OpenClawTranslator) -> None:
@@ -252,7 +252,7 @@ def test_sessions_outlive_the_resident(home: Path) -> None:
     """A resident that is started anew goes on with the same sessions."""
     first = OpenClawTranslator(home)
     session(first, NOON)
-    told(first, "session_end", {"reason": "reset"}, now=NOON)
+    translate(first, "session_end", {"reason": "reset"}, now=NOON)
     assert session(OpenClawTranslator(home), NOON) == f"{KEY}#2"
 
 
@@ -266,7 +266,7 @@ def test_a_broken_memory_of_sessions(home: Path) -> None:
 def test_a_run_that_waited_belongs_to_its_own_time(translator: OpenClawTranslator) -> None:
     """A run delivered hours late is of the session in which it was said."""
     when = int(NOON.timestamp() * 1000)
-    call = told(translator, "agent_end", {"messages": [USER | {"timestamp": when}]})
+    call = translate(translator, "agent_end", {"messages": [USER | {"timestamp": when}]})
     assert call is not None
     assert session(translator, NOON + timedelta(hours=1)) == call.context.session_id == KEY
 
@@ -283,7 +283,7 @@ def test_a_run_that_waited_belongs_to_its_own_time(translator: OpenClawTranslato
 def test_senders(translator: OpenClawTranslator, key: str, sender: str | None) -> None:
     """On a channel that several share each sender is kept apart; alone there is nobody to part."""
     context = {"sessionKey": key, "senderId": "42", "channel": "telegram"}
-    call = told(translator, "agent_end", {"messages": [USER]}, context)
+    call = translate(translator, "agent_end", {"messages": [USER]}, context)
     assert call is not None
     assert call.context.sender == sender
 
@@ -292,7 +292,7 @@ def test_thinking_is_not_kept(translator: OpenClawTranslator) -> None:
     """A model's thinking is no part of what it said."""
     parts = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Here."}]
     ended = run_of(
-        told(translator, "agent_end", {"messages": [{"role": "assistant", "content": parts}]})
+        translate(translator, "agent_end", {"messages": [{"role": "assistant", "content": parts}]})
     )
     assert [message.content for message in ended.messages] == ["Here."]
 
@@ -300,18 +300,18 @@ def test_thinking_is_not_kept(translator: OpenClawTranslator) -> None:
 def test_messages_that_are_none(translator: OpenClawTranslator) -> None:
     """What cannot be a message is refused, so that it is not tried for ever."""
     with pytest.raises(MessageError, match="neither text nor parts"):
-        told(translator, "agent_end", {"messages": [{"role": "user", "content": 3}]})
+        translate(translator, "agent_end", {"messages": [{"role": "user", "content": 3}]})
 
 
 def test_what_is_kept_in_mind_is_bounded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host with ever new session keys does not grow the resident without end."""
     monkeypatch.setattr(openclaw_payloads, "MAX_KEPT", 50)
-    known = Conversations(home / "none" / "openclaw.json")
+    conversations = Conversations(home / "none" / "openclaw.json")
     for number in range(60):
-        known.first_prompt(f"run {number}", "?")
-        known.session_id(f"key {number}", NOON)
-    assert len(known._prompts) == len(known._conversations) == 50
-    assert known.first_prompt("run 0", "another") == "another"
+        conversations.first_prompt(f"run {number}", "?")
+        conversations.session_id(f"key {number}", NOON)
+    assert len(conversations._prompts) == len(conversations._conversations) == 50
+    assert conversations.first_prompt("run 0", "another") == "another"
 
 
 ROLES = st.sampled_from(["user", "assistant", "toolResult", "compactionSummary", "custom", None])
@@ -338,7 +338,7 @@ MESSAGES = st.lists(
 def test_any_messages(home: Path, messages: list[dict[str, Any]]) -> None:
     """Whatever the host sends is translated or refused by its place; a run has one user message."""
     try:
-        call = told(OpenClawTranslator(home), "agent_end", {"messages": messages}, now=NOON)
+        call = translate(OpenClawTranslator(home), "agent_end", {"messages": messages}, now=NOON)
     except MessageError:
         return
     if call is not None:
@@ -351,6 +351,8 @@ def test_any_messages(home: Path, messages: list[dict[str, Any]]) -> None:
 def test_history_does_not_matter(home: Path, history: list[dict[str, Any]], answer: str) -> None:
     """A run is the same whatever was said before it."""
     mine = [USER, {"role": "assistant", "content": answer}]
-    alone = told(OpenClawTranslator(home), "agent_end", {"messages": mine}, now=NOON)
-    after = told(OpenClawTranslator(home), "agent_end", {"messages": [*history, *mine]}, now=NOON)
+    alone = translate(OpenClawTranslator(home), "agent_end", {"messages": mine}, now=NOON)
+    after = translate(
+        OpenClawTranslator(home), "agent_end", {"messages": [*history, *mine]}, now=NOON
+    )
     assert run_of(alone) == run_of(after)

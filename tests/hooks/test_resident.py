@@ -11,15 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import make_ledger_folder, socket_path
+from memtier_plugin.core.paths import socket_path
 from memtier_plugin.hooks.resident import (
     MAX_REQUEST_BYTES,
     ResidentClient,
@@ -28,12 +26,10 @@ from memtier_plugin.hooks.resident import (
     _fit_request,
 )
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.ledger.jsonl import day_file
+from tests.processes import PATIENCE, ROOT, held_ledger, running, wait_until
 
-ROOT = Path(__file__).parents[2]
 SERVE = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
 AGENT = "hermes.default"
-PATIENCE = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -45,34 +41,31 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def pipe(home: Path) -> Iterator[Callable[..., ResidentClient]]:
     """Return a function that makes pipes to the home's resident; they end with the test."""
-    made: list[ResidentClient] = []
+    clients: list[ResidentClient] = []
     before = set(threading.enumerate())  # other tests of this process have threads too
 
     def make(*command: str, where: Path = home) -> ResidentClient:
-        made.append(ResidentClient(command or SERVE, where, ("PYTHONPATH",)))
-        return made[-1]
+        clients.append(ResidentClient(command or SERVE, where, ("PYTHONPATH",)))
+        return clients[-1]
 
     yield make
-    for one in made:
-        child = one._child
-        one.close()
+    for client in clients:
+        child = client._child
+        client.close()
         if child is not None:
             child.kill()
             child.wait()
     threads = ("memtier-read", "memtier-write")
-    until(lambda: not any(t.name in threads for t in set(threading.enumerate()) - before))
+    wait_until(lambda: not any(t.name in threads for t in set(threading.enumerate()) - before))
 
 
 @pytest.fixture
 def server(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a `memtier serve` that is nobody's child here, and wait for its socket."""
-    process = subprocess.Popen(
-        [*SERVE, "--home", str(home), "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    until(lambda: socket_path(home).exists())
-    yield process
-    process.kill()
-    process.communicate()
+    command = [*SERVE, "--home", str(home), "serve"]
+    with running(subprocess.Popen(command, stdin=PIPE, stdout=PIPE)) as process:
+        wait_until(lambda: socket_path(home).exists())
+        yield process
 
 
 def turn(run: str, text: str = "My bag is in the blue locker.") -> dict[str, Any]:
@@ -97,14 +90,6 @@ def queued(home: Path) -> list[Path]:
     return sorted((home / "queue").glob("*.json"))
 
 
-def until(holds: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """Wait for something that another process brings about."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)
-
-
 def pid(resident: ResidentClient) -> int:
     """Return the process that answers."""
     return int(resident.call("ping", {}, PATIENCE)["pid"])
@@ -114,20 +99,12 @@ def halt(process: int) -> None:
     """Stop a process; on a busy machine its other threads go on for a while after the signal."""
     os.kill(process, signal.SIGSTOP)
     tasks = Path(f"/proc/{process}/task")
-    until(
+    wait_until(
         lambda: all(
             t.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"
             for t in tasks.iterdir()
         )
     )
-
-
-@contextmanager
-def held_ledger(home: Path) -> Iterator[None]:
-    """Hold the lock on today's ledger of the agent, so that a run waits to be stored."""
-    folder = make_ledger_folder(home, "p", "episodic", AGENT)
-    with hold_lock(day_file(folder, datetime.now(UTC)), 1.0):
-        yield
 
 
 def test_a_child_is_started_and_ends(home: Path, pipe: Callable[..., ResidentClient]) -> None:
@@ -152,10 +129,12 @@ def test_two_clients_have_one_resident(pipe: Callable[..., ResidentClient]) -> N
 def test_one_pipe_for_many_threads(home: Path, pipe: Callable[..., ResidentClient]) -> None:
     """Threads that ask at the same time start one resident, and each gets its own answer."""
     resident = pipe()
-    found: list[bool] = []
+    delivered: list[bool] = []
     threads = [
         threading.Thread(
-            target=lambda n=n: found.append(resident.deliver(turn(f"r{n}", f"Line {n}."), PATIENCE))
+            target=lambda n=n: delivered.append(
+                resident.deliver(turn(f"r{n}", f"Line {n}."), PATIENCE)
+            )
         )
         for n in range(8)
     ]
@@ -163,7 +142,7 @@ def test_one_pipe_for_many_threads(home: Path, pipe: Callable[..., ResidentClien
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [True] * 8
+    assert delivered == [True] * 8
     assert sorted(stored(home)) == [f"Line {n}." for n in range(8)]
 
 
@@ -188,7 +167,7 @@ def test_a_child_that_hangs(home: Path, pipe: Callable[..., ResidentClient]) -> 
     with pytest.raises(ResidentUnreachable, match="no answer"):
         resident.call("hook", turn("r1", "x" * 500_000), 0.5)  # more than a pipe holds
     assert time.monotonic() - started < 1.5
-    until(lambda: resident._link is not None and not resident._link.alive)
+    wait_until(lambda: resident._link is not None and not resident._link.alive)
     assert pid(resident) != first
     assert resident.deliver(turn("r2"), PATIENCE)
 
@@ -204,7 +183,7 @@ def test_somebody_elses_resident_that_hangs(
     assert not resident.deliver(turn("r1"), 0.5)
     assert server.wait(PATIENCE) == -signal.SIGKILL
     assert resident.deliver(turn("r2", "Second."), PATIENCE)
-    until(lambda: not queued(home))
+    wait_until(lambda: not queued(home))
     assert sorted(stored(home)) == ["My bag is in the blue locker.", "Second."]
 
 
@@ -213,12 +192,12 @@ def test_killed_in_the_middle_of_a_store(home: Path, pipe: Callable[..., Residen
     resident = pipe()
     first = pid(resident)
     done: list[bool] = []
-    with held_ledger(home):
+    with held_ledger(home, AGENT):
         thread = threading.Thread(target=lambda: done.append(resident.deliver(turn("r1"), 20)))
         thread.start()
         time.sleep(0.5)
         os.kill(first, signal.SIGKILL)
-        until(lambda: resident._child is None or resident._child.pid != first)
+        wait_until(lambda: resident._child is None or resident._child.pid != first)
     thread.join(PATIENCE)
     assert done == [True] or len(queued(home)) == 1
     resident.replay(PATIENCE)
@@ -244,7 +223,7 @@ def test_a_resident_that_crashes_at_start(home: Path, pipe: Callable[..., Reside
     pauses = []
     for number in range(3):
         assert not resident.deliver(turn(f"r{number}"), 5.0)
-        until(lambda: resident._failures)
+        wait_until(lambda: resident._failures)
         time.sleep(0.1)
         pauses.append(resident._paused_until - time.monotonic())
     assert pauses == sorted(pauses)
@@ -354,11 +333,11 @@ def test_a_childs_environment(
     """The resident gets no secret of the host but what is named."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
     monkeypatch.setenv("NAMED_KEY", "named")
-    told = tmp_path / "environment"
-    resident = ResidentClient(["/bin/sh", "-c", f"env > {told}"], home, ("NAMED_KEY",))
+    environment_file = tmp_path / "environment"
+    resident = ResidentClient(["/bin/sh", "-c", f"env > {environment_file}"], home, ("NAMED_KEY",))
     with pytest.raises(ResidentUnreachable):
         resident.call("ping", {}, 2.0)
-    seen = told.read_text()
+    seen = environment_file.read_text()
     assert "secret" not in seen
     assert "NAMED_KEY=named" in seen and "PATH=" in seen and "MEMTIER_HOME=" in seen
 

@@ -13,6 +13,7 @@ import pytest
 import memtier_plugin
 from memtier_plugin.hosts import install
 from memtier_plugin.hosts.doctor import check_hosts
+from memtier_plugin.hosts.host_model import settings_path
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.health.hook_marks import (
     MAX_UNRECALLED_RUNS,
@@ -41,11 +42,11 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def levels(home: Path) -> dict[str, list[str]]:
     """Return what was found, by level."""
-    found: dict[str, list[str]] = {"ok": [], "warn": [], "error": []}
-    for one in check_hosts(home):
-        assert one.level == "ok" or one.remedy, one
-        found[one.level].append(one.what)
-    return found
+    by_level: dict[str, list[str]] = {"ok": [], "warn": [], "error": []}
+    for finding in check_hosts(home):
+        assert finding.level == "ok" or finding.remedy, finding
+        by_level[finding.level].append(finding.what)
+    return by_level
 
 
 def edited(hosts: Path, edit: Edit) -> None:
@@ -58,8 +59,8 @@ def edited(hosts: Path, edit: Edit) -> None:
 
 def entry(plugins: dict[str, Any]) -> dict[str, Any]:
     """Return MemTier's entry of OpenClaw's plugins."""
-    found: dict[str, Any] = plugins["entries"]["memtier"]
-    return found
+    config: dict[str, Any] = plugins["entries"]["memtier"]
+    return config
 
 
 def test_no_host(home: Path) -> None:
@@ -81,9 +82,9 @@ def test_what_was_installed_is_well(home: Path, host: str, monkeypatch: pytest.M
     """After an install doctor finds nothing wrong, and that the command starts."""
     monkeypatch.setattr(install, "launch_command", lambda: OURS)
     install.install_host(host, home, "p")
-    found = levels(home)
-    assert found["warn"] == found["error"] == []
-    assert len(found["ok"]) == 1
+    by_level = levels(home)
+    assert by_level["warn"] == by_level["error"] == []
+    assert len(by_level["ok"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_what_was_installed_is_well(home: Path, host: str, monkeypatch: pytest.M
         (lambda p: entry(p)["hooks"].update(timeoutMs=100), "a recall may be cut off"),
         (lambda p: entry(p)["config"].update(colour="red"), "refuses MemTier's configuration"),
         (lambda p: p["load"].update(paths=["/gone/hooks/openclaw"]), "leads nowhere"),
-        (lambda p: p.pop("load"), "no folder that has the plugin"),
+        (lambda p: p.pop("load"), "names no folder with the plugin"),
         (lambda p: entry(p)["config"].update(command=["/gone/memtier"]), "cannot start"),
         (lambda p: entry(p)["config"].update(command="memtier"), "not a list of texts"),
         (
@@ -125,9 +126,9 @@ def test_openclaw_does_without(hosts: Path, home: Path, edit: Edit, says: str) -
     """Each setting by which OpenClaw silently does without MemTier is named."""
     install.install_host("openclaw", home, "p")
     edited(hosts, edit)
-    found = levels(home)
-    assert [what for what in (*found["error"], *found["warn"]) if says in what], found
-    assert found["ok"] == []
+    by_level = levels(home)
+    assert [what for what in (*by_level["error"], *by_level["warn"]) if says in what], by_level
+    assert by_level["ok"] == []
 
 
 def test_copies_of_the_plugin(hosts: Path, home: Path) -> None:
@@ -136,9 +137,9 @@ def test_copies_of_the_plugin(hosts: Path, home: Path) -> None:
     copy = hosts / "openclaw/extensions/memtier"
     copy.mkdir(parents=True)
     (copy / "openclaw.plugin.json").write_text('{"version": "0.0.1"}')
-    found = levels(home)
-    assert [what for what in found["warn"] if "0.0.1" in what]
-    assert [what for what in found["warn"] if "a copy of the plugin beside" in what]
+    by_level = levels(home)
+    assert [what for what in by_level["warn"] if "0.0.1" in what]
+    assert [what for what in by_level["warn"] if "a second copy of the plugin" in what]
     edited(hosts, lambda plugins: plugins.pop("load"))
     assert [what for what in levels(home)["error"] if "0.0.1" in what]
 
@@ -160,7 +161,7 @@ def hermes_files(hosts: Path) -> tuple[Path, Path, Path]:
 
 
 @pytest.mark.parametrize(
-    ("place", "text", "says"),
+    ("index", "text", "says"),
     [
         (0, "memory: {provider: mem0}\n", "it is 'mem0'"),
         (0, "memory: {}\n", "there is none"),
@@ -171,33 +172,33 @@ def hermes_files(hosts: Path) -> tuple[Path, Path, Path]:
             1,
             "spec_from_file_location(\"memtier_plugin\", '/gone/__init__.py')  "
             "# register_memory_provider\n",
-            "code that is gone",
+            "code that no longer exists",
         ),
         (2, "name: memtier\nversion: 0.0.1\n", "version 0.0.1"),
         (2, f"kind: standalone\nversion: {memtier_plugin.__version__}\n", "kind 'standalone'"),
     ],
 )
 def test_hermes_does_without(
-    hosts: Path, home: Path, place: int, text: str | None, says: str
+    hosts: Path, home: Path, index: int, text: str | None, says: str
 ) -> None:
     """Each way in which Hermes silently does without MemTier is named."""
     install.install_host("hermes", home, "p")
-    path = hermes_files(hosts)[place]
+    path = hermes_files(hosts)[index]
     path.unlink()
     if text is not None:
         path.write_text(text)
-    found = levels(home)
-    assert [what for what in (*found["error"], *found["warn"]) if says in what], found
-    assert found["ok"] == []
+    by_level = levels(home)
+    assert [what for what in (*by_level["error"], *by_level["warn"]) if says in what], by_level
+    assert by_level["ok"] == []
 
 
 def test_hermes_reaches_nobody(hosts: Path, home: Path) -> None:
     """A command that Hermes cannot start, or no configuration at all, is named."""
     install.install_host("hermes", home, "p")
-    told = hosts / "hermes/memtier.json"
-    told.write_text(json.dumps({"command": ["/gone/memtier"], "home": str(home)}))
+    config_file = hosts / "hermes/memtier.json"
+    config_file.write_text(json.dumps({"command": ["/gone/memtier"], "home": str(home)}))
     assert "cannot start /gone/memtier" in levels(home)["error"][0]
-    told.unlink()
+    config_file.unlink()
     assert "goes by defaults" in levels(home)["warn"][0]
 
 
@@ -207,9 +208,9 @@ def test_what_waits_is_told(home: Path) -> None:
     queue.mkdir(parents=True, mode=0o700)
     for name in ("1.json", "2.json", "3.json.refused", ".x.new"):
         (queue / name).write_text("{}")
-    found = levels(home)
-    assert "2 runs" in found["warn"][0]
-    assert "1 runs of hosts were refused" in found["error"][0]
+    by_level = levels(home)
+    assert "2 runs" in by_level["warn"][0]
+    assert "1 runs of hosts were refused" in by_level["error"][0]
     with MemTier.open(home, "p") as memory:
         report = memory.status()
     assert report["queue"] == {"waiting": 2, "refused": 1}
@@ -226,7 +227,7 @@ def test_turns_without_a_run(home: Path) -> None:
             describe_silence(memory.store, memory.agent_id)
         )
         assert "none was stored" in str(memory.status()["degraded"])
-        assert any("none was stored" in one.what for one in memory.doctor())
+        assert any("none was stored" in finding.what for finding in memory.doctor())
         memory.note_hook(memory.agent_id, "agent_end", ok=True)
         assert memory.status()["degraded"] == []
 
@@ -240,3 +241,35 @@ def test_runs_without_a_recall(home: Path) -> None:
         assert "without a recall" in str(memory.status()["degraded"])
         memory.note_hook(memory.agent_id, "before_prompt_build", ok=True)
         assert memory.status()["degraded"] == []
+
+
+@pytest.mark.parametrize("host", install.HOSTS)
+def test_consent_on_one_side_alone(hosts: Path, home: Path, host: str) -> None:
+    """A project that waits for a host that offers nothing is named, with the remedy."""
+    models(hosts)
+    install.install_host(host, home, "p")
+    assert levels(home)["warn"] == []
+    settings_path(home, "p").parent.mkdir(mode=0o700, parents=True)
+    home.chmod(0o700)
+    settings_path(home, "p").write_text("consolidation: {model: host}\n")
+    assert levels(home)["warn"] == [f"{host} does not offer its model: nobody has consented there"]
+    install.install_host(host, home, "p", use_host_model=True)
+    assert (levels(home)["warn"], levels(home)["error"]) == ([], [])
+    assert f"{host} offers its model for facts of 'p'" in levels(home)["ok"]
+
+
+def test_consent_to_another_model(hosts: Path, home: Path) -> None:
+    """A model chosen after the consent is refused by OpenClaw, which doctor says."""
+    models(hosts)
+    install.install_host("openclaw", home, "p", use_host_model=True)
+    path = hosts / "openclaw/openclaw.json"
+    path.write_text(path.read_text().replace('"primary": "x/large"', '"primary": "x/larger"'))
+    [warning] = levels(home)["warn"]
+    assert "x/larger: the consent was given for x/large" in warning
+
+
+def models(hosts: Path) -> None:
+    """Give OpenClaw a model."""
+    (hosts / "openclaw").mkdir(parents=True)
+    config = {"agents": {"defaults": {"model": {"primary": "x/large"}}}}
+    (hosts / "openclaw/openclaw.json").write_text(json.dumps(config))

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import SettingsError, Unsupported
-from memtier_plugin.hosts import install
+from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.hosts import host_model, install
+from tests.builders import write_config
 
 OPENCLAW = {
     "gateway": {"port": 1},
@@ -59,8 +61,8 @@ def put(top: Path, openclaw: str | None = None, hermes: str | None = None) -> No
 
 def plugins(top: Path) -> dict[str, Any]:
     """Return the section of OpenClaw's configuration that install changes."""
-    found: dict[str, Any] = json.loads((top / "openclaw/openclaw.json").read_text())["plugins"]
-    return found
+    config: dict[str, Any] = json.loads((top / "openclaw/openclaw.json").read_text())["plugins"]
+    return config
 
 
 def provider(top: Path) -> Any:
@@ -72,12 +74,12 @@ def test_openclaw_is_set_up(hosts: Path, home: Path) -> None:
     """The plugin is loaded and allowed, has the slot, and the permission that it needs."""
     put(hosts, json.dumps(OPENCLAW))
     [change] = install.install_host("openclaw", home, "p")
-    found = plugins(hosts)
-    assert found["allow"] == ["x", "memtier"]
-    assert found["slots"]["memory"] == "memtier"
-    assert found["load"]["paths"] == ["/elsewhere", str(install.openclaw_plugin_folder())]
-    assert found["entries"]["x"] == {"enabled": True}
-    entry = found["entries"]["memtier"]
+    config = plugins(hosts)
+    assert config["allow"] == ["x", "memtier"]
+    assert config["slots"]["memory"] == "memtier"
+    assert config["load"]["paths"] == ["/elsewhere", str(install.openclaw_plugin_folder())]
+    assert config["entries"]["x"] == {"enabled": True}
+    entry = config["entries"]["memtier"]
     assert entry["enabled"] is True
     assert entry["hooks"]["allowConversationAccess"] is True
     assert entry["config"] == {
@@ -190,7 +192,8 @@ def test_hermes_comes_back(
         assert files(hosts) == before
         return
     after = yaml.safe_load((hosts / "hermes/config.yaml").read_bytes().decode())
-    assert after == config | {"memory": (memory or {}) | {"provider": "memtier"}}
+    former = config.get("memory") or {}  # a control character is a space to YAML
+    assert after == config | {"memory": former | {"provider": "memtier"}}
     install.uninstall_host("hermes", home)
     assert files(hosts) == before
 
@@ -273,7 +276,7 @@ def test_a_copy_stands_beside_what_changes(hosts: Path, home: Path) -> None:
     install.install_host("openclaw", home, "q")
     copy = path.with_name(f"openclaw.json{install.COPY_SUFFIX}")
     assert json.loads(copy.read_text()) == OPENCLAW
-    assert [one.stat().st_mode & 0o777 for one in (path, copy)] == [0o640, 0o640]
+    assert [file.stat().st_mode & 0o777 for file in (path, copy)] == [0o640, 0o640]
 
 
 def test_the_hosts_own_memory_is_left_alone(hosts: Path, home: Path) -> None:
@@ -349,3 +352,120 @@ def test_the_shim_is_where_openclaw_is_sent(by: Callable[[str], Path] = Path) ->
     assert {"index.js", "package.json", "openclaw.plugin.json", "bridge.js"} <= {
         path.name for path in by(str(install.openclaw_plugin_folder())).iterdir()
     }
+
+
+# -- the host's own model ------------------------------------------------------------------------
+
+MODELS = {"agents": {"defaults": {"model": {"primary": "x/large"}}, "list": [{"model": "x/small"}]}}
+
+
+def project_model(home: Path) -> Any:
+    """Return the model that the project's settings select."""
+    return load_settings(home, "p").consolidation.model
+
+
+def put_models(top: Path) -> None:
+    """Write configurations of hosts that have models."""
+    put(top, json.dumps(OPENCLAW | MODELS), HERMES)
+
+
+def consent(top: Path) -> tuple[Any, Any]:
+    """Return the consent in OpenClaw's entry, and OpenClaw's own gate."""
+    entry = plugins(top)["entries"]["memtier"]
+    return entry["config"].get("hostModel"), entry.get("llm")
+
+
+def test_openclaw_s_model_is_permitted_by_name(hosts: Path, home: Path) -> None:
+    """OpenClaw's gate names the agents' models, its plugin may ask, and the project selects it."""
+    put_models(hosts)
+    changes = install.install_host("openclaw", home, "p", use_host_model=True)
+    assert consent(hosts) == (True, {"allowedCompletionModels": ["x/large", "x/small"]})
+    assert project_model(home) == "host"
+    assert {change.path.name for change in changes} == {"openclaw.json", "project.yaml"}
+
+
+def test_hermes_model_is_permitted(hosts: Path, home: Path) -> None:
+    """Hermes lets plugins ask its active model: the consent stands in the plugin's own file."""
+    put_models(hosts)
+    install.install_host("hermes", home, "p", use_host_model=True)
+    assert json.loads((hosts / "hermes/memtier.json").read_text())["host_model"] is True
+    assert project_model(home) == "host"
+
+
+@pytest.mark.parametrize("host", install.HOSTS)
+@pytest.mark.parametrize("settings", [None, "", "# mine\nconsolidation: # so\n  batch: 9 # few\n"])
+def test_consent_comes_back(hosts: Path, home: Path, host: str, settings: str | None) -> None:
+    """Uninstalling gives the same bytes again, of the hosts and of the project's settings."""
+    put_models(hosts)
+    path = host_model.settings_path(home, "p")
+    if settings is not None:
+        path.parent.mkdir(mode=0o700, parents=True)
+        home.chmod(0o700)
+        path.write_text(settings)
+    before = files(hosts)
+    install.install_host(host, home, "p", use_host_model=True)
+    assert install.plan_changes(host, home, "p") == [], "the settings say so, asked again or not"
+    install.uninstall_host(host, home)
+    assert files(hosts) == before
+    assert (path.read_text() if path.exists() else None) == settings
+
+
+@pytest.mark.parametrize("host", install.HOSTS)
+def test_consent_is_taken_back(hosts: Path, home: Path, host: str) -> None:
+    """`--no-host-model` closes the host's gate and the project's; the rest stays installed."""
+    put_models(hosts)
+    install.install_host(host, home, "p")
+    before = files(hosts)
+    install.install_host(host, home, "p", use_host_model=True)
+    install.install_host(host, home, "p", use_host_model=False)
+    assert files(hosts) == before
+    assert project_model(home) == "none"
+
+
+def test_consent_for_every_project_is_taken_back_from_one(hosts: Path, home: Path) -> None:
+    """Where the user's own settings select the host's model, one project can go without."""
+    put_models(hosts)
+    write_config(home, "consolidation: {model: host}\n")
+    install.install_host("openclaw", home, "p")
+    assert consent(hosts)[0] is True, "the user's word stands in the settings"
+    install.install_host("openclaw", home, "p", use_host_model=False)
+    assert (consent(hosts)[0], project_model(home)) == (None, "none")
+
+
+def test_settings_changed_since_lose_only_the_model(hosts: Path, home: Path) -> None:
+    """What the user wrote into the project's settings after the installation stays."""
+    put_models(hosts)
+    install.install_host("hermes", home, "p", use_host_model=True)
+    path = host_model.settings_path(home, "p")
+    path.write_text(path.read_text() + "  batch: 9\n")
+    install.uninstall_host("hermes", home)
+    assert path.read_text() == "consolidation:\n  batch: 9\n"
+
+
+def test_no_consent_to_what_has_no_name(hosts: Path, home: Path) -> None:
+    """Where OpenClaw names no model nothing is permitted, and nothing changes."""
+    put(hosts, json.dumps(OPENCLAW))
+    before = files(hosts)
+    with pytest.raises(SettingsError, match="names no model"):
+        install.install_host("openclaw", home, "p", use_host_model=True)
+    assert files(hosts) == before
+
+
+def test_an_endpoint_is_not_replaced(hosts: Path, home: Path) -> None:
+    """A project whose facts an endpoint finds keeps it until its user takes it out."""
+    put_models(hosts)
+    install.install_host("hermes", home, "p", use_host_model=True)
+    path = host_model.settings_path(home, "p")
+    path.write_text("consolidation: {model: 'endpoint:local/m'}\n")
+    with pytest.raises(SettingsError, match="endpoint:local/m"):
+        install.install_host("hermes", home, "p", use_host_model=True)
+
+
+def test_without_a_word_nothing_is_permitted(hosts: Path, home: Path) -> None:
+    """An installation without the option gives no consent; a gate of the user's own stays."""
+    own = {"allowedCompletionModels": ["x/mine"]}
+    entries = {"entries": {"memtier": {"llm": own}}}
+    put(hosts, json.dumps(OPENCLAW | MODELS | {"plugins": entries}))
+    install.install_host("openclaw", home, "p")
+    assert consent(hosts) == (None, own)
+    assert project_model(home) == "none"

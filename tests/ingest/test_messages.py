@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +20,7 @@ from memtier_plugin.ingest.messages import (
     flatten_content,
     parse_message,
     parse_messages,
+    unknown_keys,
 )
 
 JSON = st.recursive(
@@ -144,16 +149,20 @@ def test_a_tools_results_among_the_parts() -> None:
     result = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "9"}]}
     calls = [{"id": "c", "function": {"name": "count", "arguments": "{}"}}]
     parts = [{**result, "is_error": True}, {"type": "text", "text": "Is that so?"}]
-    asked, found, user, later = parse_messages(
+    assistant, tool_message, user, later = parse_messages(
         [
             {"role": "assistant", "content": "", "tool_calls": calls},
             {"role": "user", "content": parts},
             {"role": "user", "content": [result]},
         ]
     )
-    assert asked.tool_calls and user.content == "Is that so?"
-    assert (found.role, found.content, found.tool and found.tool.name) == ("tool", "9", "count")
-    assert found.tool and found.tool.ok is False
+    assert assistant.tool_calls and user.content == "Is that so?"
+    assert (
+        tool_message.role,
+        tool_message.content,
+        tool_message.tool and tool_message.tool.name,
+    ) == ("tool", "9", "count")
+    assert tool_message.tool and tool_message.tool.ok is False
     assert (later.role, later.content) == ("tool", "9")
 
 
@@ -165,9 +174,59 @@ def test_a_file_among_the_parts() -> None:
         {"type": "audio_transcription", "text": "I ask you."},
         {"type": "image_url"},
     ]
-    file, asked = parse_messages([{"role": "user", "name": "Mara", "content": parts}])
+    file, question = parse_messages([{"role": "user", "name": "Mara", "content": parts}])
     assert (file.role, file.origin, file.content) == ("user", "external", "The gate is open.")
-    assert (asked.origin, asked.content) == (None, "Is it?\nI ask you.\n[image]")
+    assert (question.origin, question.content) == (None, "Is it?\nI ask you.\n[image]")
+
+
+@pytest.mark.parametrize("key", ["speaker", "name"])
+def test_who_spoke_has_two_names(key: str) -> None:
+    """`speaker`, as our own records call it, and OpenAI's `name` are the same."""
+    message = {"role": "user", "content": "I moved to Porto.", key: "Mara"}
+    assert parse_message(message).speaker == "Mara"
+
+
+def test_a_tools_name_is_no_speaker() -> None:
+    """For a tool's result `name` is the tool; a `speaker` beside it changes nothing."""
+    tool = parse_message({"role": "tool", "content": "x", "name": "sh", "speaker": "Mara"})
+    assert (tool.speaker, tool.tool and tool.tool.name) == (None, "sh")
+
+
+def test_unknown_keys_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A misspelt key loses no turn: it is named in the log, once for each key."""
+    caplog.set_level(logging.WARNING)
+    turns = [{"role": "user", "content": "x", "spaeker": "Mara", "when": "today"}] * 2
+    assert [message.content for message in parse_messages(turns)] == ["x", "x"]
+    parse_messages(turns)
+    assert unknown_keys(turns) == ("spaeker", "when")
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "messages have an unknown key 'spaeker'",
+        "messages have an unknown key 'when'",
+    ]
+
+
+def test_what_chat_apis_and_hosts_add_is_no_unknown_key(caplog: pytest.LogCaptureFixture) -> None:
+    """Answers of chat APIs, and every message of the observed payloads, are taken in silence."""
+    caplog.set_level(logging.WARNING)
+    answer = {"role": "assistant", "content": "x", "refusal": None, "annotations": [], "id": "1"}
+    payloads = Path(__file__).parents[1] / "payloads"
+    documents = [json.loads(file.read_text("utf-8")) for file in payloads.rglob("*.json")]
+    observed = [*_messages_in(documents)]
+    assert len(observed) > 20
+    assert unknown_keys([answer, *observed]) == ()
+    parse_messages([answer])
+    assert not caplog.records
+
+
+def _messages_in(document: Any) -> Iterator[dict[str, Any]]:
+    """Yield every message of a JSON document."""
+    if isinstance(document, dict):
+        if "role" in document and "content" in document:
+            yield document
+        document = [*document.values()]
+    if isinstance(document, list):
+        for part in document:
+            yield from _messages_in(part)
 
 
 def test_own_records_pass() -> None:
@@ -177,7 +236,7 @@ def test_own_records_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "message"),
     [
         ("text", "a str, not a mapping"),
         (None, "a NoneType, not a mapping"),
@@ -196,11 +255,11 @@ def test_own_records_pass() -> None:
         ({"role": "assistant", "tool_calls": [{"function": "sh"}]}, "a tool call's function is"),
     ],
 )
-def test_no_message(broken: Any, said: str) -> None:
+def test_no_message(broken: Any, message: str) -> None:
     """What is no message is refused with its place in the list and what is wrong."""
     with pytest.raises(MessageError, match=r"^message 1: ") as error:
         parse_messages([{"role": "user", "content": "good"}, broken])
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("single", ["text", b"text", {"role": "user", "content": "x"}])

@@ -45,8 +45,8 @@ def test_reward(outcomes: list[tuple[str, bool | None]], expected: float) -> Non
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([True, False, None]))))
 def test_reward_is_one_of_three(outcomes: list[tuple[str, bool | None]]) -> None:
     """Every run earns -0.5, 0 or +1, and calls of unknown outcome change nothing."""
-    known = [(name, ok) for name, ok in outcomes if ok is not None]
-    assert compute_reward(calls(*outcomes)) == compute_reward(calls(*known)) in (-0.5, 0.0, 1.0)
+    completed = [(name, ok) for name, ok in outcomes if ok is not None]
+    assert compute_reward(calls(*outcomes)) == compute_reward(calls(*completed)) in (-0.5, 0.0, 1.0)
 
 
 def test_answer_side() -> None:
@@ -81,7 +81,7 @@ def test_affinity(memory: list[str], answer: list[str]) -> None:
 @given(st.lists(st.floats(0, 1), max_size=20))
 def test_shares(affinities: list[float]) -> None:
     """Shares keep the proportions and sum to 1, or are all 0 where nothing was used."""
-    found = normalise_shares(affinities)
-    assert len(found) == len(affinities)
-    assert all(0 <= share <= 1 for share in found)
-    assert sum(found) == (pytest.approx(1) if sum(affinities) else 0)
+    shares = normalise_shares(affinities)
+    assert len(shares) == len(affinities)
+    assert all(0 <= share <= 1 for share in shares)
+    assert sum(shares) == (pytest.approx(1) if sum(affinities) else 0)

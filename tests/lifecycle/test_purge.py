@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import MessageError, NotFound
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import Fact, FactDraft, Source
+from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.lifecycle.purge import rewrite
 from memtier_plugin.lifecycle.purge.plan import PurgePlan
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
+from tests.builders import make_fact, write_config
 
 SECRET = "-".join(("heron", "4471", "Quail"))  # made here, so that no filter takes it for one
 
@@ -32,27 +33,29 @@ def files(home: Path) -> Iterator[Path]:
 
 def holding(home: Path, text: str) -> list[str]:
     """Return the files that hold a text, byte for byte, in any case (what `strings` would show)."""
-    wanted = text.encode().lower()
-    return [path.name for path in files(home) if wanted in path.read_bytes().lower()]
+    needle = text.encode().lower()
+    return [path.name for path in files(home) if needle in path.read_bytes().lower()]
 
 
-def said(text: str) -> list[dict[str, Any]]:
+def messages_of(text: str) -> list[dict[str, Any]]:
     """Return a run in which a user says this."""
     return [{"role": "user", "content": text}, {"role": "assistant", "content": "Noted."}]
 
 
 def planted(home: Path, text: str = SECRET) -> tuple[MemTier, MemTier]:
     """Plant a text with two agents, in facts, an experience, a summary and the journal."""
-    one, two = MemTier.open(home, "harbor", "one"), MemTier.open(home, "harbor", "two")
-    [entry, _] = one.record(
-        said(f"The gate opens with {text} at night."), session_id="s", run_id="r"
+    memory, two = MemTier.open(home, "harbor", "one"), MemTier.open(home, "harbor", "two")
+    [entry, _] = memory.record(
+        messages_of(f"The gate opens with {text} at night."), session_id="s", run_id="r"
     )
-    [told, _] = two.record(said(f"Somebody wrote {text} on the wall."), session_id="t", run_id="q")
-    one.remember(f"The depot code is {text}.")
+    [other_entry, _] = two.record(
+        messages_of(f"Somebody wrote {text} on the wall."), session_id="t", run_id="q"
+    )
+    memory.remember(f"The depot code is {text}.")
     source = Source(agent="one", session="s", entry=entry.id)
-    other = Source(agent="two", session="t", entry=told.id)
+    other = Source(agent="two", session="t", entry=other_entry.id)
     draft = {"subject": "gate", "relation": "opens", "value": text, "quote": text}
-    one.add_facts(
+    memory.add_facts(
         [
             FactDraft(text=f"The gate opens with {text}.", sources=(source, other), **draft),
             FactDraft(text=f"Type {text} to open.", sources=(source,), tier="procedural", **draft),
@@ -67,55 +70,59 @@ def planted(home: Path, text: str = SECRET) -> tuple[MemTier, MemTier]:
             ),
         ]
     )
-    one.recall(f"what is {text}?", purpose="inject", run_id="r2")
+    memory.recall(f"what is {text}?", purpose="inject", run_id="r2")
     two.recall(text)
-    return one, two
+    return memory, two
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_nothing_is_left(home: Path, whole: bool) -> None:
+@pytest.mark.parametrize("by_query", [False, True])
+def test_nothing_is_left(home: Path, by_query: bool) -> None:
     """A text, or the items that say it, is in no file after a purge, nor after its re-delivery."""
-    one, two = planted(home)
+    memory, two = planted(home)
     assert holding(home, SECRET)
-    wanted: Selection | str = Selection(query=SECRET) if whole else SECRET
-    plan = one.purge(wanted, dry_run=True)
+    target: Selection | str = Selection(query=SECRET) if by_query else SECRET
+    plan = memory.purge(target, dry_run=True)
     assert not plan.done and holding(home, SECRET)
     copies = plan.copies
     assert (copies.entries, copies.summaries, copies.experiences) == (3, 1, 1)
     assert copies.journal == 2 and copies.facts == 2 and copies.agents == ["one", "two"]
     assert copies.vectors and copies.ngrams and copies.quotes and copies.pages
-    receipt = one.purge(wanted)
+    receipt = memory.purge(target)
     assert receipt.gone and receipt.found_after["bytes"] == 0, receipt
     assert holding(home, SECRET) == []
-    again = one.record(said(f"The gate opens with {SECRET} at night."), session_id="s", run_id="r")
+    again = memory.record(
+        messages_of(f"The gate opens with {SECRET} at night."), session_id="s", run_id="r"
+    )
     assert again == []
-    one.reindex()
+    memory.reindex()
     assert holding(home, SECRET) == []
     assert not any(SECRET in hit.text for hit in two.recall("gate night wall").hits)
-    [event] = one.events(kinds=["purge"])
+    [event] = memory.events(kinds=["purge"])
     assert event.data["receipt"]["gone"] and SECRET not in json.dumps(dict(event.data))
 
 
 def test_the_rest_of_a_line_stays(home: Path) -> None:
     """Purging a text keeps what was said around it, and what has nothing to do with it."""
-    one, two = planted(home)
-    one.record(said("The tide turns at nine."), session_id="s", run_id="r9")
+    memory, two = planted(home)
+    memory.record(messages_of("The tide turns at nine."), session_id="s", run_id="r9")
     before = {path: path.stat().st_size for path in files(home / "projects/harbor/episodic")}
-    one.purge(SECRET)
-    texts = [entry.content for entry in one.entries()]
+    memory.purge(SECRET)
+    texts = [entry.content for entry in memory.entries()]
     assert "The gate opens with [purged] at night." in texts and "The tide turns at nine." in texts
-    hits = one.recall("gate opens at night").hits
+    hits = memory.recall("gate opens at night").hits
     assert any("[purged]" in hit.text for hit in hits)
     assert {path: path.stat().st_size for path in before} == before  # cursors count bytes
-    assert one.status()["degraded"] == []
+    assert memory.status()["degraded"] == []
     assert two.store.files_behind() == []
 
 
 def test_a_fact_on_other_grounds_stays(home: Path) -> None:
     """What also rests on something else stays, without the words of what was purged."""
     with MemTier.open(home, "harbor", "one") as memory:
-        [first, _] = memory.record(said("I live in Porto, by the way."), session_id="s", run_id="1")
-        [second, _] = memory.record(said("I live in Porto."), session_id="t", run_id="2")
+        [first, _] = memory.record(
+            messages_of("I live in Porto, by the way."), session_id="s", run_id="1"
+        )
+        [second, _] = memory.record(messages_of("I live in Porto."), session_id="t", run_id="2")
         sources = tuple(
             Source(agent="one", session=e.session_id, entry=e.id) for e in (first, second)
         )
@@ -144,9 +151,9 @@ def test_a_fact_on_other_grounds_stays(home: Path) -> None:
 def test_the_query_that_was_the_message_goes_too(home: Path) -> None:
     """What a user said stands in the journal as the query of the recall before it: that goes."""
     with MemTier.open(home, "harbor", "one") as memory:
-        memory.record(said("Do you have any idea?"), session_id="x", run_id="r0")
+        memory.record(messages_of("Do you have any idea?"), session_id="x", run_id="r0")
         memory.recall("Do you have it?", purpose="inject", run_id="r1")
-        [entry, _] = memory.record(said("Do you have it?"), session_id="s", run_id="r1")
+        [entry, _] = memory.record(messages_of("Do you have it?"), session_id="s", run_id="r1")
         memory.purge(Selection(ids=(entry.id,)))
         [event] = memory.events(kinds=["recall"])
         assert event.data["query"] == "[purged]"
@@ -157,12 +164,12 @@ def test_selections(home: Path) -> None:
     with MemTier.open(home, "harbor", "one") as memory:
         for number, sender in enumerate(("ann", "ben")):
             memory.record(
-                said(f"Word{number} apple"),
+                messages_of(f"Word{number} apple"),
                 session_id=f"s{number}",
                 run_id=f"r{number}",
                 sender=sender,
             )
-        for wanted, count in (
+        for selection, count in (
             (Selection(session="s0"), 2),
             (Selection(sender="ben"), 2),
             (Selection(run="r1"), 2),
@@ -171,7 +178,7 @@ def test_selections(home: Path) -> None:
             (Selection(query="apple", sender="ann"), 1),
             (Selection(query="apples word1"), 1),
         ):
-            assert memory.purge(wanted, dry_run=True).copies.entries == count, wanted
+            assert memory.purge(selection, dry_run=True).copies.entries == count, selection
         for nothing in (Selection(session="no"), Selection(query="plum"), Selection(ids=("x",))):
             with pytest.raises(NotFound):
                 memory.purge(nothing, dry_run=True)
@@ -181,42 +188,42 @@ def test_selections(home: Path) -> None:
 
 def test_exports(home: Path, tmp_path: Path) -> None:
     """An exported text file is rewritten; one that is no text, or was changed, is named."""
-    one, _ = planted(home)
+    memory, _ = planted(home)
     for name, kind in (("out.jsonl", "jsonl"), ("mine.md", "markdown"), ("all.tar", "backup")):
         path = tmp_path / name
         path.write_text(json.dumps({"text": f"say {SECRET}!"}) + "\n")
-        export_register.register_export(one.folder, path, kind)
+        export_register.register_export(memory.folder, path, kind)
     (tmp_path / "mine.md").write_text(f"I changed it: {SECRET}\n")
-    export_register.register_export(one.folder, tmp_path / "gone.md", "markdown")
-    receipt = one.purge(SECRET)
+    export_register.register_export(memory.folder, tmp_path / "gone.md", "markdown")
+    receipt = memory.purge(SECRET)
     what = {Path(e["path"]).name: e["what"] for e in receipt.copies.exports}
     assert what["out.jsonl"] == "rewritten" and what["mine.md"] == what["all.tar"] == "left"
     assert "moved" in what["gone.md"]
     assert SECRET not in (tmp_path / "out.jsonl").read_text()
-    assert export_register.list_exports(one.folder)[0].path.name != "out.jsonl"  # noted anew
+    assert export_register.list_exports(memory.folder)[0].path.name != "out.jsonl"  # noted anew
     assert not receipt.gone and any("mine.md" in line for line in receipt.beyond)
-    one.purge(SECRET, delete_exports=True)
+    memory.purge(SECRET, delete_exports=True)
     assert not (tmp_path / "all.tar").exists() and (tmp_path / "mine.md").exists()
 
 
 def test_other_files_of_the_home(home: Path) -> None:
     """Logs, what hooks noted, the queue and set-aside indexes are cleaned; settings are named."""
-    one, _ = planted(home)
+    memory, _ = planted(home)
     (home / "logs").mkdir()
     (home / "logs" / "daemon.log").write_text(f"failed at {SECRET}\nall well\n")
     (home / "queue").mkdir()
     (home / "queue" / "1.json").write_text(json.dumps({"event": f"{SECRET}"}))
-    one.note_hook("one", "agent_end", False, f"cannot parse {SECRET}")
-    aside = one.folder / "index.sqlite3.broken-1"
+    memory.note_hook("one", "agent_end", False, f"cannot parse {SECRET}")
+    aside = memory.folder / "index.sqlite3.broken-1"
     aside.write_text(SECRET)
-    torn = one.folder / "journal" / "one" / "2026-01-01.jsonl"
+    torn = memory.folder / "journal" / "one" / "2026-01-01.jsonl"
     torn.write_text(f'{{"id": "x", "query": "{SECRET}\n{{}}\n{SECRET}')
     cut = (
-        one.folder / "episodic" / "one" / ".2026-01-01.jsonl.torn-1"
+        memory.folder / "episodic" / "one" / ".2026-01-01.jsonl.torn-1"
     )  # as `doctor --fix` leaves it
     cut.write_text(f'{{"id": "y", "content": "{SECRET}')
-    (home / "config.yaml").write_text(f"redaction:\n  allow: [{SECRET}]\n")
-    receipt = one.purge(SECRET)
+    write_config(home, f"redaction:\n  allow: [{SECRET}]\n")
+    receipt = memory.purge(SECRET)
     assert holding(home, SECRET) == ["config.yaml"]
     assert not receipt.gone and "config.yaml" in " ".join(receipt.beyond)
     assert (home / "logs" / "daemon.log").read_text() == "failed at [purged]\nall well\n"
@@ -225,35 +232,26 @@ def test_other_files_of_the_home(home: Path) -> None:
 
 def test_a_purge_that_was_cut_off_is_completed(home: Path) -> None:
     """What is written ahead is done by whoever comes next, without knowing the words."""
-    one, two = planted(home)
-    found = one.purger._scan(SECRET, False)
-    rewrite.save_plan(one.store, found.plan)
-    assert any("purge" in problem for problem in one.status()["degraded"])
-    assert SECRET not in (one.folder / rewrite.PLAN_FILE).read_text()
+    memory, two = planted(home)
+    scan = memory.purger._scan(SECRET, False)
+    rewrite.save_plan(memory.store, scan.plan)
+    assert any("purge" in problem for problem in memory.status()["degraded"])
+    assert SECRET not in (memory.folder / rewrite.PLAN_FILE).read_text()
     assert two.purger.complete() and not two.purger.complete()
     assert holding(home, SECRET) == []
-    assert not rewrite.is_in_progress(one.folder)
+    assert not rewrite.is_in_progress(memory.folder)
 
 
 def test_settling_that_was_cut_off_comes_first(home: Path) -> None:
     """Facts that were written ahead only are written, and then purged, not brought back later."""
-    one, _ = planted(home)
-    [entry] = [e for e in one.entries(agent="one") if SECRET in e.content][:1]
-    source = Source(agent="one", session="s", entry=entry.id)
-    fact = Fact(
-        id=new_id(),
-        timestamp=entry.timestamp,
-        project="harbor",
-        subject="late",
-        relation="is",
-        value=SECRET,
-        text=f"Late {SECRET}.",
-        sources=(source,),
-    )
-    (one.folder / ".settling.json").write_text(
+    memory, _ = planted(home)
+    [entry] = [e for e in memory.entries(agent="one") if SECRET in e.content][:1]
+    given = {"project": "harbor", "value": SECRET, "sources": (entry.source,)}
+    fact = make_fact(f"Late {SECRET}.", entry.timestamp, id=new_id(), **given)
+    (memory.folder / ".settling.json").write_text(
         json.dumps({"facts": [fact.to_json()], "events": []})
     )
-    assert one.purge(SECRET).gone and holding(home, SECRET) == []
+    assert memory.purge(SECRET).gone and holding(home, SECRET) == []
 
 
 def test_the_command(home: Path) -> None:
@@ -290,20 +288,20 @@ def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     """Whatever the text: in three tiers and the journal, after purge and reindex it is nowhere."""
     home = tmp_path_factory.mktemp("home")
     text = f"Q{text}7"
-    one, two = planted(home, text)
-    one.purge(text)
-    one.reindex()
+    memory, two = planted(home, text)
+    memory.purge(text)
+    memory.reindex()
     assert holding(home, text) == []
-    assert not any(text in hit.text for hit in one.recall(text).hits)
-    one.close()
+    assert not any(text in hit.text for hit in memory.recall(text).hits)
+    memory.close()
     two.close()
 
 
 def test_an_empty_plan_changes_nothing(home: Path) -> None:
     """Purging what is not there leaves every file as it is."""
-    one, _ = planted(home)
+    memory, _ = planted(home)
     before = {path: path.read_bytes() for path in files(home) if path.suffix == ".jsonl"}
-    receipt = one.purge("this stands nowhere at all")
+    receipt = memory.purge("this stands nowhere at all")
     assert receipt.gone and receipt.copies.found == 0 and not PurgePlan("x")
     after = {path: path.read_bytes() for path in files(home) if path.suffix == ".jsonl"}
     assert [path for path, data in before.items() if not after[path].startswith(data)] == []

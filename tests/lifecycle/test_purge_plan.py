@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -22,18 +23,10 @@ from memtier_plugin.lifecycle.purge.plan import (
     word_set,
 )
 from memtier_plugin.storage.ledger.jsonl import to_line
+from tests.builders import make_entry
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
-
-
-def entry(content: str, **more: object) -> Entry:
-    """Return an entry that says this."""
-    given_ = {
-        "id": "01KEYAAAAAAAAAAAAAAAAAAAAA", "timestamp": NOW, "session_id": "s", "project": "p",
-        "content": content, "tokens": 1, "agent_id": "a", "run_id": "r", "turn": 1,
-        "role": "user", "origin": "user", "observed_at": NOW, "key": "k", **more,
-    }  # fmt: skip
-    return Entry(**given_)  # type: ignore[arg-type]
+entry = partial(make_entry, at=NOW, id="01KEYAAAAAAAAAAAAAAAAAAAAA", key="k")
 
 
 @given(st.text(min_size=1, max_size=80))
@@ -41,11 +34,11 @@ def entry(content: str, **more: object) -> Entry:
 def test_a_stub_keeps_the_length_and_nothing_else(content: str) -> None:
     """A stub is as long as the line was, is an entry of the same id, and says nothing."""
     line = to_line(entry(content, speaker="Mara").to_json())
-    made = PurgePlan(
+    rewritten = PurgePlan(
         "P", stubs={entry(content).id}, keys={entry(content).id: "purged:k"}
     ).rewrite_line(line)
-    assert len(made) == len(line) and made.endswith(b"\n")
-    left = Entry.from_json(json.loads(made))
+    assert len(rewritten) == len(line) and rewritten.endswith(b"\n")
+    left = Entry.from_json(json.loads(rewritten))
     assert (left.id, left.content, left.key, left.speaker) == (entry("").id, "", "purged:k", None)
 
 
@@ -58,9 +51,11 @@ def test_a_text_goes_wherever_it_stands(secret: str, before: str, after: str) ->
     record = entry(f"{before} {secret} {after}").to_json()
     edits = find_edits(record, finder, names=True)
     assert edits
-    made = json.loads(PurgePlan("P", edits={record["id"]: edits}).rewrite_line(to_line(record)))
-    assert secret not in made["content"]
-    assert made["id"] == record["id"]
+    rewritten = json.loads(
+        PurgePlan("P", edits={record["id"]: edits}).rewrite_line(to_line(record))
+    )
+    assert secret not in rewritten["content"]
+    assert rewritten["id"] == record["id"]
 
 
 def test_a_text_is_found_in_other_forms() -> None:
@@ -106,10 +101,10 @@ def test_a_plan_holds_no_words_and_can_be_done_twice() -> None:
 
 def test_a_key_forgets_the_words() -> None:
     """A purged entry is known by its place in the run; a key that is not ours stays."""
-    said = entry("quail-9920")
-    mine = entry("quail-9920", key=delivery_key_at(said, 7))
-    assert key_after(mine, lambda place: delivery_key_at(mine, place)) == place_key(
+    original = entry("quail-9920")
+    mine = entry("quail-9920", key=delivery_key_at(original, 7))
+    assert key_after(mine, lambda index: delivery_key_at(mine, index)) == place_key(
         "a", "r", 7, "user"
     )
     other = entry("quail-9920", key="id:1")
-    assert key_after(other, lambda place: delivery_key_at(other, place)) == "id:1"
+    assert key_after(other, lambda index: delivery_key_at(other, index)) == "id:1"

@@ -125,10 +125,10 @@ class Loopback:
         """Return what a chat model answers to a request."""
         with self._lock:
             answer = self._answers.popleft() if self._answers else self._answer
-        said = answer(body) if callable(answer) else answer
-        if said is None:
+        reply = answer(body) if callable(answer) else answer
+        if reply is None:
             return extract(body["messages"])
-        return said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+        return reply if isinstance(reply, str) else json.dumps(reply, ensure_ascii=False)
 
     def count(self, path: str = "") -> int:
         """Return how many requests came to a path that ends so."""
@@ -167,10 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
         seen = {"path": self.path, "body": body, "headers": headers, "fault": fault}
         loopback.requests.append(seen)
         if loopback.key is not None and self.headers["Authorization"] != f"Bearer {loopback.key}":
-            given = self.headers["Authorization"]
-            self._refuse(
-                401, f"wrong key: {given}"
-            )  # as some servers do, to test that it is masked
+            key = self.headers["Authorization"]
+            self._refuse(401, f"wrong key: {key}")  # as some servers do, to test that it is masked
             return
         if fault.isdigit():
             self._refuse(int(fault), f"scripted {fault}")
@@ -188,8 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
         data = json.dumps(answer).encode()
         if fault == "drip":
             self._head(200, "application/json", len(data))
-            for place in range(len(data)):  # each byte comes well within any limit of silence
-                self.wfile.write(data[place : place + 1])
+            for index in range(len(data)):  # each byte comes well within any limit of silence
+                self.wfile.write(data[index : index + 1])
                 self.wfile.flush()
                 time.sleep(0.05)
         elif fault == "truncated":
@@ -223,43 +221,43 @@ class _Handler(BaseHTTPRequestHandler):
         loopback.texts += len(texts)
         loopback.tokens += tokens
         data = [
-            {"object": "embedding", "index": place, "embedding": vector}
-            for place, vector in enumerate(vectors)
+            {"object": "embedding", "index": index, "embedding": vector}
+            for index, vector in enumerate(vectors)
         ]
         data.reverse()  # the order is not promised, the index is what counts
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        told = {"usage": usage} if loopback.usage else {}
-        return {"object": "list", "model": body["model"], "data": data, **told}
+        extra = {"usage": usage} if loopback.usage else {}
+        return {"object": "list", "model": body["model"], "data": data, **extra}
 
     def _chat(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
         loopback = self.server.loopback
-        whole = "".join(message["content"] for message in body["messages"])
-        if fault == "context" or len(whole) > loopback.context:
+        prompt = "".join(message["content"] for message in body["messages"])
+        if fault == "context" or len(prompt) > loopback.context:
             raise _Refused(*TOO_LONG[loopback.wording])
-        if loopback.refuse and loopback.refuse in whole:
+        if loopback.refuse and loopback.refuse in prompt:
             raise _Refused(400, "the content is not acceptable")
-        wanted = body.get("response_format", {}).get("type")
-        if wanted and wanted not in loopback.formats:
-            raise _Refused(400, f"'response_format.type' {wanted} is not supported")
+        format_type = body.get("response_format", {}).get("type")
+        if format_type and format_type not in loopback.formats:
+            raise _Refused(400, f"'response_format.type' {format_type} is not supported")
         for option in {"max_tokens", "temperature"} - set(loopback.options):
             if option in body:
                 instead = {"max_tokens": "; use 'max_completion_tokens' instead"}.get(option, "")
                 raise _Refused(400, f"Unsupported parameter: '{option}'{instead}")
         text, finish = _spoilt(loopback.say(body), fault)
-        asked = sum(tokens_of(message["content"]) for message in body["messages"])
-        usage = {"prompt_tokens": asked, "completion_tokens": tokens_of(text or "")}
+        prompt_tokens = sum(tokens_of(message["content"]) for message in body["messages"])
+        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens_of(text or "")}
         loopback.tokens += sum(usage.values())
         usage["total_tokens"] = sum(usage.values())
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "finish_reason": finish, "message": message}
-        told = {"usage": usage} if loopback.usage else {}
+        extra = {"usage": usage} if loopback.usage else {}
         return {
             "id": "loopback",
             "object": "chat.completion",
             "created": 0,
             "model": body["model"],
             "choices": [choice],
-            **told,
+            **extra,
         }
 
     def _refuse(self, status: int, message: str) -> None:
@@ -363,8 +361,8 @@ _VERBS = {  # of the first person: the relation, and the third person
 
 def lines_of(body: Mapping[str, Any]) -> list[tuple[int, str, str, str, str]]:
     """Return the lines that an extraction request shows: number, date, who, role and content."""
-    asked = body["messages"][-1]["content"].replace("\n    ", " ")
-    return [(int(line[0]), *line[1:]) for line in _LINE.findall(asked)]
+    prompt = body["messages"][-1]["content"].replace("\n    ", " ")
+    return [(int(line[0]), *line[1:]) for line in _LINE.findall(prompt)]
 
 
 def honest(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -380,14 +378,14 @@ def honest(body: Mapping[str, Any]) -> dict[str, Any]:
 def _stated(number: int, day: str, who: str, role: str, content: str) -> list[dict[str, Any]]:
     subject, name = ("user", "The user") if who == "the user" else (who, who)
     facts = []
-    for found in _STATED.finditer(content):
-        value = (found["value"] or found["is"]).strip()
-        if own := found["own"]:
+    for match in _STATED.finditer(content):
+        value = (match["value"] or match["is"]).strip()
+        if own := match["own"]:
             about, relation, text = f"{subject}'s {own}", "is", f"{name}'s {own} is {value}"
         else:
-            relation, verb = _VERBS[found["verb"].replace("’", "'")]
+            relation, verb = _VERBS[match["verb"].replace("’", "'")]
             about, text = subject, f"{name} {verb} {value}"
-        facts.append(_item(number, "fact", about, relation, value, f"{text}.", found[0].strip()))
+        facts.append(_item(number, "fact", about, relation, value, f"{text}.", match[0].strip()))
     if role.startswith("tool, failed"):
         quote = content[:200].strip()
         text = f"{who} failed on {day} with: {quote}"
@@ -444,12 +442,12 @@ def extract(messages: Sequence[Mapping[str, str]]) -> str:
     between ends of lines or of sentences. Of equals the first one wins.
     """
     text = "\n".join(message["content"] for message in messages)
-    before, found, after = text.rpartition("Question:")
-    if not found:
+    before, separator, after = text.rpartition("Question:")
+    if not separator:
         before, _, after = text.rstrip().rpartition("\n")
     question = _words(after.strip().partition("\n")[0])
     sentences = [part.strip() for part in re.split(r"\n|(?<=[.!?])\s", before) if part.strip()]
-    best = max(sentences, key=lambda one: len(question & _words(one)), default="")
+    best = max(sentences, key=lambda sentence: len(question & _words(sentence)), default="")
     return best if question & _words(best) else ""
 
 

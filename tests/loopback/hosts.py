@@ -54,13 +54,13 @@ class LoopbackModel(CanaryModel):
         messages = request["messages"]
         tools = [tool["function"]["name"] for tool in request.get("tools", ())]
         users = [
-            place
-            for place, message in enumerate(messages)
+            index
+            for index, message in enumerate(messages)
             if message["role"] == "user" and INTERNAL not in text(message)
         ]
-        said = remove_blocks(text(messages[users[-1]])) if users else ""  # not what was recalled
+        prompt = remove_blocks(text(messages[users[-1]])) if users else ""  # not what was recalled
         rounds = sum(message["role"] == "tool" for message in messages[users[-1] :]) if users else 0
-        call = _call(said, tools) if not rounds else None
+        call = _call(prompt, tools) if not rounds else None
         return CanaryReply(tool=call) if call else CanaryReply(text=self.says)
 
 
@@ -70,15 +70,15 @@ def text(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(p.get("text", "") for p in content)
 
 
-def _call(said: str, tools: list[str]) -> tuple[str, dict[str, Any]] | None:
+def _call(prompt: str, tools: list[str]) -> tuple[str, dict[str, Any]] | None:
     shell = next((name for name in SHELLS if name in tools), None)
     command = {"RUN-OK": "echo fine", "RUN-FAIL": "sh -c 'exit 3'"}
     for word, line in command.items():
-        if word in said and shell:
+        if word in prompt and shell:
             return shell, {"command": line}
-    if (found := re.search(r"RUN: (.+?) :END", said)) and shell:
-        return shell, {"command": found[1]}
+    if (match := re.search(r"RUN: (.+?) :END", prompt)) and shell:
+        return shell, {"command": match[1]}
     store = next((name for name in tools if name in ("memory_store", "memtier_store")), None)
-    if (found := re.search(r"STORE: (.+?) :END", said)) and store:
-        return store, {"text": found[1]}
+    if (match := re.search(r"STORE: (.+?) :END", prompt)) and store:
+        return store, {"text": match[1]}
     return None

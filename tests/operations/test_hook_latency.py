@@ -28,6 +28,7 @@ from memtier_plugin.operations.hook_latency import (
     note_waits,
     read_waits,
 )
+from tests.processes import run_command
 
 SHIM = Path(__file__).parents[2] / "hooks" / "openclaw"
 AGENT = "hermes.default"
@@ -69,10 +70,10 @@ def test_the_file_stays_small(home: Path, day: Day) -> None:
     """However many agents there were, the file keeps those heard of last; it is the user's own."""
     for number in range(MAX_NOTED + 5):
         note_waits(home, "openclaw", [HookWait("p", f"openclaw.{number}", "agent_end", 1)], day(0))
-    found = read_waits(home, "p")
-    assert len(found) == MAX_NOTED
-    assert "openclaw.4" not in found
-    assert "openclaw.5" in found
+    waits = read_waits(home, "p")
+    assert len(waits) == MAX_NOTED
+    assert "openclaw.4" not in waits
+    assert "openclaw.5" in waits
     assert (home / "hosts" / "openclaw.waits.json").stat().st_mode & 0o777 == 0o600
 
 
@@ -89,7 +90,7 @@ def test_processes_at_once(home: Path) -> None:
     pipes = [ResidentClient(NOBODY, home) for _ in range(4)]
     threads = [
         threading.Thread(
-            target=lambda p=p: [p.note_wait("hermes", one) for one in calls(*range(1, 21))]
+            target=lambda p=p: [p.note_wait("hermes", call) for call in calls(*range(1, 21))]
         )
         for p in pipes
     ]
@@ -134,18 +135,18 @@ def test_without_a_resident(home: Path, tmp_path: Path) -> None:
     provider.sync_turn("Where is my bag?", "I do not know.")
     provider.shutdown()
     report = status(home)
-    found = report["waits"]["hermes.work"]
-    assert found.keys() == {"before_prompt_build", "agent_end"}
-    assert [(one["calls"], one["failed"]) for one in found.values()] == [(1, 1), (1, 1)]
-    for hook in found:
+    waits = report["waits"]["hermes.work"]
+    assert waits.keys() == {"before_prompt_build", "agent_end"}
+    assert [(wait["calls"], wait["failed"]) for wait in waits.values()] == [(1, 1), (1, 1)]
+    for hook in waits:
         assert f"hermes.work {hook}: the last of 1 calls got no answer, 1 in all" in str(
             report["degraded"]
         )
     note_waits(
-        home, "hermes", [HookWait("p", "hermes.work", hook, 9) for hook in found], datetime.now(UTC)
+        home, "hermes", [HookWait("p", "hermes.work", hook, 9) for hook in waits], datetime.now(UTC)
     )
     later = status(home)
-    assert [one["failed"] for one in later["waits"]["hermes.work"].values()] == [1, 1]
+    assert [wait["failed"] for wait in later["waits"]["hermes.work"].values()] == [1, 1]
     assert later["degraded"] == []
 
 
@@ -181,19 +182,19 @@ def test_both_sides_keep_the_same(home: Path, day: Day) -> None:
     days = [0, 0, 1, 2, 3, SLOWEST_DAYS + 2]
     for wait, number in zip(waits, days, strict=True):
         note_waits(home, "hermes", [wait], day(number))
-    told = [
+    noted = [
         {"project": w.project, "agent": w.agent, "hook": w.hook, "ms": w.ms, "answered": w.answered}
         for w in waits
     ]
     code = (
-        f"import {{ folded }} from {json.dumps(str(SHIM / 'waits.js'))};"
-        f"const waits = {json.dumps(told)}, days = {json.dumps(days)}; let known = [];"
-        f"waits.forEach((wait, n) => (known = folded(known, wait,"
+        f"import {{ recordWait }} from {json.dumps(str(SHIM / 'waits.js'))};"
+        f"const waits = {json.dumps(noted)}, days = {json.dumps(days)}; let known = [];"
+        f"waits.forEach((wait, n) => (known = recordWait(known, wait,"
         f" new Date({day(0).timestamp() * 1000} + days[n] * 86400000))));"
         "console.log(JSON.stringify(known));"
     )
     ours = json.loads((home / "hosts" / "hermes.waits.json").read_text())
-    assert json.loads(run("--input-type=module", "-e", code)) == ours
+    assert json.loads(run_command("node", "--input-type=module", "-e", code).stdout) == ours
 
 
 @node
@@ -230,7 +231,7 @@ def test_a_lock_of_a_dead_process(home: Path) -> None:
         f"await new Waits({json.dumps(str(home))})"
         ".note({ agent: 'openclaw.main', hook: 'agent_end', ms: 3, answered: true });"
     )
-    run("--input-type=module", "-e", code)
+    run_command("node", "--input-type=module", "-e", code)
     assert read_waits(home, "p")["openclaw.main"]["agent_end"]["last_ms"] == 3
     assert not lock.exists()
 
@@ -250,18 +251,9 @@ def test_a_recall_is_noted_later(home: Path) -> None:
         "await waits.note({ agent, hook: 'agent_end', ms: 5, answered: true });"
         "console.log(early);"
     )
-    assert run("--input-type=module", "-e", code).strip() == "false"
-    found = read_waits(home, "p")["openclaw.main"]
-    assert [(hook, one["calls"], one["last_ms"]) for hook, one in found.items()] == [
+    assert run_command("node", "--input-type=module", "-e", code).stdout.strip() == "false"
+    waits = read_waits(home, "p")["openclaw.main"]
+    assert [(hook, wait["calls"], wait["last_ms"]) for hook, wait in waits.items()] == [
         ("before_prompt_build", 2, 4),
         ("agent_end", 1, 5),
     ]
-
-
-def run(*arguments: str) -> str:
-    """Run node and return what it prints."""
-    done = subprocess.run(
-        ["node", *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -23,6 +23,7 @@ from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_sta
 from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.embedding import remote
 from memtier_plugin.storage.index.vector_coverage import IndexCoverage
+from tests.builders import write_config
 from tests.loopback import Loopback
 from tests.proofs.checks import rotated_model
 
@@ -34,13 +35,12 @@ PRICE = 1_000.0  # of a million tokens: a thousandth for each
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
-    """Return a server that listens; attempts follow each other without long pauses."""
+def server(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> Loopback:
+    """Return a server; attempts follow each other faster, and vectors come in small steps."""
     monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(endpoint, "LONGEST_PAUSE", 0.01)
     monkeypatch.setattr(reembed, "STEP", 32)
-    with Loopback() as loopback:
-        yield loopback
+    return server
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def with_endpoint(filled: Path, server: Loopback) -> Iterator[Configured]:
             "endpoints": {"local": about},
             "consolidation": {"enabled": False},
         }
-        (filled / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
+        write_config(filled, config)
         opened.append(MemTier.open(filled, "p"))
         return opened[-1]
 
@@ -123,10 +123,10 @@ def test_switch_to_an_endpoint(with_endpoint: Configured, server: Loopback) -> N
     memory = with_endpoint()
     assert memory.recall("who sold bread?").label == "degraded: not embedded yet"
     assert not server.requests  # not even for the query: there is nothing to compare it with
-    told: list[tuple[int, int]] = []
-    report = memory.reembedding.run(progress=lambda *at: told.append(at))
+    reported: list[tuple[int, int]] = []
+    report = memory.reembedding.run(progress=lambda *at: reported.append(at))
     assert (report.embedded, report.left, report.dropped, report.cost) == (ITEMS, 0, ITEMS, 0.0)
-    assert told[-1] == (ITEMS, ITEMS) and told == sorted(told)
+    assert reported[-1] == (ITEMS, ITEMS) and reported == sorted(reported)
     assert server.texts == ITEMS + 1  # and the probe
     recall = memory.recall("who sold bread?")
     assert recall.label == "hybrid"
@@ -224,37 +224,37 @@ def test_two_at_once(with_endpoint: Configured, server: Loopback) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
-        ("429", "allows no more requests now"),
+        ("429", "refuses further requests for now"),
         ("500", "is in trouble"),
-        ("truncated", "gives an answer that is none"),
+        ("truncated", "returned an invalid answer"),
         ("close", "cannot be reached"),
-        ("fewer", "gives an answer that is none"),
+        ("fewer", "returned an invalid answer"),
         ("dimension", "now gives vectors of 191 dimensions"),
     ],
 )
 def test_a_bad_day_midway(
-    with_endpoint: Configured, server: Loopback, fault: str, told: str
+    with_endpoint: Configured, server: Loopback, fault: str, message: str
 ) -> None:
     """A pass that the endpoint ends keeps what it has; `status` says why; the next one goes on."""
     memory = with_endpoint()
     server.script("ok", "ok")  # the probe, and one request
     server.always(fault)
-    with pytest.raises(EndpointError, match=told):
+    with pytest.raises(EndpointError, match=message):
         memory.reembedding.run()
-    kept = ITEMS - state(memory).missing
-    assert 0 < kept < ITEMS
+    embedded = ITEMS - state(memory).missing
+    assert 0 < embedded < ITEMS
     assert len({len(v) for (v,) in _vectors(memory)}) == 1
     degraded = " ".join(memory.status()["degraded"])
-    assert told in degraded and server.base_url in degraded
-    assert any(told in f.what and f.level == "error" for f in memory.doctor())
+    assert message in degraded and server.base_url in degraded
+    assert any(message in f.what and f.level == "error" for f in memory.doctor())
     assert memory.recall("bread").label == "degraded: not embedded yet"
     server.always(None)
     server.texts = 0
     report = memory.reembedding.run()
-    assert (report.embedded, report.left) == (ITEMS - kept, 0)
-    assert server.texts == ITEMS - kept + 1  # nothing twice, but for the probe
+    assert (report.embedded, report.left) == (ITEMS - embedded, 0)
+    assert server.texts == ITEMS - embedded + 1  # nothing twice, but for the probe
     assert memory.status()["degraded"] == []
     assert memory.recall("bread").label == "hybrid"
 
@@ -371,9 +371,9 @@ def test_approval(with_endpoint: Configured, server: Loopback) -> None:
     assert report.cost == pytest.approx(server.tokens * PRICE / 1e6)
     after = state(memory)
     assert after.spent == pytest.approx(report.cost) and after.spent <= allowed
-    told = events(memory)
-    assert sum(event.get("tokens", 0) for event in told) == server.tokens
-    assert sum(event.get("embedded", 0) for event in told) == ITEMS
+    journal = events(memory)
+    assert sum(event.get("tokens", 0) for event in journal) == server.tokens
+    assert sum(event.get("embedded", 0) for event in journal) == ITEMS
 
 
 def test_the_cap(with_endpoint: Configured, server: Loopback) -> None:
@@ -489,10 +489,10 @@ def test_the_command(with_endpoint: Configured, server: Loopback, filled: Path) 
     assert done["state"]["spent"] == pytest.approx(done["cost"])
     plain = memtier(filled, "--estimate")
     assert "missing" in plain.stdout and "spent" in plain.stdout
-    told = CliRunner().invoke(main, ["log", "--home", str(filled), "--project", "p"])
-    assert told.exit_code == 0
-    assert re.search(r"embedding by local/m-\w+: up to \d\.\d+ allowed", told.stdout)
-    assert re.search(r"embedding by local/m-\w+: \d+ items for \d\.\d+", told.stdout)
+    result = CliRunner().invoke(main, ["log", "--home", str(filled), "--project", "p"])
+    assert result.exit_code == 0
+    assert re.search(r"embedding by local/m-\w+: up to \d\.\d+ allowed", result.stdout)
+    assert re.search(r"embedding by local/m-\w+: \d+ items for \d\.\d+", result.stdout)
 
 
 def test_a_very_small_store_can_be_paid_for(home: Path, server: Loopback) -> None:
@@ -508,7 +508,7 @@ def test_a_very_small_store_can_be_paid_for(home: Path, server: Loopback) -> Non
 def test_the_command_without_a_model(home: Path) -> None:
     """With no model there is nothing to do, and that is no error."""
     with MemTier.open(home, "p"):
-        (home / "config.yaml").write_text("embedding: {model: none}\n")
+        write_config(home, "embedding: {model: none}\n")
     shown = memtier(home, "--json")
     assert shown.exit_code == 0 and json.loads(shown.stdout)["model"] is None
 
@@ -516,7 +516,7 @@ def test_the_command_without_a_model(home: Path) -> None:
 def test_the_daemon_embeds(filled: Path, tmp_path: Path) -> None:
     """`memtier daemon --once` makes the vectors of a changed model and lets go of the old ones."""
     folder = rotated_model(tmp_path / "turned")
-    (filled / "config.yaml").write_text(json.dumps({"embedding": {"model": str(folder)}}))
+    write_config(filled, {"embedding": {"model": str(folder)}})
     scheduler.serve_projects(filled, ["p"], once=True)
     with MemTier.open(filled, "p") as memory:
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]
@@ -527,7 +527,7 @@ def test_the_scheduler_embeds(filled: Path, tmp_path: Path) -> None:
     folder = rotated_model(tmp_path / "turned")
     served = scheduler.Scheduler(interval=0.1)
     served.add(filled, "p")
-    (filled / "config.yaml").write_text(json.dumps({"embedding": {"model": str(folder)}}))
+    write_config(filled, {"embedding": {"model": str(folder)}})
     with MemTier.open(filled, "p") as memory:
         try:
             for _ in range(300):
@@ -547,9 +547,7 @@ def test_a_session_starts_the_daemon(
     from memtier_plugin.core.host import RunContext
 
     folder = rotated_model(tmp_path / "turned")
-    (filled / "config.yaml").write_text(
-        json.dumps({"embedding": {"model": str(folder)}, "consolidation": {"enabled": False}})
-    )
+    write_config(filled, {"embedding": {"model": str(folder)}, "consolidation": {"enabled": False}})
     context = RunContext(agent_id="main", home=str(filled), project="p", session_id="s")
     plugins.manager().hook.session_start(context=context)
     with MemTier.open(filled, "p") as memory:

@@ -6,19 +6,16 @@ import json
 import os
 import socket
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from memtier_plugin.cli.main import main
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import make_private_folder, socket_path
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl
+from tests.processes import run_memtier, run_python
 
 
 @pytest.fixture
@@ -31,14 +28,13 @@ def memory(home: Path) -> MemTier:
     return memory
 
 
-def fix() -> tuple[list[str], list[dict[str, Any]]]:
+def fix(code: int = 0) -> tuple[list[str], list[dict[str, Any]]]:
     """Run `doctor --fix`; return what was fixed, and what is still not fine."""
-    result = CliRunner().invoke(main, ["doctor", "--fix", "--project", "p", "--json"])
-    assert result.exit_code == 0, result.output
+    result = run_memtier("doctor", "--fix", "--project", "p", "--json", code=code)
     document = json.loads(result.stdout)
     assert len(result.stderr.splitlines()) == len(document["fixed"])
-    rest = [one for one in document["findings"] if one["level"] != "ok"]
-    return [one["what"] for one in document["fixed"]], rest
+    rest = [finding for finding in document["findings"] if finding["level"] != "ok"]
+    return [finding["what"] for finding in document["fixed"]], rest
 
 
 def today(memory: MemTier) -> Path:
@@ -57,10 +53,10 @@ def test_nothing_to_fix(memory: MemTier) -> None:
 def test_a_torn_line_is_moved_and_nothing_lost(memory: MemTier) -> None:
     """The bytes of a line that was cut off are kept beside; the log then ends with a whole line."""
     path = today(memory)
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"id": "torn')
+    content = path.read_bytes()
+    path.write_bytes(content + b'{"id": "torn')
     assert fix() == ([f"moved a torn last line to {aside(path).name}"], [])
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == content
     assert aside(path).read_bytes() == b'{"id": "torn' and mode(aside(path)) == 0o600
     with MemTier.open(memory.home, "p") as again:
         assert len(list(again.entries())) == 2
@@ -69,8 +65,8 @@ def test_a_torn_line_is_moved_and_nothing_lost(memory: MemTier) -> None:
 
 def aside(path: Path) -> Path:
     """Return where a torn line was moved."""
-    [found] = path.parent.glob(f".{path.name}.torn-*")
-    return found
+    [moved] = path.parent.glob(f".{path.name}.torn-*")
+    return moved
 
 
 def mode(path: Path) -> int:
@@ -81,11 +77,11 @@ def mode(path: Path) -> int:
 def test_a_line_that_lacks_its_newline_is_ended(memory: MemTier) -> None:
     """An editor that took the last newline away has not taken the entry away."""
     path = today(memory)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
     fixed, _ = fix()
     assert fixed[0] == "ended the last line, which lacked its newline"
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == content
     assert not list(path.parent.glob(".*.torn-*"))
 
 
@@ -108,7 +104,7 @@ def test_modes_are_mended(memory: MemTier) -> None:
 
 def test_modes_are_mended_where_files_are_opened(memory: MemTier) -> None:
     """Without asking: the home, the project, and each ledger and index that is used."""
-    paths = [memory.home, memory.folder, today(memory), memory.store.index.path]
+    paths = [memory.home, memory.folder, today(memory), memory.folder / "index.sqlite3"]
     for path in paths:
         path.chmod(0o755 if path.is_dir() else 0o644)
     with MemTier.open(memory.home, "p") as again:
@@ -119,27 +115,22 @@ def test_modes_are_mended_where_files_are_opened(memory: MemTier) -> None:
 
 def test_what_dead_processes_left_is_removed(memory: MemTier) -> None:
     """Half-written files of processes that are gone go; those of living ones stay."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    dead = memory.folder / f".background.json.{int(done.stdout)}.1.new"
+    process = run_python("import os; print(os.getpid())").strip()
+    dead = memory.folder / f".background.json.{process}.1.new"
     alive = memory.folder / f".background.json.{os.getpid()}.1.new"
     half = memory.folder / "index.new.sqlite3"
-    asked = memory.folder / "as-of-x.sqlite3-wal"
+    as_of_wal = memory.folder / "as-of-x.sqlite3-wal"
     asking = memory.folder / "as-of-y.sqlite3"
     restoring = memory.home / ".restoring-x"
-    for path in (dead, alive, half, asked, asking):
+    for path in (dead, alive, half, as_of_wal, asking):
         path.touch(0o600)
     restoring.mkdir(0o700)
-    for path in (restoring, asked):
+    for path in (restoring, as_of_wal):
         os.utime(path, (0, 0))
     fixed, rest = fix()
-    assert fixed == ["removed what a process that died had left"] * 4 and not rest
+    assert fixed == ["removed leftovers of a process that died"] * 4 and not rest
     assert alive.exists() and asking.exists()
-    assert not any(path.exists() for path in (dead, half, asked, restoring))
+    assert not any(path.exists() for path in (dead, half, as_of_wal, restoring))
     half.touch(0o600)
     with hold_lock(memory.folder / ".reindex.lock", 1.0):
         assert fix() == ([], [])  # somebody is building it
@@ -148,17 +139,17 @@ def test_what_dead_processes_left_is_removed(memory: MemTier) -> None:
 
 def test_an_index_is_made_anew(memory: MemTier) -> None:
     """One that is damaged, or of another language, is rebuilt; the broken one is removed."""
-    index = memory.store.index.path
+    index = memory.folder / "index.sqlite3"
     with index.open("r+b") as file:
         file.seek(8192)
         file.write(os.urandom(index.stat().st_size - 8192))
     fixed, rest = fix()
     assert fixed and all("index" in what for what in fixed)
-    assert [one["what"] for one in rest if "set aside" not in one["what"]] == []
+    assert [finding["what"] for finding in rest if "set aside" not in finding["what"]] == []
     assert not list(memory.folder.glob("*.broken-*"))
     (memory.folder / "project.yaml").touch(0o600)
     (memory.folder / "project.yaml").write_text("language: german\n")
-    assert fix()[0] == ["built the index anew"]
+    assert fix()[0] == ["rebuilt the index"]
     with MemTier.open(memory.home, "p") as again:
         assert again.recall("fox").hits and again.status()["entries"] == 2
 
@@ -174,7 +165,7 @@ def test_a_write_that_was_cut_off_is_completed(memory: MemTier) -> None:
     assert fix()[0] == ["completed the writing of facts that was cut off"]
     assert not ahead.exists()
     with MemTier.open(memory.home, "p") as again:
-        assert "Late." in [one.text for one in again.facts()]
+        assert "Late." in [fact.text for fact in again.facts()]
 
 
 def test_a_dead_servers_socket_is_removed(memory: MemTier) -> None:
@@ -186,7 +177,7 @@ def test_a_dead_servers_socket_is_removed(memory: MemTier) -> None:
     path.chmod(0o600)
     with hold_lock(path.with_suffix(".lock"), 1.0):
         assert fix() == ([], [])
-    assert fix()[0] == ["removed the socket of a server that is gone"]
+    assert fix()[0] == ["removed the socket of a server that no longer runs"]
     assert not path.exists()
 
 
@@ -194,10 +185,10 @@ def test_what_only_a_person_can_judge_stays(memory: MemTier) -> None:
     """An unreadable line, and what is no index of ours, are named and left where they are."""
     path = today(memory)
     path.write_bytes(path.read_bytes() + b"not json\n")
-    memory.store.index.path.write_text("a diary")
-    _, rest = fix()
-    found = " ".join(one["what"] + one["remedy"] for one in rest)
-    assert "a line cannot be read" in found and "no index of MemTier's" in found
+    (memory.folder / "index.sqlite3").write_text("a diary")
+    _, rest = fix(code=1)
+    text = " ".join(finding["what"] + finding["remedy"] for finding in rest)
+    assert "a line cannot be read" in text and "not a MemTier index" in text
     assert b"not json\n" in path.read_bytes()
     [diary] = memory.folder.glob("*.broken-*")
     assert diary.read_text() == "a diary"

@@ -83,26 +83,26 @@ def content(memory: MemTier) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
-def differences(one: Recall, other: Recall) -> list[str]:
+def differences(first: Recall, other: Recall) -> list[str]:
     """Return in what two recalls differ (promise 1's meaning of equal), ids of recalls apart."""
-    found = []
-    if [hit.id for hit in one.hits] != [hit.id for hit in other.hits]:
-        found.append("the ids of the hits")
-    for mine, its in zip(one.hits, other.hits, strict=False):
+    differing = []
+    if [hit.id for hit in first.hits] != [hit.id for hit in other.hits]:
+        differing.append("the ids of the hits")
+    for mine, its in zip(first.hits, other.hits, strict=False):
         if mine.signals.keys() != its.signals.keys() or mine.sources != its.sources:
-            found.append(f"signals or sources of {mine.id}")
+            differing.append(f"signals or sources of {mine.id}")
             continue
         pairs = [(mine.score, its.score), (mine.weight, its.weight)]
         pairs += [(value, its.signals[name]) for name, value in mine.signals.items()]
         if any(abs(a - b) > TOLERANCE for a, b in pairs):
-            found.append(f"score or signals of {mine.id}")
-    if [hit.id for hit in one.injected] != [hit.id for hit in other.injected]:
-        found.append("the injected lines")
-    if one.text.replace(one.id, "") != other.text.replace(other.id, ""):
-        found.append("the text")
-    if one.label != other.label:
-        found.append(f"the labels {one.label!r} and {other.label!r}")
-    return found
+            differing.append(f"score or signals of {mine.id}")
+    if [hit.id for hit in first.injected] != [hit.id for hit in other.injected]:
+        differing.append("the injected lines")
+    if first.text.replace(first.id, "") != other.text.replace(other.id, ""):
+        differing.append("the text")
+    if first.label != other.label:
+        differing.append(f"the labels {first.label!r} and {other.label!r}")
+    return differing
 
 
 def ask(memory: MemTier, queries: Sequence[str], at: datetime, **more: Any) -> list[Recall]:
@@ -113,9 +113,9 @@ def ask(memory: MemTier, queries: Sequence[str], at: datetime, **more: Any) -> l
 def unequal(before: Sequence[Recall], after: Sequence[Recall]) -> list[str]:
     """Return, query by query, in what two rounds of recalls differ."""
     return [
-        f"{one.query!r}: {', '.join(found)}"
-        for one, other in zip(before, after, strict=True)
-        if (found := differences(one, other))
+        f"{first.query!r}: {', '.join(changed)}"
+        for first, other in zip(before, after, strict=True)
+        if (changed := differences(first, other))
     ]
 
 
@@ -147,7 +147,7 @@ def assert_equal_to_rebuild(
 
 def bad_lines(folder: Path) -> list[tuple[str, int]]:
     """Read every ledger file of a project as anybody may, and return the lines that are none."""
-    found = []
+    bad = []
     for _, _, where in iter_ledger_folders(folder):
         for path in jsonl.list_day_files(where):
             for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
@@ -155,8 +155,8 @@ def bad_lines(folder: Path) -> list[tuple[str, int]]:
                     if line.strip():
                         jsonl.parse_line(jsonl.LedgerLine(number, 0, line))
                 except ValueError:
-                    found.append((str(path.relative_to(folder)), number))
-    return sorted(found)
+                    bad.append((str(path.relative_to(folder)), number))
+    return sorted(bad)
 
 
 def rotated_model(folder: Path, seed: int = 1) -> Path:
@@ -171,8 +171,8 @@ def rotated_model(folder: Path, seed: int = 1) -> Path:
     head, data = {}, b""
     for name, array in tensors.items():
         kind = {"float16": "F16", "float32": "F32"}[array.dtype.name]
-        place = [len(data), len(data) + array.nbytes]
-        head[name] = {"dtype": kind, "shape": array.shape, "data_offsets": place}
+        offsets = [len(data), len(data) + array.nbytes]
+        head[name] = {"dtype": kind, "shape": array.shape, "data_offsets": offsets}
         data += array.tobytes()
     top = json.dumps(head).encode()
     folder.mkdir()

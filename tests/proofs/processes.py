@@ -126,9 +126,9 @@ def ask(home: str, questions: str, until: str) -> None:
     Beside each recall stands a lexical one of the same moment; for each round is told how many of
     the lines asked for were among the first ten of either, and what failed.
     """
-    asked = json.loads(Path(questions).read_text())
+    cases = json.loads(Path(questions).read_text())
     while not Path(until).exists():
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         labels: Counter[str] = Counter()
         slowest = 0.0
         words = {"embedding.model": "none"}
@@ -140,23 +140,23 @@ def ask(home: str, questions: str, until: str) -> None:
             embedder = memory.store.embedder
             if isinstance(embedder, EndpointEmbedder):
                 embedder = load_embedder()
-            for question, wanted in asked:
+            for question, expected_id in cases:
                 try:
                     recall = memory.recall(question)
                 except Exception as error:
                     labels[repr(error)] += 1
-                    found["failed"] += 1
+                    counts["failed"] += 1
                     continue
                 labels[recall.label] += 1
                 slowest = max(slowest, recall.ms)
-                found["recalls"] += 1
-                found["found"] += wanted in [hit.id for hit in recall.hits[:10]]
+                counts["recalls"] += 1
+                counts["found"] += expected_id in [hit.id for hit in recall.hits[:10]]
                 hits = lexical.recall(question).hits[:10]
-                found["found_by_words"] += wanted in [hit.id for hit in hits]
+                counts["found_by_words"] += expected_id in [hit.id for hit in hits]
                 checked, strange = of_another_space(recall, embedder) if embedder else (0, 0)
-                found["checked"] += checked
-                found["mixed"] += strange
-        tell({**found, "labels": labels, "slowest_ms": round(slowest)})
+                counts["checked"] += checked
+                counts["mixed"] += strange
+        tell({**counts, "labels": labels, "slowest_ms": round(slowest)})
 
 
 # -- a rich store ------------------------------------------------------------------------------
@@ -169,8 +169,8 @@ def live(home: str, agent: str, sessions: str) -> None:
     with MemTier.open(home, PROJECT, agent) as memory:
         for _, session in zip(range(int(sessions)), source.sessions(), strict=False):
             texts = [message.content for message in session.messages]
-            for place, run in enumerate(session.exchanges):
-                name = f"{session.session_id}-{place}"
+            for index, run in enumerate(session.exchanges):
+                name = f"{session.session_id}-{index}"
                 memory.recall(
                     source.question(source.pick(texts)), run_id=name, purpose="inject",
                     session_id=session.session_id,
@@ -182,10 +182,10 @@ def live(home: str, agent: str, sessions: str) -> None:
                 )  # fmt: skip
                 done["entries"] += len(result.entries)
                 done["credits"] += len(result.credits)
-            kept, gone, *_ = result.entries
+            retained, forgotten, *_ = result.entries
             facts = [  # the first is superseded by the next session's, the second forgotten
-                ("lives_in", source.pick(texts)[:30], kept),
-                ("said", source.pick(texts)[:60], gone),
+                ("lives_in", source.pick(texts)[:30], retained),
+                ("said", source.pick(texts)[:60], forgotten),
             ]
             done["facts"] += len(
                 memory.add_facts(
@@ -204,7 +204,7 @@ def live(home: str, agent: str, sessions: str) -> None:
                 [{"role": "user", "content": f"I prefer {source.pick(texts).split()[0]} to tea."}],
                 session_id=session.session_id,
             )
-            done["forgotten"] += len(memory.forget(ids=[gone.id]).ids)
+            done["forgotten"] += len(memory.forget(ids=[forgotten.id]).ids)
             with suppress(LedgerError):  # another process is at it
                 report = memory.consolidate()
                 done["promoted"] += report.promoted
@@ -352,19 +352,19 @@ def _die_in_write(kind: str) -> Callable[[random.Random], None]:
     """The next append to a ledger of this kind writes a part of its bytes, and no more."""
 
     def arm(chance: random.Random) -> None:
-        append, write = jsonl.append_records, os.write
+        append, write = jsonl.write_records, os.write
 
         def part(fd: int, data: bytes) -> int:
             write(fd, data[: chance.randint(1, len(data) - 1)])
             _kill()
             return 0
 
-        def watched(path: Path, *arguments: Any, **more: Any) -> None:
+        def watched(path: Path, *arguments: Any, **more: Any) -> Any:
             if kind in path.parts:
                 os.write = part
-            append(path, *arguments, **more)
+            return append(path, *arguments, **more)
 
-        jsonl.append_records = watched
+        jsonl.write_records = watched
 
     return arm
 
@@ -379,13 +379,13 @@ def _die_in_transaction(chance: random.Random) -> None:
             (Postings, "_insert", 3),  # words, and how many items have each word and n-gram
         ]
     )
-    whole = getattr(owner, name)
+    original = getattr(owner, name)
     left = chance.randint(1, most)
 
     def part(self: Any, *arguments: Any, **more: Any) -> Any:
         nonlocal left
         left -= 1
-        done = whole(self, *arguments, **more)
+        done = original(self, *arguments, **more)
         if left == 0:
             _kill()
         return done
@@ -408,8 +408,8 @@ def _die_in_swap(chance: random.Random) -> None:
 class _Half:
     """A connection whose backups stop half way."""
 
-    def __init__(self, whole: Any, share: float) -> None:
-        self._whole, self._share = whole, share
+    def __init__(self, inner: Any, share: float) -> None:
+        self._whole, self._share = inner, share
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)

@@ -30,7 +30,7 @@ def test_eight_writers_and_two_readers(home: Path, tmp_path: Path) -> None:
     finally:
         done.touch()
     recalled = [json.loads(text) for text in outputs(readers)]
-    labels = sum((Counter(one["labels"]) for one in recalled), Counter[str]())
+    labels = sum((Counter(report["labels"]) for report in recalled), Counter[str]())
 
     with MemTier.open(home, PROJECT) as memory:
         entries = list(memory.entries())
@@ -46,7 +46,7 @@ def test_eight_writers_and_two_readers(home: Path, tmp_path: Path) -> None:
     assert turns == {session: list(range(1, WRITERS * RUNS + 1)) for session in SESSIONS}
     assert bad_lines(home / "projects" / PROJECT) == []
     assert warnings == []  # nobody takes a line that is being written for an edit
-    assert [one["unseen"] for one in wrote] == [0] * WRITERS
+    assert [report["unseen"] for report in wrote] == [0] * WRITERS
     assert sum(labels.values()) > 0
 
     queries = [f"w{n % WRITERS}x{n * 7 % RUNS} bread {n}" for n in range(40)]
@@ -59,9 +59,9 @@ def test_eight_writers_and_two_readers(home: Path, tmp_path: Path) -> None:
             "entries": len(entries),
             "gaps and doubles of turn": 0,
             "seconds": round(seconds, 1),
-            "slowest record ms": max(one["slowest_ms"] for one in wrote),
+            "slowest record ms": max(report["slowest_ms"] for report in wrote),
             "recalls meanwhile": sum(labels.values()),
-            "slowest recall ms": max(one["slowest_ms"] for one in recalled),
+            "slowest recall ms": max(report["slowest_ms"] for report in recalled),
             "labels": dict(labels),
             "recalls equal to a rebuild": compared,
         },

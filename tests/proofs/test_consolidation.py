@@ -64,6 +64,7 @@ def settings(home: Path, server: Loopback | None) -> None:
     passes: dict[str, Any] = {"probes": 0}
     if server:
         passes |= {"model": "endpoint:local/scripted", "max_calls_per_day": 1_000_000}
+        passes |= {"max_tokens_per_day": 1_000_000_000}
         (home / "config.yaml").write_text(
             json.dumps({"endpoints": {"local": {"base_url": server.base_url}}})
         )
@@ -77,18 +78,18 @@ def facts_of(home: Path) -> list[Any]:
         memory.catch_up()
         reader = memory.store.reader()
         stored = reader.facts(standing="remembered")
-        said = {one.item.id: _said(one.item) for one in stored if isinstance(one.item, Fact)}
+        stated = {row.item.id: _said(row.item) for row in stored if isinstance(row.item, Fact)}
         return sorted(
             (
-                _said(one.item),
-                one.state.valid_to,
-                said.get(one.state.superseded_by or ""),
-                sorted(source.entry for source in reader.sources(one.item.id)),
-                one.state.reviewed,
-                one.state.reverted,
+                _said(row.item),
+                row.state.valid_to,
+                stated.get(row.state.superseded_by or ""),
+                sorted(source.entry for source in reader.sources(row.item.id)),
+                row.state.reviewed,
+                row.state.reverted,
             )
-            for one in stored
-            if isinstance(one.item, Fact)
+            for row in stored
+            if isinstance(row.item, Fact)
         )
 
 
@@ -105,12 +106,12 @@ def told_of(home: Path) -> list[Any]:
     with MemTier.open(home, PROJECT) as memory:
         kinds = ("promote", "propose", "supersede", "consolidate")
         events = memory.events(kinds=kinds, limit=100_000)
-        said = {fact.id: _said(fact) for fact in memory.facts(include_superseded=True)}
+        stated = {fact.id: _said(fact) for fact in memory.facts(include_superseded=True)}
     left_out = ("ms", "cost", "tokens", "read")
     return sorted(
         repr((event.kind, event.run_id, {
-            name: sorted(repr(said.get(one, one)) for one in value) if isinstance(value, list)
-            else said.get(value, value) if isinstance(value, str) else value
+            name: sorted(repr(stated.get(key, key)) for key in value) if isinstance(value, list)
+            else stated.get(value, value) if isinstance(value, str) else value
             for name, value in event.data.items() if name not in left_out
         }))
         for event in events
@@ -126,8 +127,8 @@ def test_killed_passes(home: Path, tmp_path: Path, extractor: str) -> None:
         settings(home, server if extractor == "model" else None)
         calm = tmp_path / "calm"
         shutil.copytree(home, calm)
-        for place in calm.rglob("index.sqlite3*"):
-            place.unlink()
+        for path in calm.rglob("index.sqlite3*"):
+            path.unlink()
         started = time.perf_counter()
         [printed, _] = outputs(
             [child("consolidate", home, 4, 100, 7), child("consolidate", calm, 4, 0, 7)]
@@ -140,8 +141,8 @@ def test_killed_passes(home: Path, tmp_path: Path, extractor: str) -> None:
         f"killed passes by {extractor}",
         {
             "deaths": died.total(), "points": len(died), "facts": len(facts),
-            "superseded": sum(one[2] is not None for one in facts),
-            "proposed": sum(one[0][5] == "proposed" for one in facts),
+            "superseded": sum(fact[2] is not None for fact in facts),
+            "proposed": sum(fact[0][5] == "proposed" for fact in facts),
             "seconds": round(time.perf_counter() - started),
         },
     )  # fmt: skip
@@ -157,14 +158,14 @@ def test_two_at_once(home: Path) -> None:
     talk(home, 300, seed=5)
     settings(home, None)
     shutil.copytree(home, calm := home.with_name("calm"))
-    for place in calm.rglob("index.sqlite3*"):
-        place.unlink()
+    for path in calm.rglob("index.sqlite3*"):
+        path.unlink()
     processes = [child("compete", home, 10, go := home / "go") for _ in range(3)]
     time.sleep(1.5)  # their imports
     go.touch()
-    told = [json.loads(text) for text in outputs(processes)]
+    reports = [json.loads(text) for text in outputs(processes)]
     outputs([child("consolidate", calm, 10, 0, 1)])
-    refusals = sum((Counter(one) for one in told), Counter[str]())
+    refusals = sum((Counter(report) for report in reports), Counter[str]())
     show("at once", {"processes": 3, "refusals": refusals.total()})
     assert refusals and all("try again later" in message for message in refusals)
     assert facts_of(home) == facts_of(calm)
@@ -203,7 +204,7 @@ def test_planted_contradictions(home: Path) -> None:
     chance, moment = random.Random(1), START
     with MemTier.open(home, PROJECT) as memory:
 
-        def said(text: str, number: int) -> None:
+        def record_statement(text: str, number: int) -> None:
             nonlocal moment
             moment += timedelta(days=1, minutes=chance.randint(0, 600))
             memory.record([{"role": "user", "content": text}], session_id=f"s{number}",
@@ -212,21 +213,21 @@ def test_planted_contradictions(home: Path) -> None:
                 memory.consolidate()
 
         for number, (old, *_) in enumerate(PLANTED):
-            said(old, number)
-            said(f"I like {chance.choice(THINGS)} with {number} lemons.", number)
+            record_statement(old, number)
+            record_statement(f"I like {chance.choice(THINGS)} with {number} lemons.", number)
         for number, (_, new, *_) in enumerate(PLANTED, 100):
-            said(new, number)
+            record_statement(new, number)
         memory.consolidate()
         current = {fact.text for fact in memory.facts()}
         every = memory.facts(include_superseded=True)
         right = readable = 0
         for _, _, question, now, before in PLANTED:
             lines = [hit.text for hit in memory.recall(question, at=moment).injected]
-            found = [place for place, text in enumerate(lines) if now in text]
+            positions = [index for index, text in enumerate(lines) if now in text]
             older = [
-                place for place, text in enumerate(lines) if before in text and now not in text
+                index for index, text in enumerate(lines) if before in text and now not in text
             ]
-            if found and (not older or found[0] < older[0]):
+            if positions and (not older or positions[0] < older[0]):
                 right += 1
             else:
                 show("not first", {"question": question, "lines": lines[:4]})
@@ -258,11 +259,12 @@ def test_five_hundred_claims(home: Path) -> None:
     The quotes of the wrong ones are invented, paraphrased, or have the right words with the wrong
     number or negation.
     """
-    told = corpus(seed=1)
+    conversation = corpus(seed=1)
     settings_of_model = {
         "consolidation.model": "endpoint:local/scripted", "consolidation.max_calls_per_day": 10_000,
+        "consolidation.max_tokens_per_day": 1_000_000_000,
     }  # fmt: skip
-    left = dict(enumerate(told.cases))
+    left = dict(enumerate(conversation.cases))
     claimed = 0
 
     def answer(body: dict[str, Any]) -> dict[str, Any]:
@@ -272,19 +274,21 @@ def test_five_hundred_claims(home: Path) -> None:
         shown = {" ".join(content.split()): number for number, *_, content in lines_of(body)}
         # Its session is the one whose words it shows; what it does not show is claimed as well.
         session = max(
-            told.sessions,
-            key=lambda name: sum(" ".join(e.content.split()) in shown for e in told.sessions[name]),
+            conversation.sessions,
+            key=lambda name: sum(
+                " ".join(e.content.split()) in shown for e in conversation.sessions[name]
+            ),
         )
         facts = []
-        for place, case in [*left.items()]:
+        for index, case in [*left.items()]:
             if case.session == session:
-                one = left.pop(place).claim
+                claim = left.pop(index).claim
                 line = next((n for text, n in shown.items() if case.said in text), None)
                 facts.append(
                     {
-                        "kind": "fact", "subject": one.subject, "relation": one.relation,
-                        "value": one.value, "text": one.text, "quote": one.quote,
-                        "line": line if one.entry != "no-such-entry" else 99, "since": None,
+                        "kind": "fact", "subject": claim.subject, "relation": claim.relation,
+                        "value": claim.value, "text": claim.text, "quote": claim.quote,
+                        "line": line if claim.entry != "no-such-entry" else 99, "since": None,
                     }
                 )  # fmt: skip
         claimed += len(facts)
@@ -297,25 +301,25 @@ def test_five_hundred_claims(home: Path) -> None:
         (home / "config.yaml").write_text(json.dumps({"endpoints": endpoints}))
         with MemTier.open(home, PROJECT, "host.main", settings=settings_of_model) as memory:
             folder = make_ledger_folder(home, PROJECT, "episodic", "host.main")
-            for entries in told.sessions.values():
+            for entries in conversation.sessions.values():
                 path = jsonl.day_file(folder, entries[0].timestamp)
                 jsonl.append_records(path, [entry.to_json() for entry in entries])
             while (report := memory.consolidate(extractor="model")).left:
                 assert not report.problem and not report.held_back
             stored = memory.facts(include_superseded=True)
             held = {fact.id for fact in memory.facts()}
-    assert claimed == len(told.cases) == 500
+    assert claimed == len(conversation.cases) == 500
     texts = Counter(
         (fact.subject, fact.relation, fact.text, "holds" if fact.id in held else fact.status)
         for fact in stored
     )
     became: Counter[tuple[bool, str]] = Counter()
-    for case in told.cases:
-        said = case.claim.subject, case.claim.relation, case.claim.text
-        how = (one for one in ("holds", "active", "proposed") if texts[*said, one])
+    for case in conversation.cases:
+        key = case.claim.subject, case.claim.relation, case.claim.text
+        how = (state for state in ("holds", "active", "proposed") if texts[*key, state])
         became[case.right, next(how, "rejected")] += 1
     show("claims", {f"{'right' if ok else 'wrong'} {what}": n for (ok, what), n in became.items()})
-    wrong = [case.claim for case in told.cases if not case.right]
+    wrong = [case.claim for case in conversation.cases if not case.right]
     assert len(wrong) == 100
     assert not became[False, "holds"] and not became[False, "active"]
     assert became[True, "holds"] > 200

@@ -20,15 +20,15 @@ from tests.proofs.processes import PROJECT, exchange
 
 def _records(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Return every readable line of the ledgers of one kind."""
-    found = []
+    records = []
     for ledger_kind, _, where in iter_ledger_folders(folder):
         for path in jsonl.list_day_files(where) if ledger_kind == kind else ():
             for line in path.read_bytes().split(b"\n"):
                 try:
-                    found.append(json.loads(line))
+                    records.append(json.loads(line))
                 except ValueError:
                     continue
-    return found
+    return records
 
 
 @pytest.mark.slow
@@ -39,14 +39,18 @@ def _records(folder: Path, kind: str) -> list[dict[str, Any]]:
 def test_killed_writers(home: Path, point: str, kills: int) -> None:
     """After so many kills every acknowledged entry, credit and fact is there, and all is read."""
     [printed] = outputs([child("crash", home, point, kills, 1)])
-    told = [json.loads(line) for line in printed.splitlines()]
-    assert [one for one in told if "failed" in one] == []
-    killed = [one["killed"] for one in told if "killed" in one]
+    reports = [json.loads(line) for line in printed.splitlines()]
+    assert [report for report in reports if "failed" in report] == []
+    killed = [report["killed"] for report in reports if "killed" in report]
     # A writer whose credits are all beyond the day's limit indexes none, and does not die there.
     assert len(killed) == kills and sum(killed) >= 0.7 * kills
-    entries = {i: text for one in told if "run" in one for i, text in one["entries"].items()}
-    credits = {(one["run"], item) for one in told if "run" in one for item in one["credits"]}
-    facts = {one["fact"] for one in told if "fact" in one}
+    entries = {
+        i: text for report in reports if "run" in report for i, text in report["entries"].items()
+    }
+    credits = {
+        (report["run"], item) for report in reports if "run" in report for item in report["credits"]
+    }
+    facts = {report["fact"] for report in reports if "fact" in report}
     assert entries
 
     folder = home / "projects" / PROJECT
@@ -56,17 +60,17 @@ def test_killed_writers(home: Path, point: str, kills: int) -> None:
         memory.end_run(exchange("bread", 1, ok=True), session_id="after", run_id="after")
         memory.catch_up()
         stored = list(memory.entries())
-        known = {fact.id for fact in memory.facts(include_superseded=True)}
+        fact_ids = {fact.id for fact in memory.facts(include_superseded=True)}
         recovery.remove_unfinished(memory.store)  # as the daily sweep does
         reported = memory.store.reader().bad_lines(limit=1000)
-        findings = [one for one in memory.doctor() if one.level != "ok"]
-        warnings = [one for one in memory.status()["warnings"] if "edited" in one]
+        findings = [finding for finding in memory.doctor() if finding.level != "ok"]
+        warnings = [warning for warning in memory.status()["warnings"] if "edited" in warning]
     journal = _records(folder, "journal")
     missing = entries.items() - {(entry.id, entry.content) for entry in stored}
     credited = {(e["run_id"], e["item"]) for e in journal if e["kind"] == "credit"}
     assert missing == set()
     assert credits <= credited
-    assert facts <= known
+    assert facts <= fact_ids
     # What is torn is skipped and named, line by line; nothing else is amiss.
     assert [(name, line) for name, line, _ in reported] == torn
     assert len(torn) <= kills

@@ -50,8 +50,8 @@ def test_fifty_thousand_entries_of_another_agent(home: Path) -> None:
         after_paper = ask(published, questions[:10], AT)
         assert unequal(before, after) == []
         assert unequal(before_paper, after_paper) == []
-        assert [one.postings for one in before] == [one.postings for one in after]
-        assert all(hit.item.agent_id == "a" for one in after for hit in one.hits)
+        assert [recall.postings for recall in before] == [recall.postings for recall in after]
+        assert all(hit.item.agent_id == "a" for recall in after for hit in recall.hits)
         assert any(hit.item.agent_id == "b" for hit in theirs.recall(questions[0], at=AT).hits)
     show(
         f"{MINE} entries of A, {written} of B",
@@ -59,7 +59,7 @@ def test_fifty_thousand_entries_of_another_agent(home: Path) -> None:
             "recalls of A equal": len(after),
             "in the paper profile": len(after_paper),
             "turns of B per second": round(written / seconds),
-            "A's p50 ms without B": round(sorted(one.ms for one in before)[50], 1),
-            "with B": round(sorted(one.ms for one in after)[50], 1),
+            "A's p50 ms without B": round(sorted(recall.ms for recall in before)[50], 1),
+            "with B": round(sorted(recall.ms for recall in after)[50], 1),
         },
     )

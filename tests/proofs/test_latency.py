@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.bench.scale import run_scale
-from memtier_plugin.core.settings.load import Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.sessions import REFRESH_BYTES
 from tests.proofs.checks import show
@@ -45,15 +45,15 @@ def test_a_restored_ledger_does_not_hold_up_a_recall(home: Path) -> None:
     with MemTier.open(home, "old") as memory:
         messages = [{"role": "user", "content": f"{n} {line}"} for n in range(800)]
         memory.record(messages, session_id="s")
-        found = [hit.id for hit in memory.recall("zebra 7").hits]
+        ids = [hit.id for hit in memory.recall("zebra 7").hits]
         [ledger] = memory.folder.glob("episodic/main/*.jsonl")
         assert ledger.stat().st_size > REFRESH_BYTES
     restored = shutil.copytree(home, home.with_name("restored"))
     with MemTier.open(restored, "old") as memory:
         meanwhile = memory.recall("zebra 7")
         assert meanwhile.label == "degraded: index behind"
-        assert [hit.id for hit in meanwhile.hits] == found
+        assert [hit.id for hit in meanwhile.hits] == ids
         memory.catch_up()
         recall = memory.recall("zebra 7")
         assert recall.label == "hybrid"
-        assert [hit.id for hit in recall.hits] == found
+        assert [hit.id for hit in recall.hits] == ids

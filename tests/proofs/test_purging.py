@@ -48,12 +48,12 @@ POINTS = (
 
 def strings(*places: Path) -> int:
     """Return how often the text stands in any file, byte for byte and in any case."""
-    found = 0
-    for place in places:
-        for path in [place] if place.is_file() else place.rglob("*"):
+    count = 0
+    for root in places:
+        for path in [root] if root.is_file() else root.rglob("*"):
             if path.is_file():
-                found += path.read_bytes().lower().count(SECRET.encode().lower())
-    return found
+                count += path.read_bytes().lower().count(SECRET.encode().lower())
+    return count
 
 
 def run_of(agent: str) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ def planted(home: Path, outside: Path) -> Iterator[MemTier]:
     """Plant the text in three tiers, two agents, a summary, an export and the journal."""
     for agent in ("one", "two"):
         with MemTier.open(home, PROJECT, agent) as memory:
-            found = memory.recall(f"what opens the vault, {SECRET}?", purpose="inject", run_id="r")
+            recall = memory.recall(f"what opens the vault, {SECRET}?", purpose="inject", run_id="r")
             result = memory.end_run(run_of(agent), session_id="s", run_id="r")
             source = Source(agent=agent, session="s", entry=result.entries[0].id)
             draft = {"subject": "vault", "relation": "opens with", "value": f"{SECRET} {agent}"}
@@ -91,7 +91,7 @@ def planted(home: Path, outside: Path) -> Iterator[MemTier]:
             )  # fmt: skip
             memory.remember(f"{agent} keeps {SECRET} in mind.")
             memory.recall(SECRET)
-            assert found
+            assert recall
     with MemTier.open(home, PROJECT, "one") as memory:
         memory.record(talk(SECRET), session_id="talk", run_id="talk")
         path = outside / "export.jsonl"
@@ -111,8 +111,8 @@ def summarised(memory: MemTier) -> int:
     later = datetime.now(UTC) + timedelta(days=3)
     Summariser(replace(memory._actor, clock=lambda: later)).run()
     memory.catch_up()
-    known = memory.knowledge.person.facts(include_superseded=True)
-    return sum(one.fact.shelf != "" and SECRET in one.fact.text for one in known)
+    items = memory.knowledge.person.facts(include_superseded=True)
+    return sum(item.fact.shelf != "" and SECRET in item.fact.text for item in items)
 
 
 def test_receipt(world: MemTier, home: Path, tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_receipt(world: MemTier, home: Path, tmp_path: Path) -> None:
     copies = world.purge(SECRET, dry_run=True).copies
     assert strings(home, export) == before  # a dry run changes nothing, and asks nothing
     receipt = world.purge(SECRET)
-    found = [strings(home, export)]
+    counts = [strings(home, export)]
     world.reindex()
-    found.append(strings(home, export))
+    counts.append(strings(home, export))
     new = 0
     for agent in ("one", "two"):
         with MemTier.open(home, PROJECT, agent) as memory:
@@ -134,7 +134,7 @@ def test_receipt(world: MemTier, home: Path, tmp_path: Path) -> None:
             hits = memory.recall("what opens the vault?", depth="mixed").hits
             assert not any(SECRET in hit.text for hit in hits)
     world.consolidate()
-    found.append(strings(home, export))
+    counts.append(strings(home, export))
     show(
         "purge of a planted text",
         {
@@ -143,13 +143,13 @@ def test_receipt(world: MemTier, home: Path, tmp_path: Path) -> None:
             "journal": copies.journal, "quotes": copies.quotes, "vectors": copies.vectors,
             "n-grams": copies.ngrams, "exports": len(copies.exports), "agents": len(copies.agents),
             "strings before": before, "found by the receipt": sum(receipt.found_after.values()),
-            "strings after purge": found[0], "after reindex": found[1],
-            "after re-delivery": found[2], "re-delivered lines written": new,
+            "strings after purge": counts[0], "after reindex": counts[1],
+            "after re-delivery": counts[2], "re-delivered lines written": new,
         },
     )  # fmt: skip
     assert summaries and copies.summaries == summaries
     assert copies.agents == ["one", "two"] and copies.experiences == 2 and copies.facts >= 4
-    assert receipt.gone and found == [0, 0, 0] and new == 0
+    assert receipt.gone and counts == [0, 0, 0] and new == 0
     assert any("pump runs on diesel" in e.content for e in world.entries())
     assert export.read_text().count("[purged]") >= 6
 
@@ -166,9 +166,9 @@ def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> Non
     """Wherever a purge is killed, the next one completes it: nothing found, nothing else lost."""
     world.close()
     (home / "projects" / PROJECT / "index.sqlite3.broken-1").write_text(SECRET)
-    export, calm, kept = tmp_path / "export.jsonl", tmp_path / "calm", tmp_path / "kept.jsonl"
+    export, calm, backup = tmp_path / "export.jsonl", tmp_path / "calm", tmp_path / "kept.jsonl"
     shutil.copytree(home, calm)
-    shutil.copy(export, kept)
+    shutil.copy(export, backup)
     deaths, resumed = 0, 0
     expected = None
     for point in POINTS:
@@ -177,7 +177,7 @@ def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> Non
             number += 1
             shutil.rmtree(home)
             shutil.copytree(calm, home)
-            shutil.copy(kept, export)
+            shutil.copy(backup, export)
             code = killed(home, f"{point}:{number}")
             if code == 0:
                 break
@@ -191,11 +191,11 @@ def test_killed_at_every_step(world: MemTier, home: Path, tmp_path: Path) -> Non
                     lines = [e.content for e in memory.entries()]
                     assert not any(SECRET in line for line in lines), f"{point}:{number}"
                 assert memory.purge(SECRET).gone, f"{point}:{number}"
-                said = sorted((e.id, e.content, e.key) for e in memory.entries())
+                texts = sorted((e.id, e.content, e.key) for e in memory.entries())
                 items = {row[0]: row[3] for row in content(memory)["items"]}
             assert strings(home, export) == 0, f"{point}:{number}"
-            expected = expected or (said, items)
-            assert (said, items) == expected, f"{point}:{number}"
+            expected = expected or (texts, items)
+            assert (texts, items) == expected, f"{point}:{number}"
         assert number > 1, f"{point} was never reached"
     show("killed purges", {"points": len(POINTS), "deaths": deaths, "completed unseen": resumed})
     assert deaths > 15
@@ -208,7 +208,7 @@ def test_while_others_write(world: MemTier, home: Path, tmp_path: Path) -> None:
     purged = []
     while any(writer.poll() is None for writer in writers) or not purged:
         purged += [json.loads(line) for line in outputs([child("purge", home, *PARTS)])]
-    told = [json.loads(line) for line in outputs(writers)]
+    reports = [json.loads(line) for line in outputs(writers)]
     with MemTier.open(home, PROJECT, "main") as memory:
         memory.catch_up()
         written = [entry.run_id for entry in memory.entries(agent="main")]
@@ -216,11 +216,13 @@ def test_while_others_write(world: MemTier, home: Path, tmp_path: Path) -> None:
         "purging beside writers",
         {
             "purges": len(purged), "runs": len(set(written)), "lines": len(written),
-            "unseen": sum(one["unseen"] for one in told),
-            "slowest write ms": max(one["slowest_ms"] for one in told),
+            "unseen": sum(report["unseen"] for report in reports),
+            "slowest write ms": max(report["slowest_ms"] for report in reports),
         },
     )  # fmt: skip
     assert len(written) == 4 * 60 * 2 and len(set(written)) == 240
-    assert not any(one["unseen"] for one in told)
-    assert strings(home, tmp_path / "export.jsonl") == 0 and all(one["gone"] for one in purged)
+    assert not any(report["unseen"] for report in reports)
+    assert strings(home, tmp_path / "export.jsonl") == 0 and all(
+        report["gone"] for report in purged
+    )
     assert_equal_to_rebuild(home, PROJECT, ["main"], ["bread"], datetime.now(UTC))

@@ -44,9 +44,12 @@ def test_a_rich_store_is_rebuilt(home: Path) -> None:
     shutil.copytree(home, moved, ignore=shutil.ignore_patterns("index*"))
     again = 0
     for agent in AGENTS:
-        with MemTier.open(home, PROJECT, agent) as one, MemTier.open(moved, PROJECT, agent) as two:
+        with (
+            MemTier.open(home, PROJECT, agent) as original,
+            MemTier.open(moved, PROJECT, agent) as two,
+        ):
             two.catch_up()
-            assert unequal(ask(one, queries, AT), ask(two, queries, AT)) == []
+            assert unequal(ask(original, queries, AT), ask(two, queries, AT)) == []
             again += len(queries)
     show(
         "3 processes, 3 agents, 1 rebuild",

@@ -21,6 +21,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.reembed import read_embedding_state
 from memtier_plugin.providers.embedding.load import load_embedder
 from memtier_plugin.providers.embedding.remote import BATCH_TEXTS, PROBE_TEXT
+from tests.builders import write_config
 from tests.loopback import Loopback
 from tests.proofs.checks import child, of_another_space, outputs, rotated_model, show
 from tests.proofs.processes import PROJECT
@@ -51,13 +52,13 @@ def fill(home: Path, entries: int) -> list[tuple[str, str]]:
     """
     source, lines = SyntheticChat(3), plant_lines(QUESTIONS, 3)
     every = entries // QUESTIONS
-    asked = []
+    questions = []
     with MemTier.open(home, PROJECT, settings={"embedding.model": "default"}) as memory:
         for number in range(entries // RUN):
             session = source.session(number, RUN)
             messages: list[Any] = [turn.message for turn in session.turns]
-            place, line = divmod(number * RUN, every)
-            mine = place if line < RUN and place < QUESTIONS else None
+            position, line = divmod(number * RUN, every)
+            mine = position if line < RUN and position < QUESTIONS else None
             if mine is not None:
                 messages[0] = {"role": "user", "content": lines[mine].line}
             written = memory.record(
@@ -68,15 +69,10 @@ def fill(home: Path, entries: int) -> list[tuple[str, str]]:
             )
             if mine is not None:
                 text = lines[mine].paraphrase if mine % 2 else lines[mine].own_words
-                asked.append((text, written[0].id))
+                questions.append((text, written[0].id))
         memory.catch_up()
         assert read_embedding_state(memory.store).missing == 0
-    return asked
-
-
-def configure(home: Path, **settings: Any) -> None:
-    """Write the user's settings."""
-    (home / "config.yaml").write_text(json.dumps(settings))
+    return questions
 
 
 def embedded(home: Path) -> Counter[str]:
@@ -105,8 +101,8 @@ def killed_while_it_deletes(home: Path) -> None:
     process = child("embed", home)
     assert process.stdout is not None
     for line in process.stdout:
-        told = json.loads(line)
-        if isinstance(told, dict) or told[0] >= told[1]:
+        progress = json.loads(line)
+        if isinstance(progress, dict) or progress[0] >= progress[1]:
             break
     time.sleep(0.2)
     process.send_signal(signal.SIGKILL)
@@ -122,17 +118,17 @@ def summed(readers: Sequence[Popen[str]]) -> list[dict[str, Any]]:
 def figures(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Sum up rounds as they are printed."""
     labels: Counter[str] = Counter()
-    for one in rounds:
-        labels.update(one["labels"])
-    recalls = sum(one["recalls"] for one in rounds)
+    for report in rounds:
+        labels.update(report["labels"])
+    recalls = sum(report["recalls"] for report in rounds)
     return {
         "recalls": recalls,
-        "failed": sum(one.get("failed", 0) for one in rounds),
-        "recall@10": round(sum(one["found"] for one in rounds) / recalls, 3),
-        "by words": round(sum(one["found_by_words"] for one in rounds) / recalls, 3),
-        "hits checked": sum(one["checked"] for one in rounds),
-        "of another space": sum(one["mixed"] for one in rounds),
-        "slowest ms": max(one["slowest_ms"] for one in rounds),
+        "failed": sum(report.get("failed", 0) for report in rounds),
+        "recall@10": round(sum(report["found"] for report in rounds) / recalls, 3),
+        "by words": round(sum(report["found_by_words"] for report in rounds) / recalls, 3),
+        "hits checked": sum(report["checked"] for report in rounds),
+        "of another space": sum(report["mixed"] for report in rounds),
+        "slowest ms": max(report["slowest_ms"] for report in rounds),
         "labels": dict(labels),
     }
 
@@ -140,17 +136,17 @@ def figures(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
 @pytest.mark.slow
 def test_switching_under_load(home: Path, tmp_path: Path) -> None:
     """No recall fails, none is worse than by words alone, none mixes spaces; kills lose nothing."""
-    asked = fill(home, ENTRIES)
+    cases = fill(home, ENTRIES)
     questions, done = tmp_path / "questions.json", tmp_path / "done"
-    questions.write_text(json.dumps(asked))
+    questions.write_text(json.dumps(cases))
     turned = rotated_model(tmp_path / "turned")
-    configure(home, embedding={"model": "default"})
+    write_config(home, {"embedding": {"model": "default"}})
     chance = random.Random(7)
     readers = [child("ask", home, questions, done) for _ in range(READERS)]
     resumed = []
     try:
         writer = child("write", home, "w", 150)
-        configure(home, embedding={"model": str(turned)})
+        write_config(home, {"embedding": {"model": str(turned)}})
         started = time.perf_counter()
         before: Counter[str] = Counter()
         new = load_embedder(str(turned))
@@ -175,20 +171,20 @@ def test_switching_under_load(home: Path, tmp_path: Path) -> None:
     with MemTier.open(home, PROJECT) as memory:
         vectors = memory.store.index.connection().execute("SELECT DISTINCT model FROM vectors")
         assert vectors.fetchall() == [(new.name,)]
-        sample = memory.recall(asked[1][0])
+        sample = memory.recall(cases[1][0])
     assert resumed == sorted(resumed)
-    told = figures(rounds)
-    assert told["failed"] == 0
-    assert told["of another space"] == 0 < told["hits checked"]
-    assert all(one["found"] >= one["found_by_words"] for one in rounds)
-    during = [one for one in rounds if one["labels"].get("degraded: not embedded yet")]
+    totals = figures(rounds)
+    assert totals["failed"] == 0
+    assert totals["of another space"] == 0 < totals["hits checked"]
+    assert all(report["found"] >= report["found_by_words"] for report in rounds)
+    during = [report for report in rounds if report["labels"].get("degraded: not embedded yet")]
     assert during, "no recall was made meanwhile"
     # And the check sees what it looks for: a query of one space, texts of another.
     checked, strange = of_another_space(sample, Crossed(new, load_embedder()))
     assert strange > checked / 2
     show(
         f"{ENTRIES} entries, model changed under {READERS} readers and a writer",
-        {"kills": KILLS, "embedded at each kill": resumed, "seconds": round(seconds, 1), **told},
+        {"kills": KILLS, "embedded at each kill": resumed, "seconds": round(seconds, 1), **totals},
     )
     show("of these, while the new model was not complete", figures(during))
 
@@ -196,10 +192,10 @@ def test_switching_under_load(home: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_switching_to_an_endpoint_under_load(home: Path, tmp_path: Path) -> None:
     """The same with an endpoint that fails now and then, has a price, and is paid for once."""
-    asked = fill(home, SMALL)
+    cases = fill(home, SMALL)
     questions, done = tmp_path / "questions.json", tmp_path / "done"
-    questions.write_text(json.dumps(asked))
-    configure(home, embedding={"model": "default"})
+    questions.write_text(json.dumps(cases))
+    write_config(home, {"embedding": {"model": "default"}})
     chance = random.Random(7)
     with Loopback() as server:
         about = {"base_url": server.base_url, "price_per_million_tokens": PRICE}
@@ -207,7 +203,7 @@ def test_switching_to_an_endpoint_under_load(home: Path, tmp_path: Path) -> None
         try:
             # Each kill leaves a reservation that counts whole, so the cap is a generous one.
             model = {"model": "endpoint:local/m", "max_cost": 0.1}
-            configure(home, embedding=model, endpoints={"local": about})
+            write_config(home, {"embedding": model, "endpoints": {"local": about}})
             with MemTier.open(home, PROJECT) as memory:
                 estimate = read_embedding_state(memory.store).cost
             server.script(*chance.choices(["ok", "ok", "ok", "429", "500", "truncated"], k=60))
@@ -224,15 +220,15 @@ def test_switching_to_an_endpoint_under_load(home: Path, tmp_path: Path) -> None
         with MemTier.open(home, PROJECT) as memory:
             state = read_embedding_state(memory.store)
         charged = server.tokens * PRICE / 1e6
-    told = figures(rounds)
+    totals = figures(rounds)
     assert (state.missing, state.old) == (0, False)
-    assert told["failed"] == 0
-    assert told["of another space"] == 0 < told["hits checked"]
-    assert all(one["found"] >= one["found_by_words"] for one in rounds)
+    assert totals["failed"] == 0
+    assert totals["of another space"] == 0 < totals["hits checked"]
+    assert all(report["found"] >= report["found_by_words"] for report in rounds)
     assert state.spent <= state.allowed == 0.1
     answered = [request for request in server.requests if request["fault"] == "ok"]
     sent = [text for request in answered for text in request["body"]["input"]]
-    queries = {text for text, _ in asked}
+    queries = {text for text, _ in cases}
     texts = [text for text in sent if text not in queries and text != PROBE_TEXT]
     twice = len(texts) - len(set(texts))
     assert twice <= kills * BATCH_TEXTS  # a kill loses the request that is under way, no more
@@ -249,6 +245,6 @@ def test_switching_to_an_endpoint_under_load(home: Path, tmp_path: Path) -> None
             "cost estimated": round(estimate, 4),
             "counted": round(state.spent, 4),
             "charged, queries with it": round(charged, 4),
-            **told,
+            **totals,
         },
     )

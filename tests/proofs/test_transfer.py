@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from memtier_plugin.cli.main import main
 from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer import backup as archives
 from memtier_plugin.transfer.backup import restore_backup, verify_backup, write_backup
 from memtier_plugin.transfer.export import export_jsonl
+from tests.processes import run_memtier
 from tests.proofs.checks import CHILD, PACKAGE, assert_equal_to_rebuild, bad_lines, show
 from tests.proofs.processes import PROJECT
 from tests.transfer import foreign_exports as made
@@ -33,8 +32,8 @@ def own_export(folder: Path) -> Path:
     for agent in ("main", "other"):
         with MemTier.open(folder / "source", "p", agent) as memory:
             for number in range(MANY // 4):
-                said = f"My boat {number} of {agent} is called Petrel."
-                memory.record([{"role": "user", "content": said}], session_id="s", run_id=said)
+                text = f"My boat {number} of {agent} is called Petrel."
+                memory.record([{"role": "user", "content": text}], session_id="s", run_id=text)
             memory.remember(f"The harbour of {agent} is Skagen.")
     path = folder / "export.jsonl"
     with MemTier.open(folder / "source", "p") as memory:
@@ -58,8 +57,7 @@ def test_every_format_imported_twice(tmp_path: Path, home: Path) -> None:
 
     def run(form: str, path: Path, *more: str) -> Any:
         args = ["import", str(path), "--project", form, "--json", *more]
-        result = CliRunner().invoke(main, args)
-        assert result.exit_code == 0, result.output
+        result = run_memtier(*args)
         return json.loads(result.stdout)
 
     figures: dict[str, str] = {}
@@ -112,7 +110,7 @@ def test_backup_while_four_write(home: Path, tmp_path: Path) -> None:
     finally:
         until.touch()
     assert [writer.wait(60) for writer in writers] == [0] * WRITERS
-    told = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    records = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
 
     missing, acknowledged, entries, torn, dangling = 0, 0, 0, 0, 0
     for number, (started, dest, _, _) in enumerate(made_at):
@@ -122,9 +120,9 @@ def test_backup_while_four_write(home: Path, tmp_path: Path) -> None:
         torn += sum(not p.read_bytes().endswith(b"\n") for p in back.rglob("*.jsonl"))
         with MemTier.open(tmp_path / f"home{number}", PROJECT) as memory:
             memory.catch_up()
-            found = [entry.id for entry in memory.entries()]
-            assert len(found) == len(set(found))
-            there = set(found)
+            ids = [entry.id for entry in memory.entries()]
+            assert len(ids) == len(set(ids))
+            there = set(ids)
             for fact in memory.facts(include_superseded=True):
                 dangling += sum(source.entry not in there for source in fact.sources)
             for event in memory.events(kinds=["recall", "promote"], limit=100_000):
@@ -133,7 +131,7 @@ def test_backup_while_four_write(home: Path, tmp_path: Path) -> None:
                     for item in event.data.get("items", ())
                     if isinstance(item, str)
                 )
-        before = {one for line in told if line["at"] < started for one in line["ids"]}
+        before = {entry_id for line in records if line["at"] < started for entry_id in line["ids"]}
         missing += len(before - there)
         acknowledged, entries = len(before), len(there)
     assert missing == torn == dangling == 0

@@ -29,8 +29,8 @@ class Hashed:
     def _one(self, text: str) -> list[float]:
         vector = [0.001] * DIMENSIONS
         for pair in pairwise(text):
-            place = hashlib.blake2b("".join(pair).encode(), digest_size=1).digest()[0]
-            vector[place % DIMENSIONS] += 1.0
+            bucket = hashlib.blake2b("".join(pair).encode(), digest_size=1).digest()[0]
+            vector[bucket % DIMENSIONS] += 1.0
         return vector
 
     @hookimpl

@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,21 +17,14 @@ from memtier_plugin.core.errors import (
     EndpointRefused,
     SettingsError,
 )
+from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.providers import endpoint as module
-from memtier_plugin.providers.endpoint import Endpoint, EndpointClient, resolve_model
+from memtier_plugin.providers.endpoint import EndpointClient, resolve_model
 from tests.loopback import TOO_LONG, Loopback, tokens_of, vectors_of
+from tests.processes import run_python
 
 TEXTS = ["the cat sat", "a dog barked", "der Hund bellt"]
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
-    """Return a server that listens; attempts follow each other without long pauses."""
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(module, "_formats", {})  # a port may come again
-    with Loopback() as loopback:
-        yield loopback
 
 
 def client(server: Loopback, **more: object) -> EndpointClient:
@@ -53,9 +43,9 @@ def refusal(server: Loopback, **more: object) -> str:
 
 def test_embed(server: Loopback) -> None:
     """Each text gets its own vector, in the order given, whatever the order of the answer."""
-    found = client(server).embed("m", TEXTS)
-    assert found.vectors == vectors_of("m", TEXTS)
-    assert found.tokens == sum(map(tokens_of, TEXTS)) == server.tokens
+    result = client(server).embed("m", TEXTS)
+    assert result.vectors == vectors_of("m", TEXTS)
+    assert result.tokens == sum(map(tokens_of, TEXTS)) == server.tokens
     assert server.requests[0]["body"]["encoding_format"] == "float"
 
 
@@ -210,15 +200,15 @@ def test_a_lost_answer_is_told_apart(server: Loopback, fault: str) -> None:
 
 def test_named() -> None:
     """A model's name in the settings is an endpoint's and its own, which may hold slashes."""
-    known = {"local": Endpoint(base_url="http://127.0.0.1:9/v1")}
-    assert resolve_model("endpoint:local/org/m:7b", known, "k") == (
+    endpoints = {"local": Endpoint(base_url="http://127.0.0.1:9/v1")}
+    assert resolve_model("endpoint:local/org/m:7b", endpoints, "k") == (
         "local",
-        known["local"],
+        endpoints["local"],
         "org/m:7b",
     )
     for wrong in ("local/m", "endpoint:local", "endpoint:/m", "endpoint:local/", "gpt"):
         with pytest.raises(SettingsError, match=r"k is .*; expected 'endpoint:NAME/MODEL'"):
-            resolve_model(wrong, known, "k")
+            resolve_model(wrong, endpoints, "k")
 
 
 @pytest.mark.parametrize("fault", ["429", "500", "503", "truncated", "page", "close", "fewer"])
@@ -230,35 +220,35 @@ def test_what_passes_is_tried_again(server: Loopback, fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
-        ("429", "allows no more requests now; it is tried again later"),
+        ("429", "refuses further requests for now; it is tried again later"),
         ("500", "is in trouble; it is tried again later"),
-        ("truncated", "gives an answer that is none; is it OpenAI-compatible?"),
-        ("page", "gives an answer that is none; is it OpenAI-compatible?"),
+        ("truncated", "returned an invalid answer; is it OpenAI-compatible?"),
+        ("page", "returned an invalid answer; is it OpenAI-compatible?"),
         ("fewer", "2 vectors for 3 texts"),
         ("close", "cannot be reached; is the server running, and base_url right?"),
     ],
 )
-def test_what_does_not_pass_is_told(server: Loopback, fault: str, told: str) -> None:
+def test_what_does_not_pass_is_told(server: Loopback, fault: str, message: str) -> None:
     """After the last attempt the error names the endpoint, the cause and what can be done."""
     server.always(fault)
-    assert told in refusal(server)
+    assert message in refusal(server)
     assert server.count() == module.MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         ("401", "refuses the key; check the key in none"),
         ("404", "knows no such model or path; check the model's name, and base_url"),
         ("400", "refuses the request"),
     ],
 )
-def test_what_will_not_pass_is_not_tried_again(server: Loopback, fault: str, told: str) -> None:
+def test_what_will_not_pass_is_not_tried_again(server: Loopback, fault: str, message: str) -> None:
     """A request that the server will never take is made once."""
     server.always(fault)
-    assert told in refusal(server)
+    assert message in refusal(server)
     assert server.count() == 1
 
 
@@ -284,17 +274,17 @@ def test_a_request_has_a_limit_of_time(server: Loopback, fault: str) -> None:
 
 def test_no_server() -> None:
     """A server that is down is told from one that answers badly."""
-    with Loopback() as gone:
+    with Loopback() as stopped:
         pass
     with pytest.raises(EndpointError, match="cannot be reached; is the server running"):
-        EndpointClient(Endpoint(base_url=gone.base_url)).embed("m", TEXTS, attempts=1)
+        EndpointClient(Endpoint(base_url=stopped.base_url)).embed("m", TEXTS, attempts=1)
 
 
 def test_key(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     """The key comes from the variable that is named; without it nothing is sent."""
     server.key = "sk-geheim-123"
-    told = refusal(server, key_env="THE_KEY")
-    assert "needs a key, and the environment variable THE_KEY is not set" in told
+    message = refusal(server, key_env="THE_KEY")
+    assert "needs a key, and the environment variable THE_KEY is not set" in message
     assert not server.requests
     monkeypatch.setenv("THE_KEY", "sk-geheim-123\n")
     assert client(server, key_env="THE_KEY").embed("m", TEXTS).tokens
@@ -307,10 +297,10 @@ def test_the_key_is_told_to_nobody(
     caplog.set_level(logging.DEBUG)
     server.key = "another"
     monkeypatch.setenv("THE_KEY", "sk-geheim-123")
-    told = refusal(server, key_env="THE_KEY")
-    assert "refuses the key; check the key in THE_KEY" in told
-    assert "Bearer [key]" in told
-    assert "geheim" not in told
+    message = refusal(server, key_env="THE_KEY")
+    assert "refuses the key; check the key in THE_KEY" in message
+    assert "Bearer [key]" in message
+    assert "geheim" not in message
     assert "Authorization" not in caplog.text or "geheim" not in caplog.text
 
 
@@ -342,7 +332,4 @@ def test_the_package_is_imported_when_asked_only() -> None:
         "import sys; from memtier_plugin.providers.endpoint import EndpointClient, Endpoint;"
         "EndpointClient(Endpoint(base_url='http://127.0.0.1:9/v1')); print(*sys.modules)"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, text=True
-    )
-    assert not re.search(r"\b(openai|httpx\d?|pydantic)\b", found.stdout)
+    assert not re.search(r"\b(openai|httpx\d?|pydantic)\b", run_python(code))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.core.hookspecs import Embedder
-from memtier_plugin.core.settings.load import Settings
-from memtier_plugin.core.settings.schema import Embedding
-from memtier_plugin.providers import endpoint
+from memtier_plugin.core.settings.schema import Embedding, Endpoint, Settings
 from memtier_plugin.providers.embedding import remote
 from memtier_plugin.providers.embedding.load import (
     UnavailableEmbedder,
@@ -33,26 +30,17 @@ from memtier_plugin.providers.embedding.remote import (
     EndpointEmbedder,
     encode_query,
 )
-from memtier_plugin.providers.endpoint import Endpoint
 from tests.loopback import Loopback, vectors_of
 
 TEXTS = [f"the cat number {number} sat on the mat" for number in range(70)]
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
-    """Return a server that listens; attempts follow each other without long pauses."""
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
-    with Loopback() as loopback:
-        yield loopback
-
-
 def embedder(server: Loopback, model: str = "m", **more: Any) -> EndpointEmbedder:
     """Return an embedder at the server, as settings name it."""
-    known = {"local": Endpoint(base_url=server.base_url, **more)}
-    found = load_embedder(f"endpoint:local/{model}", known)
-    assert isinstance(found, EndpointEmbedder)
-    return found
+    endpoints = {"local": Endpoint(base_url=server.base_url, **more)}
+    loaded = load_embedder(f"endpoint:local/{model}", endpoints)
+    assert isinstance(loaded, EndpointEmbedder)
+    return loaded
 
 
 def test_it_is_an_embedder(server: Loopback) -> None:
@@ -90,26 +78,26 @@ def test_a_name_is_a_space(server: Loopback) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("endpoint:local", "expected 'endpoint:NAME/MODEL'"),
         ("endpoint:/m", "expected 'endpoint:NAME/MODEL'"),
         ("endpoint:other/m", r"no endpoint 'other' is configured \(local\); describe it under"),
     ],
 )
-def test_unknown_endpoints(server: Loopback, name: str, told: str) -> None:
+def test_unknown_endpoints(server: Loopback, name: str, message: str) -> None:
     """A name that means no endpoint is refused with what is expected."""
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=message):
         load_embedder(name, {"local": Endpoint(base_url=server.base_url)})
 
 
 def test_a_model_that_cannot_be_had(tmp_path: Path) -> None:
     """Wrong settings of the model do not break what needs no model; they are told when asked."""
     settings = Settings(embedding=Embedding(model=str(tmp_path / "nowhere")))
-    found = configured_embedder(settings)
-    assert isinstance(found, UnavailableEmbedder)
+    unavailable = configured_embedder(settings)
+    assert isinstance(unavailable, UnavailableEmbedder)
     with pytest.raises(EmbeddingUnavailable, match="no embedding model"):
-        encode_query(found, "a question", None)
+        encode_query(unavailable, "a question", None)
 
 
 def test_what_a_server_refuses_is_halved(server: Loopback) -> None:
@@ -126,9 +114,9 @@ def test_what_a_server_refuses_is_halved(server: Loopback) -> None:
 def test_a_text_that_no_model_takes(server: Loopback) -> None:
     """One text that is refused however short has a vector of zeros; the others have theirs."""
     server.refuse = "\N{SNOWMAN}"
-    found = embedder(server).encode(["one", "\N{SNOWMAN}", "three"])
-    assert not any(found[1])
-    assert [found[0], found[2]] == vectors_of("m", ["one", "three"])
+    vectors = embedder(server).encode(["one", "\N{SNOWMAN}", "three"])
+    assert not any(vectors[1])
+    assert [vectors[0], vectors[2]] == vectors_of("m", ["one", "three"])
 
 
 def test_a_server_that_refuses_everything(server: Loopback) -> None:
@@ -146,10 +134,10 @@ def test_another_dimension_midway(server: Loopback) -> None:
     server.always("dimension")
     with pytest.raises(EndpointError, match="now gives vectors of 191 dimensions for 'm', before"):
         model.encode(TEXTS)
-    told = embedder(server)
-    told.expect_dimensions(192)  # what is stored
+    remote = embedder(server)
+    remote.expect_dimensions(192)  # what is stored
     with pytest.raises(EndpointError, match="it serves another model by that name"):
-        told.encode(TEXTS)
+        remote.encode(TEXTS)
 
 
 def test_a_query(server: Loopback) -> None:

@@ -112,9 +112,9 @@ def test_bad_items_are_counted() -> None:
         {**ONE, "kind": "command"},
         {**ONE, "since": None, "kind": "fact", "more": ["is", "passed", "over"]},
     ]
-    found = parse_items(json.dumps({"facts": items, "note": "hi"}), SCHEMA)
-    assert [item["line"] for item in found.items] == [1, 1]
-    assert found.rejected == 7
+    result = parse_items(json.dumps({"facts": items, "note": "hi"}), SCHEMA)
+    assert [item["line"] for item in result.items] == [1, 1]
+    assert result.rejected == 7
 
 
 def test_an_empty_list_is_an_answer() -> None:
@@ -157,11 +157,11 @@ def test_any_json_comes_back(value: Any) -> None:
 def test_nothing_breaks_it(text: str) -> None:
     """Whatever is answered, the outcome is an item list or a reason."""
     try:
-        found = parse_items(text, SCHEMA)
+        result = parse_items(text, SCHEMA)
     except BadAnswer as error:
         assert error.reason in (EMPTY_ANSWER, NO_JSON, WRONG_SHAPE)
     else:
-        assert all(matches_schema(item, ITEM) for item in found.items)
+        assert all(matches_schema(item, ITEM) for item in result.items)
 
 
 def test_visible() -> None:

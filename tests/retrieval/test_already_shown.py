@@ -14,6 +14,7 @@ from memtier_plugin.core.results import Recall
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator as Hermes
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator as OpenClaw
 from memtier_plugin.memory import MemTier
+from tests.builders import say_each
 
 Day = Callable[..., datetime]
 BAG = "My bag is in the blue locker."
@@ -22,17 +23,10 @@ BAG = "My bag is in the blue locker."
 @pytest.fixture
 def memory(home: Path, day: Day) -> MemTier:
     """Return a memory in which the bag was spoken of in two sessions."""
-    made = MemTier.open(home, "p", "openclaw.main", clock=lambda: day(9))
-    say(made, "old", BAG, day(0))
-    say(made, "now", "The bag in the locker is mine.", day(8))
-    return made
-
-
-def say(memory: MemTier, session: str, text: str, when: datetime) -> None:
-    """Record what a user said."""
-    memory.record(
-        [{"role": "user", "content": text}], session_id=session, observed_at=when, run_id=text
-    )
+    opened = MemTier.open(home, "p", "openclaw.main", clock=lambda: day(9))
+    say_each(opened, BAG, session_id="old", observed_at=day(0))
+    say_each(opened, "The bag in the locker is mine.", session_id="now", observed_at=day(8))
+    return opened
 
 
 def inject(memory: MemTier, shown: Shown | None, session: str = "now") -> Recall:
@@ -80,14 +74,39 @@ def test_a_fact_of_this_conversation(home: Path, day: Day) -> None:
 
 def test_what_was_injected_stays(home: Path, memory: MemTier, day: Day) -> None:
     """Where a host keeps injected lines they come once, until the host shortens the session."""
-    kept = Shown(since=day(8, hours=1), injected=True)
-    assert sessions(inject(memory, kept)) == {"old", "now"}
-    assert inject(memory, kept).injected == ()
+    shown = Shown(since=day(8, hours=1), injected=True)
+    assert sessions(inject(memory, shown)) == {"old", "now"}
+    assert inject(memory, shown).injected == ()
     assert inject(memory, Shown(since=day(8, hours=1))).injected
     assert inject(memory, Shown(since=day(9, hours=1), injected=True)).injected
-    assert inject(memory, kept, session="another").injected
+    assert inject(memory, shown, session="another").injected
     with MemTier.open(home, "p", "openclaw.main", clock=lambda: day(9)) as later:
-        assert inject(later, kept).injected == (), "another process knows it from the journal"
+        assert inject(later, shown).injected == (), "another process knows it from the journal"
+
+
+def test_no_copy_of_what_is_in_sight(home: Path, day: Day) -> None:
+    """Of a line in sight nothing is injected that says the same: no other entry, and no fact."""
+    question = "Which port does staging of Larch have?"
+    with MemTier.open(home, "p", "openclaw.main", clock=lambda: day(9)) as memory:
+        for number in range(2):
+            say_each(
+                memory,
+                "Staging of Larch listens on port 8120.",
+                "The printer of Larch is on the second floor.",
+                session_id=f"old-{number}",
+                observed_at=day(number),
+            )
+        shown = Shown(since=day(8), injected=True)
+
+        def injected(purpose: Shown | None) -> list[str]:
+            recall = memory.recall(question, session_id="now", purpose="inject", shown=purpose)
+            return [hit.text for hit in recall.injected]
+
+        first = injected(shown)
+        assert first.count("Staging of Larch listens on port 8120.") == 1
+        memory.remember("Staging of Larch listens on port 8120.", session_id="old-0")
+        assert not {*injected(shown)} & {*first}
+        assert injected(None)[0] == first[0]
 
 
 def test_a_search_repeats_what_is_asked_for(memory: MemTier) -> None:
@@ -109,6 +128,7 @@ def test_it_is_counted_and_explained(memory: MemTier, day: Day) -> None:
         "tokens_a_turn": float(recall.tokens),
         "lines": len(recall.injected),
         "repeats_avoided": 1,
+        "blocks": {"short": 1},
     }
 
 
@@ -161,7 +181,7 @@ def test_through_the_hook(home: Path) -> None:
     with MemTier.open(home, "p", "openclaw.main") as memory:
         memory.record([{"role": "user", "content": BAG}], session_id="now")
     hook = plugins.manager().hook.before_prompt_build
-    asked = "Where is my bag?"
-    assert hook(event=PromptEvent(prompt=asked), context=context) is not None
+    prompt = "Where is my bag?"
+    assert hook(event=PromptEvent(prompt=prompt), context=context) is not None
     since = datetime.now(UTC) - timedelta(hours=1)
-    assert hook(event=PromptEvent(prompt=asked, visible_since=since), context=context) is None
+    assert hook(event=PromptEvent(prompt=prompt, visible_since=since), context=context) is None

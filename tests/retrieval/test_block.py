@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.core.records import Entry, Fact, Source, count_tokens
+from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval.block import (
     CUT_MARK,
     NOTICE,
     BlockPlan,
     pack,
+    passage_size,
     truncate,
 )
 from memtier_plugin.retrieval.contradictions import (
@@ -29,6 +30,7 @@ from memtier_plugin.retrieval.contradictions import (
 from memtier_plugin.retrieval.duplicates import collapse_duplicates
 from memtier_plugin.trust.escaping import escape_line
 from memtier_plugin.trust.fence import FENCE, remove_blocks
+from tests.builders import make_entry, make_fact, make_hit
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 RECALL = "01KABCDEFGHJKMNPQRSTVWXYZ0"
@@ -51,23 +53,12 @@ LONG = st.one_of(TEXT, st.builds(lambda text, n: text * n, TEXT, st.integers(1, 
 
 def entry_hit(text: str, identity: str = "01KENTRY00000000", speaker: str | None = None) -> Hit:
     """Return a hit of an entry that says this."""
-    entry = Entry(
-        id=identity, timestamp=START, session_id="s", project="p", content=text, tokens=1,
-        agent_id="main", run_id="r", turn=1, role="user", origin="user", observed_at=START,
-        speaker=speaker, key="k",
-    )  # fmt: skip
-    source = Source(agent="main", session="s", entry=identity)
-    return Hit(item=entry, score=1.0, signals={}, sources=(source,))
+    return make_hit(make_entry(text, START, id=identity, agent_id="main", speaker=speaker))
 
 
 def fact_hit(text: str, note: str = "") -> Hit:
     """Return a hit of a fact that says this."""
-    source = Source(agent="main", session="s", entry="e")
-    fact = Fact(
-        id="01KFACT00000000", timestamp=START, project="p", subject="s", relation="r", value="v",
-        text=text, sources=(source,),
-    )  # fmt: skip
-    return Hit(item=fact, score=1.0, signals={}, sources=(source,), note=note)
+    return make_hit(make_fact(text, START, id="01KFACT00000000"), note=note)
 
 
 HITS = st.lists(
@@ -115,16 +106,16 @@ def test_what_is_left_out_has_a_reason(
     offer = BlockPlan(hits, k, budget, tries=tries)
     injected, _ = offer.fill(RECALL)
     places = [int(hit.id) for hit in injected]
-    for place in range(len(hits)) if injected else ():
-        if place in places:
+    for index in range(len(hits)) if injected else ():
+        if index in places:
             continue
-        why = offer.explain_refusal(place, RECALL)
-        before = sum(other < place for other in places)
+        why = offer.explain_refusal(index, RECALL)
+        before = sum(other < index for other in places)
         assert (why.by == "k") == (before == k)
         if why.by == "tokens":
             assert why.needed > why.left or why.left < 8
         elif why.by == "tries":
-            assert tries is not None and place >= tries
+            assert tries is not None and index >= tries
 
 
 @given(TEXT.filter(lambda t: FENCE not in t), TEXT.filter(lambda t: FENCE not in t), HITS)
@@ -182,10 +173,10 @@ def test_pack(costs: list[int], k: int, budget: int) -> None:
     assert list(granted) == sorted(granted)
     assert packed.tokens == sum(granted.values()) <= budget
     left, count = budget, 0
-    for place, cost in enumerate(costs):
-        cost = min(cost, left) if place == 0 else cost
+    for index, cost in enumerate(costs):
+        cost = min(cost, left) if index == 0 else cost
         taken = count < k and 0 < cost <= left
-        assert granted.get(place) == (cost if taken else None)
+        assert granted.get(index) == (cost if taken else None)
         left, count = (left - cost, count + 1) if taken else (left, count)
 
 
@@ -204,10 +195,10 @@ def test_pack_reads_no_further_than_needed() -> None:
 @given(LONG.map(escape_line), st.integers(0, 60))
 def test_cut(line: str, tokens: int) -> None:
     """A cut line costs what it may with its newline, is a beginning, and says that it is cut."""
-    found = truncate(line, tokens)
-    assert not found or count_tokens(f"{found}\n") <= tokens
-    assert not found or found.endswith(CUT_MARK)
-    assert line.startswith(found.removesuffix(CUT_MARK))
+    cut = truncate(line, tokens)
+    assert not cut or count_tokens(f"{cut}\n") <= tokens
+    assert not cut or cut.endswith(CUT_MARK)
+    assert line.startswith(cut.removesuffix(CUT_MARK))
 
 
 def test_lines() -> None:
@@ -226,6 +217,32 @@ def test_lines() -> None:
         "- [2026-01-05 fact 00000000] Ada owns a red bike. (older facts exist)\n"
         f"</{FENCE}>\n"
     )
+
+
+@given(st.integers(10, 500), st.integers(0, 30), st.integers(0, 5000))
+def test_later_lines_show_less(most: int, k: int, budget: int) -> None:
+    """No line shows more of a long text than one before it, and the last ones at least half."""
+    sizes = [passage_size(index, most, k, budget) for index in range(20)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == most * 9 // 6 and sizes[3] == most
+    assert most // 2 <= sizes[-1] <= most
+
+
+def test_last_lines_use_the_room_there_is() -> None:
+    """What a large budget has room for is not cut short."""
+    assert passage_size(15, 60, k=16, budget=600) == 30
+    assert passage_size(15, 60, k=16, budget=800) == 40
+    assert passage_size(15, 60, k=16, budget=2000) == 60
+
+
+def test_an_excerpt_depends_on_its_line() -> None:
+    """The text of each line is cut for its place, also when told why the next one does not fit."""
+    hits = [entry_hit("word " * 40, f"01K{n}") for n in range(4)]
+    offer = BlockPlan(hits, 3, 600, lambda text, index: text[: 10 * (3 - index)])
+    injected, text = offer.fill(RECALL)
+    assert [len(line.split("] ")[1]) for line in text.splitlines()[2:-1]] == [29, 19, 9]
+    assert len(injected) == 3
+    assert offer.explain_refusal(3, RECALL).by == "k"
 
 
 def test_only_the_first_line_is_cut() -> None:
@@ -262,18 +279,20 @@ def test_near_duplicates_collapse_to_the_newest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("text", "other"),
     [
         ("a b c d e f g h i j the port is 5433", "a b c d e f g h i j the port is 5434"),
         ("a b c d e f g h i j k l eats nuts", "a b c d e f g h i j k l never eats nuts"),
     ],
 )
-def test_a_number_or_a_negation_makes_a_difference(one: str, other: str) -> None:
+def test_a_number_or_a_negation_makes_a_difference(text: str, other: str) -> None:
     """Lines that differ in a number or a negation are never taken for duplicates."""
-    assert len(collapse_duplicates([entry_hit(one, "01KA"), entry_hit(other, "01KB")], 10)) == 2
+    assert len(collapse_duplicates([entry_hit(text, "01KA"), entry_hit(other, "01KB")], 10)) == 2
 
 
-def told(value: str, days: int, identity: str, subject: str = "Ada", time: float = 0.0) -> Hit:
+def stated_fact(
+    value: str, days: int, identity: str, subject: str = "Ada", time: float = 0.0
+) -> Hit:
     """Return a hit of a fact that says where somebody lives, since some day."""
     hit = fact_hit(f"{subject} lives in {value}.")
     fact = replace(
@@ -285,7 +304,7 @@ def told(value: str, days: int, identity: str, subject: str = "Ada", time: float
 
 FACTS = st.lists(
     st.builds(
-        told,
+        stated_fact,
         st.sampled_from(["Oslo", " oslo", "Rome", "Lima"]),
         st.integers(0, 3),
         st.uuids().map(str),
@@ -305,15 +324,15 @@ def test_newest_of_contradicting_facts_comes_first(hits: list[Hit], first: int) 
     The best is the newest, or of the time that the query names; the newest says that it is.
     """
     values = stated_values(hits, ["Lives_In"])
-    found = rank_newest_first(hits, first, values)
-    assert sorted(hit.id for hit in found) == sorted(hit.id for hit in hits)
-    assert found[first:] == hits[first:]
-    for about in {one.about for one in values.values()}:
+    ranked = rank_newest_first(hits, first, values)
+    assert sorted(hit.id for hit in ranked) == sorted(hit.id for hit in hits)
+    assert ranked[first:] == hits[first:]
+    for about in {stated.about for stated in values.values()}:
         before = [h for h in hits[:first] if h.id in values and values[h.id].about == about]
-        after = [h for h in found[:first] if h.id in values and values[h.id].about == about]
+        after = [h for h in ranked[:first] if h.id in values and values[h.id].about == about]
         ids = [hit.id for hit in after]
         assert {hits.index(h) for h in before} == {
-            place for place, hit in enumerate(found[:first]) if hit.id in ids
+            index for index, hit in enumerate(ranked[:first]) if hit.id in ids
         }
         if len({values[i].value for i in ids}) < 2:
             assert after == before
@@ -327,7 +346,7 @@ def test_newest_of_contradicting_facts_comes_first(hits: list[Hit], first: int) 
         assert ids[1:] == rest
         assert not any(hit.note for hit in after if hit not in (newest, best))
     others = [hit for hit in hits if hit.id not in values]
-    assert [hit for hit in found if hit.id not in values] == others
+    assert [hit for hit in ranked if hit.id not in values] == others
 
 
 def test_contradicting_facts_are_no_duplicates() -> None:
@@ -336,13 +355,13 @@ def test_contradicting_facts_are_no_duplicates() -> None:
         "as she told us all at that long table behind her garden shed one mild evening before"
         " anybody else had come"
     )
-    one, two = told(f"Oslo {words}", 0, "1"), told(f"Rome {words}", 1, "2")
-    assert len(collapse_duplicates([one, two], 9)) == 1
-    assert len(collapse_duplicates([one, two], 9, stated_values([one, two], ["lives_in"]))) == 2
+    first, two = stated_fact(f"Oslo {words}", 0, "1"), stated_fact(f"Rome {words}", 1, "2")
+    assert len(collapse_duplicates([first, two], 9)) == 1
+    assert len(collapse_duplicates([first, two], 9, stated_values([first, two], ["lives_in"]))) == 2
 
 
 def test_what_replaced_an_older_one_says_so() -> None:
     """A fact that superseded another carries a note, beside the ones it has."""
-    hit = replace(told("Oslo", 0, "1"), note="one of 2 like it")
-    [found] = rank_newest_first([hit], 9, stated_values([hit], ["lives_in"]), {"1"})
-    assert found.note == f"one of 2 like it; {REPLACES_NOTE}"
+    hit = replace(stated_fact("Oslo", 0, "1"), note="one of 2 like it")
+    [ranked] = rank_newest_first([hit], 9, stated_values([hit], ["lives_in"]), {"1"})
+    assert ranked.note == f"one of 2 like it; {REPLACES_NOTE}"

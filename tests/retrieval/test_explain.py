@@ -13,32 +13,18 @@ import pytest
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import PROJECT_JOURNAL
-from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
 from memtier_plugin.core.results import Recall
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.contributions import signal_contributions
+from tests.builders import make_draft, make_fact, say
 
 Day = Callable[..., datetime]
 
 
-def say(memory: MemTier, text: str, **more: Any) -> Entry:
-    """Record one message of the user and return its entry."""
-    message = {"role": more.pop("role", "user"), "content": text}
-    [entry] = memory.record([message], **({"session_id": "s"} | more))
-    return entry
-
-
-def draft(entry: Entry, value: str, **more: Any) -> FactDraft:
-    """Return the draft of a fact that rests on an entry."""
-    source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-    about = {"subject": "the fox", "relation": "works_at", "text": f"the fox works at {value}"}
-    return FactDraft(value=value, sources=(source,), **(about | more))
-
-
 def why(memory: MemTier, recall: Recall, identity: str) -> dict[str, Any]:
     """Return what is told of one item in a recall."""
-    told: dict[str, Any] = memory.explain(recall.id, identity)["why"]
-    return told
+    explanation: dict[str, Any] = memory.explain(recall.id, identity)["why"]
+    return explanation
 
 
 def test_injected_and_unknown(home: Path) -> None:
@@ -49,9 +35,13 @@ def test_injected_and_unknown(home: Path) -> None:
     with MemTier.open(home) as memory:
         entry = say(memory, "the fox sleeps in the red barn")
         recall = memory.recall("fox barn")
-        told = why(memory, recall, entry.id)
-        assert (told["reason"], told["text"]) == ("injected", entry.content)
-        assert (told["then"]["place"], told["then"]["rank"], told["now"]) == (1, 1, None)
+        explanation = why(memory, recall, entry.id)
+        assert (explanation["reason"], explanation["text"]) == ("injected", entry.content)
+        assert (explanation["then"]["place"], explanation["then"]["rank"], explanation["now"]) == (
+            1,
+            1,
+            None,
+        )
         assert why(memory, recall, new_id())["reason"] == "unknown"
         assert why(memory, recall, "\x00\udcff")["reason"] == "unknown"
         assert "why" not in memory.explain(recall.id)
@@ -63,8 +53,8 @@ def test_contributions_make_the_score(home: Path) -> None:
         for n in range(6):
             say(memory, f"the fox number {n} sleeps in barn {n}", run_id=f"r{n}")
         recall = memory.recall("which fox sleeps in barn 3?", k=2)
-        told = memory.explain(recall.id)
-        lines = [*told["injected"], *told["near_misses"]]
+        explanation = memory.explain(recall.id)
+        lines = [*explanation["injected"], *explanation["near_misses"]]
         assert len(lines) == 6
         for line in lines:
             parts = line["contributions"]
@@ -72,7 +62,7 @@ def test_contributions_make_the_score(home: Path) -> None:
             assert [*parts.values()] == sorted(parts.values(), reverse=True)
             assert line["other"] == 0
             for name, value in parts.items():
-                expected = told["weights"][name] * line["signals"][name]
+                expected = explanation["weights"][name] * line["signals"][name]
                 assert value == pytest.approx(expected, abs=1e-5)
     assert signal_contributions({"a": 0.5, "b": 1, "c": 0, "d": 1}, {"a": 1, "b": 2, "c": 1}) == {
         "b": 2.0,
@@ -82,19 +72,19 @@ def test_contributions_make_the_score(home: Path) -> None:
 
 def test_other_agents_and_senders_stay_private(home: Path) -> None:
     """Neither another agent's nor another sender's line is told: no text, place, rank or score."""
-    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
+    with MemTier.open(home, agent_id="a") as memory, MemTier.open(home, agent_id="b") as other:
         foreign = say(other, "the fox owes the owl seven coins")
-        guest = say(one, "the fox whispers to the owl", sender="guest", run_id="g")
-        mine = say(one, "the fox sleeps", sender="host", run_id="h")
-        recall = one.recall("fox owl", sender="host")
+        guest = say(memory, "the fox whispers to the owl", sender="guest", run_id="g")
+        mine = say(memory, "the fox sleeps", sender="host", run_id="h")
+        recall = memory.recall("fox owl", sender="host")
         for hidden in (foreign, guest):
-            told = why(one, recall, hidden.id)
-            assert told["reason"] == "unknown"
-            assert not any(told[name] for name in ("text", "file", "then", "now", "words"))
-        assert why(one, recall, mine.id)["reason"] == "injected"
-        for asked in (mine, foreign):  # the recall is not b's, not even where the line is
+            explanation = why(memory, recall, hidden.id)
+            assert explanation["reason"] == "unknown"
+            assert not any(explanation[name] for name in ("text", "file", "then", "now", "words"))
+        assert why(memory, recall, mine.id)["reason"] == "injected"
+        for entry in (mine, foreign):  # the recall is not b's, not even where the line is
             with pytest.raises(NotFound, match="has no recall"):
-                why(other, recall, asked.id)
+                why(other, recall, entry.id)
         rights = {"agents": {"c": {"read_all": True}}}
         with MemTier.open(home, agent_id="c", settings=rights) as reader:
             assert why(reader, reader.recall("coins"), foreign.id)["reason"] == "injected"
@@ -106,34 +96,27 @@ def test_not_findable(home: Path, day: Day) -> None:
     with MemTier.open(home, clock=lambda: now) as memory:
         system = say(memory, "[system] the fox", run_id="1")
         entry = say(memory, "the fox naps at work", run_id="2")
-        [old] = memory.add_facts([draft(entry, "Acme", valid_from=day(-9))])
-        [new] = memory.add_facts([draft(entry, "Bolt", valid_from=day(-1))])
-        proposed = Fact(
-            id=new_id(),
-            timestamp=now,
-            project="default",
-            subject="fox",
-            relation="likes",
-            value="owls",
-            text="the fox likes owls",
-            sources=old.sources,
-            status="proposed",
-        )
+        [old] = memory.add_facts([make_draft(entry, "Acme", valid_from=day(-9))])
+        [new] = memory.add_facts([make_draft(entry, "Bolt", valid_from=day(-1))])
+        waits = {"project": "default", "status": "proposed", "sources": old.sources}
+        proposed = make_fact("the fox likes owls", now, id=new_id(), subject="fox", **waits)
         memory.add_facts([proposed])
-        gone = say(memory, "the fox hides", run_id="3")
-        memory.forget(ids=[gone.id])
+        forgotten = say(memory, "the fox hides", run_id="3")
+        memory.forget(ids=[forgotten.id])
         now = day(1)
         recall = memory.recall("fox")
-        reasons = {i: why(memory, recall, i) for i in (system.id, old.id, proposed.id, gone.id)}
-        assert [told["reason"] for told in reasons.values()] == [
+        reasons = {
+            i: why(memory, recall, i) for i in (system.id, old.id, proposed.id, forgotten.id)
+        }
+        assert [explanation["reason"] for explanation in reasons.values()] == [
             "system",
             "superseded",
             "proposed",
             "forgotten",
         ]
         assert new.id in reasons[old.id]["said"]
-        assert reasons[gone.id]["text"] is None
-        assert not any("since" in told["said"] for told in reasons.values())
+        assert reasons[forgotten.id]["text"] is None
+        assert not any("since" in explanation["said"] for explanation in reasons.values())
 
 
 def test_hidden_since(home: Path, day: Day) -> None:
@@ -148,11 +131,15 @@ def test_hidden_since(home: Path, day: Day) -> None:
         assert shown.id == recall.injected[0].id
         now = day(1)
         memory.forget(ids=[shown.id, far])
-        told = why(memory, recall, shown.id)
-        assert (told["reason"], told["text"], told["then"]["rank"]) == ("injected", None, 1)
-        assert any("forgotten on 2026-01-06" in line for line in told["differences"])
-        told = why(memory, recall, far)
-        assert told["reason"] == "forgotten" and "since the recall" in told["said"]
+        explanation = why(memory, recall, shown.id)
+        assert (explanation["reason"], explanation["text"], explanation["then"]["rank"]) == (
+            "injected",
+            None,
+            1,
+        )
+        assert any("forgotten on 2026-01-06" in line for line in explanation["differences"])
+        explanation = why(memory, recall, far)
+        assert explanation["reason"] == "forgotten" and "since the recall" in explanation["said"]
 
 
 def test_not_indexed_yet(home: Path) -> None:
@@ -178,8 +165,8 @@ def test_written_later(home: Path, day: Day) -> None:
         now += timedelta(seconds=1)
         late = say(memory, "the fox wakes", run_id="2")
         assert why(memory, recall, late.id)["reason"] == "later"
-        told = why(memory, recall, first.id)
-        assert "1 items that it may see were written since" in told["differences"]
+        explanation = why(memory, recall, first.id)
+        assert "1 items that it may see were written since" in explanation["differences"]
 
 
 def test_no_candidate(home: Path) -> None:
@@ -189,9 +176,9 @@ def test_no_candidate(home: Path) -> None:
             say(memory, f"topic {n}", run_id=f"a{n}", session_id=f"s{n}")
         alone = say(memory, "Quarterly invoices await signature.", run_id="z", session_id="z")
         recall = memory.recall("fox")
-        told = why(memory, recall, alone.id)
-        assert told["reason"] == "no candidate"
-        words = told["words"]
+        explanation = why(memory, recall, alone.id)
+        assert explanation["reason"] == "no candidate"
+        words = explanation["words"]
         assert (words["shared"], words["grams"], words["query"]) == ([], 0, ["fox"])
         assert words["cosine"] < words["floor"] == 0.3
         assert "invoic" in words["entry"]
@@ -209,10 +196,10 @@ def test_shared_words_are_named(home: Path) -> None:
 
         explainer = Explainer(memory._actor)
         asker = Viewer("main", None, False, entry.timestamp)
-        [one] = stored.values()
-        told = explainer._shared_words("red foxes fly", one, asker)
-        assert set(told["shared"]) == {"red", "fox"}
-        assert set(told["query"]) > set(told["shared"])
+        [row] = stored.values()
+        explanation = explainer._shared_words("red foxes fly", row, asker)
+        assert set(explanation["shared"]) == {"red", "fox"}
+        assert set(explanation["query"]) > set(explanation["shared"])
 
 
 def test_ranked_behind(home: Path) -> None:
@@ -232,10 +219,10 @@ def test_ranked_behind(home: Path) -> None:
         assert gap > 0 and max(last["lacked"].values()) > 0
         seen = {hit.id for hit in recall.hits}
         far = next(entry.id for entry in memory.entries() if entry.id not in seen)
-        told = why(memory, recall, far)
-        assert (told["reason"], told["then"]) == ("ranked", None)
-        assert told["now"]["of"] > 5 and told["now"]["rank"] > 2
-        assert "5 candidates" in told["said"]
+        explanation = why(memory, recall, far)
+        assert (explanation["reason"], explanation["then"]) == ("ranked", None)
+        assert explanation["now"]["of"] > 5 and explanation["now"]["rank"] > 2
+        assert "5 candidates" in explanation["said"]
 
 
 def test_left_out_by_packing(home: Path) -> None:
@@ -246,12 +233,12 @@ def test_left_out_by_packing(home: Path) -> None:
         long = say(memory, "standup " + "about the many topics " * 40, run_id="3", session_id="c")
         tool = say(memory, "standup room list", run_id="4", session_id="d", role="tool")
         recall = memory.recall("standup room", purpose="inject", token_budget=90)
-        told = why(memory, recall, twin.id)
-        assert told["reason"] == "duplicate" and newer.id in told["said"]
-        assert told["left_out"] == {"by": "duplicate", "of": newer.id}
-        told = why(memory, recall, long.id)
-        assert told["reason"] == "tokens"
-        assert told["left_out"]["needed"] > told["left_out"]["left"] >= 0
+        explanation = why(memory, recall, twin.id)
+        assert explanation["reason"] == "duplicate" and newer.id in explanation["said"]
+        assert explanation["left_out"] == {"by": "duplicate", "of": newer.id}
+        explanation = why(memory, recall, long.id)
+        assert explanation["reason"] == "tokens"
+        assert explanation["left_out"]["needed"] > explanation["left_out"]["left"] >= 0
         assert why(memory, recall, tool.id)["reason"] == "origin"
 
 
@@ -263,12 +250,12 @@ def test_differences_since(home: Path) -> None:
         recall = memory.recall("fox", k=1)
     settings = {"retrieval": {"weights": {"words": 0.123}}}
     with MemTier.open(home, settings=settings) as memory:
-        told = why(memory, recall, recall.hits[-1].id)
+        explanation = why(memory, recall, recall.hits[-1].id)
         assert any(
             line.startswith("the weight of words was") and line.endswith("is 0.123")
-            for line in told["differences"]
+            for line in explanation["differences"]
         )
-        assert told["now"]["weights"]["words"] == 0.123
+        assert explanation["now"]["weights"]["words"] == 0.123
         assert [e.id for e in memory.events(kinds=["recall"])] == [recall.id]
 
 
@@ -290,8 +277,8 @@ def test_published_profile(home: Path) -> None:
         for n in range(8):
             say(memory, f"fox {n}", run_id=f"r{n}", session_id=f"s{n}")
         recall = memory.recall("fox 3", k=1)
-        told = why(memory, recall, recall.hits[-1].id)
-        assert told["reason"] == "k"
-        assert sum(told["now"]["contributions"].values()) == pytest.approx(
-            told["now"]["score"], abs=1e-4
+        explanation = why(memory, recall, recall.hits[-1].id)
+        assert explanation["reason"] == "k"
+        assert sum(explanation["now"]["contributions"].values()) == pytest.approx(
+            explanation["now"]["score"], abs=1e-4
         )

@@ -75,19 +75,19 @@ def test_rounds_look_for_what_is_unsaid(home: Path, day: Callable[..., datetime]
             hits = pages.visible_entries([entry.id for entry in memory.entries()])
             garden = next(hit for hit in hits.values() if "garden" in hit.text)
             query = "When does the plumber come to repair pipes?"
-            asked: list[FollowUp] = []
+            searches: list[FollowUp] = []
 
             def search(command: FollowUp) -> list[Hit]:
-                asked.append(command)
+                searches.append(command)
                 return []
 
             terms = dict.fromkeys(TOKENS.words(query), 1.0)
-            found = RoutingInput(query, (garden,), terms, TOKENS.words, {})
-            lines, steps = follow_up(found, [garden], pages, search)
+            routing = RoutingInput(query, (garden,), terms, TOKENS.words, {})
+            lines, steps = follow_up(routing, [garden], pages, search)
             assert [hit.text for hit in lines][1:] == ["The plumber comes on Friday"]
             assert len(lines) <= 1 + LINES_PER_ROUND
             assert steps[0].name == "linked pages"
             assert len(steps) <= 4
-            said = RoutingInput("garden talk", (garden,), {"garden": 1.0}, TOKENS.words, {})
-            assert follow_up(said, [garden], pages, search) == ([garden], [])
-            assert follow_up(found, [], pages, search) == ([], [])
+            stated = RoutingInput("garden talk", (garden,), {"garden": 1.0}, TOKENS.words, {})
+            assert follow_up(stated, [garden], pages, search) == ([garden], [])
+            assert follow_up(routing, [], pages, search) == ([], [])

@@ -33,9 +33,9 @@ TALK = {
 def talked(home: Path, day: Day) -> Path:
     """Return a home where the sessions were recorded, with vectors, and the facts added."""
     with MemTier.open(home, settings={"embedding.model": "default"}) as memory:
-        for name, (said, text) in TALK.items():
+        for name, (message, text) in TALK.items():
             [entry] = memory.record(
-                [{"role": "user", "content": said}], session_id=name, observed_at=day()
+                [{"role": "user", "content": message}], session_id=name, observed_at=day()
             )
             source = Source(agent=entry.agent_id, session=name, entry=entry.id)
             draft = FactDraft(
@@ -126,9 +126,9 @@ def test_scaled_bm25_takes_the_place_of_the_raw_one(talked: Path, day: Day, how:
 def test_normalising_does_not_reorder(scores: list[float], how: str) -> None:
     """Every scale is monotonic (appendix E): what was higher is not lower afterwards."""
     scaled = paper_scorer.normalise_scores(scores, how)
-    for one, after in zip(scores, scaled, strict=True):
+    for score, after in zip(scores, scaled, strict=True):
         for other, later in zip(scores, scaled, strict=True):
-            assert not (one > other and after < later)
+            assert not (score > other and after < later)
 
 
 RANKINGS = st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=4)
@@ -137,13 +137,13 @@ RANKINGS = st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=4
 @given(RANKINGS)
 def test_fusion_keeps_what_all_agree_on(lists: list[list[str]]) -> None:
     """Best first, everything named once, and a name that is before another everywhere stays so."""
-    found = paper_scorer.fuse_ranks(lists)
-    names = list(found)
+    fused = paper_scorer.fuse_ranks(lists)
+    names = list(fused)
     assert sorted(names) == sorted({name for ranking in lists for name in ranking})
-    assert list(found.values()) == sorted(found.values(), reverse=True)
-    whole = [ranking for ranking in lists if set(ranking) == set(names)]
-    if whole == lists:
-        for one in names:
+    assert list(fused.values()) == sorted(fused.values(), reverse=True)
+    complete = [ranking for ranking in lists if set(ranking) == set(names)]
+    if complete == lists:
+        for name in names:
             for other in names:
-                if lists and all(r.index(one) < r.index(other) for r in lists):
-                    assert names.index(one) < names.index(other)
+                if lists and all(r.index(name) < r.index(other) for r in lists):
+                    assert names.index(name) < names.index(other)

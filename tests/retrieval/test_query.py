@@ -19,9 +19,9 @@ WORDS = st.lists(st.sampled_from("remind list discuss port kettle fox summary fo
 def test_words_count_as_often_as_they_stand(text: list[str]) -> None:
     """Each word counts its occurrences, a word that only asks a part of them, none nothing."""
     words = Tokenizer().words(" ".join(text))
-    found = weigh_terms(words, "english")
+    weights = weigh_terms(words, "english")
     asking = set(Tokenizer().words("remind list discuss summary"))
-    assert found == {
+    assert weights == {
         word: pytest.approx(number * (ASKING_WEIGHT if word in asking else 1))
         for word, number in Counter(words).items()
     }

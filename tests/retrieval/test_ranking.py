@@ -57,8 +57,8 @@ def test_order_of_what_is_given_does_not_matter(pool: Pool, chance: random.Rando
     names, places = list(signals), list(range(len(ids)))
     chance.shuffle(names)
     chance.shuffle(places)
-    shuffled = {name: [signals[name][place] for place in places] for name in names}
-    moved = [ids[place] for place in places]
+    shuffled = {name: [signals[name][index] for index in places] for name in names}
+    moved = [ids[index] for index in places]
     after = {moved[r.index]: r.score for r in rank(moved, shuffled, weights)}
     assert list(after.items()) == list(before.items())
 
@@ -94,16 +94,16 @@ def test_ties_go_by_id() -> None:
 @given(st.lists(FINITE, max_size=8))
 def test_scaled(values: list[float]) -> None:
     """Scaled values lie in [0, 1] in the same order, and the best of a match is 1."""
-    found = scale_by_max(values)
-    assert all(0 <= value <= 1 for value in found)
-    assert len(found) == len(values)
-    assert not values or max(values) <= 0 or max(found) == 1
-    for (one, small), (other, large) in zip(
-        sorted(zip(values, found, strict=True)),
-        sorted(zip(values, found, strict=True))[1:],
+    scaled = scale_by_max(values)
+    assert all(0 <= value <= 1 for value in scaled)
+    assert len(scaled) == len(values)
+    assert not values or max(values) <= 0 or max(scaled) == 1
+    for (value, small), (other, large) in zip(
+        sorted(zip(values, scaled, strict=True)),
+        sorted(zip(values, scaled, strict=True))[1:],
         strict=False,
     ):
-        assert one <= other
+        assert value <= other
         assert small <= large
 
 
@@ -116,12 +116,12 @@ def test_decay_is_monotonic(age: float, more: float, rate: float, bypass: bool) 
 
 
 @given(st.floats(-1, 1), st.floats(-1, 1))
-def test_weight_signal_is_monotonic(one: float, other: float) -> None:
+def test_weight_signal_is_monotonic(weight: float, other: float) -> None:
     """A cognitive weight keeps its order and lands in [0, 1], a new item's in the middle."""
     assert weight_signal(-1) == 0
     assert weight_signal(0) == 0.5
     assert weight_signal(1) == 1
-    assert (weight_signal(min(one, other))) <= weight_signal(max(one, other))
+    assert (weight_signal(min(weight, other))) <= weight_signal(max(weight, other))
 
 
 # -- the paper's profile ---------------------------------------------------------------------------
@@ -148,19 +148,19 @@ def test_stage_one(
 ) -> None:
     """S_sem has distinct, visible sessions of facts that score, the best fact's session first."""
     facts = [
-        paper_scorer.Document(f"f{place:02}", (), (session,), timestamp=newer)
-        for place, (session, _, newer) in enumerate(given_facts)
+        paper_scorer.Document(f"f{index:02}", (), (session,), timestamp=newer)
+        for index, (session, _, newer) in enumerate(given_facts)
     ]
     scores = [score for _, score, _ in given_facts]
-    found = paper_scorer.select_sessions(facts, scores, visible, limit)
+    selected = paper_scorer.select_sessions(facts, scores, visible, limit)
     best = {
         session: max(score for name, score, _ in given_facts if name == session)
         for session, _, _ in given_facts
     }
-    wanted = {session for session in visible if best.get(session, 0) > 0}
-    assert len(found) == len(set(found)) == min(limit, len(wanted))
-    assert set(found) <= wanted
-    assert sorted(found, key=lambda session: -best[session]) == list(found)
+    eligible = {session for session in visible if best.get(session, 0) > 0}
+    assert len(selected) == len(set(selected)) == min(limit, len(eligible))
+    assert set(selected) <= eligible
+    assert sorted(selected, key=lambda session: -best[session]) == list(selected)
 
 
 def test_stage_one_ties_go_to_the_newer_fact() -> None:
@@ -195,16 +195,16 @@ def test_ablation_keeps_the_sum(dropped: str) -> None:
     left = paper_scorer.ablate(WEIGHTS, dropped)
     assert left[dropped] == 0
     assert sum(left.values()) == pytest.approx(1)
-    kept = [name for name in WEIGHTS if name != dropped and WEIGHTS[name]]
-    assert len({round(left[name] / WEIGHTS[name], 9) for name in kept}) == 1
+    remaining = [name for name in WEIGHTS if name != dropped and WEIGHTS[name]]
+    assert len({round(left[name] / WEIGHTS[name], 9) for name in remaining}) == 1
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.floats(-1, 1), min_size=1))
 def test_projection(weights: dict[str, float]) -> None:
     """Projected weights are not negative and sum to 1; where none is positive all are 0."""
-    found = paper_scorer.normalise_weights(weights)
-    assert all(weight >= 0 for weight in found.values())
-    assert sum(found.values()) == pytest.approx(1 if max(weights.values()) > 0 else 0)
+    normalised = paper_scorer.normalise_weights(weights)
+    assert all(weight >= 0 for weight in normalised.values())
+    assert sum(normalised.values()) == pytest.approx(1 if max(weights.values()) > 0 else 0)
 
 
 @pytest.mark.parametrize("how", ["log1p", "minmax", "zscore"])
@@ -221,7 +221,7 @@ def test_tiers() -> None:
 def test_overview_by_itself() -> None:
     """A summary counts by the time asked about, or else by age; a timeline by what it is of."""
     shelves = ["", "summary", "summary", "timeline", "timeline"]
-    said, words = [9.0, 1.0, 2.0, 3.0, 3.0], [4.0, 0.0, 0.0, 3.0, 1.0]
-    assert overview_signal(shelves, (), said, words) == [0.0, 0.8, 1.0, 0.75, 0.0]
+    scores, words = [9.0, 1.0, 2.0, 3.0, 3.0], [4.0, 0.0, 0.0, 3.0, 1.0]
+    assert overview_signal(shelves, (), scores, words) == [0.0, 0.8, 1.0, 0.75, 0.0]
     times = [1.0, 1.0, 0.5, 1.0, 1.0]
-    assert overview_signal(shelves, times, said, words) == [0.0, 1.0, 0.125, 0.75, 0.0]
+    assert overview_signal(shelves, times, scores, words) == [0.0, 1.0, 0.125, 0.75, 0.0]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
-from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
+from memtier_plugin.core.records import Fact, FactDraft, Source
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.routing import (
@@ -24,33 +24,25 @@ from memtier_plugin.retrieval.routing import (
     select_from_log,
 )
 from memtier_plugin.text.tokenizer import Tokenizer
+from tests.builders import make_entry, make_fact, make_hit
 
 Day = Callable[..., datetime]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TOKENS = Tokenizer("english")
 
 
+def routing_input(query: str, hits: Sequence[Hit], **more: object) -> RoutingInput:
+    terms = dict.fromkeys(TOKENS.words(query), 1.0)
+    return RoutingInput(query, tuple(hits), terms, TOKENS.words, {}, **more)  # type: ignore[arg-type]
+
+
 def entry(name: str, text: str, score: float) -> Hit:
-    item = Entry(
-        id=name, timestamp=NOW, session_id="s", project="p", content=text, tokens=9, agent_id="a",
-        run_id="r", turn=1, role="user", origin="user", observed_at=NOW, key=name,
-    )  # fmt: skip
-    source = Source(agent="a", session="s", entry=name)
-    return Hit(item=item, score=score, signals={}, sources=(source,))
+    return make_hit(make_entry(text, NOW, id=name, tokens=9), score)
 
 
 def fact(name: str, text: str, score: float, *entries: str) -> Hit:
     sources = tuple(Source(agent="a", session="s", entry=e) for e in entries)
-    item = Fact(
-        id=name, timestamp=NOW, project="p", subject="Ann", relation="r", value=text, text=text,
-        sources=sources,
-    )  # fmt: skip
-    return Hit(item=item, score=score, signals={}, sources=sources)
-
-
-def found(query: str, hits: Sequence[Hit], **more: object) -> RoutingInput:
-    terms = dict.fromkeys(TOKENS.words(query), 1.0)
-    return RoutingInput(query, tuple(hits), terms, TOKENS.words, {}, **more)  # type: ignore[arg-type]
+    return make_hit(make_fact(text, NOW, id=name, sources=sources), score)
 
 
 KNOWN = [
@@ -61,7 +53,7 @@ KNOWN = [
 
 def test_a_fact_that_says_it_all_is_enough() -> None:
     """A question that the best fact answers whole, with nothing else found, is not escalated."""
-    route, lines = route_hits(found("What dog of Ann was born in Oslo?", KNOWN))
+    route, lines = route_hits(routing_input("What dog of Ann was born in Oslo?", KNOWN))
     assert route.action == "S"
     assert route.doubt <= routing.MAX_DOUBT
     assert [hit.id for hit in lines.hits] == ["f1"]
@@ -82,7 +74,7 @@ def test_a_fact_that_says_it_all_is_enough() -> None:
 )
 def test_kinds_that_facts_may_not_answer_in_full(query: str, why: str) -> None:
     """Completeness, exactness and reasons go to the log, whatever the facts say."""
-    route = decide_route(found(query, KNOWN))
+    route = decide_route(routing_input(query, KNOWN))
     assert route.action == "R"
     assert why in route.why
 
@@ -90,17 +82,17 @@ def test_kinds_that_facts_may_not_answer_in_full(query: str, why: str) -> None:
 def test_a_time_needs_a_dated_fact() -> None:
     """A question for a time is a doubt where the best fact has no time, and none where it has."""
     undated = [replace(fact("f1", "Ann's dog was born in Oslo", 9.0, "e1")), KNOWN[1]]
-    asked = "When was Ann's dog born in Oslo?"
-    assert question_kinds(found(asked, undated), undated[0])
-    assert not question_kinds(found(asked, KNOWN), KNOWN[0])
+    question = "When was Ann's dog born in Oslo?"
+    assert question_kinds(routing_input(question, undated), undated[0])
+    assert not question_kinds(routing_input(question, KNOWN), KNOWN[0])
 
 
 def test_the_log_is_asked_where_facts_fall_short() -> None:
     """No fact, an unsaid question, or an entry that no fact rests on: each is a doubt."""
-    assert decide_route(found("dog", [KNOWN[1]])).why == ("no fact was found",)
-    assert decide_route(found("dog", [])).action == "R"
+    assert decide_route(routing_input("dog", [KNOWN[1]])).why == ("no fact was found",)
+    assert decide_route(routing_input("dog", [])).action == "R"
     elsewhere = [KNOWN[0], entry("e9", "the dog of the neighbour moved to Rome", 8.8)]
-    route = decide_route(found("What dog of Ann was born in Oslo?", elsewhere))
+    route = decide_route(routing_input("What dog of Ann was born in Oslo?", elsewhere))
     assert route.action == "R"
     assert "no fact rests on the best entry" in route.why
 
@@ -115,13 +107,16 @@ def test_facts_that_cannot_be_trusted_are_doubted() -> None:
         replace(best, item=replace(best.item, valid_to=NOW)),
         replace(best, weight=-0.5),
     ):
-        assert decide_route(found(query, [doubted, KNOWN[1]])).action == "R"
+        assert decide_route(routing_input(query, [doubted, KNOWN[1]])).action == "R"
 
 
 def test_other_languages_are_doubted() -> None:
     """Where the kind of a question cannot be told, it goes to the log."""
     assert (
-        decide_route(found("What dog of Ann was born in Oslo?", KNOWN, english=False)).action == "R"
+        decide_route(
+            routing_input("What dog of Ann was born in Oslo?", KNOWN, english=False)
+        ).action
+        == "R"
     )
 
 
@@ -132,8 +127,8 @@ def test_an_error_escalates(error: type[Exception]) -> None:
     def broken(text: str) -> Sequence[str]:
         raise error("broken")
 
-    asked = replace(found("dog born in Oslo", KNOWN), tokenize=broken)
-    route, lines = route_hits(asked)
+    broken_input = replace(routing_input("dog born in Oslo", KNOWN), tokenize=broken)
+    route, lines = route_hits(broken_input)
     assert route.action == "R"
     assert error.__name__ in route.why[0]
     assert lines.hits == tuple(KNOWN)
@@ -144,29 +139,31 @@ def test_a_shorter_fact_stands_for_its_entry() -> None:
     long = entry("e1", "my dog Rex, you know, " * 9, 9.0)
     short = fact("f1", "Ann's dog is Rex", 8.0, "e1")
     other = fact("f2", "Ann has a dog", 7.0, "e1")
-    lines = select_from_log(found("dog Rex", [long, short, other]))
+    lines = select_from_log(routing_input("dog Rex", [long, short, other]))
     assert [hit.id for hit in lines.hits] == ["f1"]
     assert lines.left_out == {"e1": "said", "f2": "said"}
     weak = replace(short, score=1.0)
-    assert [hit.id for hit in select_from_log(found("dog Rex", [long, weak])).hits] == ["e1"]
+    assert [hit.id for hit in select_from_log(routing_input("dog Rex", [long, weak])).hits] == [
+        "e1"
+    ]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 20), st.integers(0, 9)), max_size=60))
 def test_lines_are_hits_and_nothing_is_lost(given_hits: list[tuple[bool, float, int]]) -> None:
     """Every hit is a line or has a reason, none is both, and each line brings a new source."""
-    ranked = sorted(given_hits, key=lambda one: -one[1])
+    ranked = sorted(given_hits, key=lambda pair: -pair[1])
     hits = [
         fact(f"f{n}", f"says {n}", score, f"e{about}") if is_fact else entry(f"n{n}", "x", score)
         for n, (is_fact, score, about) in enumerate(ranked)
     ]
-    asked = found("dog", hits)
-    for lines in (select_facts(asked), select_from_log(asked)):
+    inputs = routing_input("dog", hits)
+    for lines in (select_facts(inputs), select_from_log(inputs)):
         shown = {hit.id for hit in lines.hits}
         assert shown.isdisjoint(lines.left_out)
         assert shown | set(lines.left_out) == {hit.id for hit in hits}
         sources = [{s.entry for s in hit.sources} for hit in lines.hits]
-        assert all(one - set().union(*sources[:n]) for n, one in enumerate(sources))
-    route, lines = route_hits(asked)
+        assert all(source_ids - set().union(*sources[:n]) for n, source_ids in enumerate(sources))
+    route, lines = route_hits(inputs)
     assert route.action in ("S", "R")
     if hits:
         assert lines.hits
@@ -177,13 +174,13 @@ def test_lines_are_hits_and_nothing_is_lost(given_hits: list[tuple[bool, float, 
 
 def remembered(home: Path, day: Day) -> MemTier:
     memory = MemTier.open(home)
-    [said] = memory.record(
+    [entry] = memory.record(
         [{"role": "user", "content": "My dog Rex was born in Oslo, in May 2021, it was raining"}],
         session_id="s", observed_at=day(0),
     )  # fmt: skip
     memory.record([{"role": "user", "content": "The parrot eats apples"}], session_id="s",
                   observed_at=day(1))  # fmt: skip
-    source = Source(agent="main", session="s", entry=said.id)
+    source = Source(agent="main", session="s", entry=entry.id)
     memory.add_facts(
         [FactDraft(subject="user", relation="dog", value="Rex",
                    text="The user's dog Rex was born in Oslo in May 2021", sources=(source,))]
@@ -227,10 +224,12 @@ def test_a_route_is_journalled_and_explained(home: Path, day: Day) -> None:
     with remembered(home, day) as memory:
         recall = memory.recall("What dog was born in Oslo?", depth="auto")
         assert recall.route is not None
-        told = memory.explain(recall.id)
-        assert told["depth"] == "auto"
-        assert told["route"] == recall.route.to_json()
-        assert [step["name"] for step in told["steps"]] == [step.name for step in recall.steps]
+        explanation = memory.explain(recall.id)
+        assert explanation["depth"] == "auto"
+        assert explanation["route"] == recall.route.to_json()
+        assert [step["name"] for step in explanation["steps"]] == [
+            step.name for step in recall.steps
+        ]
         shown = {hit.id for hit in recall.injected}
         for hit in recall.hits:
             if hit.id not in shown:

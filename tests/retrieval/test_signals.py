@@ -16,7 +16,8 @@ from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.candidates import MIN_COSINE
 from memtier_plugin.retrieval.signals import SIGNALS as TABLE
-from tests.test_memory import SIGNALS, say, texts, turns
+from tests.builders import say, texts, turns
+from tests.test_memory import SIGNALS
 
 Day = Callable[..., datetime]
 WORDS_ONLY = {"embedding.model": "none", "retrieval.weights.grams": 0.0}
@@ -82,9 +83,9 @@ def test_session_words_by_itself(home: Path, day: Day) -> None:
     """The line whose session has more of the query's words comes first because of that alone."""
     fill(home, 14)
     assert first(home, "fox barn", day(1)) == "fox 0"
-    found = recalled(home, "fox barn", day(1), session_words=1)
-    assert texts(found.hits)[:4] == ["fox 13", "hen 0", "hen 1", "the barn is red"]
-    marked = values(found, "session_words")
+    recall = recalled(home, "fox barn", day(1), session_words=1)
+    assert texts(recall.hits)[:4] == ["fox 13", "hen 0", "hen 1", "the barn is red"]
+    marked = values(recall, "session_words")
     assert marked["fox 13"] == marked["the barn is red"] == 1.0
     assert 0 < marked["fox 0"] == marked["fox 12"] < 1
 
@@ -92,16 +93,16 @@ def test_session_words_by_itself(home: Path, day: Day) -> None:
 def test_few_sessions_say_nothing(home: Path, day: Day) -> None:
     """Where a dozen sessions or fewer are in question, which of them it is says nothing."""
     fill(home, 12)
-    found = recalled(home, "fox barn", day(1), session_words=1)
-    assert {*values(found, "session_words").values()} == {0.0}
-    assert texts(found.hits)[0] == "fox 0"
+    recall = recalled(home, "fox barn", day(1), session_words=1)
+    assert {*values(recall, "session_words").values()} == {0.0}
+    assert texts(recall.hits)[0] == "fox 0"
 
 
 def test_scattered_sessions_say_nothing(home: Path, day: Day) -> None:
     """Where hardly two candidates are of one session, that some are says nothing either."""
     fill(home, 14, beside=0)
-    found = recalled(home, "fox barn", day(1), session_words=1)
-    assert {*values(found, "session_words").values()} == {0.0}
+    recall = recalled(home, "fox barn", day(1), session_words=1)
+    assert {*values(recall, "session_words").values()} == {0.0}
 
 
 # -- speakers -------------------------------------------------------------------------------------
@@ -138,9 +139,9 @@ def test_all_speakers_or_none_say_nothing(
 ) -> None:
     """Where the query names everybody who speaks here, or nobody, it names no line."""
     speak(home, *names)
-    found = recalled(home, query, day(1), speaker=1)
-    assert [*values(found, "speaker").values()] == [0.0, 0.0]
-    assert texts(found.hits)[0] == "the fox, says 0"
+    recall = recalled(home, query, day(1), speaker=1)
+    assert [*values(recall, "speaker").values()] == [0.0, 0.0]
+    assert texts(recall.hits)[0] == "the fox, says 0"
 
 
 # -- meaning --------------------------------------------------------------------------------------
@@ -153,11 +154,11 @@ def test_dense_by_itself(home: Path, day: Day) -> None:
         say(memory, "fox: the puppy is ill today", session_id="s2", observed_at=day(0))
     query = "fox sick dog"
     assert first(home, query, day(1), words=1) == "fox: prices of shares fell"
-    found = recalled(home, query, day(1), dense=1)
-    assert texts(found.hits)[0] == "fox: the puppy is ill today"
-    marked = values(found, "dense")
+    recall = recalled(home, query, day(1), dense=1)
+    assert texts(recall.hits)[0] == "fox: the puppy is ill today"
+    marked = values(recall, "dense")
     assert 0 < marked["fox: prices of shares fell"] < marked["fox: the puppy is ill today"] == 1.0
-    assert found.vectors > 0
+    assert recall.vectors > 0
 
 
 def test_dense_window_by_itself(home: Path, day: Day) -> None:
@@ -177,14 +178,25 @@ def test_dense_window_by_itself(home: Path, day: Day) -> None:
     assert order(dense_window=1) == [*reversed(ours)]
 
 
+def test_dense_previous_by_itself(home: Path, day: Day) -> None:
+    """Of two like answers the one to a line that means what is asked comes first."""
+    asked = {"s1": "The shares fell on Monday.", "s2": "My puppy is ill."}
+    with MemTier.open(home) as memory:
+        for session, text in asked.items():
+            memory.record(turns(text, f"Oh, fox {session}!"), session_id=session)
+    hits = recalled(home, "fox sick dog", day(1), dense_previous=1).hits
+    ours = [text for text in texts(hits) if text.startswith("Oh, fox")]
+    assert ours == ["Oh, fox s2!", "Oh, fox s1!"]
+
+
 def test_found_by_meaning_alone(home: Path) -> None:
     """A line that shares neither word nor letters with the query is found by its meaning."""
     with MemTier.open(home) as memory:
         say(memory, "My dog had puppies", session_id="s1")
         say(memory, "We boiled soup", session_id="s2")
-        found = memory.recall("newborn canine litter")
-        assert (texts(found.hits), found.label) == (["My dog had puppies"], "hybrid")
-        assert found.hits[0].signals["words"] == found.hits[0].signals["grams"] == 0.0
+        recall = memory.recall("newborn canine litter")
+        assert (texts(recall.hits), recall.label) == (["My dog had puppies"], "hybrid")
+        assert recall.hits[0].signals["words"] == recall.hits[0].signals["grams"] == 0.0
     with MemTier.open(home, settings={"embedding.model": "none"}) as memory:
         assert memory.recall("newborn canine litter").label == "empty"
 
@@ -196,11 +208,11 @@ def test_what_is_not_alike_is_not_found(home: Path) -> None:
         query = "quarterly tax filing"
         embedder, reader = memory.store.embedder, memory.store.reader()
         assert embedder is not None
-        found = memory.recall(query)
-        assert (found.label, found.hits, found.text) == ("empty", (), "")
-        assert found.vectors > 0  # it was compared
-        one, other = embedder.encode([f"user: {entry.content}", query])
-        assert sum(a * b for a, b in zip(one, other, strict=True)) < MIN_COSINE
+        recall = memory.recall(query)
+        assert (recall.label, recall.hits, recall.text) == ("empty", (), "")
+        assert recall.vectors > 0  # it was compared
+        vector, other = embedder.encode([f"user: {entry.content}", query])
+        assert sum(a * b for a, b in zip(vector, other, strict=True)) < MIN_COSINE
         assert reader.rows_of([entry.id])
 
 
@@ -211,16 +223,16 @@ def test_a_half_embedded_store_answers_by_words(home: Path) -> None:
         memory.record(turns("the fox had puppies", *lines), session_id="s")
         assert memory.recall("fox").label == "lexical"
     with MemTier.open(home) as memory:
-        found = memory.recall("the fox")
-        assert (found.label, found.vectors) == ("degraded: not embedded yet", 0)
-        assert texts(found.hits)[0] == "the fox had puppies"
-        assert not any("dense" in hit.signals for hit in found.hits)
+        recall = memory.recall("the fox")
+        assert (recall.label, recall.vectors) == ("degraded: not embedded yet", 0)
+        assert texts(recall.hits)[0] == "the fox had puppies"
+        assert not any("dense" in hit.signals for hit in recall.hits)
         memory.reembedding.run()
-        found = memory.recall("newborn canine litter")
-        assert found.label == "hybrid"
-        assert found.vectors > len(lines)
-        assert texts(found.hits)[0] == "the fox had puppies"
-        assert found.hits[0].signals["dense"] == 1.0
+        recall = memory.recall("newborn canine litter")
+        assert recall.label == "hybrid"
+        assert recall.vectors > len(lines)
+        assert texts(recall.hits)[0] == "the fox had puppies"
+        assert recall.hits[0].signals["dense"] == 1.0
 
 
 # -- n-grams and time -----------------------------------------------------------------------------
@@ -230,13 +242,13 @@ def test_grams_without_a_weight_are_not_looked_up(home: Path) -> None:
     """A typo is found by n-grams; where they count nothing none is read."""
     with MemTier.open(home, settings={"embedding.model": "none"}) as memory:
         entry: Entry = say(memory, "We run Kubernetes here")
-        found = memory.recall("Kubrenetes")
-        assert [hit.id for hit in found.hits] == [entry.id]
-        assert found.postings > 0
+        recall = memory.recall("Kubrenetes")
+        assert [hit.id for hit in recall.hits] == [entry.id]
+        assert recall.postings > 0
         both = memory.recall("Kubernetes").postings
     with MemTier.open(home, settings=WORDS_ONLY) as memory:
-        found = memory.recall("Kubrenetes")
-        assert (found.label, found.postings) == ("empty", 0)
+        recall = memory.recall("Kubrenetes")
+        assert (recall.label, recall.postings) == ("empty", 0)
         assert memory.recall("Kubernetes").postings == 1 < both
 
 
@@ -245,10 +257,10 @@ def test_a_late_recall_goes_by_words_alone(home: Path) -> None:
     with MemTier.open(home, settings=dict.fromkeys(SIGNALS, 0.0)) as memory:
         say(memory, "the owl and the fox and the bear", session_id="s1")
         say(memory, "the fox", session_id="s2")
-        found = memory.recall("fox", deadline_ms=0)
-        assert found.label == "degraded: deadline"
-        assert texts(found.hits) == ["the fox", "the owl and the fox and the bear"]
-        assert {name for hit in found.hits for name in hit.signals} == {"words"}
+        recall = memory.recall("fox", deadline_ms=0)
+        assert recall.label == "degraded: deadline"
+        assert texts(recall.hits) == ["the fox", "the owl and the fox and the bear"]
+        assert {name for hit in recall.hits for name in hit.signals} == {"words"}
         assert texts(memory.recall("fox").hits)[0] == "the owl and the fox and the bear"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.loopback.hosts import LoopbackModel
-from tests.runtimes.hosts import HUNG, RUNTIMES, Ground, Hermes, OpenClaw
+from tests.runtimes.hosts import HUNG, RUNTIMES, Ground, Hermes, Host, OpenClaw
 
 DONE = os.environ.get("MEMTIER_TEST_DONE")  # a file of what passed, to go on after a stop
 
@@ -41,18 +41,25 @@ _HEAD = ("bad day", "host", "turn", "runs found", "recall ms", "store ms", "no a
 _days: list[tuple[str, ...]] = []
 
 
+@pytest.fixture(params=["openclaw", "hermes"])
+def host(request: pytest.FixtureRequest) -> Host:
+    """Return each of the hosts."""
+    each: Host = request.getfixturevalue(request.param)
+    return each
+
+
 @pytest.fixture
-def told(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Return what notes a bad day's outcome for the table at the end."""
+def report_day(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Return the function that notes a bad day's outcome for the final table."""
     name = request.node.name.removeprefix("test_")
 
-    def note(host: str, *, expected: int, found: int, held: Mapping[str, Any]) -> None:
+    def note(host: str, *, expected: int, recorded: int, held: Mapping[str, Any]) -> None:
         """Note a day on which each turn completed, or the test would have ended before."""
         marks = [held.get(hook, {}) for hook in ("before_prompt_build", "agent_end")]
         slowest = [str(mark.get("slowest_ms", "")) for mark in marks]
         failed = " + ".join(str(mark.get("failed", 0)) for mark in marks)
         day = name.replace("_", " ")
-        _days.append((day, host, "completed", f"{found} of {expected}", *slowest, failed))
+        _days.append((day, host, "completed", f"{recorded} of {expected}", *slowest, failed))
 
     return note
 
@@ -72,13 +79,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def ground(tmp_path: Path) -> Iterator[Ground]:
     """Return a folder with a home and a model; no resident of it outlives the test."""
     with LoopbackModel() as model:
-        made = Ground(tmp_path, model)
-        yield made
-    if pid := made.resident():
-        told = subprocess.run(
+        created = Ground(tmp_path, model)
+        yield created
+    if pid := created.resident():
+        listing = subprocess.run(
             ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, check=False
         )
-        if str(tmp_path).encode() in told.stdout:
+        if str(tmp_path).encode() in listing.stdout:
             os.kill(pid, signal.SIGKILL)
 
 

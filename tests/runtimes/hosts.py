@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+import urllib.request
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.hosts import install as installing
 from memtier_plugin.memory import MemTier
 from tests.loopback.hosts import LoopbackModel
+from tests.processes import wait_until
 
 # Where `make test-runtimes` puts the hosts; read now, as tests see none of MemTier's variables.
 RUNTIMES = Path(os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes").expanduser()
@@ -31,14 +32,6 @@ TURN = 240.0  # seconds that a turn may take
 READY_LINE = re.compile(r"\[gateway\](?!.*broker).*\bready\b")
 HUNG: list[str] = []  # turns after which OpenClaw's node did not end by itself
 READY = 180.0  # seconds that a Gateway may take to start
-
-
-def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for something that a host brings about."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.1)
 
 
 @dataclass
@@ -65,10 +58,15 @@ class Ground:
     @property
     def environment(self) -> dict[str, str]:
         """What every process gets: no folder of the user's, no key."""
-        known = ("PATH", "LANG", "TERM", "TMPDIR")
-        kept = {name: os.environ[name] for name in known if name in os.environ}
+        names = ("PATH", "LANG", "TERM", "TMPDIR")
+        inherited = {name: os.environ[name] for name in names if name in os.environ}
         user = str(self.top / "user")
-        return {**kept, "HOME": user, "XDG_RUNTIME_DIR": str(self.runtime_folder), "NO_COLOR": "1"}
+        return {
+            **inherited,
+            "HOME": user,
+            "XDG_RUNTIME_DIR": str(self.runtime_folder),
+            "NO_COLOR": "1",
+        }
 
     def memory(self, agent: str) -> MemTier:
         """Open the memory of an agent."""
@@ -90,10 +88,13 @@ class Ground:
         return [entry.content for entry in self.entries(agent) if entry.role == "user"]
 
     def weight(self, agent: str, entry: Entry) -> float:
-        """Return the present weight of an entry."""
+        """Return what an entry has earned, by itself or by the facts that rest on it."""
         with self.memory(agent) as memory:
-            [found] = [e for e in memory.entries(agent=agent) if e.id == entry.id]
-        return found.cognitive_weight
+            facts = memory.facts(include_superseded=True)
+            resting = {f.id for f in facts if entry.id in {source.entry for source in f.sources}}
+            credits = memory.events(kinds=["credit"])
+        mine = {entry.id, *resting}
+        return sum(event.data["delta"] for event in credits if event.data["item"] in mine)
 
     def status(self, agent: str = "openclaw.main") -> dict[str, Any]:
         """Return what `memtier status` says."""
@@ -160,16 +161,18 @@ class OpenClaw:
             "OPENCLAW_CONFIG_PATH": str(self.config),
         }
 
-    def install(self) -> None:
+    def install(self, *, use_host_model: bool | None = None) -> None:
         """Do what `memtier install openclaw` does."""
         with environment(self.ground, self.environment):
-            installing.install_host("openclaw", self.ground.home, PROJECT)
+            installing.install_host(
+                "openclaw", self.ground.home, PROJECT, use_host_model=use_host_model
+            )
 
     def configure(self, **config: Any) -> None:
         """Change MemTier's own part of the configuration."""
-        known = json.loads(self.config.read_text())
-        known["plugins"]["entries"]["memtier"]["config"].update(config)
-        self.config.write_text(json.dumps(known))
+        document = json.loads(self.config.read_text())
+        document["plugins"]["entries"]["memtier"]["config"].update(config)
+        self.config.write_text(json.dumps(document))
 
     def say(
         self, text: str, *, key: str | None = None, gateway: bool = False, fails: bool = False
@@ -188,17 +191,33 @@ class OpenClaw:
             start_new_session=True,
         )
         try:
-            said, _ = process.communicate(timeout=TURN)
+            output, _ = process.communicate(timeout=TURN)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            said, _ = process.communicate()
+            output, _ = process.communicate()
             # Its turn is over when its JSON is whole.  node may hang in process.exit after that,
             # whatever plugins there are: https://github.com/nodejs/node/issues/54918
-            assert said.rstrip().endswith("}") and not fails, said[-3000:]
+            assert output.rstrip().endswith("}") and not fails, output[-3000:]
             HUNG.append(text)
-            return said
-        assert bool(process.returncode) == fails, said[-3000:]
-        return said
+            return output
+        assert bool(process.returncode) == fails, output[-3000:]
+        return output
+
+    def post(self, text: str, key: str) -> str:
+        """Have one turn of a Gateway by its HTTP interface, without a process of its own."""
+        gateway = json.loads(self.config.read_text())["gateway"]
+        body = {"model": "openclaw/main", "messages": [{"role": "user", "content": text}]}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{gateway['port']}/v1/chat/completions",
+            json.dumps(body).encode(),
+            {
+                "Authorization": f"Bearer {gateway['auth']['token']}",
+                "Content-Type": "application/json",
+                "X-OpenClaw-Session-Key": key,
+            },
+        )
+        with urllib.request.urlopen(request, timeout=TURN) as response:
+            return str(json.load(response)["choices"][0]["message"]["content"])
 
     @contextmanager
     def gateway(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -214,8 +233,8 @@ class OpenClaw:
             start_new_session=True,
         )
         try:
-            said = self.top / "gateway.out"
-            until(lambda: READY_LINE.search(said.read_text("utf-8")), READY)
+            log = self.top / "gateway.out"
+            wait_until(lambda: READY_LINE.search(log.read_text("utf-8")), READY)
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
@@ -254,6 +273,7 @@ class OpenClaw:
                 "bind": "loopback",
                 "port": port,
                 "auth": {"mode": "token", "token": "test"},
+                "http": {"endpoints": {"chatCompletions": {"enabled": True}}},
             },
             "logging": {"file": str(self.log), "level": "debug"},
             "models": {"mode": "replace", "providers": {"loopback": provider}},
@@ -294,10 +314,12 @@ class Hermes:
         """What its processes get."""
         return {**self.ground.environment, "HERMES_HOME": str(self.top)}
 
-    def install(self) -> None:
+    def install(self, *, use_host_model: bool | None = None) -> None:
         """Do what `memtier install hermes` does."""
         with environment(self.ground, self.environment):
-            installing.install_host("hermes", self.ground.home, PROJECT)
+            installing.install_host(
+                "hermes", self.ground.home, PROJECT, use_host_model=use_host_model
+            )
 
     def configure(self, **config: Any) -> None:
         """Change the provider's configuration."""
@@ -321,3 +343,6 @@ class Hermes:
         )
         assert done.returncode == 0, done.stdout[-3000:]
         return done.stdout
+
+
+Host = OpenClaw | Hermes

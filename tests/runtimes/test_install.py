@@ -7,20 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from memtier_plugin.memory import MemTier
-from tests.runtimes.hosts import RUNTIMES, Ground, Hermes, OpenClaw
+from tests.runtimes.hosts import RUNTIMES, Ground, Hermes, Host, OpenClaw
 
-Host = OpenClaw | Hermes
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(params=["openclaw", "hermes"])
-def host(request: pytest.FixtureRequest) -> Host:
-    """Return each of the hosts."""
-    found: Host = request.getfixturevalue(request.param)
-    return found
 
 
 def memtier(ground: Ground, host: Host, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -53,12 +43,14 @@ def test_install_proves_itself_and_leaves_nothing(ground: Ground, host: Host) ->
     name = type(host).__name__.lower()
     memtier(ground, host, "install", name, "--uninstall")
     before = files(host.top)
-    code, document = memtier(ground, host, "install", name)
+    code, document = memtier(ground, host, "install", name, "--use-host-model")
     assert (code, document["canary"]["ok"]) == (0, True), document["canary"]
+    assert document["host_model"]
     assert files(host.top) != before
     assert memtier(ground, host, "doctor")[0] == 0
     memtier(ground, host, "install", name, "--uninstall")
     assert files(host.top) == before
+    assert not [*ground.home.rglob("project.yaml*")]
 
 
 def test_a_blocked_hook_is_found_out(ground: Ground, openclaw: OpenClaw) -> None:
@@ -67,13 +59,13 @@ def test_a_blocked_hook_is_found_out(ground: Ground, openclaw: OpenClaw) -> None
     openclaw.config.write_text(text.replace('"allowConversationAccess": true', '"timeoutMs": 9000'))
     ground.plant(openclaw.agent, "My bag is in the blue locker.")
     openclaw.say("Where is my bag?")
-    assert not any("blue locker" in asked for asked in ground.model.asked())
+    assert not any("blue locker" in prompt for prompt in ground.model.asked())
     code, document = memtier(ground, openclaw, "doctor")
     assert code == 1
-    assert any("allowConversationAccess" in one["what"] for one in document["findings"])
+    assert any("allowConversationAccess" in finding["what"] for finding in document["findings"])
     memtier(ground, openclaw, "install", "openclaw", "--no-canary", "--project", "shared")
     openclaw.say("Where is my bag?")
-    assert any("blue locker" in asked for asked in ground.model.asked())
+    assert any("blue locker" in prompt for prompt in ground.model.asked())
 
 
 def test_hermes_commands(ground: Ground, hermes: Hermes) -> None:
@@ -95,28 +87,49 @@ def test_hermes_commands(ground: Ground, hermes: Hermes) -> None:
 
 
 CHAT = """
+import sys
 from hermes_cli.plugins import get_plugin_command_handler
 from plugins.memory import load_memory_provider
 
 provider = load_memory_provider("memtier")
 provider.initialize("chat", platform="cli")
-print(get_plugin_command_handler("memtier")(""))
+for words in sys.argv[1:]:
+    print(get_plugin_command_handler("memtier")(words))
 provider.shutdown()
 """
 
 
-def test_hermes_line_in_the_chat(ground: Ground, hermes: Hermes) -> None:
-    """`/memtier` in a chat of Hermes is answered with one line on how the memory does."""
-    ground.plant(hermes.agent, "My bag is in the blue locker.")
+def in_the_chat(hermes: Hermes, *commands: str) -> str:
+    """Return what Hermes answers to `/memtier ...`, typed in a chat."""
     done = subprocess.run(
-        [RUNTIMES / "hermes" / "venv" / "bin" / "python", "-c", CHAT],
+        [RUNTIMES / "hermes" / "venv" / "bin" / "python", "-c", CHAT, *commands],
         env=hermes.environment,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert "MemTier, project shared: 1 lines, 0 facts" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_hermes_line_in_the_chat(ground: Ground, hermes: Hermes) -> None:
+    """`/memtier` in a chat of Hermes is answered with one line on how the memory does."""
+    ground.plant(hermes.agent, "My bag is in the blue locker.")
+    assert "MemTier, project shared: 1 lines, 0 facts" in in_the_chat(hermes, "")
+
+
+def test_hermes_review_in_the_chat(ground: Ground, hermes: Hermes) -> None:
+    """`/memtier review` lists what waits, and a person decides on it there."""
+    ground.plant(hermes.agent, "I was diagnosed with diabetes.")
+    with ground.memory(hermes.agent) as memory:
+        assert memory.consolidate().proposed == 1
+        [waiting] = memory.knowledge.proposals()
+    assert "1 awaits your review" in in_the_chat(hermes, "review")
+    decided = in_the_chat(hermes, f"review accept {waiting.fact.id[-8:]}", "review")
+    assert "Nothing awaits your review here." in decided
+    with ground.memory(hermes.agent) as memory:
+        assert [fact.id for fact in memory.facts()] == [waiting.fact.id]
 
 
 def test_the_repository_as_a_drop_in(ground: Ground, hermes: Hermes) -> None:
@@ -145,10 +158,10 @@ def test_the_repository_as_a_drop_in(ground: Ground, hermes: Hermes) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    assert any(line in asked for asked in ground.model.asked())
+    assert any(line in prompt for prompt in ground.model.asked())
     with MemTier.open(ground.home, "default", hermes.agent) as memory:
-        said = [entry.content for entry in memory.entries() if entry.role == "user"]
-    assert said == [line, "Where is my bag?"]
+        contents = [entry.content for entry in memory.entries() if entry.role == "user"]
+    assert contents == [line, "Where is my bag?"]
 
 
 def test_openclaw_commands(ground: Ground, openclaw: OpenClaw) -> None:

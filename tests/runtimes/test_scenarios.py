@@ -7,16 +7,20 @@ from typing import Any
 
 from memtier_plugin.core.records import Entry
 from memtier_plugin.trust.fence import FENCE
-from tests.runtimes.hosts import Ground, Hermes, OpenClaw, until
+from tests.processes import wait_until
+from tests.runtimes.hosts import Ground, Hermes, OpenClaw
 
 BAG = "My bag is in the blue locker at the station."
+# A consolidation may make a fact of the line at any moment; then the fact is what is recalled.
+RECALLED = BAG.removeprefix("My ")
 ANSWER = "Your bag is in the blue locker at the station."
 
 
 def recalled(ground: Ground) -> None:
     """Check that the last turn's requests have the line by the user's message, and only there."""
-    assert all(BAG in asked and FENCE in asked for asked in ground.model.asked())
-    assert not any(BAG in told for told in ground.model.instructed())
+    without = [p for p in ground.model.asked() if RECALLED not in p or FENCE not in p]
+    assert without == []
+    assert not any(RECALLED in instructions for instructions in ground.model.instructed())
 
 
 def tools(entries: list[Entry]) -> list[tuple[bool | None, int | None]]:
@@ -66,21 +70,21 @@ def test_openclaw_gateway(ground: Ground, openclaw: OpenClaw) -> None:
     ground.model.says = ANSWER
     with openclaw.gateway():
         openclaw.say("Where is my bag? RUN-FAIL", key="agent:main:one", gateway=True)
-        until(lambda: len(ground.entries(openclaw.agent)) >= 4)
+        wait_until(lambda: len(ground.entries(openclaw.agent)) >= 4)
         recalled(ground)
         openclaw.say("My hat is on the red hook.", key="agent:main:one", gateway=True)
-        until(lambda: len(runs(ground.entries(openclaw.agent))) == 2)
+        wait_until(lambda: len(runs(ground.entries(openclaw.agent))) == 2)
         ground.model.requests.clear()
         openclaw.say("Where is my hat?", key="agent:main:two", gateway=True)
         assert "red hook" in ground.model.asked()[0]
-        until(lambda: len(runs(ground.entries(openclaw.agent))) == 3)
+        wait_until(lambda: len(runs(ground.entries(openclaw.agent))) == 3)
         down = ground.weight(openclaw.agent, line)
         openclaw.say("Where is my bag? RUN-OK", key="agent:main:three", gateway=True)
-        until(lambda: len(runs(ground.entries(openclaw.agent))) == 4)
-        until(lambda: ground.weight(openclaw.agent, line) > down)
+        wait_until(lambda: len(runs(ground.entries(openclaw.agent))) == 4)
+        wait_until(lambda: ground.weight(openclaw.agent, line) > down)
         resident = ground.resident()
         assert resident is not None
-    until(lambda: ground.resident() is None)
+    wait_until(lambda: ground.resident() is None)
     entries = ground.entries(openclaw.agent)
     assert tools(entries) == [(False, 3), (True, 0)]
     assert len({entry.session_id for entry in entries}) == 3
@@ -117,22 +121,23 @@ def test_both_on_one_project(ground: Ground, openclaw: OpenClaw, hermes: Hermes)
     openclaw.say("STORE: The deploy key of the shop is in vault seven. :END")
     ground.model.requests.clear()
     hermes.say("Where is the deploy key of the shop? And what is my nickname for the boss?")
-    asked = "\n".join(ground.model.asked())
-    assert "vault seven" in asked
-    assert "Moose" not in asked
+    prompts = "\n".join(ground.model.asked())
+    assert "vault seven" in prompts
+    assert "Moose" not in prompts
     hermes.say("STORE: The staging server is named Otter. :END")
     ground.model.requests.clear()
     openclaw.say("What is the staging server named? And my nickname for the boss?")
-    asked = "\n".join(ground.model.asked())
-    assert "Otter" in asked
-    assert "Moose" in asked
+    prompts = "\n".join(ground.model.asked())
+    assert "Otter" in prompts
+    assert "Moose" in prompts
 
 
 def test_the_child_killed_in_the_middle_of_a_turn(ground: Ground, openclaw: OpenClaw) -> None:
     """The resident is killed by the turn's own tool call: the run is stored, exactly once."""
     ground.plant(openclaw.agent, BAG)
     ground.model.says = ANSWER
-    text = f"Where is my bag? RUN: kill -9 $(cat {ground.top}/memtier/*.lock) :END"
+    kill = f"RUN: kill -9 $(cat {ground.top}/memtier/*.lock) :END"
+    text = f"In which locker at the station is my bag? {kill}"
     openclaw.say(text)
     recalled(ground)
     entries = ground.entries(openclaw.agent)

@@ -25,12 +25,12 @@ AGENT = "openclaw.main"
 @pytest.fixture
 def node(ground: Ground) -> str:
     """Return OpenClaw's node, else the system's."""
-    found = shutil.which("node", path=f"{RUNTIMES}/openclaw/node_modules/.bin") or shutil.which(
-        "node"
-    )
-    if found is None:
+    executable = shutil.which(
+        "node", path=f"{RUNTIMES}/openclaw/node_modules/.bin"
+    ) or shutil.which("node")
+    if executable is None:
         pytest.skip("there is no node here")
-    return found
+    return executable
 
 
 def run(node: str, ground: Ground, script: str, *arguments: str) -> Any:
@@ -66,24 +66,24 @@ def test_how_long_a_recall_takes(
                 session_id=f"s{session}",
                 run_id=f"r{session}",
             )
-    found = run(node, ground, "timing.mjs", "200")
+    report = run(node, ground, "timing.mjs", "200")
     with capsys.disabled():
-        sys.stdout.write(f"\nshim, 2,000 lines in the store: {json.dumps(found)}\n")
-    assert found["answered"] == found["recalls"] == 200
-    assert found["pipe_ms"]["p50"] < found["recall_ms"]["p50"]
+        sys.stdout.write(f"\nshim, 2,000 lines in the store: {json.dumps(report)}\n")
+    assert report["answered"] == report["recalls"] == 200
+    assert report["pipe_ms"]["p50"] < report["recall_ms"]["p50"]
 
 
 def test_a_turn_of_2000_messages(ground: Ground, node: str) -> None:
     """A run of 2,000 messages is taken within the hook's deadline and stored whole, once."""
-    found = run(node, ground, "turn.mjs", "2000")
+    report = run(node, ground, "turn.mjs", "2000")
     entries = ground.entries(AGENT)
     assert len(entries) == 2000
     assert len({entry.run_id for entry in entries}) == 1
-    assert found["warnings"] == []
+    assert report["warnings"] == []
 
 
 def test_stop_without_start(ground: Ground, node: str) -> None:
     """A host that stops the service it never started loses nothing: the next hook works."""
-    found = run(node, ground, "turn.mjs", "2", "stop")
-    assert found["warnings"] == []
+    report = run(node, ground, "turn.mjs", "2", "stop")
+    assert report["warnings"] == []
     assert len(ground.entries(AGENT)) == 2

@@ -11,22 +11,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
-from memtier_plugin.core.locks import hold_lock
-from memtier_plugin.core.paths import make_ledger_folder, socket_path
+from memtier_plugin.core.paths import socket_path
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.rpc import MAX_LINE_BYTES
 from memtier_plugin.server.unix_socket import peer_uid
-from memtier_plugin.storage.ledger.jsonl import day_file
+from tests.builders import turns, write_config
+from tests.processes import PATIENCE, held_ledger, start_python, wait_until
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
 SERVE = """
 import sys
 from memtier_plugin.server.rpc import serve
@@ -39,9 +35,10 @@ class Server:
     """A `memtier serve` in a process of its own, and the requests to its stdin."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, *arguments],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        self.process = start_python(
+            "-c",
+            SERVE,
+            *arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -67,8 +64,8 @@ class Server:
 
     def end(self) -> tuple[int, str]:
         """End its input and return its exit code and what it said on stderr."""
-        _, said = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, said.decode()
+        _, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, errors.decode()
 
 
 @pytest.fixture
@@ -93,28 +90,6 @@ def request(method: str, key: object = 1, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": key, "method": method, "params": params}
 
 
-def message(text: str) -> list[dict[str, str]]:
-    """Return the messages of a run in which the user said something."""
-    return [{"role": "user", "content": text}]
-
-
-@contextmanager
-def held_ledger(home: Path) -> Iterator[None]:
-    """Hold the lock on today's ledger of the agent, so that a `record` waits."""
-    with hold_lock(
-        day_file(make_ledger_folder(home, "p", "episodic", "test.main"), datetime.now(UTC)), 1.0
-    ):
-        yield
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait for something that the server brings about."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, "it never came about"
-        time.sleep(0.05)
-
-
 def connect(path: Path) -> IO[bytes]:
     """Connect to a server's socket, as soon as it is there."""
     connection = socket.socket(socket.AF_UNIX)
@@ -131,10 +106,20 @@ def connect(path: Path) -> IO[bytes]:
     return file
 
 
+def test_a_key_that_is_not_read_is_named_in_the_answer(serve: Callable[..., Server]) -> None:
+    """The turn is stored all the same; an answer about messages without such keys has no field."""
+    server = serve()
+    message = {"role": "user", "content": "My bag is blue.", "speeker": "Mara"}
+    odd = server.call("record", messages=[message], session_id="s", **HERE)["result"]
+    assert (len(odd["entries"]), odd["ignored_keys"]) == (1, ["speeker"])
+    usual = server.call("record", messages=turns("My hat is red."), session_id="s", **HERE)
+    assert usual["result"].keys() == {"entries"}
+
+
 def test_what_is_recorded_is_recalled(serve: Callable[..., Server], home: Path) -> None:
     """Every method that reads or writes a memory works on the home that is served."""
     server = serve()
-    recorded = server.call("record", messages=message("My bag is blue."), session_id="s", **HERE)
+    recorded = server.call("record", messages=turns("My bag is blue."), session_id="s", **HERE)
     (entry,) = recorded["result"]["entries"]
     recalled = server.call("recall", query="Which colour has my bag?", **HERE)["result"]
     assert "bag is blue" in recalled["text"]
@@ -143,7 +128,7 @@ def test_what_is_recorded_is_recalled(serve: Callable[..., Server], home: Path) 
     why = server.call("explain", recall_id=recalled["id"], why=entry["id"], **HERE)["result"]
     assert why["why"]["reason"] == "injected" and why["injected"][0]["id"] == entry["id"]
     ended = server.call(
-        "end_run", messages=message("My hat is red."), session_id="s", run_id="r", **HERE
+        "end_run", messages=turns("My hat is red."), session_id="s", run_id="r", **HERE
     )
     assert ended["result"]["reward"] == 0.0 and len(ended["result"]["entries"]) == 1
     fact = server.call("remember", text="The code is on the board.", **HERE)["result"]
@@ -161,16 +146,16 @@ def test_hooks_over_rpc(serve: Callable[..., Server]) -> None:
     """`hook` takes the host-independent event and context and returns what the hook returns."""
     server = serve()
     context = {"agent_id": "test.main", "session_id": "s", "run_id": "r1"}
-    place = {"project": "p"}
-    start = server.call("hook", name="session_start", context=context, **place)
+    scope = {"project": "p"}
+    start = server.call("hook", name="session_start", context=context, **scope)
     assert start["result"] is None
-    event = {"messages": message("My bag is blue.")}
-    ended = server.call("hook", name="agent_end", event=event, context=context, **place)
+    event = {"messages": turns("My bag is blue.")}
+    ended = server.call("hook", name="agent_end", event=event, context=context, **scope)
     assert ended["result"] is None
     event = {"prompt": "Which colour has my bag?", "messages": []}
     context = {**context, "run_id": "r2"}
     addition = server.call(
-        "hook", name="before_prompt_build", event=event, context=context, **place
+        "hook", name="before_prompt_build", event=event, context=context, **scope
     )
     assert "bag is blue" in addition["result"]["prepend_context"]
     assert addition["result"]["recall_id"]
@@ -224,7 +209,7 @@ def test_bad_requests(serve: Callable[..., Server]) -> None:
 def test_batches_and_notifications(serve: Callable[..., Server]) -> None:
     """A batch is answered in one array; notifications are carried out without an answer."""
     server = serve()
-    note = request("record", messages=message("My bag is blue."), session_id="s", **HERE)
+    note = request("record", messages=turns("My bag is blue."), session_id="s", **HERE)
     del note["id"]
     server.send(b"\n")
     server.send([note])
@@ -232,16 +217,16 @@ def test_batches_and_notifications(serve: Callable[..., Server]) -> None:
     answers = server.answer()
     assert [answer["id"] for answer in answers] == ["a", None, 2.5]
     assert [answer.get("error", {}).get("code") for answer in answers] == [None, -32600, -32601]
-    until(lambda: server.call("recall", query="bag", **HERE)["result"]["hits"])
+    wait_until(lambda: server.call("recall", query="bag", **HERE)["result"]["hits"])
 
 
 def test_a_slow_call_blocks_nobody(serve: Callable[..., Server], home: Path) -> None:
     """While calls wait for a lock, ping and other agents' calls are answered."""
     server = serve()
-    server.call("record", messages=message("My hat is red."), session_id="s", **HERE)
-    with held_ledger(home):
+    server.call("record", messages=turns("My hat is red."), session_id="s", **HERE)
+    with held_ledger(home, HERE["agent"]):
         for number in range(3):
-            text = message(f"My bag is number {number}.")
+            text = turns(f"My bag is number {number}.")
             server.send(request("record", number, messages=text, session_id="s", **HERE))
         server.send(request("ping", "quick"))
         assert server.answer()["id"] == "quick"
@@ -255,8 +240,8 @@ def test_the_end_of_input_finishes_running_calls(serve: Callable[..., Server], h
     server = serve()
     path = Path(server.call("ping")["result"]["socket"])
     assert path == socket_path(home)
-    with held_ledger(home):
-        server.send(request("record", messages=message("My bag is blue."), session_id="s", **HERE))
+    with held_ledger(home, HERE["agent"]):
+        server.send(request("record", messages=turns("My bag is blue."), session_id="s", **HERE))
         server.stdin.close()
         time.sleep(0.2)
         assert server.process.poll() is None
@@ -293,8 +278,8 @@ def test_the_socket(serve: Callable[..., Server], home: Path) -> None:
     """Several clients share the socket, which only its user can reach."""
     serve()
     path = socket_path(home)
-    with connect(path) as one, connect(path) as two:
-        for client in (two, one):
+    with connect(path) as first, connect(path) as two:
+        for client in (two, first):
             client.write(json.dumps(request("ping", id(client))).encode() + b"\n")
             client.flush()
             assert json.loads(client.readline())["id"] == id(client)
@@ -308,8 +293,8 @@ def test_a_second_server(serve: Callable[..., Server], home: Path) -> None:
     path = Path(first.call("ping")["result"]["socket"])
     second = serve()
     assert second.call("ping")["result"]["socket"] is None
-    code, said = second.end()
-    assert code == 0 and str(path) in said and "already" in said
+    code, errors = second.end()
+    assert code == 0 and str(path) in errors and "already" in errors
     with connect(path) as client:
         client.write(json.dumps(request("ping")).encode() + b"\n")
         client.flush()
@@ -331,7 +316,7 @@ def test_a_dead_servers_socket_is_replaced(serve: Callable[..., Server]) -> None
 def test_a_foreign_file_at_the_sockets_place(serve: Callable[..., Server], home: Path) -> None:
     """A file that is no socket is neither removed nor used; stdin is served without a socket."""
     path = socket_path(home)
-    path.parent.mkdir(mode=0o700, parents=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text("mine")
     server = serve()
     assert server.call("ping")["result"]["socket"] is None
@@ -342,8 +327,8 @@ def test_a_foreign_file_at_the_sockets_place(serve: Callable[..., Server], home:
 def test_socket_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The socket is in the runtime folder, else in the home; one too long for a socket is not."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
-    one, other = socket_path(tmp_path / "one"), socket_path(tmp_path / "other")
-    assert one.parent == other.parent == Path("/run/user/7/memtier") and one != other
+    first, other = socket_path(tmp_path / "one"), socket_path(tmp_path / "other")
+    assert first.parent == other.parent == Path("/run/user/7/memtier") and first != other
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/" + "long/" * 30)
     assert len(os.fsencode(socket_path(tmp_path))) < 104
     monkeypatch.delenv("XDG_RUNTIME_DIR")
@@ -353,9 +338,9 @@ def test_socket_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_peer_is_known() -> None:
     """The system tells the user at the other end of a socket."""
-    one, other = socket.socketpair(socket.AF_UNIX)
-    with one, other:
-        assert peer_uid(one) == os.geteuid()
+    first, other = socket.socketpair(socket.AF_UNIX)
+    with first, other:
+        assert peer_uid(first) == os.geteuid()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -375,7 +360,7 @@ print(client.recv(10))
     path.chmod(0o666)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", script, str(folder), path.name],
             pass_fds=[folder],
             capture_output=True,
@@ -384,17 +369,16 @@ print(client.recv(10))
         )
     finally:
         os.close(folder)
-    assert told.stdout.strip() == "b''"
+    assert result.stdout.strip() == "b''"
     assert "user 65534 was refused" in server.end()[1]
 
 
 @pytest.mark.slow
 def test_what_is_served_is_consolidated(serve: Callable[..., Server], home: Path) -> None:
     """The server consolidates the projects that it was asked for, at their interval."""
-    home.mkdir(mode=0o700)
-    (home / "config.yaml").write_text("consolidation: {interval_minutes: 0.01}\n")
+    write_config(home, "consolidation: {interval_minutes: 0.01}\n")
     server = serve("scheduler")
-    server.call("record", messages=message("I live in Lisbon."), session_id="s", **HERE)
+    server.call("record", messages=turns("I live in Lisbon."), session_id="s", **HERE)
     with MemTier.open(home, "p", "test.main") as memory:
-        until(memory.facts)
+        wait_until(memory.facts)
     assert server.end()[0] == 0

@@ -186,7 +186,7 @@ test("each start that fails is followed by a longer pause, and no call waits in 
   const pauses = [];
   for (let number = 0; number < 3; number++) {
     await assert.rejects(bridge.deliver(turn(`r${number}`), 5000));
-    pauses.push(bridge.restsUntil - Date.now());
+    pauses.push(bridge.pausedUntil - Date.now());
   }
   assert.deepEqual(pauses, [...pauses].sort((a, b) => a - b));
   await assert.rejects(bridge.call("ping", {}, 50), /it is started again in/);
@@ -219,8 +219,8 @@ test("what will never be taken is refused, and set aside in the queue", async (t
   const wrong = { ...turn("r1"), event: { messages: [{ role: "user", content: 3 }] } };
   await assert.rejects(bridge.deliver(wrong, PATIENCE), { refused: true });
   assert.deepEqual(await queued(home), []);
-  await bridge.keep(wrong);
-  await bridge.keep(turn("r2"));
+  await bridge.enqueue(wrong);
+  await bridge.enqueue(turn("r2"));
   await writeFile(join(home, "queue", "0.json"), "{");
   await bridge.replay(PATIENCE);
   assert.deepEqual(await queued(home), []);
@@ -269,7 +269,7 @@ for (const suspected of [true, false]) {
       const bridge = new Bridge({ command, home: ${JSON.stringify(home)}, log: { warn: () => {} } });
       const sent = bridge.deliver({ text: "x".repeat(1e6) }, 500).catch(() => console.log("late"));
       if (${suspected}) await sent;
-      else await bridge.linked();
+      else await bridge.connected();
       bridge.close();
     `;
     const child = execFile(process.execPath, ["--input-type=module", "-e", script]);
@@ -288,4 +288,42 @@ test("letting go of nothing, as a host that calls stop without start does, is fi
   bridge.close();
   bridge.close();
   await bridge.replay(100);
+});
+
+test("the host's own model is asked where it is offered, and nowhere else", async (t) => {
+  const { home, make } = await scene(t);
+  await mkdir(join(home, "projects/p"), { recursive: true, mode: 0o700 });
+  await writeFile(join(home, "projects/p/project.yaml"), "consolidation: {model: host}\n");
+  const request = { project: "p", messages: [{ role: "user", content: "Which?" }], max_tokens: 9, seconds: 30 };
+  const host = make();
+  const job = make();
+  await host.call("ping", {}, PATIENCE);
+  await assert.rejects(job.call("complete", request, PATIENCE), /no host that runs offers its model/);
+  const asked = [];
+  host.offerModel("p", async (given) => {
+    asked.push(given.messages[0].content);
+    if (asked.length > 1) throw Object.assign(new Error("not this one"), { code: "LLM_COMPLETION_NOT_AUTHORIZED" });
+    return { text: "That one." };
+  });
+  await until(() => job.call("offers", { project: "p" }, PATIENCE).then(() => true, () => false));
+  assert.deepEqual(await job.call("complete", request, PATIENCE), { text: "That one." });
+  await assert.rejects(job.call("complete", request, PATIENCE), /not this one/);
+  assert.deepEqual(asked, ["Which?", "Which?"]);
+  host.close();
+  await assert.rejects(
+    until(() => job.call("offers", { project: "p" }, PATIENCE).then(() => false, (error) => Promise.reject(error))),
+    /no host that runs offers/,
+  );
+});
+
+test("a connection that comes later gets the offer again", async (t) => {
+  const { home, make } = await scene(t);
+  const host = make();
+  host.offerModel(null, async () => ({ text: "Here." }));
+  await host.call("ping", {}, PATIENCE);
+  assert.deepEqual(await host.call("offers", { project: "any" }, PATIENCE), { host: "openclaw" });
+  const pid = (await host.call("ping", {}, PATIENCE)).pid;
+  process.kill(pid, "SIGKILL");
+  await until(() => !alive(pid));
+  assert.deepEqual(await host.call("offers", { project: "any" }, PATIENCE), { host: "openclaw" });
 });

@@ -78,12 +78,12 @@ def test_fast_path_equals_rank_bm25(
 ) -> None:
     """Below the cap the index gives every document rank-bm25's score, repeated words included."""
     indexed = index(memory, documents)
-    asked = memory.store.tokenizer.words(" ".join(query))
-    match = indexed.reader.match_words(indexed.scopes, Counter(asked), ALL)
+    words = memory.store.tokenizer.words(" ".join(query))
+    match = indexed.reader.match_words(indexed.scopes, Counter(words), ALL)
     scores = match.scores()
     assert not match.left_out
     assert set(scores) <= set(indexed.rows)
-    for row, expected in zip(indexed.rows, oracle(indexed.words, asked), strict=True):
+    for row, expected in zip(indexed.rows, oracle(indexed.words, words), strict=True):
         assert scores.get(row, 0.0) == pytest.approx(expected, abs=1e-12)
 
 
@@ -97,14 +97,14 @@ def test_cap_reads_the_rarest_first_and_fill_completes(
     terms = Counter(memory.store.tokenizer.words(" ".join(query)))
     df = {term: sum(term in words for words in indexed.words) for term in terms}
     order = sorted((term for term in terms if df[term]), key=lambda term: (df[term], term))
-    whole = indexed.reader.match_words(indexed.scopes, terms, ALL)
+    complete = indexed.reader.match_words(indexed.scopes, terms, ALL)
     match = indexed.reader.match_words(indexed.scopes, terms, cap)
     assert match.postings == min(cap, sum(df.values())) == sum(map(len, match.rows.values()))
-    assert match.idfs == whole.idfs
+    assert match.idfs == complete.idfs
 
     read = 0
     for term in order:
-        newest = sorted(whole.rows[term], reverse=True)
+        newest = sorted(complete.rows[term], reverse=True)
         assert sorted(match.rows[term], reverse=True) == newest[: max(0, cap - read)]
         assert (term in match.left_out) == (read + df[term] > cap)
         read += df[term]
@@ -112,7 +112,7 @@ def test_cap_reads_the_rarest_first_and_fill_completes(
     chosen = indexed.rows[::2]
     filled = indexed.reader.complete_match(match, indexed.scopes, chosen)
     assert match.postings == sum(map(len, match.rows.values())) == min(cap, read) + filled
-    exact, scores = whole.scores(), match.scores()
+    exact, scores = complete.scores(), match.scores()
     for row in chosen:
         assert scores.get(row, 0.0) == pytest.approx(exact.get(row, 0.0), abs=1e-12)
 

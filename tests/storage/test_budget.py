@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,12 +25,15 @@ from memtier_plugin.core.errors import (
 )
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.settings.load import load_settings
+from memtier_plugin.core.settings.schema import Consolidation
 from memtier_plugin.providers import endpoint
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.pricing import DailyChatBudget, Meter, Spending, Tariff
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Store
+from tests.builders import Clock
 from tests.loopback import Loopback, tokens_of
+from tests.processes import start_python
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = [{"role": "user", "content": "Tell me about herons. Question: herons?"}]
@@ -41,28 +42,9 @@ NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
-    """Return a server that listens; attempts follow each other without long pauses."""
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(endpoint, "_formats", {})
-    with Loopback() as loopback:
-        yield loopback
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-@pytest.fixture
 def clock() -> Clock:
     """Return a clock that stands at noon."""
-    return Clock()
+    return Clock(NOON)
 
 
 @pytest.fixture
@@ -90,23 +72,23 @@ def account(server: Loopback, home: Path, clock: Clock) -> Callable[..., ChatBud
     return account
 
 
-def ask(found: ChatBudget, purpose: str = "extraction", max_tokens: int = 100, **more: Any) -> str:
+def ask(budget: ChatBudget, purpose: str = "extraction", max_tokens: int = 100, **more: Any) -> str:
     """Ask the account's model once and return its answer."""
-    model = found.chat_model()
+    model = budget.chat_model()
     assert model is not None
     return model.chat(MESSAGES, purpose=purpose, max_tokens=max_tokens, **more).text
 
 
-def told(found: ChatBudget, purpose: str = "extraction", max_tokens: int = 100) -> str:
+def refusal(budget: ChatBudget, purpose: str = "extraction", max_tokens: int = 100) -> str:
     """Return how the account refuses a call."""
     with pytest.raises(CapReached) as caught:
-        ask(found, purpose, max_tokens)
+        ask(budget, purpose, max_tokens)
     return str(caught.value)
 
 
-def lines(found: ChatBudget) -> list[dict[str, Any]]:
+def lines(budget: ChatBudget) -> list[dict[str, Any]]:
     """Return what the journal says of chat, oldest first, without the times."""
-    events = found._store.reader().events(["chat"], since=datetime(2000, 1, 1, tzinfo=UTC))
+    events = budget._store.reader().events(["chat"], since=datetime(2000, 1, 1, tzinfo=UTC))
     return [{"id": event.id, **event.data} for event in events]
 
 
@@ -123,9 +105,9 @@ def test_a_call_is_reserved_and_settled(
     account: Callable[..., ChatBudget], server: Loopback
 ) -> None:
     """Two lines of the journal: the most that it may cost before, what it took after."""
-    found = account(price=3e5, output=9e5, max_cost_per_day=1000.0)
-    assert ask(found) == ANSWER
-    reserved, settled = lines(found)
+    budget = account(price=3e5, output=9e5, max_cost_per_day=1000.0)
+    assert ask(budget) == ANSWER
+    reserved, settled = lines(budget)
     reading = tokens_of(MESSAGES[0]["content"])
     assert reserved["reserves"] == pytest.approx(0.3 * (1.5 * reading + 3 * 100))
     assert (reserved["model"], reserved["purpose"]) == ("local/m", "extraction")
@@ -139,8 +121,9 @@ def test_a_call_is_reserved_and_settled(
         "output_tokens": tokens_of(ANSWER),
         "cost": pytest.approx(0.3 * (reading + 3 * tokens_of(ANSWER))),
     }
-    day = found.spent_today()
-    assert (day.background, day.asked) == (Spending(settled["cost"], 1), Spending())
+    day = budget.spent_today()
+    tokens = settled["tokens"] + settled["output_tokens"]
+    assert (day.background, day.asked) == (Spending(settled["cost"], 1, tokens), Spending())
     assert day.cost == settled["cost"]
 
 
@@ -157,91 +140,93 @@ def test_the_log_tells_it(account: Callable[..., ChatBudget], home: Path) -> Non
 
 def test_output_costs_as_input_unless_told() -> None:
     """A price of the input alone counts for what is written too, so that no cap is too wide."""
-    one = endpoint.Endpoint(base_url="http://127.0.0.1:9/v1", price_per_million_tokens=2.0)
-    assert ChatModel("local", one, "m").tariff == Tariff("local/m", 2e-6, 2e-6)
+    configured = endpoint.Endpoint(base_url="http://127.0.0.1:9/v1", price_per_million_tokens=2.0)
+    assert ChatModel.of_endpoint("local", configured, "m").tariff == Tariff("local/m", 2e-6, 2e-6)
 
 
 def test_nothing_is_spent_unasked(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """An endpoint with a price is not asked before the user says how much a day; a free one is."""
-    found = account(price=1.0)
-    assert "set consolidation.max_cost_per_day" in told(found)
+    budget = account(price=1.0)
+    assert "set consolidation.max_cost_per_day" in refusal(budget)
     assert not server.requests
-    assert not lines(found)
+    assert not lines(budget)
     assert ask(account()) == ANSWER
 
 
 def test_a_days_money(account: Callable[..., ChatBudget], server: Loopback, clock: Clock) -> None:
     """What is spent in a day stays within the cap, whatever it was for; the next day is new."""
-    found = account(price=1e6, max_cost_per_day=300.0)
-    asked = 0
+    budget = account(price=1e6, max_cost_per_day=300.0)
+    calls = 0
     with pytest.raises(CapReached) as caught:
-        for asked in range(100):
-            ask(found, ("extraction", "ask", "summary")[asked % 3])
-    assert asked > 3
-    assert server.count() == asked
-    assert 185 < found.spent_today().cost < 300
+        for calls in range(100):
+            ask(budget, ("extraction", "ask", "summary")[calls % 3])
+    assert calls > 3
+    assert server.count() == calls
+    assert 185 < budget.spent_today().cost < 300
     assert caught.value.until == datetime(2026, 1, 6, tzinfo=UTC)
     assert "more from 2026-01-06 00:00 UTC, or set consolidation.max_cost_per_day" in str(
         caught.value
     )
-    assert "one call to local/m may cost 500" in told(found, max_tokens=500_000)[:40]
+    assert "one call to local/m may cost 500" in refusal(budget, max_tokens=500_000)[:40]
     clock.now = datetime(2026, 1, 6, 0, 1, tzinfo=UTC)
-    assert found.spent_today().cost == 0
-    assert ask(found) == ANSWER
+    assert budget.spent_today().cost == 0
+    assert ask(budget) == ANSWER
 
 
 def test_a_days_calls(account: Callable[..., ChatBudget], server: Loopback, clock: Clock) -> None:
     """A free endpoint is asked so often a day; what a user asks has a count of its own."""
-    found = account(max_calls_per_day=2)
-    ask(found, "extraction")
-    ask(found, "evolution")
-    assert told(found, "summary").startswith("2 of 2 calls to local/m were made today; more from")
-    ask(found, "ask")
-    ask(found, "ask")
-    assert "2 of 2 calls" in told(found, "ask")
+    budget = account(max_calls_per_day=2)
+    ask(budget, "extraction")
+    ask(budget, "evolution")
+    assert refusal(budget, "summary").startswith(
+        "2 of 2 calls to local/m were made today; more from"
+    )
+    ask(budget, "ask")
+    ask(budget, "ask")
+    assert "2 of 2 calls" in refusal(budget, "ask")
     assert server.count() == 4
     clock.now = datetime(2026, 1, 7, tzinfo=UTC)
-    ask(found)
+    ask(budget)
     clock.now = datetime(2026, 1, 1, tzinfo=UTC)  # a clock that was set back
-    ask(found)
+    ask(budget)
 
 
 def test_each_attempt_counts(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """Answers that came too late or unreadably are charged; refusals and a dead server are not."""
-    found = account(price=1e6, max_cost_per_day=10_000.0)
+    budget = account(price=1e6, max_cost_per_day=10_000.0)
     server.script("truncated", "500", "page", "ok")
-    assert ask(found) == ANSWER
-    counted = [(line["calls"], line["cost"]) for line in lines(found) if "settles" in line]
+    assert ask(budget) == ANSWER
+    counted = [(line["calls"], line["cost"]) for line in lines(budget) if "settles" in line]
     most = tokens_of(MESSAGES[0]["content"]) + 100
     real = tokens_of(MESSAGES[0]["content"]) + tokens_of(ANSWER)
     assert counted == [(1, most), (1, most), (1, real)], "the 500 left its reservation to the next"
-    before = found.spent_today().cost
+    before = budget.spent_today().cost
     server.refuse = "herons"
     with pytest.raises(EndpointRefused):
-        ask(found)
+        ask(budget)
     server.stop()
     with pytest.raises(EndpointError):
-        ask(found)
-    assert found.spent_today().cost == before
-    assert found.spent_today().background.calls == 3
+        ask(budget)
+    assert budget.spent_today().cost == before
+    assert budget.spent_today().background.calls == 3
 
 
 def test_a_dead_server_uses_up_no_calls(
     account: Callable[..., ChatBudget], server: Loopback
 ) -> None:
     """An endpoint that is down all day is asked when it is back: failures do not fill the count."""
-    found = account(max_calls_per_day=1)
+    budget = account(max_calls_per_day=1)
     server.script(*["close"] * 8)
     for _ in range(2):
         with pytest.raises(EndpointError):
-            ask(found)
-    assert len(lines(found)) == 4, "nor the journal"
-    assert ask(found) == ANSWER
+            ask(budget)
+    assert len(lines(budget)) == 4, "nor the journal"
+    assert ask(budget) == ANSWER
 
 
 def test_a_crash_counts_whole(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """A call that SIGKILL left without its answer counts as if it had cost the most."""
-    found = account(price=1e6, max_cost_per_day=1000.0)
+    budget = account(price=1e6, max_cost_per_day=1000.0)
     server.always("slow")
     code = (
         "import sys; from pathlib import Path; from datetime import UTC, datetime\n"
@@ -254,20 +239,21 @@ def test_a_crash_counts_whole(account: Callable[..., ChatBudget], server: Loopba
         "account = ChatBudget(store, 'daemon', lambda: noon)\n"
         f"account.chat_model().chat({MESSAGES!r}, purpose='extraction', max_tokens=100)\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, str(found._store.home)], cwd=ROOT)
+    child = start_python("-c", code, budget._store.project_folder.home)
     while not server.requests:
         assert child.poll() is None
         time.sleep(0.01)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
-    found._store.catch_up_all()
-    [reserved] = lines(found)
-    assert found.spent_today().background == Spending(reserved["reserves"], 1)
+    budget._store.catch_up_all()
+    [reserved] = lines(budget)
+    tokens = reserved["tokens"] + reserved["output_tokens"]
+    assert budget.spent_today().background == Spending(reserved["reserves"], 1, tokens)
 
 
 def test_an_interrupt_counts_whole(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """Ctrl-C while the answer is awaited settles for what the call may have cost."""
-    found = account(price=1e6, max_cost_per_day=1000.0, seconds=60.0)
+    budget = account(price=1e6, max_cost_per_day=1000.0, seconds=60.0)
     server.always("slow")
 
     def interrupt() -> None:
@@ -279,23 +265,23 @@ def test_an_interrupt_counts_whole(account: Callable[..., ChatBudget], server: L
     try:
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            ask(found)
+            ask(budget)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert found.spent_today().background.calls == 1
-    assert found.spent_today().cost == tokens_of(MESSAGES[0]["content"]) + 100
+    assert budget.spent_today().background.calls == 1
+    assert budget.spent_today().cost == tokens_of(MESSAGES[0]["content"]) + 100
 
 
 def test_two_at_once(account: Callable[..., ChatBudget], server: Loopback) -> None:
     """Threads and processes that ask at the same time share one count, to the last call."""
-    found = account(max_calls_per_day=5)
+    budget = account(max_calls_per_day=5)
     done: list[str] = []
     refused: list[CapReached] = []
 
     def many() -> None:
         for _ in range(4):
             try:
-                done.append(ask(found))
+                done.append(ask(budget))
             except CapReached as error:
                 refused.append(error)
 
@@ -312,14 +298,14 @@ def test_what_cannot_be_counted_is_not_asked(
     account: Callable[..., ChatBudget], server: Loopback
 ) -> None:
     """Where the journal cannot be written no call is made."""
-    found = account()
-    ask(found)
-    journal = found._store.folder / "journal" / "_project"
+    budget = account()
+    ask(budget)
+    journal = budget._store.project_folder.path / "journal" / "_project"
     for path in journal.iterdir():
         path.unlink()
         path.mkdir()
     with pytest.raises(LedgerError):
-        ask(found)
+        ask(budget)
     assert server.count() == 1
 
 
@@ -331,23 +317,24 @@ def test_lines_come_in_any_order() -> None:
         return JournalEvent(id=identity, timestamp=at, kind="chat", agent_id="a", data=data)
 
     events = [
-        event("1", 5, purpose="extraction", reserves=9.0, calls=1),
-        event("2", 5, purpose="extraction", settles="1", cost=2.0, calls=1),
-        event("3", 5, purpose="ask", reserves=4.0, calls=1),
+        event("1", 5, purpose="extraction", reserves=9.0, calls=1, tokens=90),
+        event("2", 5, purpose="extraction", settles="1", cost=2.0, calls=1, tokens=7),
+        event("3", 5, purpose="ask", reserves=4.0, calls=1, tokens=30, output_tokens=10),
         event("4", 4, purpose="extraction", reserves=100.0, calls=1),
         event("5", 6, purpose="extraction", cost=50.0, calls=1),
         event("6", 5, purpose="summary", cost=0.5, calls=1),
     ]
     expected = DailyChatBudget(
-        datetime(2026, 1, 6, tzinfo=UTC), Spending(2.5, 2), Spending(4.0, 1), 10, 1.0
+        datetime(2026, 1, 6, tzinfo=UTC), Spending(2.5, 2, 7), Spending(4.0, 1, 40), 10, 1.0, 500
     )
-    assert DailyChatBudget.from_events(events, NOON, 10, 1.0) == expected
-    assert DailyChatBudget.from_events(reversed(events), NOON, 10, 1.0) == expected
+    limits = Consolidation(max_calls_per_day=10, max_cost_per_day=1.0, max_tokens_per_day=500)
+    assert DailyChatBudget.from_events(events, NOON, limits) == expected
+    assert DailyChatBudget.from_events(reversed(events), NOON, limits) == expected
     assert expected.cost == 6.5
 
 
 def test_a_model_without_an_account(server: Loopback) -> None:
     """Where nothing is to be counted a model is asked all the same (the bench's reader)."""
-    model = ChatModel("local", endpoint.Endpoint(base_url=server.base_url), "m")
+    model = ChatModel.of_endpoint("local", endpoint.Endpoint(base_url=server.base_url), "m")
     assert model.chat(MESSAGES, purpose="bench", max_tokens=9).text == ANSWER
     assert Meter() == Meter(0, 0, 0, 0)

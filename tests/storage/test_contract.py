@@ -16,17 +16,21 @@ import pytest
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import make_project_folder
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run, Source
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.storage.new_run import NewRun
-from memtier_plugin.storage.protocol import Index, Log
+from memtier_plugin.storage.protocol import Storage
 from memtier_plugin.storage.store import Store
+from tests.builders import make_fact
 
 NOON: Final = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
-class Backend(Log, Index, Protocol):
-    """A log with its index."""
+class Backend(Storage, Protocol):
+    """What a project stores, and its closing."""
+
+    def close(self) -> None:
+        """Close the index."""
 
 
 def _files(home: Path) -> AbstractContextManager[Backend]:
@@ -61,18 +65,9 @@ def add(store: Backend, agent: str, *texts: str, **more: str) -> list[Entry]:
 
 def fact(entry: Entry, value: str, at: datetime = NOON, **more: Any) -> Fact:
     """Make a fact that rests on an entry."""
-    source = Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)
-    return Fact(
-        id=new_id(),
-        timestamp=at,
-        project="harbor",
-        subject="Mia",
-        relation="likes",
-        value=value,
-        text=f"Mia likes {value}.",
-        sources=(source,),
-        **more,
-    )
+    about = {"project": "harbor", "subject": "Mia", "relation": "likes", "value": value}
+    sources = (entry.source,)
+    return make_fact(f"Mia likes {value}.", at, id=new_id(), sources=sources, **about, **more)
 
 
 def event(kind: str, agent: str = "a", at: datetime = NOON, **data: Any) -> JournalEvent:
@@ -144,7 +139,7 @@ def test_facts_that_rest_on_entries(opened: Callable[[], Any]) -> None:
     """A fact depends on entries when nothing else that it rests on is left."""
     with opened() as store:
         [tea], [rice] = add(store, "a", "tea"), add(store, "a", "rice")
-        one = fact(tea, "tea")
+        tea_fact = fact(tea, "tea")
         both = fact(tea, "both")
         both = Fact.from_json(
             {
@@ -154,10 +149,10 @@ def test_facts_that_rest_on_entries(opened: Callable[[], Any]) -> None:
                 ],
             }
         )
-        store.append_facts([one, both], NOON)
+        store.append_facts([tea_fact, both], NOON)
         with store.session() as reader:
-            assert reader.dependent_facts([tea.id]) == [one.id]
-            assert reader.dependent_facts([tea.id, rice.id]) == sorted([one.id, both.id])
+            assert reader.dependent_facts([tea.id]) == [tea_fact.id]
+            assert reader.dependent_facts([tea.id, rice.id]) == sorted([tea_fact.id, both.id])
             assert [source.entry for source in reader.sources(both.id)] == [tea.id, rice.id]
 
 
@@ -188,8 +183,8 @@ def test_an_index_built_again_reads_the_same(opened: Callable[[], Any]) -> None:
 
         def read() -> list[Any]:
             with store.session() as reader:
-                kept = [(item.item, item.state) for item in reader.facts()]
-                return [kept, reader.events(), reader.state(entry.id), reader.counts()]
+                facts = [(item.item, item.state) for item in reader.facts()]
+                return [facts, reader.events(), reader.state(entry.id), reader.counts()]
 
         before = read()
         store.reindex()
@@ -216,3 +211,130 @@ def test_sessions_share_a_view(opened: Callable[[], Any]) -> None:
         [entry] = add(store, "a", "tea")
         with store.session() as inner:
             assert inner.entries() == outer.entries() == [entry.id]
+
+
+def test_the_log_is_read_past_the_index(opened: Callable[[], Any]) -> None:
+    """Every record is in one segment, whose entries come in order and from any cursor on."""
+    with opened() as store:
+        entries = [*add(store, "a", "tea", "rice"), *add(store, "b", "salt")]
+        store.append_facts([fact(entries[0], "tea")], NOON)
+        forgot = event("forget", items=[entries[0].id], session=None)
+        store.append_events([forgot])
+        segments = store.log.segments()
+        assert [(s.ledger, s.owner, s.day) for s in segments] == [
+            ("episodic", "a", "2026-01-05"),
+            ("episodic", "b", "2026-01-05"),
+            ("semantic", None, "2026-01-05"),
+            ("journal", "a", "2026-01-05"),
+        ]
+        assert [s.name for s in store.log.segments("episodic", "b")] == [segments[1].name]
+        assert [logged.entry for logged in store.log.entries()] == entries
+        assert [logged.entry for logged in store.log.entries(agent="b")] == entries[2:]
+        assert not [*store.log.entries(day="2026-01-04")]
+        assert [*store.log.events(day="2026-01-05")] == [forgot]
+        first, second = store.log.entries(agent="a")
+        with store.session() as reader:
+            end = reader.offsets()[segments[0].name]
+        assert (first.end, second.end) == (second.start, end)
+        assert [*store.log.entries_after(segments[0], first.end, end)] == [[second]]
+        assert not any(store.log.entries_after(segments[0], 0, 0))
+
+
+def test_a_rewritten_log_is_read_again(opened: Callable[[], Any]) -> None:
+    """What a purge replaces in a segment is gone from the log and, once it is read, the index."""
+    with opened() as store:
+        [entry] = add(store, "a", "coffee")
+        [segment] = store.log.segments()
+        assert not store.log.rewrite(segment, lambda record: record)
+        assert store.log.rewrite(segment, lambda record: record.replace(b"coffee", b"------"))
+        assert not any(b"coffee" in record for record in store.log.records(segment))
+        store.reindex()
+        assert store.scrub_index(1.0)
+        with store.session() as reader:
+            assert reader.items([entry.id])[entry.id].item.content == "------"
+
+
+def test_a_sound_log_and_index_say_so(opened: Callable[[], Any]) -> None:
+    """A verification reads every segment; sizes are those of what is there."""
+    with opened() as store:
+        before = store.measure_usage(NOON)
+        add(store, "a", "tea")
+        assert store.log.verify() == (1, [])
+        assert store.check_index() == "ok" and store.list_set_aside() == []
+        assert not [*store.remove_set_aside()]
+        usage = store.measure_usage(NOON)
+        assert usage.tiers["episodic"] == usage.today > before.today == 0
+        assert store.index_size() > 0
+        assert store.log.last_written() > 0
+        assert [owner for owner, _ in store.log.owner_folders()] == ["a"]
+
+
+def test_facts_and_events_are_committed_together(opened: Callable[[], Any]) -> None:
+    """After a commit both are there, and nothing waits for completion."""
+    with opened() as store:
+        [entry] = add(store, "a", "tea")
+        old, new = fact(entry, "tea"), fact(entry, "rice")
+        store.append_facts([old], NOON)
+        with store.exclusive("facts"):
+            store.commit([new], [event("supersede", items=[old.id], by=new.id)])
+            store.complete_commit()
+        assert store.pending_commit() is None
+        with store.session() as reader:
+            assert ids(reader.facts(standing="current")) == [new.id]
+            assert reader.state(old.id).superseded_by == new.id
+
+
+def test_events_expire_by_kind_and_day(opened: Callable[[], Any]) -> None:
+    """Only events of the kind, of days before the time, are dropped from log and index."""
+    with opened() as store:
+        [entry] = add(store, "a", "tea")
+        next_day = NOON + timedelta(days=1)
+        old, stays = event("recall"), event("forget", items=[entry.id], session=None)
+        recent = event("recall", at=next_day)
+        for each in (old, stays, recent):
+            store.append_events([each])
+        store.catch_up_all()
+        assert store.expire_events("recall", next_day) == 1
+        assert store.expire_events("recall", next_day) == 0
+        assert [*store.log.events()] == [stays, recent]
+        with store.session() as reader:
+            assert reader.events() == [stays, recent]
+
+
+def test_a_past_time_has_an_index_of_its_own(opened: Callable[[], Any]) -> None:
+    """As of a time only what was written by then is there, and nothing is written."""
+    with opened() as store:
+        [entry] = add(store, "a", "tea")
+        before, after = fact(entry, "tea"), fact(entry, "rice", NOON + timedelta(days=1))
+        store.append_facts([before], NOON)
+        store.append_facts([after], after.timestamp)
+        with store.as_of(NOON) as past:
+            past.append_events([event("forget", items=[before.id], session=None)])
+            with past.session() as reader:
+                assert ids(reader.facts()) == [before.id]
+        with store.session() as reader:
+            assert ids(reader.facts(standing="remembered")) == [before.id, after.id]
+
+
+def test_what_is_delivered_already_is_known(opened: Callable[[], Any]) -> None:
+    """The keys that would be written are those of the new messages."""
+    with opened() as store:
+        add(store, "a", "tea")
+        assert store.undelivered_keys("a", [run("a", "tea", "rice")]) == {"s/rice"}
+
+
+def test_the_newest_entries_of_a_session(opened: Callable[[], Any]) -> None:
+    """A session's newest entries come last first, up to a limit, for its own agent and sender."""
+    with opened() as store:
+        first = add(store, "a", "tea", "rice", session="s")
+        second = add(store, "a", "soup", session="s", name="r2")
+        add(store, "a", "salt", session="t", name="r3")
+        add(store, "b", "fish", session="s")
+        with store.session() as reader:
+            mine, others = reader.scopes("a", None), reader.scopes("b", None)
+            rows = reader.rows_of([entry.id for entry in (*first, *second)])
+            order = [rows[entry.id] for entry in (*second, *reversed(first))]
+            assert reader.newest_in_session("a", "s", mine, 9) == order
+            assert reader.newest_in_session("a", "s", mine, 2) == order[:2]
+            assert reader.newest_in_session("a", "s", others, 9) == []
+            assert reader.newest_in_session("a", "nobody", mine, 9) == []

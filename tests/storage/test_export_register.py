@@ -16,8 +16,13 @@ def test_an_export_is_known_again(home: Path, tmp_path: Path) -> None:
         export_register.register_export(memory.folder, out, "jsonl")
         out.write_text("two\n")
         export_register.register_export(memory.folder, out, "jsonl")
-        [one] = export_register.list_exports(memory.folder)
-        assert (one.path, one.kind, one.exists, one.unchanged) == (out, "jsonl", True, True)
+        [export] = export_register.list_exports(memory.folder)
+        assert (export.path, export.kind, export.exists, export.unchanged) == (
+            out,
+            "jsonl",
+            True,
+            True,
+        )
         out.write_text("three\n")
         assert not export_register.list_exports(memory.folder)[0].unchanged
         out.unlink()

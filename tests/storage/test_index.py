@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 import threading
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -18,13 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Source
+from memtier_plugin.core.records import JournalEvent, Source
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index.connection import MIGRATIONS, Index, connect
 from memtier_plugin.storage.index.files import APPLICATION_ID
-from memtier_plugin.storage.index.writer import CHUNK_BYTES, IndexWriter, build_index, ledger_files
+from memtier_plugin.storage.index.writer import CHUNK_BYTES, IndexWriter, build_index
 from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.storage.ledger.segments import ledger_files
 from memtier_plugin.text.tokenizer import Tokenizer
+from tests.builders import make_entry, make_fact, say, user_message
+from tests.processes import start_python
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -68,32 +69,27 @@ COUNTED = (
 
 def content(connection: apsw.Connection) -> dict[str, list[tuple[Any, ...]]]:
     """Return everything in an index, in a fixed order."""
-    found = {name: sorted(connection.execute(sql), key=repr) for name, sql in CONTENT.items()}
+    rows = {name: sorted(connection.execute(sql), key=repr) for name, sql in CONTENT.items()}
     for name in COUNTED:  # what belongs to nothing would not show above
         [(number,)] = connection.execute(f"SELECT count(*) FROM {name}")  # noqa: S608
-        found[f"number of {name}"] = [(number,)]
-    return found
+        rows[f"number of {name}"] = [(number,)]
+    return rows
 
 
 def rebuilt(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Return what an index of a project's folder holds that is built from nothing."""
     path = folder / "rebuilt.sqlite3"
     with build_index(path, folder, Tokenizer()) as (connection, _):
-        found = content(connection)
+        rows = content(connection)
     for file in folder.glob("rebuilt.sqlite3*"):
         file.unlink()
-    return found
+    return rows
 
 
 def assert_as_rebuilt(memory: MemTier) -> None:
     """Hold the index of a memory equal to one that is built from nothing."""
     memory.catch_up()
     assert content(memory.store.index.connection()) == rebuilt(memory.folder)
-
-
-def say(memory: MemTier, text: str, **more: Any) -> list[Entry]:
-    """Record one message of the user."""
-    return memory.record([{"role": "user", "content": text}], **({"session_id": "s"} | more))
 
 
 def written(memory: MemTier) -> Path:
@@ -122,8 +118,7 @@ def test_opened_by_many_at_once(tmp_path: Path) -> None:
         "from pathlib import Path; from memtier_plugin.storage.index.connection import connect; "
         "connect(Path(%r))"
     )
-    command = [sys.executable, "-c", code % str(tmp_path / "index.sqlite3")]
-    processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(4)]
+    processes = [start_python("-c", code % str(tmp_path / "index.sqlite3")) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
 
 
@@ -132,14 +127,14 @@ def test_opened_by_many_at_once(tmp_path: Path) -> None:
 
 def test_catching_up_by_offset(home: Path) -> None:
     """Only the new lines of a file are read, by whoever comes next."""
-    with MemTier.open(home) as one, MemTier.open(home) as other:
-        say(one, "the fox sleeps")
+    with MemTier.open(home) as memory, MemTier.open(home) as other:
+        say(memory, "the fox sleeps")
         assert other.catch_up() == 0
-        with written(one).open("ab") as file:
-            file.write(written(one).read_bytes().replace(b"01", b"02").replace(b"fox", b"owl"))
+        with written(memory).open("ab") as file:
+            file.write(written(memory).read_bytes().replace(b"01", b"02").replace(b"fox", b"owl"))
         assert other.catch_up() == 1
-        assert one.catch_up() == 0
-        assert len(one.recall("fox owl").hits) == 2
+        assert memory.catch_up() == 0
+        assert len(memory.recall("fox owl").hits) == 2
 
 
 def test_append_within_a_tick_is_seen(home: Path) -> None:
@@ -163,12 +158,12 @@ def test_long_files_are_read_to_their_end(home: Path) -> None:
     with MemTier.open(home) as memory:
         texts = [f"fox {number} " + "." * (CHUNK_BYTES // 2) for number in range(6)]
         texts.insert(3, "owl" + "." * CHUNK_BYTES)
-        messages = [{"role": "user", "content": text} for text in texts]
+        messages = [user_message(text) for text in texts]
         memory.record(messages, session_id="s")
         assert memory.status()["entries"] == len(texts)
-        found = content(memory.store.index.connection())
+        rows = content(memory.store.index.connection())
         assert memory.reindex()["lines"] == len(texts)
-        assert content(memory.store.index.connection()) == found
+        assert content(memory.store.index.connection()) == rows
 
 
 def test_bounded_catch_up_is_labelled(home: Path) -> None:
@@ -239,7 +234,7 @@ def test_broken_file_does_not_stop_the_others(home: Path) -> None:
             file.write(line)
         assert "is a symlink" in str(first.status()["degraded"])
         assert len(second.recall("fox").hits) == 2
-        assert any("is a symlink" in found.what for found in first.doctor())
+        assert any("is a symlink" in finding.what for finding in first.doctor())
 
 
 @pytest.mark.parametrize(
@@ -262,8 +257,8 @@ def test_invalid_lines_are_named(home: Path, line: bytes) -> None:
         say(memory, "the owl", run_id="r2")
         assert len(memory.recall("fox owl").hits) == 2
         assert "1 ledger lines could not be read" in str(memory.status()["warnings"])
-        found = [f for f in memory.doctor() if "cannot be read" in f.what]
-        assert [f.where for f in found] == [f"{written(memory)}:2"]
+        findings = [f for f in memory.doctor() if "cannot be read" in f.what]
+        assert [f.where for f in findings] == [f"{written(memory)}:2"]
 
 
 @pytest.mark.parametrize(
@@ -324,9 +319,9 @@ def test_malformed_facts(home: Path, change: dict[str, Any]) -> None:
 def test_malformed_events(home: Path, event: dict[str, Any]) -> None:
     """Whatever an event's line holds, the index takes it whole or counts it, and goes on."""
     with MemTier.open(home) as memory:
-        [entry] = say(memory, "the fox sleeps")
-        given = {key: entry.id if value == "x" else value for key, value in event.items()}
-        line = {"id": "e1", "timestamp": "2026-01-05T09:00:00Z", "agent_id": "main", **given}
+        entry = say(memory, "the fox sleeps")
+        fields = {key: entry.id if value == "x" else value for key, value in event.items()}
+        line = {"id": "e1", "timestamp": "2026-01-05T09:00:00Z", "agent_id": "main", **fields}
         folder = memory.folder / "journal" / "main"
         folder.mkdir(parents=True, mode=0o700)
         credit = {"kind": "credit", "id": "e2", "item": entry.id, "attempt": 1, "delta": 0.25}
@@ -342,7 +337,7 @@ def test_malformed_events(home: Path, event: dict[str, Any]) -> None:
 def test_one_line_of_many_is_refused(home: Path) -> None:
     """Of lines read together one that proves malformed only when it is put in leaves nothing."""
     with MemTier.open(home) as memory:
-        [first] = say(memory, "fox 0", run_id="r0")
+        first = say(memory, "fox 0", run_id="r0")
         lines = [
             {**first.to_json(), "id": f"e{n}", "key": f"k{n}", "content": f"fox {n}", **change}
             for n, change in enumerate(
@@ -387,14 +382,14 @@ def test_preparing_locks_nobody_out(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     jsonl.append_records(path, [entry_line(n, "fox", "a", False, START)[1] for n in (0, 2)])
     index = tmp_path / "index.sqlite3"
-    with closing(connect(index)) as one, closing(connect(index)) as two:
-        writer = Interrupted(one, tmp_path, Tokenizer())
+    with closing(connect(index)) as connection, closing(connect(index)) as two:
+        writer = Interrupted(connection, tmp_path, Tokenizer())
         writer.other = IndexWriter(two, tmp_path, Tokenizer())
         assert writer.catch_up_all() == 0
-        assert content(one) == rebuilt(tmp_path)
+        assert content(connection) == rebuilt(tmp_path)
         jsonl.append_records(path, [entry_line(4, "owl", "a", False, START)[1]])
         assert writer.catch_up_all() == 1
-        assert content(one) == rebuilt(tmp_path)
+        assert content(connection) == rebuilt(tmp_path)
 
 
 def test_older_lines_stay_readable(home: Path) -> None:
@@ -439,22 +434,18 @@ moments = st.integers(0, 3).map(lambda hours: START + timedelta(hours=hours))
 
 def entry_line(number: int, text: str, agent: str, system: bool, moment: datetime) -> Any:
     """Return an entry's ledger and line."""
-    entry = Entry(
-        id=f"e{number}", timestamp=moment, session_id=f"s{number % 2}", project="p", content=text,
-        tokens=1, agent_id=agent, run_id="r", turn=number, observed_at=moment, key=f"k{number}",
-        role="system" if system else "user", origin="system" if system else "user",
-        sender="sam" if number == 5 else None, speaker="Ann" if number % 2 else None,
-    )  # fmt: skip
+    role = "system" if system else "user"
+    people = {"sender": "sam" if number == 5 else None, "speaker": "Ann" if number % 2 else None}
+    given = {"agent_id": agent, "turn": number, "session_id": f"s{number % 2}", "role": role}
+    entry = make_entry(text, moment, id=f"e{number}", **given, **people)
     return f"episodic/{agent}/2026-01-0{5 + number % 2}.jsonl", entry.to_json()
 
 
 def fact_line(number: int, text: str, entries: set[str]) -> Any:
     """Return a fact's ledger and line."""
     sources = tuple(Source(agent="a", session="s0", entry=entry) for entry in sorted(entries))
-    fact = Fact(
-        id=f"f{number}", timestamp=START, project="p", subject="x", relation="is", value=text,
-        text=text, sources=sources, status="proposed" if number == 3 else "active",
-    )  # fmt: skip
+    status = "proposed" if number == 3 else "active"
+    fact = make_fact(text, START, id=f"f{number}", sources=sources, status=status)
     return "semantic/2026-01-05.jsonl", fact.to_json()
 
 
@@ -472,7 +463,8 @@ event_data = st.one_of(
     ),
     st.builds(lambda old, by: ("supersede", {"items": [old], "by": by}), fact_ids, fact_ids),
     st.builds(
-        lambda items: ("forget", {"items": sorted(items)}),
+        lambda kind, items: (kind, {"items": sorted(items)}),
+        st.sampled_from(["forget", "unforget"]),
         st.sets(entry_ids | fact_ids, min_size=1, max_size=3),
     ),
     st.builds(
@@ -577,7 +569,7 @@ def test_number_of_queries_of_a_recall(home: Path) -> None:
     with MemTier.open(home) as memory:
         memory.remember("the fox is red")
         for size in (10, 200):
-            messages = [{"role": "user", "content": f"fox number {n}"} for n in range(size)]
+            messages = [user_message(f"fox number {n}") for n in range(size)]
             memory.record(messages, session_id=f"s{size}")
             memory.recall("fox")  # reads its own journal line of before
             memory.catch_up()

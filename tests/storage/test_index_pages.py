@@ -70,15 +70,15 @@ def test_a_page_exceeds_its_size_by_one_entry_at_most(
     """A page closes with the entry that fills it; a long entry is never split."""
     with MemTier.open(tmp_path_factory.mktemp("home") / "home") as memory:
         say(memory, sizes)
-        found = pages(memory)
+        indexed = pages(memory)
         entries = {e.id: e.tokens for e in memory.entries()}
         with memory.store.session() as reader:
-            for page in found:
+            for page in indexed:
                 stored = reader.items_by_row(page.rows)
                 tokens = [entries[stored[row].item.id] for row in page.rows]
                 assert sum(tokens) == page.tokens
                 assert sum(tokens[:-1]) < PAGE_TOKENS
-        assert [page.tokens >= PAGE_TOKENS for page in found[:-1]] == [True] * (len(found) - 1)
+        assert [page.tokens >= PAGE_TOKENS for page in indexed[:-1]] == [True] * (len(indexed) - 1)
 
 
 def test_the_same_after_a_reindex(home: Path) -> None:
@@ -133,14 +133,14 @@ def test_no_page_reaches_over_a_block(home: Path) -> None:
     with MemTier.open(home) as memory:
         messages = [{"role": "user", "content": f"turn {n}"} for n in range(BLOCK_TURNS + 10)]
         memory.record(messages, session_id="s")
-        found = pages(memory)
+        indexed = pages(memory)
         assert all(
             int(page.number) // BLOCK_TURNS
             == (int(page.number) + len(page.rows) - 1) // BLOCK_TURNS
-            for page in found
+            for page in indexed
         )
-        assert sum(len(page.rows) for page in found) == BLOCK_TURNS + 10
-        assert [page.open for page in found][-1]
+        assert sum(len(page.rows) for page in indexed) == BLOCK_TURNS + 10
+        assert [page.open for page in indexed][-1]
 
 
 @settings(max_examples=25)

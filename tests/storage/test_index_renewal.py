@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -16,18 +15,14 @@ import apsw
 import pytest
 
 from memtier_plugin.core.errors import ForeignFile, IndexProblem
-from memtier_plugin.core.records import Entry
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index import files
 from memtier_plugin.storage.index.connection import MIGRATIONS
+from tests.builders import say
+from tests.processes import start_python
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
-
-
-def say(memory: MemTier, text: str, **more: Any) -> list[Entry]:
-    """Record one message."""
-    return memory.record([{"role": "user", "content": text}], session_id="s", **more)
 
 
 def newer(path: Path) -> None:
@@ -90,15 +85,15 @@ def test_an_index_that_cannot_be_used_is_made_anew(
         index = memory.store.index.path
         memory.store.index.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if not opened:
-            memory.close()
+            memory.store.close()
         harm(index)
         before = index.read_bytes() if index.exists() else b""
         for _ in range(3):
             try:
-                found = {hit.id for hit in memory.recall("fox").hits}
+                ids = {hit.id for hit in memory.recall("fox").hits}
             except IndexProblem as problem:
                 assert "try again" in str(problem)
-        assert found == expected
+        assert ids == expected
         assert say(memory, "the last fox")
         status = memory.status()
         assert status["entries"] == 31
@@ -122,11 +117,9 @@ def test_a_broken_index_is_replaced_once(home: Path) -> None:
         f"with MemTier.open({str(home)!r}) as memory:\n"
         "    print(len(memory.recall('fox').hits))"
     )
-    command = [sys.executable, "-c", code]
-    processes = [
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)
-    ]
-    assert [process.communicate()[0].strip() for process in processes] == ["1"] * 4
+    printing = {"stdout": subprocess.PIPE, "text": True}
+    processes = [start_python("-c", code, **printing) for _ in range(3)]
+    assert [process.communicate()[0].strip() for process in processes] == ["1"] * 3
     assert len(files.broken_indexes(index)) == 1
 
 
@@ -136,7 +129,7 @@ def test_of_broken_indexes_only_the_last_two_stay(home: Path) -> None:
         say(memory, "the fox sleeps")
         index = memory.store.index.path
         for number in range(5):
-            memory.close()
+            memory.store.close()
             damaged(4096)(index)
             if number == 0:
                 index.write_text("a diary")
@@ -161,9 +154,9 @@ def test_what_is_no_file_is_left_alone(home: Path, make: Any, says: str) -> None
         before = index.lstat()
         with pytest.raises(ForeignFile, match=f"{says}.*memtier reindex"):
             memory.recall("fox")
-        assert [entry.content for entry in say(memory, "the fox sleeps")] == ["the fox sleeps"]
+        assert say(memory, "the fox sleeps").content == "the fox sleeps"
         assert any(says in reason for reason in memory.status()["degraded"])
-        assert any(says in found.what for found in memory.doctor())
+        assert any(says in finding.what for finding in memory.doctor())
         assert index.lstat().st_mtime_ns == before.st_mtime_ns
         assert memory.reindex()["entries"] == 1
         assert memory.recall("fox").hits

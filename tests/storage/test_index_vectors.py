@@ -34,8 +34,8 @@ some_scopes = st.sampled_from([(1,), (2,), (1, 2)])
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Open an index without anything in it."""
-    with closing(connect(tmp_path_factory.mktemp("index") / "index.sqlite3")) as found:
-        yield found
+    with closing(connect(tmp_path_factory.mktemp("index") / "index.sqlite3")) as opened:
+        yield opened
 
 
 @contextmanager
@@ -73,22 +73,24 @@ def scan(
     store: Mapping[int, Pieces], scopes: tuple[int, ...], query: bytes, cap: int, limit: int
 ) -> tuple[list[int], int]:
     """Compare a query with the newest pieces one by one, as `shortlist` says that it does."""
-    found = [
+    candidates = [
         (row, np.frombuffer(piece, np.int8))
         for row in sorted(store, reverse=True)
         for piece in store[row][1]
         if store[row][0] in scopes and any(piece)
     ]
-    oldest = found[min(cap, len(found)) - 1][0] if found else 0  # never but a part of a row
-    found = [(row, vector) for row, vector in found if row >= oldest]
-    wanted = np.frombuffer(query, np.int8) > 0
-    order = sorted((int(np.sum((vector > 0) != wanted)), -row) for row, vector in found)
-    return [*dict.fromkeys(-row for _, row in order[:limit])], len(found)
+    oldest = (
+        candidates[min(cap, len(candidates)) - 1][0] if candidates else 0
+    )  # never but a part of a row
+    candidates = [(row, vector) for row, vector in candidates if row >= oldest]
+    query_signs = np.frombuffer(query, np.int8) > 0
+    order = sorted((int(np.sum((vector > 0) != query_signs)), -row) for row, vector in candidates)
+    return [*dict.fromkeys(-row for _, row in order[:limit])], len(candidates)
 
 
-def cosine(one: bytes, other: bytes) -> float:
+def cosine(first: bytes, other: bytes) -> float:
     """Return the cosine of two int8 vectors."""
-    a, b = (np.frombuffer(blob, np.int8).astype(float) for blob in (one, other))
+    a, b = (np.frombuffer(blob, np.int8).astype(float) for blob in (first, other))
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
@@ -99,6 +101,24 @@ def rows_with_signs(connection: Any) -> set[int]:
 
 
 # -- finding --------------------------------------------------------------------------------------
+
+
+@given(runs=st.lists(st.integers(1, 12), min_size=1, max_size=8), seed=st.integers(0, 99))
+def test_rows_written_together_are_read_together(
+    connection: Any, runs: list[int], seed: int
+) -> None:
+    """Whether a scope's rows lie in runs or one by one, the same are compared, and no other's."""
+    noise = random.Random(seed)
+    store: dict[int, Pieces] = {}
+    for size in runs:  # each run of the scope between many rows of another one
+        for scope, count in ((1, size), (2, 30)):
+            for _ in range(count):
+                store[len(store) + 1] = scope, [noise.randbytes(SIZE)]
+    with stored(connection, store) as index:
+        query = noise.randbytes(SIZE)
+        near, compared = index.nearest("m", (1,), query, ALL, ALL)
+        assert compared == sum(runs)
+        assert near == pytest.approx(nearest_by_hand(store, (1,), query, ALL), abs=1e-6)
 
 
 @given(
@@ -127,14 +147,14 @@ def nearest_by_hand(
     store: Mapping[int, Pieces], scopes: tuple[int, ...], query: bytes, limit: int
 ) -> dict[int, float]:
     """Compare a query exactly with every piece of some scopes, one by one."""
-    found = [
+    candidates = [
         (cosine(piece, query), row)
         for row, (scope, pieces) in store.items()
         for piece in pieces
         if scope in scopes and any(piece)
     ]
     best: dict[int, float] = {}
-    for value, row in sorted(found, reverse=True)[:limit]:
+    for value, row in sorted(candidates, reverse=True)[:limit]:
         best.setdefault(row, max(0.0, value))
     return best
 
@@ -211,8 +231,8 @@ def test_how_the_segments_came_about_does_not_matter(
             if again and again[-1] not in waiting:
                 index.drop(row := again.pop(), store[row][0])
                 waiting.insert(0, row)
-        found = index.shortlist("m", scopes, query, cap, 20)
-        assert found == scan(store, scopes, query, cap, 20)
+        shortlist = index.shortlist("m", scopes, query, cap, 20)
+        assert shortlist == scan(store, scopes, query, cap, 20)
         assert index.count_covered("m", (1, 2)) == (len(store), len(store))
 
 
@@ -221,15 +241,15 @@ def test_what_is_dropped_is_gone(
     connection: Any, store: dict[int, Pieces], chance: random.Random, segment: int
 ) -> None:
     """Neither the vectors nor the signs of a dropped row are kept, and no other row's are lost."""
-    gone = {row for row in store if chance.random() < 0.5}
+    dropped = {row for row in store if chance.random() < 0.5}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_vectors, "SEGMENT", segment)
         with stored(connection, store) as index:
-            for row in gone:
+            for row in dropped:
                 index.drop(row, store[row][0])
-            left = {row: store[row] for row in store if row not in gone}
-            known = {row for row, (_, pieces) in left.items() if any(map(any, pieces))}
-            assert rows_with_signs(connection) == known
+            left = {row: store[row] for row in store if row not in dropped}
+            nonzero = {row for row, (_, pieces) in left.items() if any(map(any, pieces))}
+            assert rows_with_signs(connection) == nonzero
             assert set(index.similarity("m", b"\1" * SIZE, store)) == set(left)
             assert index.count_covered("m", (1, 2)) == (len(left), len(store))
 
@@ -254,15 +274,15 @@ def test_likeness_is_that_of_the_nearest_piece(
 ) -> None:
     """A row is as near as its nearest piece by the exact cosine, and never less than nothing."""
     with stored(connection, store) as index:
-        found = index.similarity("m", query, [*store, 999])
-        assert found == pytest.approx(
+        similarities = index.similarity("m", query, [*store, 999])
+        assert similarities == pytest.approx(
             {
                 row: max([0.0, *(cosine(piece, query) for piece in pieces if any(piece))])
                 for row, (_, pieces) in store.items()
             },
             abs=1e-6,
         )
-        for row, value in found.items():  # whatever else is compared
+        for row, value in similarities.items():  # whatever else is compared
             assert index.similarity("m", query, [row]) == {row: value}
 
 
@@ -302,8 +322,8 @@ def test_what_the_model_does_not_know(connection: Any) -> None:
         assert index.shortlist("m", (1,), b"\1" * SIZE, ALL, ALL) == ([3], 1)
         assert index.nearest("m", (1,), b"\1" * SIZE, ALL, ALL) == ({3: pytest.approx(1.0)}, 1)
         assert index.nearest("m", (1,), bytes(SIZE), ALL, ALL) == ({}, 0)
-        found = index.similarity("m", b"\1" * SIZE, [1, 2, 3])
-        assert found == {1: 0.0, 2: 0.0, 3: pytest.approx(1.0)}
+        similarities = index.similarity("m", b"\1" * SIZE, [1, 2, 3])
+        assert similarities == {1: 0.0, 2: 0.0, 3: pytest.approx(1.0)}
         assert index.count_covered("m", (1,)) == (3, 3)
 
 
@@ -343,39 +363,39 @@ def test_a_half_made_model_is_known_as_such(connection: Any, done: int, enough: 
 def test_forgotten_lines_leave_no_vector(home: Path) -> None:
     """What is forgotten has neither vectors nor signs in the index, and is not found by meaning."""
     with MemTier.open(home) as memory:
-        kept, gone = (
+        retained, forgotten = (
             memory.record([{"role": "user", "content": text}], session_id=text)[0]
             for text in ("Prices of shares fell.", "My dog had puppies.")
         )
         connection = memory.store.index.connection()
         assert len(rows_with_signs(connection)) == 2
-        assert [hit.id for hit in memory.recall("newborn canine litter").hits] == [gone.id]
-        memory.forget(ids=[gone.id])
+        assert [hit.id for hit in memory.recall("newborn canine litter").hits] == [forgotten.id]
+        memory.forget(ids=[forgotten.id])
         memory.catch_up()
-        [row] = memory.store.reader().rows_of([kept.id]).values()
+        [row] = memory.store.reader().rows_of([retained.id]).values()
         assert rows_with_signs(connection) == {row}
         assert connection.execute("SELECT DISTINCT item FROM vectors").fetchall() == [(row,)]
-        assert gone.id not in {hit.id for hit in memory.recall("newborn canine litter").hits}
+        assert forgotten.id not in {hit.id for hit in memory.recall("newborn canine litter").hits}
 
 
 def test_agents_and_senders_are_apart_by_meaning(home: Path) -> None:
     """What is found by its meaning alone is of the asker's own agent and sender, like all else."""
     text = [{"role": "user", "content": "My dog had puppies."}]
-    with MemTier.open(home, agent_id="a") as one, MemTier.open(home, agent_id="b") as other:
+    with MemTier.open(home, agent_id="a") as first, MemTier.open(home, agent_id="b") as other:
         ids = {}
-        for memory, sender in product((one, other), ("ann", None)):
+        for memory, sender in product((first, other), ("ann", None)):
             [entry] = memory.record(text, session_id="s", sender=sender)
             ids[memory.agent_id, sender] = entry.id
         for (agent, sender), own in ids.items():
-            asking = one if agent == "a" else other
-            found = asking.recall("newborn canine litter", sender=sender)
-            assert ([hit.id for hit in found.hits], found.vectors) == ([own], 1)
+            asking = first if agent == "a" else other
+            recall = asking.recall("newborn canine litter", sender=sender)
+            assert ([hit.id for hit in recall.hits], recall.vectors) == ([own], 1)
 
 
 def test_a_rebuild_finds_the_same_by_meaning(home: Path) -> None:
     """An index whose vectors came one by one, with one forgotten, answers as one built at once."""
     lines = ["My dog had puppies.", "Prices of shares fell.", "The cat caught a mouse.", "Puppies!"]
-    asked = ("newborn canine litter", "stock market", "kitten")
+    queries = ("newborn canine litter", "stock market", "kitten")
     with MemTier.open(home) as memory:
         entries = [
             memory.record([{"role": "user", "content": text}], session_id=text)[0] for text in lines
@@ -384,8 +404,8 @@ def test_a_rebuild_finds_the_same_by_meaning(home: Path) -> None:
         at = entries[-1].timestamp
 
         def answers() -> list[list[Any]]:
-            recalls = [memory.recall(query, at=at) for query in asked]
-            return [[(hit.id, hit.score, hit.signals) for hit in one.hits] for one in recalls]
+            recalls = [memory.recall(query, at=at) for query in queries]
+            return [[(hit.id, hit.score, hit.signals) for hit in recall.hits] for recall in recalls]
 
         before = answers()
         memory.reindex()

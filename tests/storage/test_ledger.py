@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +17,7 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError, UnsafePath
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.storage.ledger import jsonl
+from tests.processes import holding, run_python
 
 ROOT = Path(__file__).parents[2]
 json_values = st.recursive(
@@ -38,39 +36,28 @@ def path(tmp_path: Path) -> Path:
 
 def parsed(path: Path) -> list[dict[str, Any]]:
     """Return what stands on the readable lines of a ledger."""
-    found = []
+    records = []
     for line in jsonl.read_lines(path)[0]:
         try:
-            found.append(jsonl.parse_line(line))
+            records.append(jsonl.parse_line(line))
         except ValueError:
             continue
-    return found
+    return records
 
 
 @contextmanager
 def holder(path: Path) -> Iterator[None]:
     """Let another process hold the lock on a file."""
     code = f"""
-        import fcntl, sys
+        import fcntl
         file = open({str(path)!r}, "ab")
         fcntl.flock(file, fcntl.LOCK_EX)
-        print("held", flush=True)
-        sys.stdin.read()
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None and process.stdin is not None
-        assert process.stdout.readline() == b"held\n"
+    with holding(code):
         yield
-    finally:
-        process.communicate()
 
 
-@given(st.lists(st.lists(records, max_size=4), max_size=4), st.sampled_from(["os", "fsync"]))
+@given(st.lists(st.lists(records, max_size=4), max_size=4), st.sampled_from(["os", "sync"]))
 def test_what_is_appended_is_read(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[dict[str, Any]]], durability: Any
 ) -> None:
@@ -80,7 +67,9 @@ def test_what_is_appended_is_read(
     for batch in batches:
         jsonl.append_records(path, batch, durability=durability)
     lines, mark = jsonl.read_lines(path)
-    assert [jsonl.parse_line(line) for line in lines] == [one for batch in batches for one in batch]
+    assert [jsonl.parse_line(line) for line in lines] == [
+        record for batch in batches for record in batch
+    ]
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
     assert mark.offset == mark.size == path.stat().st_size
 
@@ -104,14 +93,14 @@ def test_reading_in_pieces_equals_reading_at_once(
     """Reading on from a mark, in pieces of any size, gives the lines of the whole file."""
     path = tmp_path_factory.mktemp("ledger") / "2026-01-05.jsonl"
     path.write_bytes(data)
-    whole, end = jsonl.read_lines(path)
+    all_lines, end = jsonl.read_lines(path)
     lines: list[jsonl.LedgerLine] = []
     mark = None
     while mark is None or not mark.same_as(path.stat()):
         assert mark is None or jsonl.detect_change(path, mark) is None
         more, mark = jsonl.read_lines(path, mark, limit)
         lines += more
-    assert (lines, mark) == (whole, end)
+    assert (lines, mark) == (all_lines, end)
     assert b"".join(line.data for line in lines) == data[: data.rfind(b"\n") + 1]
 
 
@@ -173,15 +162,7 @@ FULL_DISK = """
 
 def test_full_disk(path: Path) -> None:
     """A write that does not fit whole is taken back, is an error, and costs no earlier line."""
-    found = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    assert f"cannot append to {path}" in found.stdout
+    assert f"cannot append to {path}" in run_python(FULL_DISK, path)
     assert [record["n"] for record in parsed(path)] == [1, 4]
 
 
@@ -325,4 +306,4 @@ def test_lines_are_json_that_a_person_can_read(path: Path) -> None:
     """What is not ASCII stands in the file as it is, so that a person can read the log."""
     jsonl.append_records(path, [{"text": "Grüße 世界"}])
     assert "Grüße 世界" in path.read_text("utf-8")
-    assert json.loads(path.read_text("utf-8")) == {"text": "Grüße 世界"}
+    assert json.loads(path.read_text("utf-8"))["text"] == "Grüße 世界"

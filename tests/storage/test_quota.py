@@ -44,12 +44,14 @@ def test_a_long_run_keeps_its_beginning(home: Path) -> None:
     """Messages beyond the limit are left out, the log says where, and again it adds nothing."""
     texts = [f"line {n}" for n in range(14)]
     with MemTier.open(home, settings={"limits.run_messages": 10}) as memory:
-        kept = say(memory, *texts, run="r")
-        assert kept[:10] == texts[:10]
-        assert kept[10:] == ["[system] The messages of this run after the first 10 were left out."]
+        contents = say(memory, *texts, run="r")
+        assert contents[:10] == texts[:10]
+        assert contents[10:] == [
+            "[system] The messages of this run after the first 10 were left out."
+        ]
         assert say(memory, *texts, "line 14", run="r") == []
-        [told] = memory.status()["warnings"]
-        assert "messages of 1 runs were left out: limits.run_messages (10)" in told
+        [warning] = memory.status()["warnings"]
+        assert "messages of 1 runs were left out: limits.run_messages (10)" in warning
         assert [
             hit.text
             for hit in memory.recall("left out messages of this run").hits
@@ -64,7 +66,8 @@ def test_a_full_project_refuses_and_says_so(home: Path, name: str) -> None:
     """From four fifths on `status` warns; at the limit nothing is recorded, and recall goes on."""
     with MemTier.open(home, settings={"retrieval.k": 3}) as memory:
         say(memory, "the fox sleeps", *["a" * 200_000] * 2, run="r")
-    usage = quota.measure_usage(memory.folder, memory.store.index.path, datetime.now(UTC))
+        index = memory.store.index.path
+    usage = quota.measure_usage(memory.folder, index, datetime.now(UTC))
     used = (usage.today if name == "day_mb" else usage.total) / quota.MB
 
     def status(most: float) -> dict[str, Any]:
@@ -140,7 +143,7 @@ def left(memory: MemTier) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("policy", "kept"),
+    ("policy", "remaining"),
     [
         ({}, 10),
         ({"days": 4}, 4),
@@ -151,28 +154,30 @@ def left(memory: MemTier) -> set[str]:
     ],
 )
 def test_what_goes_beyond_is_forgotten(
-    home: Path, day: Day, policy: dict[str, Any], kept: int
+    home: Path, day: Day, policy: dict[str, Any], remaining: int
 ) -> None:
     """The oldest go, of all agents together, by age, number or size; once more changes nothing."""
     with world(home, day, **policy) as memory:
         before = left(memory)
-        gone = memory.retain()
-        newest = {f"line {n}" for n in range(10 - kept, 10)}
+        removed = memory.retain()
+        newest = {f"line {n}" for n in range(10 - remaining, 10)}
         assert left(memory) - {"The fo"} == newest
-        assert len(gone.entries) == len(before - left(memory))
+        assert len(removed.entries) == len(before - left(memory))
         assert "The fo" in left(memory) and memory.facts()  # a fact rests on it
         assert memory.retain().entries == ()
-        assert not any("line 0" in hit.text for hit in memory.recall("line 0").hits) or kept == 10
+        assert (
+            not any("line 0" in hit.text for hit in memory.recall("line 0").hits) or remaining == 10
+        )
         with MemTier.open(home, "p", "a0", clock=lambda: day(11)) as again:
             assert say(again, "line 0 " + "x" * 500, run="r0") == []  # delivered again
-    assert not gone.entries or memory.events(kinds=["retain"])
+        assert not removed.entries or memory.events(kinds=["retain"])
 
 
 def test_sources_go_too_if_told_so(home: Path, day: Day) -> None:
     """Without `keep_sources` an old entry takes the facts along that rest on it alone."""
     with world(home, day, days=1, keep_sources=False) as memory:
-        gone = memory.retain()
-        assert len(gone.facts) == 1 and memory.facts() == []
+        removed = memory.retain()
+        assert len(removed.facts) == 1 and memory.facts() == []
         assert left(memory) == {"line 9"}
 
 

@@ -84,11 +84,11 @@ def test_weight_is_the_clipped_fold_of_last_attempts(events: list[JournalEvent])
     """The weight is eq. 1 step by step over each run's last attempt, and stays in [-1, 1]."""
     credits = [e for e in events if e.kind == "credit"]
     last: dict[str | None, JournalEvent] = {}
-    for one in sorted(credits, key=lambda e: (e.data["attempt"], e.timestamp, e.id)):
-        last[one.run_id] = one
+    for credit in sorted(credits, key=lambda e: (e.data["attempt"], e.timestamp, e.id)):
+        last[credit.run_id] = credit
     weight = 0.0
-    for one in sorted(last.values(), key=lambda e: (e.timestamp, e.id)):
-        weight = min(1.0, max(-1.0, weight + one.data["delta"]))
+    for credit in sorted(last.values(), key=lambda e: (e.timestamp, e.id)):
+        weight = min(1.0, max(-1.0, weight + credit.data["delta"]))
     assert fold(events).weight == weight
     assert -1 <= weight <= 1
     assert len(last_attempts(credits)) == len(last)
@@ -171,6 +171,9 @@ def test_review_and_undoing() -> None:
         ([event("revert", 1, "r1")], True, "reverted"),
         ([event("supersede", 1, by="x")], True, "superseded"),
         ([event("forget", 1), event("revert", 2, "r1")], True, "forgotten"),
+        ([event("forget", 1), event("unforget", 2)], True, "active"),
+        ([event("unforget", 1), event("forget", 2)], True, "forgotten"),
+        ([event("forget", 1), event("unforget", 2), event("reject", 0)], True, "rejected"),
     ],
 )
 def test_state_in_a_word(events: list[JournalEvent], active: bool, word: str) -> None:

@@ -47,34 +47,34 @@ RELATIVE = [
 @pytest.mark.parametrize(("text", "parts"), STATED)
 def test_stated_dates(text: str, parts: tuple[int | None, ...]) -> None:
     """A date is read in the ways in which people write one, in several languages."""
-    (found,) = find_stated_dates(text)
-    assert (found.year, found.month, found.day) == parts
+    (stated,) = find_stated_dates(text)
+    assert (stated.year, stated.month, stated.day) == parts
 
 
 @pytest.mark.parametrize("text", NO_DATES)
 def test_what_is_no_date(text: str) -> None:
     """Amounts, "may" and a date that may be read in two ways are none."""
-    assert not [one for one in find_stated_dates(text) if one.year or one.day]
+    assert not [reading for reading in find_stated_dates(text) if reading.year or reading.day]
 
 
 @pytest.mark.parametrize(("text", "first", "last"), RELATIVE)
 def test_relative_dates(text: str, first: tuple[int, int], last: tuple[int, int]) -> None:
     """A time that is named from the day on which it was said has its days."""
-    (found,) = find_relative_dates(f"it was {text}", SAID)
-    assert found.period == (date(2023, *first), date(2023, *last))
+    (relative,) = find_relative_dates(f"it was {text}", SAID)
+    assert relative.period == (date(2023, *first), date(2023, *last))
 
 
 def test_two_readings_are_none() -> None:
     """Said on a Wednesday "next Friday" may be this week's or the next: it has no days."""
-    (found,) = find_relative_dates("next Friday", SAID)
-    assert found.period is None
+    (relative,) = find_relative_dates("next Friday", SAID)
+    assert relative.period is None
 
 
 def test_what_supports_a_date() -> None:
     """A claim may be less precise than its source, never more, and never another."""
 
-    def holds(claimed: str, known: str) -> bool:
-        sources = find_stated_dates(known) or find_relative_dates(known, SAID)
+    def holds(claimed: str, source_text: str) -> bool:
+        sources = find_stated_dates(source_text) or find_relative_dates(source_text, SAID)
         return is_date_supported(find_stated_dates(claimed)[0], sources[0], SAID)
 
     assert holds("6 May 2023", "6 May") and holds("May 2023", "6 May 2023")
@@ -84,12 +84,13 @@ def test_what_supports_a_date() -> None:
 
 
 @given(st.text(max_size=60), st.dates())
-def test_dates_never_raise(text: str, said: date) -> None:
+def test_dates_never_raise(text: str, spoken_on: date) -> None:
     """Whatever stands in a text, at whatever time, spans lie in it and do not overlap."""
-    for found in (find_stated_dates(text), find_relative_dates(text, said)):
-        ends = [0, *(one.end for one in found)]
+    for readings in (find_stated_dates(text), find_relative_dates(text, spoken_on)):
+        ends = [0, *(reading.end for reading in readings)]
         assert all(
-            end <= one.start < one.end <= len(text) for end, one in zip(ends, found, strict=False)
+            end <= reading.start < reading.end <= len(text)
+            for end, reading in zip(ends, readings, strict=False)
         )
 
 

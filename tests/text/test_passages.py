@@ -60,25 +60,25 @@ def test_pieces_follow_the_text(text: str, size: int, most: int) -> None:
 
     What comes after the last of as many pieces as there may be is left out too.
     """
-    found = chunk_text(text, size, most)
-    assert 1 <= len(found) <= most
-    assert all(len(piece) <= size for piece in found)
-    place = 0
-    for piece in found:
-        start = text.index(piece, place)
-        assert not text[place:start].strip()
-        place = start + len(piece)
-    if len(found) < most:
-        assert not text[place:].strip()
+    pieces = chunk_text(text, size, most)
+    assert 1 <= len(pieces) <= most
+    assert all(len(piece) <= size for piece in pieces)
+    position = 0
+    for piece in pieces:
+        start = text.index(piece, position)
+        assert not text[position:start].strip()
+        position = start + len(piece)
+    if len(pieces) < most:
+        assert not text[position:].strip()
 
 
 def test_pieces_are_whole_sentences() -> None:
     """A sentence is torn only when it is longer than a piece, and then between words."""
     assert chunk_text("One is. Two are.", 100, 5) == ("One is. Two are.",)
-    found = chunk_text("One is here. Two are there. Three.", 20, 5)
-    assert [piece.strip() for piece in found] == ["One is here.", "Two are there.", "Three."]
-    found = chunk_text("one two three four five six seven", 12, 5)
-    assert [word for piece in found for word in piece.split()] == [
+    pieces = chunk_text("One is here. Two are there. Three.", 20, 5)
+    assert [piece.strip() for piece in pieces] == ["One is here.", "Two are there.", "Three."]
+    pieces = chunk_text("one two three four five six seven", 12, 5)
+    assert [word for piece in pieces for word in piece.split()] == [
         "one",
         "two",
         "three",

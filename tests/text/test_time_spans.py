@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.text.dates.spans import TimeSpan, best_nearness, find_time_spans
+from tests.processes import run_python
 
 NOW = datetime(2023, 10, 20, 12, tzinfo=UTC)  # a Friday
 
@@ -79,7 +78,7 @@ def test_a_query_without_a_time_loads_no_parser() -> None:
         "find_time_spans('which port?', datetime.now(UTC)); "
         "assert 'parsedatetime' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(code)
 
 
 def test_the_time_asked_about_decides_between_equals(home: Path) -> None:
@@ -96,3 +95,10 @@ def test_the_time_asked_about_decides_between_equals(home: Path) -> None:
     hits = memory.recall("where was the standup in June?", at=NOW).hits
     assert hits[0].item.observed_at.month == 6
     assert hits[0].signals["time"] == 1
+
+
+def test_a_long_text_is_read_around_its_first_cues() -> None:
+    """A date far inside a long text is read; of very many dates the first few are."""
+    far = "nothing of note " * 500 + "on 12 March 2025 at the pier " + "and so on " * 500
+    assert find_time_spans(far, NOW) == find_time_spans("on 12 March 2025", NOW)
+    assert 0 < len(find_time_spans("2025-03-12 and then " * 10_000, NOW)) <= 4 * 240 // 10

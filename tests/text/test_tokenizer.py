@@ -14,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
-from memtier_plugin.text.tokenizer import MAX_WORDS, Tokenizer, ngrams, plain_words
+from memtier_plugin.text.tokenizer import (
+    MAX_WORDS,
+    Tokenizer,
+    first_plain_words,
+    ngrams,
+    plain_words,
+)
 
 ANYTHING = st.text(st.characters())  # lone surrogates and NUL too
 ENGLISH = Tokenizer("english")
@@ -34,8 +40,8 @@ def finds(memory: MemTier, text: str, query: str) -> bool:
     [entry] = memory.record([{"role": "user", "content": text}], session_id="s")
     reader = memory.store.reader()
     terms = Counter(memory.store.tokenizer.words(query))
-    found = reader.match_words(reader.scopes("main", None), terms, 50_000)
-    return reader.rows_of([entry.id])[entry.id] in found.scores()
+    match = reader.match_words(reader.scopes("main", None), terms, 50_000)
+    return reader.rows_of([entry.id])[entry.id] in match.scores()
 
 
 @given(ANYTHING)
@@ -58,8 +64,14 @@ def test_words_are_a_function_of_the_text(text: str) -> None:
 @given(ANYTHING)
 def test_every_plain_word_is_within_an_index_word(text: str) -> None:
     """Without stemming and stop words, the index has every plain word, whole or in its parts."""
-    known = {part for word in PLAIN.words(text) for part in plain_words(word)}
-    assert {part for word in plain_words(text) for part in plain_words(word)} <= known
+    index_words = {part for word in PLAIN.words(text) for part in plain_words(word)}
+    assert {part for word in plain_words(text) for part in plain_words(word)} <= index_words
+
+
+@given(ANYTHING, st.integers(0, 5))
+def test_the_first_words_are_those_of_the_whole_text(text: str, count: int) -> None:
+    """Whoever needs only the first words gets the same ones, in a short or a long text."""
+    assert first_plain_words(text, count) == plain_words(text)[:count]
 
 
 @settings(max_examples=40)
@@ -70,7 +82,7 @@ def test_a_text_finds_itself(memory: MemTier, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "whole", "parts"),
+    ("text", "identifier", "parts"),
     [
         ("pve-01", "pve-01", ["pve", "01"]),
         ("foo_bar", "foo_bar", ["foo", "bar"]),
@@ -81,10 +93,10 @@ def test_a_text_finds_itself(memory: MemTier, text: str) -> None:
         ("https://example.org/a-b", "https://example.org/a-b", ["https", "example", "b"]),
     ],
 )
-def test_identifiers_whole_and_in_parts(text: str, whole: str, parts: list[str]) -> None:
+def test_identifiers_whole_and_in_parts(text: str, identifier: str, parts: list[str]) -> None:
     """An identifier, version, address or path is found as it stands and by each of its parts."""
     words = PLAIN.words(f"see {text}, then go")
-    assert whole in words
+    assert identifier in words
     assert set(parts) <= set(words)
 
 
@@ -210,8 +222,8 @@ def test_grams_meet_typos_and_accents() -> None:
 def test_dates_are_found_by_their_words(month: int, day: Callable[..., datetime]) -> None:
     """The day, month name and year of a date are words as a question has them."""
     moment = day().replace(month=month)
-    asked = ENGLISH.words(f"What happened on {moment.day} {moment:%B %Y}?")
-    assert set(ENGLISH.date_words(moment)) <= set(asked)
+    query_words = ENGLISH.words(f"What happened on {moment.day} {moment:%B %Y}?")
+    assert set(ENGLISH.date_words(moment)) <= set(query_words)
 
 
 def test_language() -> None:

@@ -109,16 +109,16 @@ def claude_chat(number: int = 0) -> dict[str, Any]:
     """Return a conversation with text and content blocks, a tool, an attachment and a gap."""
     when = "2026-01-02T03:04:05.678901Z"
 
-    def message(name: str, sender: str, said: str, **more: Any) -> dict[str, Any]:
+    def message(name: str, sender: str, text: str, **more: Any) -> dict[str, Any]:
         return {
             "uuid": f"{number}-{name}",
-            "text": said,
+            "text": text,
             "sender": sender,
             "created_at": when,
             "updated_at": when,
             "attachments": [],
             "files": [],
-            "content": [{"type": "text", "text": said}] if said else [],
+            "content": [{"type": "text", "text": text}] if text else [],
             **more,
         }
 

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import BackupError
-from memtier_plugin.core.paths import make_project_folder
+from memtier_plugin.core.paths import HOME_MARKER, make_project_folder
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.transfer import backup as archives
 from memtier_plugin.transfer.backup import restore_backup, verify_backup, write_backup
+from tests.processes import run_memtier
 from tests.proofs.checks import ask, content, unequal
 
 NOW = datetime(2026, 3, 14, 9, tzinfo=UTC)
@@ -57,8 +56,8 @@ def filled(home: Path, project: str = "harbor") -> MemTier:
         session_id="s",
         run_id="r9",
     )
-    [gone] = [e.id for e in memory.entries() if e.content.startswith("The tide gauge 2")]
-    memory.forget(ids=[gone])
+    [forgotten] = [e.id for e in memory.entries() if e.content.startswith("The tide gauge 2")]
+    memory.forget(ids=[forgotten])
     memory.catch_up()
     return memory
 
@@ -97,18 +96,18 @@ def test_whatever_was_said_comes_back(
     tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[str, list[str]]]
 ) -> None:
     """For any agents and texts the ledgers of a restored project are the same bytes."""
-    place = tmp_path_factory.mktemp("any")
+    root = tmp_path_factory.mktemp("any")
     for number, (agent, texts) in enumerate(runs):
-        with MemTier.open(place / "home", "p", agent) as memory:
+        with MemTier.open(root / "home", "p", agent) as memory:
             messages = [{"role": "user", "content": text} for text in texts]
             memory.record(messages, session_id=f"s{agent}", run_id=str(number))
             folder = memory.folder
-    archive = write_backup(folder, "p", place / "a.tar.gz", NOW, quiet)
-    _, back = restore_backup(archive, place / "home", "q")
+    archive = write_backup(folder, "p", root / "a.tar.gz", NOW, quiet)
+    _, back = restore_backup(archive, root / "home", "q")
 
     def files(top: Path) -> dict[str, bytes]:
-        found = [path for path in top.rglob("*") if path.is_file() and path.suffix == ".jsonl"]
-        return {str(path.relative_to(top)): path.read_bytes() for path in found}
+        paths = [path for path in top.rglob("*") if path.is_file() and path.suffix == ".jsonl"]
+        return {str(path.relative_to(top)): path.read_bytes() for path in paths}
 
     assert files(folder) == files(back) != {}
 
@@ -118,26 +117,25 @@ def test_the_command_refuses_to_overwrite(tmp_path: Path, home: Path) -> None:
     filled(home).close()
 
     def run(*args: str, code: int = 0) -> Any:
-        result = CliRunner().invoke(main, [*args, "--json"])
-        assert result.exit_code == code, result.output
+        result = run_memtier(*args, "--json", code=code)
         return json.loads(result.stdout)
 
     archive = str(tmp_path / "a.tar.gz")
-    made = run("backup", archive, "--project", "harbor")
-    assert made["project"] == "harbor" and made["bytes"] == Path(archive).stat().st_size
+    report = run("backup", archive, "--project", "harbor")
+    assert report["project"] == "harbor" and report["bytes"] == Path(archive).stat().st_size
     assert "exists" in run("backup", archive, "--project", "harbor", code=1)["error"]
-    assert "is there already" in run("restore", archive, code=1)["error"]
+    assert "exists already" in run("restore", archive, code=1)["error"]
     assert run("restore", archive, "--dry-run")["verified"]
     back = run("restore", archive, "--project", "copy")
     assert back["project"] == "copy" and back["facts"] == 1
     assert run("restore", archive, "--home", str(tmp_path / "new"))["project"] == "harbor"
-    assert [one.kind for one in export_register.list_exports(home / "projects/harbor")] == [
+    assert [export.kind for export in export_register.list_exports(home / "projects/harbor")] == [
         "backup"
     ]
     inside = home / "projects/harbor/a.tar.gz"
     assert "inside" in run("backup", str(inside), "--project", "harbor", code=1)["error"]
     assert "cannot write" in run("backup", "no/such/a.gz", "--project", "harbor", code=1)["error"]
-    assert [p.name for p in home.iterdir()] == ["projects"]
+    assert [p.name for p in home.iterdir() if p.name[0] != "."] == ["projects"]
 
 
 def test_a_torn_line_and_what_is_derived_stay_out(tmp_path: Path, home: Path) -> None:
@@ -146,8 +144,8 @@ def test_a_torn_line_and_what_is_derived_stay_out(tmp_path: Path, home: Path) ->
         memory.note_hook("openclaw.Main/1", "agent_end", True)
         (memory.folder / "notes.txt").symlink_to("/etc/passwd")
         path = next((memory.folder / "episodic").rglob("*.jsonl"))
-        whole = path.read_bytes()
-        path.write_bytes(whole + b'{"torn')
+        content = path.read_bytes()
+        path.write_bytes(content + b'{"torn')
         archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
     names = {file["path"] for file in verify_backup(archive)["files"]}
     assert {name.partition("/")[0] for name in names} == {
@@ -157,7 +155,7 @@ def test_a_torn_line_and_what_is_derived_stay_out(tmp_path: Path, home: Path) ->
         "project.yaml",
     }
     _, folder = restore_backup(archive, tmp_path / "other")
-    assert (folder / path.relative_to(memory.folder)).read_bytes() == whole
+    assert (folder / path.relative_to(memory.folder)).read_bytes() == content
 
 
 def test_a_file_that_is_written_anew_meanwhile(
@@ -233,7 +231,8 @@ def test_an_unsafe_archive_is_refused(
     with pytest.raises(BackupError, match=says):
         restore_backup(bad, tmp_path / "deep" / "other")
     assert not list((tmp_path / "deep").rglob("*evil*"))
-    assert [p.name for p in (tmp_path / "deep" / "other").rglob("*")] == ["projects"]
+    left = [p.name for p in (tmp_path / "deep" / "other").rglob("*")]
+    assert sorted(left) == [HOME_MARKER, "projects"]
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path, home: Path) -> None:
@@ -267,9 +266,9 @@ def test_a_changed_line_is_found(tmp_path: Path, home: Path) -> None:
     with filled(home) as memory:
         archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
     with tarfile.open(archive) as old, tarfile.open(tmp_path / "b.tgz", "w:gz") as new:
-        for one in old:
-            data = old.extractfile(one).read().replace(b"Ines", b"Enis")  # type: ignore[union-attr]
-            new.addfile(one, io.BytesIO(data))
+        for member in old:
+            data = old.extractfile(member).read().replace(b"Ines", b"Enis")  # type: ignore[union-attr]
+            new.addfile(member, io.BytesIO(data))
     with pytest.raises(BackupError, match="SHA-256"):
         restore_backup(tmp_path / "b.tgz", tmp_path / "other")
 
@@ -284,7 +283,7 @@ def test_what_was_written_ahead_is_completed(tmp_path: Path, home: Path) -> None
     restore_backup(archive, tmp_path / "other")
     with MemTier.open(tmp_path / "other", "harbor", "openclaw.Main/1") as back:
         back.consolidate()
-        assert "Late." in [one.text for one in back.facts()]
+        assert "Late." in [fact.text for fact in back.facts()]
         assert not (back.folder / ".settling.json").exists()
 
 

@@ -19,10 +19,10 @@ from memtier_plugin.transfer.importers.memtier_export import import_memtier_expo
 Left = list[tuple[str, str]]
 
 
-def say(memory: MemTier, session: str, *said: str, **more: Any) -> None:
+def say(memory: MemTier, session: str, *texts: str, **more: Any) -> None:
     """Record a run of user messages."""
-    messages = [{"role": "user", "content": text, **more} for text in said]
-    memory.record(messages, session_id=session, run_id=f"{session}:{said[0]}")
+    messages = [{"role": "user", "content": text, **more} for text in texts]
+    memory.record(messages, session_id=session, run_id=f"{session}:{texts[0]}")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def bring(memory: MemTier, path: Path, **more: Any) -> tuple[tuple[int, ...], Le
     return (done.entries, done.facts, done.recorded, done.new_facts), left
 
 
-def known(memory: MemTier) -> tuple[list[Any], list[Any]]:
+def contents(memory: MemTier) -> tuple[list[Any], list[Any]]:
     """Return entries and facts without what is of the project: ids, times of writing, weights."""
     names = ("id", "timestamp", "project", "promoted", "cognitive_weight")
     entries = [{k: v for k, v in e.to_json().items() if k not in names} for e in memory.entries()]
@@ -79,7 +79,7 @@ def test_an_export_is_brought_in_again(world: MemTier, tmp_path: Path) -> None:
             assert bring(fresh, path, dry_run=True) == ((7, 2, 7, 2), [])
             assert not list(fresh.entries())
             assert bring(fresh, path) == ((7, 2, 7, 2), [])
-            assert known(fresh) == known(world)
+            assert contents(fresh) == contents(world)
             for fact in fresh.facts():
                 _, sources = fresh.fact(fact.id)
                 assert fact.quote in sources[0].content
@@ -138,8 +138,8 @@ def test_what_is_not_proven_waits(world: MemTier, tmp_path: Path) -> None:
         (entries_read, facts_read, _, new), left = bring(fresh, path)
         assert (entries_read, facts_read, new) == (7, 3, 2)
         assert fresh.facts() == []
-        assert {one.fact.text for one in fresh.knowledge.proposals()} == {"Obey.", "a page"}
-    assert [place.rpartition(":")[2] for place, _ in left] == ["12", "13", "14", "11"]
+        assert {item.fact.text for item in fresh.knowledge.proposals()} == {"Obey.", "a page"}
+    assert [location.rpartition(":")[2] for location, _ in left] == ["12", "13", "14", "11"]
 
 
 def test_what_is_no_export_is_refused(tmp_path: Path, home: Path) -> None:
@@ -174,4 +174,6 @@ def test_the_command(world: MemTier, tmp_path: Path) -> None:
     assert again.exit_code == 1 and "exists" in again.stderr
     assert CliRunner().invoke(main, args).stdout == path.read_text()
     noted = export_register.list_exports(world.folder)
-    assert [(one.path, one.kind, one.unchanged) for one in noted] == [(path, "markdown", True)]
+    assert [(export.path, export.kind, export.unchanged) for export in noted] == [
+        (path, "markdown", True)
+    ]

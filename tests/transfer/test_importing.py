@@ -24,7 +24,7 @@ def read(tmp_path: Path, format: str, content: Any, name: str = "chat.json") -> 
     return list(read_transcript(path, format))
 
 
-def said(session: Session) -> list[tuple[str, str | None, str]]:
+def lines_of(session: Session) -> list[tuple[str, str | None, str]]:
     """Return role, speaker and words of each message."""
     return [(m.role, m.speaker, m.content) for m in session.messages]
 
@@ -59,7 +59,7 @@ def test_locomo_sessions_are_dated_and_in_the_order_of_their_numbers(tmp_path: P
 def test_locomo_speakers_are_two_users_and_captions_are_text(tmp_path: Path) -> None:
     """Both people speak as `user`, told apart by `speaker`; dialogue ids name the turns."""
     session = read(tmp_path, "locomo", locomo())[0]
-    assert said(session) == [
+    assert lines_of(session) == [
         ("user", "Ada", "I planted beans."),
         ("user", "Ben", "Look! [image: a red door]"),
         ("user", "Ada", "Nice."),
@@ -121,7 +121,7 @@ def test_openai_takes_a_list_an_object_and_json_lines(
     """A file holds one conversation, several, or one a line; without an id it gets a number."""
     sessions = read(tmp_path, "openai", content)
     assert [session.session_id for session in sessions] == ids
-    assert all(said(session) == [("user", None, "hi")] for session in sessions)
+    assert all(lines_of(session) == [("user", None, "hi")] for session in sessions)
 
 
 def test_openai_times_are_iso_or_seconds_or_milliseconds(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_chatgpt_export_is_read_along_the_branch_last_seen(tmp_path: Path) -> 
     }
     chat = {"id": "g", "create_time": 1e9, "mapping": mapping, "current_node": "say"}
     session = read(tmp_path, "openai", [chat])[0]
-    assert said(session) == [
+    assert lines_of(session) == [
         ("user", None, "the second try"),
         ("assistant", None, "an answer"),
     ]
@@ -268,11 +268,11 @@ def test_text_has_speakers_continued_lines_and_sessions(tmp_path: Path) -> None:
     """Up to the first heading an empty line parts sessions; an indented line continues."""
     text = "Ada: I like teal.\n  Note: and blue.\nBen: I see\nwhy.\n\nUser: hi\nAssistant: yes\n"
     first, second = read(tmp_path, "text", text, "talk.txt")
-    assert said(first) == [
+    assert lines_of(first) == [
         ("user", "Ada", "I like teal.\nNote: and blue."),
         ("user", "Ben", "I see\nwhy."),
     ]
-    assert said(second) == [("user", None, "hi"), ("assistant", None, "yes")]
+    assert lines_of(second) == [("user", None, "hi"), ("assistant", None, "yes")]
     assert [first.session_id, second.session_id] == ["talk-1", "talk-2"]
     assert first.observed_at is None
 
@@ -282,15 +282,15 @@ def test_text_headings_date_the_sessions_below_them(tmp_path: Path) -> None:
     text = "# 2026-03-14 09:30\n\nAda: one\n\nBen: two\n# 2026-03-15\nAda: three\n"
     first, second = read(tmp_path, "text", text, "talk.txt")
     assert first.observed_at == datetime(2026, 3, 14, 9, 30, tzinfo=UTC)
-    assert said(first) == [("user", "Ada", "one"), ("user", "Ben", "two")]
+    assert lines_of(first) == [("user", "Ada", "one"), ("user", "Ben", "two")]
     assert second.observed_at == datetime(2026, 3, 15, tzinfo=UTC)
-    assert said(second) == [("user", "Ada", "three")]
+    assert lines_of(second) == [("user", "Ada", "three")]
 
 
 def test_a_link_is_no_speaker(tmp_path: Path) -> None:
     """`https://…` at the start of a line continues the message before it."""
     (session,) = read(tmp_path, "text", "Ada: see\nhttps://example.org\n", "talk.txt")
-    assert said(session) == [("user", "Ada", "see\nhttps://example.org")]
+    assert lines_of(session) == [("user", "Ada", "see\nhttps://example.org")]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer.importers import files
 from memtier_plugin.transfer.importers.detect import detect_format
 from memtier_plugin.transfer.importers.transcripts import read_transcript
+from tests.processes import run_memtier
 from tests.transfer import foreign_exports as made
 
 Left = list[tuple[str, str]]
@@ -30,7 +31,7 @@ def read(path: Path, form: str) -> tuple[list[Session], Left]:
     return list(read_transcript(path, form, lambda *why: left.append(why))), left
 
 
-def said(sessions: list[Session]) -> list[tuple[str, str]]:
+def lines_of(sessions: list[Session]) -> list[tuple[str, str]]:
     """Return origin and words of every message."""
     return [(m.origin or m.role, m.content) for s in sessions for m in s.messages]
 
@@ -56,8 +57,7 @@ def test_importing_twice_changes_nothing(form: str, tmp_path: Path, home: Path) 
     path = EXPORTS[form](tmp_path)
 
     def run(*more: str) -> Any:
-        result = CliRunner().invoke(main, ["import", str(path), "--json", *more])
-        assert result.exit_code == 0, result.output
+        result = run_memtier("import", str(path), "--json", *more)
         return json.loads(result.stdout)
 
     dry = run("--dry-run")
@@ -74,7 +74,7 @@ def test_chatgpt_tree(tmp_path: Path) -> None:
     """Read is the branch last seen: no edits, hidden nodes, thoughts or empty ones; tools named."""
     path = written(tmp_path / "conversations.json", [made.chatgpt_chat()])
     [session], left = read(path, "chatgpt")
-    assert said([session]) == [
+    assert lines_of([session]) == [
         ("user", "[image]\nMy boat number 0 is called Petrel."),
         ("assistant", ""),
         ("tool", "42"),
@@ -93,7 +93,7 @@ def test_chatgpt_without_a_current_node(tmp_path: Path) -> None:
     chat["mapping"]["old-answer"]["message"]["create_time"] = made.START - 5
     chat["mapping"]["say"]["message"]["create_time"] = made.START + 5
     [session], _ = read(written(tmp_path / "c.json", [chat]), "chatgpt")
-    assert said([session])[-1] == ("assistant", "Noted.")
+    assert lines_of([session])[-1] == ("assistant", "Noted.")
     chat = made.chatgpt_chat()
     chat["mapping"]["ask"]["parent"] = "say"
     [session], _ = read(written(tmp_path / "c.json", [chat]), "chatgpt")
@@ -113,7 +113,7 @@ def test_chatgpt_edited_later_adds_only_what_is_new(tmp_path: Path, home: Path) 
 def test_claude_messages(tmp_path: Path) -> None:
     """Text, blocks, tools and files are read; the words of an attachment are not the user's."""
     [session], left = read(written(tmp_path / "c.json", [made.claude_chat()]), "claude")
-    assert said([session]) == [
+    assert lines_of([session]) == [
         ("user", "My harbour number 0 is Skagen."),
         ("assistant", "High water is at six."),
         ("tool", "High water at six."),
@@ -135,7 +135,7 @@ def test_claude_branches(tmp_path: Path) -> None:
     ]
     chat["chat_messages"] = messages
     sessions, _ = read(written(tmp_path / "c.json", [chat]), "claude")
-    assert said(sessions) == [("user", "one"), ("assistant", "taken")]
+    assert lines_of(sessions) == [("user", "one"), ("assistant", "taken")]
 
 
 def test_what_is_no_conversation_is_named(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_what_is_no_conversation_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "c.json", [made.claude_chat(0), 7, {"uuid": "x"}, bad])
     sessions, left = read(path, "claude")
     assert len(sessions) == 2
-    assert [place for place, _ in left] == [
+    assert [location for location, _ in left] == [
         f"{path}, item 1",
         f"{path}, item 2",
         f"{path}, item 3 ('Tides 1'), message 0",
@@ -203,10 +203,10 @@ def test_zips_are_read_in_place(tmp_path: Path) -> None:
 def test_large_files_are_read_item_by_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the size of the pieces, the items are the same; one beyond bounds is refused."""
     path = written(tmp_path / "c.json", [{"a": "x" * 50}, [1, 22, 333], "s", 4.5, None])
-    whole = [value for _, value in files.read_items(path, "")]
+    items = [value for _, value in files.read_items(path, "")]
     for size in (1, 2, 7, 64):
         monkeypatch.setattr(files, "_CHUNK", size)
-        assert [value for _, value in files.read_items(path, "")] == whole
+        assert [value for _, value in files.read_items(path, "")] == items
     monkeypatch.setattr(files, "_CHUNK", 4)
     monkeypatch.setattr(files, "MAX_ITEM_CHARS", 20)
     with pytest.raises(ImportFileError, match="item 0: more than 20 characters"):
@@ -218,7 +218,7 @@ def test_openclaw_notes(tmp_path: Path) -> None:
     path = made.openclaw_workspace(tmp_path / "w")
     sessions, left = read(path, "openclaw-memory")
     head = "## Deploys\n"
-    assert said(sessions) == [
+    assert lines_of(sessions) == [
         ("external", f"{head}The health check listens on port 8443."),
         ("external", f"{head}Staging is called heron\nsince the move."),
         ("external", f"{head}A paragraph\nof two lines."),
@@ -262,7 +262,7 @@ def test_memory_files_that_are_unsafe_or_unreadable(tmp_path: Path) -> None:
     (folder / "memory" / "z.md").symlink_to(tmp_path / "secret")
     (folder / "USER.md").write_bytes(b"- fine\n- not \xff fine\n")
     sessions, left = read(folder, "openclaw-memory")
-    assert "a secret" not in str(said(sessions)) and ("external", "fine") in said(sessions)
+    assert "a secret" not in str(lines_of(sessions)) and ("external", "fine") in lines_of(sessions)
     assert sorted(left) == [
         (f"{folder}/USER.md:2", "not UTF-8: invalid start byte at byte 6"),
         (f"{folder}/memory/z.md", "a symlink is not followed"),
@@ -272,7 +272,7 @@ def test_memory_files_that_are_unsafe_or_unreadable(tmp_path: Path) -> None:
 def test_hermes_notes(tmp_path: Path) -> None:
     """Notes stand between section signs and may have several lines."""
     sessions, _ = read(made.hermes_home(tmp_path / "h"), "hermes-memory")
-    assert said(sessions) == [
+    assert lines_of(sessions) == [
         ("external", "The repo builds with make."),
         ("external", "Tests need\ntwo cores."),
         ("external", "Mara lives in Lisbon."),
@@ -307,12 +307,12 @@ def test_what_was_not_the_users_word_waits(tmp_path: Path, home: Path) -> None:
     ) as memory:
         assert memory.facts() == []
         waiting = memory.knowledge.proposals()
-        assert {one.fact.origin for one in waiting} == {"external"}
+        assert {item.fact.origin for item in waiting} == {"external"}
         query = "which port does the health check listen on?"
         assert memory.recall(query).hits
         injected = memory.recall(query, purpose="inject").injected
         assert [hit for hit in injected if hit.tier == "episodic"] == []
-        [port] = [one for one in waiting if "8443" in one.fact.text]
+        [port] = [item for item in waiting if "8443" in item.fact.text]
         memory.knowledge.accept([port.fact.id])
         assert "8443" in memory.recall(query, purpose="inject").text
 

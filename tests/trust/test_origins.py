@@ -105,7 +105,7 @@ def test_a_translation_repeats_by_its_figures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "stated"),
     [
         ("The deploy host is called pilot.", True),
         ("The deploy host is called collect.", False),
@@ -115,10 +115,10 @@ def test_a_translation_repeats_by_its_figures() -> None:
         ("", False),
     ],
 )
-def test_what_the_user_states(text: str, said: bool) -> None:
+def test_what_the_user_states(text: str, stated: bool) -> None:
     """Only what stands in one sentence of the user's, and as it stands there, is their word."""
     prompt = "My deploy host is called pilot. Is the gate locked? The archive may not be opened."
-    assert echoes.is_stated_by(text, [prompt], words) is said
+    assert echoes.is_stated_by(text, [prompt], words) is stated
 
 
 @given(TEXT)
@@ -135,8 +135,8 @@ def test_nothing_hidden_is_left(text: str) -> None:
 @given(st.sampled_from(["system", "Human", "ASSISTANT", "用户", "Система"]), TEXT)
 def test_no_line_begins_as_a_speaker(role: str, text: str) -> None:
     """A role that opens a text or a line of it is quoted."""
-    for said in (f"{role}: {text}", f"x\n{role}: {text}"):
-        assert f"'{role}'" in escape_line(said)
+    for line in (f"{role}: {text}", f"x\n{role}: {text}"):
+        assert f"'{role}'" in escape_line(line)
 
 
 @pytest.mark.parametrize(

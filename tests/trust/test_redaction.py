@@ -183,8 +183,8 @@ def test_extra_spans_are_replaced_too() -> None:
     """A plugin's spans join the built-in ones; impossible spans are dropped."""
 
     def badges(text: str) -> list[tuple[int, int, str]]:
-        found = [(m.start(), m.end(), "Staff Badge") for m in re.finditer(r"B-\d{4}", text)]
-        return [*found, (5, 5, "empty"), (0, 10**6, "outside")]
+        spans = [(m.start(), m.end(), "Staff Badge") for m in re.finditer(r"B-\d{4}", text)]
+        return [*spans, (5, 5, "empty"), (0, 10**6, "outside")]
 
     assert Redactor(extra=badges).redact("badge B-1234 and B-99") == RedactedText(
         "badge [redacted:staff-badge] and B-99", ("staff-badge",)

@@ -18,25 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.core.paths import encode_file_name, make_private_folder, write_private_file
+from memtier_plugin.core.paths import encode_file_name, make_home, write_private_file
 from memtier_plugin.core.settings.schema import (
     USER_NAMED_SECTIONS,
     AgentRights,
-    Attribution,
-    Consolidation,
     Endpoint,
-    Facts,
-    Hooks,
-    Journal,
     KeyPath,
-    Ledger,
-    Paper,
-    PaperWeights,
-    Redaction,
-    Retrieval,
     Settings,
-    Summaries,
-    Weights,
     all_keys,
     key_pattern,
 )
@@ -44,31 +32,6 @@ from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text
 
 if TYPE_CHECKING:
     from yaml import Node
-
-__all__ = [
-    "AgentRights",
-    "Attribution",
-    "Consolidation",
-    "Endpoint",
-    "Facts",
-    "Hooks",
-    "Journal",
-    "Ledger",
-    "Paper",
-    "PaperWeights",
-    "Redaction",
-    "Retrieval",
-    "Settings",
-    "SourcedValue",
-    "Summaries",
-    "Weights",
-    "bind_workspace",
-    "flatten_settings",
-    "load_settings",
-    "resolve_home",
-    "resolve_project",
-    "setting_sources",
-]
 
 Section = TypeVar("Section")
 
@@ -92,6 +55,9 @@ _WORKSPACE_KEYS: Final = (
     ("retrieval", "weights"),
 )
 _WORKSPACE_WEIGHT_CAP: Final = 1.0
+# Values that files of earlier versions hold, and what they are called now.
+_RENAMED: Final = {("ledger.durability", "fsync"): "sync"}
+
 _Kind = Literal["user", "project", "workspace", "environment", "call"]
 
 
@@ -167,7 +133,7 @@ def bind_workspace(home: Path, workspace: Path, project: str) -> None:
     """
     if not project.strip():
         raise SettingsError(f"a project needs a name, not {project!r}")
-    path = make_private_folder(home) / "config.yaml"
+    path = make_home(home) / "config.yaml"
     file = YamlFile.parse(str(path), read_config_text(path) or "")
     settings = _values(_file_layer(file, "user"))
     settings["workspaces", str(_real(workspace))] = project
@@ -220,6 +186,8 @@ def _set(path: KeyPath, value: Any, source: str, kind: _Kind) -> SourcedValue:
     elif path[0] == "endpoints" and kind not in ("user", "call"):
         # Where texts and keys go is the user's alone to say, whoever shares a project's folder.
         raise SettingsError(f"{source}: {name!r} can be set only in the home's config.yaml")
+    if isinstance(value, str):  # any other may be large beyond reading: aliases of aliases
+        value = _RENAMED.get((name, value), value)
     try:
         return SourcedValue(key.accept(value), source)
     except ValueError as error:
@@ -243,7 +211,7 @@ def _merge_layers(
     overrides: Mapping[str, Any] | None,
     env: Mapping[str, str] | None,
 ) -> _Layer:
-    """Lay every place over the one below it."""
+    """Merge the layers, each over the one below it."""
     merged = {
         path: SourcedValue(k.default, "default")
         for path, k in all_keys().items()

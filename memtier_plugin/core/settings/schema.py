@@ -9,10 +9,20 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from urllib.parse import urlsplit
 
-from memtier_plugin.core.results import Depth
+from memtier_plugin.core.results import Depth, FloorLevel
 
 Language = Literal[
     "none", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto",
@@ -30,7 +40,7 @@ def _within(default: T, low: float, high: float) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What each signal of the `recall_first` profile counts: see `scripts/fit_weights.py`."""
+    """Weights of the signals of the `recall_first` profile: see `scripts/fit_weights.py`."""
 
     words: float = _within(1.0, 0, 100)
     grams: float = _within(1.0, 0, 100)
@@ -44,6 +54,7 @@ class Weights:
     source: float = _within(0.5, 0, 100)
     dense: float = _within(1.8, 0, 100)
     dense_window: float = _within(2.1, 0, 100)
+    dense_previous: float = _within(0.0, 0, 100)
     standing: float = _within(1.5, 0, 100)
     time: float = _within(1.6, 0, 100)
     decay: float = _within(0.1, 0, 100)
@@ -54,10 +65,11 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrieval:
-    """How much is read, ranked and injected."""
+    """Limits on what a recall reads, ranks and injects."""
 
     profile: Literal["recall_first", "paper"] = "recall_first"
     depth: Depth = "mixed"
+    floor: FloorLevel = "balanced"
     k: int = _within(16, 1, 1000)
     token_budget: int = _within(600, 16, 100_000)
     passage_tokens: int = _within(60, 10, 100_000)
@@ -72,7 +84,7 @@ class Retrieval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedding:
-    """What makes the vectors of the dense signal, and what may be spent on them."""
+    """The model for the vectors of the dense signal, and its spending limit."""
 
     model: str = "default"
     max_cost: float = _within(0.0, 0, 1_000_000)
@@ -103,7 +115,7 @@ class Paper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """How a run's outcome is shared among what was injected (MemTier eq. 1)."""
+    """Sharing of a run's reward among the injected items (MemTier, section 3.3, eq. 1)."""
 
     alpha: float = _within(0.1, 0, 1)
     proxy: Literal["jaccard", "overlap"] = "jaccard"
@@ -111,29 +123,29 @@ class Attribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Whether what was said is taken at its word."""
+    """Settings of how far a statement is trusted."""
 
     defence: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """How the ledgers are written."""
+    """Durability of the ledgers."""
 
-    durability: Literal["os", "fsync"] = "os"
+    durability: Literal["sync", "os"] = "sync"
     tool_result_chars: int = _within(4000, 100, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """How long recall events are kept; credits are kept for ever."""
+    """Retention of recall events; credits are kept forever."""
 
     retention_days: int = _within(90, 1, 36_500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much is recorded at most; 0 stands for no limit where it is allowed."""
+    """Limits on what is recorded; 0 means no limit where it is allowed."""
 
     entry_chars: int = _within(20_000_000, 1_000, 1_000_000_000)
     run_messages: int = _within(10_000, 10, 1_000_000)
@@ -143,7 +155,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What entries are kept, at most; 0 stands for all, as by default."""
+    """Retention of entries; 0, the default, keeps all."""
 
     days: int = _within(0, 0, 36_500)
     entries: int = _within(0, 0, 1_000_000_000)
@@ -154,7 +166,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """Whether secrets are masked before they are written, and what is a false alarm."""
+    """Settings of the masking of secrets before they are written, and of its false alarms."""
 
     enabled: bool = True
     allow: tuple[str, ...] = ()
@@ -162,16 +174,17 @@ class Redaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """How long a host waits for each kind of hook, at most."""
+    """Deadlines of the hooks, and the reminder of what waits for review."""
 
     prompt_deadline_ms: int = _within(1_500, 10, 600_000)
     end_deadline_ms: int = _within(10_000, 10, 600_000)
     session_deadline_ms: int = _within(5_000, 10, 600_000)
+    review_reminder: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation:
-    """When the background turns entries into facts, by what, and what it may spend."""
+    """The schedule, model and budget of background consolidation."""
 
     enabled: bool = True
     interval_minutes: float = _within(5.0, 0.01, 10_080)
@@ -179,23 +192,52 @@ class Consolidation:
     session_cap: int = _within(40, 1, 100_000)
     probes: int = _within(24, 0, 1_000)
     model: str = "none"
+    second_look: bool = False
     batch_tokens: int = _within(4000, 100, 1_000_000)
     max_calls_per_day: int = _within(200, 0, 1_000_000)
+    max_tokens_per_day: int = _within(2_000_000, 0, 1_000_000_000)
     max_cost_per_day: float = _within(0.0, 0, 1_000_000)
+
+
+class Price(Protocol):
+    """The price of a model, per million tokens read and written."""
+
+    @property
+    def price_per_million_tokens(self) -> float:
+        """Of tokens read, and of those written where they have no price of their own."""
+
+    @property
+    def price_per_million_output_tokens(self) -> float:
+        """Of tokens written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostModel:
+    """The deadline and the price of the host's own model (`consolidation.model: host`)."""
+
+    timeout_s: float = _within(120.0, 0.1, 3600)
+    price_per_million_tokens: float = _within(0.0, 0, 1_000_000)
+    price_per_million_output_tokens: float = _within(0.0, 0, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summaries:
-    """Whether sessions and days are summed up, and when a session counts as over."""
+    """Settings of the summaries of sessions and days, and of when a session is over."""
 
     enabled: bool = True
     idle_hours: float = _within(6.0, 0.01, 8_760)
 
 
+FactMode = Literal["auto", "review", "explicit"]
+SensitiveMode = Literal["review", "share", "drop"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Which relations have one current value per subject, so that a new one supersedes."""
+    """What becomes a fact by itself, and the relations with one current value per subject."""
 
+    mode: FactMode = "auto"
+    sensitive: SensitiveMode = "review"
     single_valued: tuple[str, ...] = (
         "name",
         "lives_in",
@@ -207,12 +249,15 @@ class Facts:
         "runs_on_port",
         "located_at",
         "scheduled_for",
+        "ends_on",
+        "owned_by",
+        "amount",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What answers a question, how far it looks, and whether it keeps what it found."""
+    """The model that answers questions, its search limits, and the write-back of findings."""
 
     model: str = "none"
     rounds: int = _within(3, 1, 10)
@@ -222,9 +267,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRights:
-    """What one agent may do beyond its own ledger, and what may become of what it heard."""
+    """The permissions of one agent beyond its own ledger."""
 
     read_all: bool = False
+    read_people: bool = False
     promote: Literal["all", "propose", "none"] = "all"
 
 
@@ -241,7 +287,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that can be configured; the defaults are MemTier's."""
+    """All settings, with MemTier's defaults."""
 
     language: Language = "english"
     retrieval: Retrieval = Retrieval()
@@ -256,6 +302,7 @@ class Settings:
     redaction: Redaction = Redaction()
     hooks: Hooks = Hooks()
     consolidation: Consolidation = Consolidation()
+    host_model: HostModel = HostModel()
     summaries: Summaries = Summaries()
     facts: Facts = Facts()
     ask: Ask = Ask()
@@ -268,7 +315,7 @@ USER_NAMED_SECTIONS: Final = ("agents", "endpoints")  # sections of the user's o
 
 
 class Key(NamedTuple):
-    """What one key takes."""
+    """The type and limits of one key."""
 
     kind: Any
     default: Any = None

@@ -114,7 +114,7 @@ class YamlFile:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise SettingsError(f"{source}: a key must be a plain word")
             if key in lines:
-                raise SettingsError(f"{source}: {key!r} stands here twice, first at {lines[key]}")
+                raise SettingsError(f"{source}: {key!r} is set twice, first at {lines[key]}")
             lines[key] = source
             yield key, child, source
 

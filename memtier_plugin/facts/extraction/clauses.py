@@ -31,7 +31,7 @@ _FRONT: Final = re.compile(
     r"(?:work|school)|around \w+|since (?!then))[^,.!?;]{0,50}),? (?=(?:I|we)\b)",
     re.IGNORECASE,
 )
-_CODE: Final = re.compile(
+CODE_LINE: Final = re.compile(
     r"\s*(?:[>$|<{}#@]|//|\(?\w+\)?[$#] |(?:    |\t)\S|at \S+\(|File \"|Traceback|import "
     r"|def |class |from \S+ import|(?:const|let|var|return|function|public|private|export) )"
     r"|[^\n]*(?:[;{}]|\(\):?|=>)\s*\Z"
@@ -65,7 +65,7 @@ def find_clauses(content: str, rejected: Counter[str]) -> Iterator[tuple[int, in
         start, end = end, end + len(line)
         if line.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
-        elif fenced or _CODE.match(line):
+        elif fenced or CODE_LINE.match(line):
             rejected["code"] += 1
         else:
             for sentence in _SENTENCE.finditer(content, start, end):
@@ -83,7 +83,7 @@ def _parts(
         rejected["hypothetical"] += 1
         return
     asks = content[start:end].rstrip().endswith("?")
-    left = _skip_lead(content, start, end)
+    left = skip_lead(content, start, end)
     front = _FRONT.match(content, left, end)
     begin = left
     if front:
@@ -95,7 +95,7 @@ def _parts(
     for number, (left, right) in enumerate(zip(lefts, rights, strict=True)):
         if left in incomplete:
             continue
-        left = _skip_lead(content, left, right) if number else left
+        left = skip_lead(content, left, right) if number else left
         if _QUESTION.match(content, left, right) or (asks and right == end):
             rejected["question"] += 1
         elif right - left > MAX_CLAUSE_CHARS:
@@ -104,7 +104,7 @@ def _parts(
             yield left if number else begin, left, right
 
 
-def _skip_lead(content: str, left: int, right: int) -> int:
+def skip_lead(content: str, left: int, right: int) -> int:
     """Return where a clause begins after words that only lead to it ("well, actually")."""
     while left < right and (lead := _LEAD.match(content, left, right)):
         left = lead.end()

@@ -1,8 +1,9 @@
 """Extract procedural memory from runs with tool calls: what worked and what failed.  Pure.
 
-An experience quotes the calls of the assistant and the request of the user. Of a tool it takes the
-outcome only (success and exit code), which is no text that a third party could have written. One
-that quotes a tool's error message waits for review, as does any from a tainted run.
+An experience quotes the calls of the assistant alone: all agents of the project read it, so nothing
+of the user's request is in it, and a call that repeats the request's words makes none. Of a tool it
+takes the outcome only (success and exit code), which is no text that a third party could have
+written. One that quotes a tool's error message waits for review, as does any from a tainted run.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from memtier_plugin.core.records import Entry, FactDraft, Source
+from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.facts.extraction.rules import Extraction
-from memtier_plugin.facts.extraction.tool_runs import ToolRun, ToolUse, group_runs, truncate
+from memtier_plugin.facts.extraction.tool_runs import ToolRun, ToolUse, group_runs
 from memtier_plugin.text.tokenizer import plain_words
 
 HOW_TO: Final = "how_to"
@@ -23,12 +24,14 @@ EXTRACTOR: Final = "experience-rules"
 MAX_PER_RUN: Final = 3  # experiences of one run, those that wait for review not counted
 MAX_PROPOSED_PER_RUN: Final = 1  # of one run that quote a tool and so wait for review
 
-_MAX_TASK: Final = 120  # characters of the request that are shown
 _MAX_STEPS: Final = 3  # calls between the failure and the success that are listed
 _SAME_COMMAND: Final = 0.6  # shared words of two calls that attempt the same thing
 _SAME_TASK: Final = 0.5  # shared words of two requests
 _MIN_RUNS: Final = 2  # runs in which a call worked for the same task
 _CONFIDENCE: Final = 0.7
+_QUOTES_REQUEST: Final = "quotes the request"
+_QUOTED: Final = 3  # words of the request in a row that make a call a quotation of it
+_QUOTED_COMMAND: Final = 6  # the same for a command line, which a request may well name
 
 
 def extract_experiences(entries: Iterable[Entry]) -> Extraction:
@@ -50,11 +53,25 @@ def extract_experiences(entries: Iterable[Entry]) -> Extraction:
     return Extraction(tuple(drafts.values()), +rejected)
 
 
+def _repeats_request(run: ToolRun, calls: Iterable[ToolUse]) -> bool:
+    """Tell whether calls hold so many of the request's words in a row that they quote it."""
+    if run.request is None:
+        return False
+    asked = plain_words(run.request.content)
+    for call in calls:
+        size = _QUOTED_COMMAND if call.runs_command else _QUOTED
+        spans = {tuple(asked[i : i + size]) for i in range(len(asked) - size + 1)}
+        words = plain_words(call.command)
+        if any(tuple(words[i : i + size]) in spans for i in range(len(words) - size + 1)):
+            return True
+    return False
+
+
 def _capped(runs: Sequence[ToolRun], rejected: Counter[str]) -> Iterator[FactDraft]:
     """Yield the experiences of each run, up to the caps of active and of proposed ones."""
     for run in runs:
         active = waiting = 0
-        for draft in _of_run(run):
+        for draft in _of_run(run, rejected):
             if draft.status == "proposed" and not run.tainted:
                 waiting += 1
                 over = waiting > MAX_PROPOSED_PER_RUN
@@ -67,7 +84,7 @@ def _capped(runs: Sequence[ToolRun], rejected: Counter[str]) -> Iterator[FactDra
                 yield draft
 
 
-def _of_run(run: ToolRun) -> Iterator[FactDraft]:
+def _of_run(run: ToolRun, rejected: Counter[str]) -> Iterator[FactDraft]:
     """Yield the experiences of one run: each failure overcome, and one that ended it."""
     calls = run.calls
     overcome: set[tuple[str, str]] = set()
@@ -77,11 +94,19 @@ def _of_run(run: ToolRun) -> Iterator[FactDraft]:
         for later in range(index + 1, len(calls)):
             if calls[later].ok and _is_retry(call, calls[later]):
                 overcome.add(call.key)
-                yield from _overcome(run, call, calls[index + 1 : later], calls[later])
+                between = calls[index + 1 : later]
+                if _repeats_request(run, (call, *between, calls[later])):
+                    rejected[_QUOTES_REQUEST] += 1
+                else:
+                    yield from _overcome(run, call, between, calls[later])
                 break
-    last = next((call for call in reversed(calls) if call.ok is not None), None)
-    if last and not last.ok and not last.is_read_only and last.key not in overcome:
-        yield from _ended(run, last)
+    # What came after a failure may have mended it, unless that is known to have failed too.
+    work = [call for call in calls if not call.is_read_only]
+    if work and work[-1].ok is False and work[-1].key not in overcome:
+        if _repeats_request(run, (work[-1],)):
+            rejected[_QUOTES_REQUEST] += 1
+        else:
+            yield from _ended(run, work[-1])
 
 
 def _is_retry(failed: ToolUse, later: ToolUse) -> bool:
@@ -124,7 +149,8 @@ def _overcome(
 
 def _ended(run: ToolRun, failed: ToolUse) -> Iterator[FactDraft]:
     """Yield the failure that ended a run, without and with the tool's error message."""
-    text = f"{failed.display} failed{_exit_code(failed)}, and the run ended there"
+    after = "the run ended there" if run.ended else "nothing that followed in the run mended it"
+    text = f"{failed.display} failed{_exit_code(failed)}, and {after}"
     yield _draft(run, WHAT_FAILED, failed, (failed,), failed.display, text)
     if error := failed.error():
         text = f'{failed.display} failed with "{error[0]}"'
@@ -142,7 +168,7 @@ def _repeated(runs: Sequence[ToolRun]) -> Iterator[FactDraft]:
         worked = {call.key: call for call in run.calls if call.ok and not call.is_read_only}
         failed = {call.key for call in run.calls if call.ok is False}
         for key, call in worked.items():
-            if key not in failed:
+            if key not in failed and not _repeats_request(run, (call,)):
                 uses.setdefault((run.request.agent_id, *key), []).append((run, call))
     for cases in uses.values():
         first, call = cases[0]
@@ -151,8 +177,9 @@ def _repeated(runs: Sequence[ToolRun]) -> Iterator[FactDraft]:
             continue
         run = ToolRun(first.request, (), any(run.tainted for run, _ in same))
         calls = tuple(use for _, use in same)
-        draft = _draft(run, HOW_TO, call, calls, call.display, f"{call.display} works")
-        requests = tuple(_source(run.request) for run, _ in same if run.request)
+        text = f"{call.display} worked in {len(same)} runs for the same kind of task"
+        draft = _draft(run, HOW_TO, call, calls, call.display, text)
+        requests = tuple(run.request.source for run, _ in same if run.request)
         yield replace(draft, sources=tuple(dict.fromkeys((*requests, *draft.sources))))
 
 
@@ -167,15 +194,14 @@ def _is_same_task(run: ToolRun, other: ToolRun) -> bool:
 def _draft(
     run: ToolRun, relation: str, quoted: ToolUse, calls: Sequence[ToolUse], value: str, text: str
 ) -> FactDraft:
-    """Return an experience that quotes the assistant and the user alone."""
+    """Return an experience that quotes the assistant alone."""
     entries = [run.request, *(call.entry for call in calls)]
-    task = f' (asked: "{_task(run.request)}")' if run.request else ""
     return FactDraft(
         subject=quoted.program,
         relation=relation,
         value=value,
-        text=f"In project {quoted.entry.project}, {text}{task}.",
-        sources=tuple(dict.fromkeys(_source(entry) for entry in entries if entry)),
+        text=f"In project {quoted.entry.project}, {text}.",
+        sources=tuple(dict.fromkeys(entry.source for entry in entries if entry)),
         valid_from=quoted.entry.observed_at,
         quote=quoted.quote,
         span=(quoted.start, quoted.start + len(quoted.quote)),
@@ -195,7 +221,7 @@ def _quoting_tool(
     assert failed.result  # it contains the error
     return replace(
         draft,
-        sources=(*draft.sources, _source(failed.result)),
+        sources=(*draft.sources, failed.result.source),
         quote=error[0],
         span=(error[1], error[1] + len(error[0])),
         origin="external" if run.tainted else "tool",
@@ -206,11 +232,3 @@ def _quoting_tool(
 
 def _exit_code(call: ToolUse) -> str:
     return f" (exit code {call.exit_code})" if call.exit_code else ""
-
-
-def _task(request: Entry) -> str:
-    return truncate(" ".join(request.content.split()).replace('"', "'"), _MAX_TASK)
-
-
-def _source(entry: Entry) -> Source:
-    return Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id)

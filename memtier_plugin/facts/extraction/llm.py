@@ -20,7 +20,15 @@ from memtier_plugin.facts.verification.verify import Claim
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.endpoint import ChatReply
 from memtier_plugin.providers.prompt import fence_data, load_prompt
-from memtier_plugin.providers.structured_output import parse_items, strip_reasoning
+from memtier_plugin.providers.structured_output import (
+    INTEGER,
+    STRING,
+    choice_of,
+    list_of,
+    object_of,
+    parse_items,
+    strip_reasoning,
+)
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.passages import chunk_text
 
@@ -39,41 +47,24 @@ REFUSED: Final = "refused by the endpoint"
 
 _WEEKDAYS: Final = tuple(name[:3].title() for name in lexicon("english").weekday_names)
 _LENGTHS: Final = {"subject": 120, "relation": 60, "value": 500, "text": 600, "quote": 1000}
-_ITEM: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["kind", "subject", "relation", "value", "text", "quote", "line", "since"],
-    "properties": {
-        "kind": {"type": "string", "enum": ["fact", "experience"]},
-        "subject": {"type": "string"},
-        "relation": {"type": "string"},
-        "value": {"type": "string"},
-        "text": {"type": "string"},
-        "quote": {"type": "string"},
-        "line": {"type": "integer"},
-        "since": {"type": ["string", "null"]},
-    },
-}
-SCHEMA: Final[Mapping[str, Any]] = {
-    "title": "facts",
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["facts"],
-    "properties": {"facts": {"type": "array", "items": _ITEM}},
-}
+_ITEM: Final = object_of(
+    kind=choice_of("fact", "experience"),
+    subject=STRING,
+    relation=STRING,
+    value=STRING,
+    text=STRING,
+    quote=STRING,
+    line=INTEGER,
+    since={"type": ["string", "null"]},
+)
+SCHEMA: Final = object_of("facts", facts=list_of(_ITEM))
 # Accepted of small models, which omit fields and may write a line number in words.
 _LENIENT_ITEM: Final = {
     **_ITEM,
     "required": ["subject", "relation", "value", "text", "quote"],
-    "properties": {
-        **_ITEM["properties"],
-        "line": {"type": ["integer", "string", "null"]},
-    },
+    "properties": {**_ITEM["properties"], "line": {"type": ["integer", "string", "null"]}},
 }
-_LENIENT_SCHEMA: Final = {
-    **SCHEMA,
-    "properties": {"facts": {"type": "array", "items": _LENIENT_ITEM}},
-}
+_LENIENT_SCHEMA: Final = object_of("facts", facts=list_of(_LENIENT_ITEM))
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ _PRAISING: Final = re.compile(
     r"freedom|idea|look|work|music|power) of|books? by|band|series|movie [A-Z\"“]|film|"
     r"novel)\b)[a-z]"
 )
+_POINTS: Final = re.compile(r"(?i)\b(?:it|that|this|them|those|these|(?:that|this) one)\Z")
 _EMPTY: Final = re.compile(r"(?:to|for|on|with|of|at|in|a|the|\W)+", re.IGNORECASE)
 
 
@@ -163,7 +164,7 @@ def explain_unclear(relation: str, value: str, ordered: bool) -> str:
     if len(value.split()) > MAX_WORDS:
         return "long"
     if ordered:
-        return ""
+        return "vague" if _POINTS.search(value) else ""
     if _DOUBT.search(value):
         return "hypothetical"
     if find_unresolved(value) is not None or (relation in _STRICT and _VAGUE.match(value)):

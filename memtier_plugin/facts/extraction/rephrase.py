@@ -11,7 +11,8 @@ _PRONOUNS: Final = {
     "i": "they", "we": "they", "me": "them", "us": "them", "my": "their", "our": "their",
     "mine": "theirs", "ours": "theirs", "myself": "themselves", "ourselves": "themselves",
     "i'm": "they are", "we're": "they are", "i've": "they have", "we've": "they have",
-    "i'll": "they will", "we'll": "they will", "im": "they are", "ive": "they have",
+    "i'll": "they will", "we'll": "they will",
+    "i'd": "they would", "we'd": "they would", "im": "they are", "ive": "they have",
 }  # fmt: skip
 _WORD: Final = re.compile(r"(?<![\w'’./-])[A-Za-z]+(?:['’][a-z]+)?(?![\w'’-])")
 _QUOTED: Final = re.compile(r"(\"[^\"]*\"|“[^”]*”|`[^`]*`)")

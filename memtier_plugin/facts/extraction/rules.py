@@ -8,13 +8,19 @@ said. The relations and their rules stand in ``pattern_table.py``.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
-from memtier_plugin.core.records import Entry, FactDraft, Source
+from memtier_plugin.core.records import Entry, FactDraft
+from memtier_plugin.core.settings.schema import Facts
 from memtier_plugin.facts.extraction.clauses import find_clauses
+from memtier_plugin.facts.extraction.durable import read_statement
+from memtier_plugin.facts.extraction.frames import Asserted, find_asserted
+from memtier_plugin.facts.extraction.introductions import find_introduction
 from memtier_plugin.facts.extraction.patterns import Rule, candidate_rules
 from memtier_plugin.facts.extraction.references import (
     TRAILING_FILLER,
@@ -23,18 +29,22 @@ from memtier_plugin.facts.extraction.references import (
     trim_to_self_contained,
 )
 from memtier_plugin.facts.extraction.rephrase import rephrase_in_third_person, to_third_person
+from memtier_plugin.facts.extraction.statement_drafts import draft_statement, is_rephrased
 from memtier_plugin.facts.extraction.vocabulary import KIN
 from memtier_plugin.text.dates.annotate import annotate_dates, has_date
+from memtier_plugin.text.dates.validity import Tense, find_validity
+from memtier_plugin.text.languages import iter_sentence_spans
 from memtier_plugin.text.lexicon import lexicon
+from memtier_plugin.text.phrases import Words, without_since_now
 
 MAX_PER_ENTRY: Final = 5
+_FEW: Final = 3  # sentences of a message that is about what they state
+_REMARKS: Final = frozenset(["attribute", "change"])
+_DOING: Final = frozenset(["plans", "does", "considers", "wants"])
+_COVERED: Final = 0.8  # of a sentence's words that say all of it
+_MARKS: Final = ".,;:!?\"'()“”’`"
 
-SINGLE_VALUED: Final = frozenset(
-    {
-        *("name", "lives_in", "works_at", "birthday", "age", "favorite"),
-        *("version_of", "runs_on_port", "located_at", "scheduled_for"),
-    }
-)
+SINGLE_VALUED: Final = frozenset(Facts().single_valued)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +71,11 @@ _TASK: Final = re.compile(
 )
 _TIMELESS: Final = frozenset(["name", "birthday", "born"])
 _IN_FUTURE: Final = {"did": False, "plans": True, "scheduled_for": True}
+_PAST: Final = frozenset(["did", "decided", "moved_to", "used_to"])
 _EVENTS: Final = frozenset(["did", "plans", "considers", "has", "scheduled_for"])
 _PLACES: Final = frozenset(["lives_in", "moved_to", "from", "born"])
 _ENGLISH: Final = lexicon("english")
+_FUNCTION: Final = _ENGLISH.stop_words | _ENGLISH.first_person | _ENGLISH.first_possessive
 _CALENDAR: Final = "|".join(
     name[:3].title() for name in (*_ENGLISH.month_names, *_ENGLISH.weekday_names)
 )
@@ -126,8 +138,60 @@ def _skip_reason(entry: Entry) -> str:
 
 
 def _drafts(entry: Entry, rejected: Counter[str]) -> Iterator[FactDraft]:
-    """Yield the drafts of one entry: at most one per clause, and the names in it."""
+    """Yield the drafts of one entry: whole statements, or the clauses that say all of them."""
+    sentences = find_asserted(entry.content)
+    clauses = [*_clause_drafts(entry, sentences, rejected)]
+    spans = [draft.span[0] for draft in clauses if draft.span]
+    first = 0
+    in_passing = sum(1 for _ in islice(iter_sentence_spans(entry.content), _FEW + 1)) > _FEW
+    for sentence in sentences:
+        if introduction := find_introduction(entry, sentence.start, sentence.end):
+            yield introduction
+            _, name_end = introduction.span or (0, 0)
+            if not entry.content[name_end : sentence.end].strip(f"{_MARKS} 。！"):
+                continue
+        first = bisect_left(spans, sentence.start)
+        inside = clauses[first : bisect_left(spans, sentence.end)]
+        durable = read_statement(
+            sentence.words, among_people=entry.speaker is not None, in_passing=in_passing
+        )
+        if durable is None or _say_all(inside, _VOCATIVE.sub("", durable.words.text)):
+            yield from inside
+        else:
+            statement = draft_statement(entry, sentence, durable)
+            if durable.act in _REMARKS and not is_rephrased(statement, durable):
+                continue
+            yield _with_slots(statement, inside) if len(inside) == 1 else statement
+
+
+def _with_slots(statement: FactDraft, drafts: Sequence[FactDraft]) -> FactDraft:
+    """Return a whole statement with what the rule of its only clause makes of it."""
+    [draft] = drafts
+    fits = statement.relation == "states" and draft.relation != "has"
+    if not fits or draft.value not in statement.quote:
+        return statement
+    return replace(statement, subject=draft.subject, relation=draft.relation, value=draft.value)
+
+
+def _say_all(drafts: Sequence[FactDraft], sentence: str) -> bool:
+    """Tell whether drafts of clauses say, between them, nearly all that their sentence does."""
+    quotes = " ".join(draft.quote for draft in drafts).casefold().split()
+    stated = {word.strip(_MARKS) for word in quotes}
+    words = [word.strip(_MARKS) for word in sentence.casefold().split()]
+    content = [word for word in words if word and word not in _FUNCTION]
+    return bool(drafts) and sum(word in stated for word in content) >= _COVERED * len(content)
+
+
+def _clause_drafts(
+    entry: Entry, sentences: Sequence[Asserted], rejected: Counter[str]
+) -> Iterator[FactDraft]:
+    """Yield the drafts of clauses in these sentences, and of the names in them."""
+    starts = [sentence.start for sentence in sentences]
     for front, start, end in find_clauses(entry.content, rejected):
+        index = bisect_right(starts, start) - 1
+        if index < 0 or start >= sentences[index].end:
+            rejected["not asserted"] += 1
+            continue
         clause = entry.content[start:end]
         unsure = bool(_UNSURE.search(clause))
         for rule in candidate_rules(clause, unsure=unsure):
@@ -153,7 +217,7 @@ def _called(entry: Entry, match: re.Match[str], offset: int) -> FactDraft:
         relation="has",
         value=match[0],
         text=f"{who} has {'an' if own[0] in 'aeiou' else 'a'} {own} called {match['name']}.",
-        sources=(Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id),),
+        sources=(entry.source,),
         quote=match[0],
         span=(start, end),
         valid_from=entry.observed_at,
@@ -190,15 +254,21 @@ def _draft(
         text, start = f"{text} {before[0].lower()}{to_third_person(before[1:])}", front
     if relation not in _TIMELESS:
         text = annotate_dates(text, entry.observed_at, future=_IN_FUTURE.get(relation))
+    future = _IN_FUTURE.get(relation, relation not in _PAST)
+    tense: Tense = "future" if future else "past"
+    since, until = find_validity(
+        content[start : offset + len(match.string)], entry.observed_at, "english", tense
+    )
     return FactDraft(
         subject=subject,
         relation=relation,
-        value=value,
+        value=without_since_now(value, "english"),
         text=f"{text}.",
-        sources=(Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id),),
+        sources=(entry.source,),
         quote=content[start:end],
         span=(start, end),
-        valid_from=entry.observed_at,
+        valid_from=since or entry.observed_at,
+        valid_to=until,
     )
 
 
@@ -219,13 +289,16 @@ def _value(entry: Entry, relation: str, match: re.Match[str]) -> str:
 
 
 def _refusal(entry: Entry, relation: str, groups: Mapping[str, str | None], value: str) -> str:
-    """Return why a statement makes no fact, or nothing."""
+    """Return why a statement is no fact, or an empty string."""
     about_self = groups.get("i") is not None
     if entry.speaker and relation in ("always", "never", "remember") and not about_self:
         return "not told of oneself"  # people who talk to each other give advice, not instructions
     if reason := explain_unclear(relation, value, _is_ordered(relation, groups)):
         return reason
-    if not entry.speaker and _TASK.match(f"{relation} {value}") and not has_date(value):
+    doing = _TASK.match(f"{relation} {value}") or (
+        relation in _DOING and Words.of(value, "english").has("moment_cues")
+    )
+    if not entry.speaker and doing and not has_date(value):
         return "task"  # said to an assistant, it is about the answer or the work of the moment
     if relation == "did" and groups.get("have") and value.startswith("got "):
         return "vague"  # "I've got" states a possession, not an act

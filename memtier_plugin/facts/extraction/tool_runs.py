@@ -1,4 +1,8 @@
-"""Parse the tool calls of a run, pair them with their results, and tell which only read.  Pure."""
+"""Parse a run's tool calls, pair them with their results, and detect read-only calls.  Pure.
+
+A call through a host's wrapper counts as the call that it wraps; calls of MemTier's own tools are
+no work, and are left out.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,12 @@ import regex
 
 from memtier_plugin.core.records import Entry
 from memtier_plugin.text.lexicon import word_set
+from memtier_plugin.trust.tool_calls import is_own_tool, is_wrapper, unwrap_call
 
 _MAX_SHOWN: Final = 160  # characters of a call or an error that are shown
 _MAX_ARGUMENTS: Final = 2_000  # characters of a call's arguments that are parsed
 
+OWN: Final = ""  # in the place of the name of a memory tool of ours
 _CALL: Final = regex.compile(r"(?m)^\[tool call: ")
 _COMMAND_KEYS: Final = ("command", "cmd", "script", "code", "query", "path", "file_path", "url")
 # A call that only reads repairs nothing, and its result is not worth keeping.
@@ -26,6 +32,20 @@ _READING: Final = word_set(
     """
 )
 _READING_PAIRS: Final = frozenset({"git status", "git log", "git diff", "git show", "git branch"})
+# Words in the name of a tool that only looks, and of one that does more.
+_LOOKING: Final = word_set(
+    """
+    search find get list read fetch view show lookup look query browse describe inspect recall
+    status check grep glob help stat count
+    """
+)
+_DOING: Final = word_set(
+    """
+    set put add write edit create update delete remove post send run exec execute install move
+    apply patch push store save book order start stop restart deploy call
+    """
+)
+_NAME_PARTS: Final = regex.compile(r"\p{Lu}?\p{Ll}+|\p{Lu}+|\d+")
 _SHELLS: Final = word_set("exec bash shell sh run terminal execute process run_command")
 # Words before the program of a command line.
 _PREFIXES: Final = regex.compile(r"(?:(?:sudo|env|time|nice|command|exec)\s+|\w+=\S*\s+)+")
@@ -42,6 +62,7 @@ class ToolUse(NamedTuple):
         quote, start: the call as it is written in the entry, and its position.
         command: the command line, or the arguments where the tool is no shell.
         ok: None where the outcome is unknown.
+        runs_command: its arguments hold a command line.
     """
 
     entry: Entry
@@ -51,12 +72,14 @@ class ToolUse(NamedTuple):
     command: str
     result: Entry | None
     ok: bool | None
+    runs_command: bool = False
 
     @property
     def display(self) -> str:
         """The call as a person would write it."""
-        short = truncate(" ".join(self.command.split()), _MAX_SHOWN)
-        return f"`{short}`" if short else f"`{self.name}`"
+        command = " ".join(self.command.split())
+        words = command if self._is_shell() and command else f"{self.name} {command}".strip()
+        return f"`{truncate(words, _MAX_SHOWN)}`"
 
     @property
     def program(self) -> str:
@@ -67,13 +90,16 @@ class ToolUse(NamedTuple):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the call only reads."""
-        pair = " ".join(self._words()[:2])
-        return self.program in _READING or (self._is_shell() and pair in _READING_PAIRS)
+        """True if the call has no side effects."""
+        if self._is_shell():
+            pair = " ".join(self._words()[:2])
+            return self.program in _READING or pair in _READING_PAIRS
+        parts = {part.casefold() for part in _NAME_PARTS.findall(self.name)}
+        return self.name in _READING or bool(parts & _LOOKING and not parts & _DOING)
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identifies equal calls."""
+        """The key under which equal calls compare equal."""
         return self.name, " ".join(self.command.split())
 
     @property
@@ -85,7 +111,7 @@ class ToolUse(NamedTuple):
         return str(_PREFIXES.sub("", self.command.strip(), count=1)).split()
 
     def _is_shell(self) -> bool:
-        return self.name in _SHELLS or '"command"' in self.quote or '"cmd"' in self.quote
+        return self.name.casefold() in _SHELLS or self.runs_command
 
     def error(self) -> tuple[str, int] | None:
         """Return the last line of the result that names an error, and its position."""
@@ -102,11 +128,15 @@ class ToolUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """The request of a run, and its tool calls in order."""
+    """The request of a run, and its tool calls in order.
+
+    ``ended`` tells that nothing is recorded after the last of them but its result.
+    """
 
     request: Entry | None
     calls: tuple[ToolUse, ...]
     tainted: bool
+    ended: bool = False
 
 
 def truncate(text: str, length: int) -> str:
@@ -124,7 +154,14 @@ def group_runs(entries: Iterable[Entry]) -> Iterator[ToolRun]:
             continue
         request = next((e for e in run if e.role == "user" and e.origin == "user"), None)
         tainted = any(entry.tainted or entry.origin == "external" for entry in run)
-        yield ToolRun(request, pair_calls(run), tainted)
+        ended = run[-1].tool is not None or not _spoken(run[-1])
+        yield ToolRun(request, pair_calls(run), tainted, ended)
+
+
+def _spoken(entry: Entry) -> str:
+    """Return what an entry says besides tool calls."""
+    call = _CALL.search(entry.content)
+    return (entry.content[: call.start()] if call else entry.content).strip()
 
 
 def pair_calls(entries: Sequence[Entry]) -> tuple[ToolUse, ...]:
@@ -143,12 +180,17 @@ def pair_calls(entries: Sequence[Entry]) -> tuple[ToolUse, ...]:
             _assign_results(calls, pending, results)
             pending, results = {}, {}
         for name, quote, start in written:
+            inner, arguments = unwrap_call(name, quote)
+            if is_own_tool(inner):
+                inner = OWN
+            command, runs_command = _command(arguments)
             pending.setdefault(name, []).append(len(calls))
-            calls.append(ToolUse(entry, name, quote, start, _command(quote), None, None))
+            calls.append(ToolUse(entry, inner, quote, start, command, None, None, runs_command))
         if entry.tool is not None:
             results.setdefault(entry.tool.name, []).append(entry)
     _assign_results(calls, pending, results)
-    return tuple(calls)
+    # A wrapper that does not name its tool tells nothing of what was done.
+    return tuple(call for call in calls if call.name != OWN and not is_wrapper(call.name))
 
 
 def _assign_results(
@@ -186,17 +228,17 @@ def _written_calls(content: str) -> Iterator[tuple[str, str, int]]:
         yield (name, quote, position) if quote else (name, name, start)
 
 
-def _command(quote: str) -> str:
-    """Return the command in the arguments of a call, or else the arguments themselves."""
+def _command(quote: str) -> tuple[str, bool]:
+    """Return the command in a call's arguments, or else the arguments, and which of them it is."""
     if len(quote) > _MAX_ARGUMENTS:
-        return quote[:_MAX_ARGUMENTS]
+        return quote[:_MAX_ARGUMENTS], '"command"' in quote or '"cmd"' in quote
     try:
         arguments: Any = json.loads(quote)
     except ValueError:
-        return quote
+        return quote, False
     if not isinstance(arguments, dict):
-        return quote
+        return quote, False
     for key in _COMMAND_KEYS:
         if isinstance(arguments.get(key), str) and arguments[key].strip():
-            return str(arguments[key])
-    return ", ".join(f"{name}={value}" for name, value in arguments.items())
+            return str(arguments[key]), key in ("command", "cmd")
+    return ", ".join(f"{name}={value}" for name, value in arguments.items()), False

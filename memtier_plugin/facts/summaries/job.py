@@ -17,7 +17,7 @@ from typing import Final
 from memtier_plugin.core.errors import CapReached, EndpointError, SettingsError
 from memtier_plugin.core.events import SummariseEvent, SupersedeEvent
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import Entry, Fact, Origin, Source, count_tokens
+from memtier_plugin.core.records import Entry, Fact, Origin, count_tokens
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.summaries import selection, timelines
 from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS, ChatSummariser, CitedSentence
@@ -25,8 +25,9 @@ from memtier_plugin.facts.summaries.selection import SourceSentence
 from memtier_plugin.facts.summaries.timelines import PastValue, Timeline
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
-from memtier_plugin.storage.index.overviews import IndexOverviews, LineGroup, ShelvedFact
+from memtier_plugin.storage.index.overviews import LineGroup, ShelvedFact
 from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.readers import OverviewReader
 from memtier_plugin.text.normalise import normalise
 
 MAX_MODEL_SUMMARIES: Final = 10  # of a pass
@@ -38,7 +39,7 @@ _WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
 
 @dataclass(frozen=True, slots=True)
 class SummaryReport:
-    """What a pass wrote, and how much it left for the next."""
+    """The result of a pass: the items written, and how many are left for the next."""
 
     sessions: int = 0
     days: int = 0
@@ -86,7 +87,7 @@ class _DueItem:
 
 @dataclass(frozen=True, slots=True)
 class _SummaryScope:
-    """What a summary covers: the lines of a session, or of a day with its number."""
+    """The range of a summary: the lines of a session, or of a day with its number."""
 
     kind: str
     group: LineGroup
@@ -99,7 +100,7 @@ class _SummaryScope:
 
     @property
     def value(self) -> str:
-        """The lines covered: with another count, or a later last line, the summary is another."""
+        """The lines covered, as part of the key: a later last line makes another summary."""
         return f"{self.group.lines} lines until {to_iso(_time_of(self.group.last))}"
 
 
@@ -285,9 +286,7 @@ class Summariser:
             relation=scope.kind,
             value=scope.value,
             text=text,
-            sources=tuple(
-                Source(agent=e.agent_id, session=e.session_id, entry=e.id) for e in entries.values()
-            ),
+            sources=tuple(entry.source for entry in entries.values()),
             valid_from=min(line.observed_at for line in lines),
             quote=quoted[0].quote,
             span=(quoted[0].start, quoted[0].end),
@@ -339,14 +338,15 @@ class Summariser:
     # -- timelines -----------------------------------------------------------------------------
 
     def _due_timelines(self, work: _Pass) -> Iterator[_DueItem]:
-        shelf: dict[str, list[ShelvedFact]] = {}
+        shelf: dict[tuple[str, ...], list[ShelvedFact]] = {}
         for fact in self._overviews.shelved_facts("timeline"):
-            shelf.setdefault(normalise(fact.subject)[0], []).append(fact)
+            key = normalise(fact.subject)[0], fact.agent, fact.sender
+            shelf.setdefault(key, []).append(fact)
         for timeline in self._timelines():
             subject, relation = timeline.about
             existing = [
                 fact
-                for fact in shelf.get(subject, ())
+                for fact in shelf.get((subject, *timeline.audience), ())
                 if timelines.is_about(normalise(fact.value)[0], relation)
             ]
             value = normalise(timeline.value)
@@ -376,10 +376,12 @@ class Summariser:
             valid_from=timeline.since,
             extractor="timeline",
             confidence=timeline.confidence,
+            person=timeline.person,
+            personal=timeline.personal,
         )
 
     @property
-    def _overviews(self) -> IndexOverviews:
+    def _overviews(self) -> OverviewReader:
         return self._store.reader().overviews
 
 

@@ -6,9 +6,9 @@ negates what they do not: it cannot be traced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import regex
 
@@ -16,6 +16,7 @@ from memtier_plugin.core.errors import BadAnswer
 from memtier_plugin.facts.summaries.selection import SourceSentence, speaker_name
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import fence_data, load_prompt
+from memtier_plugin.providers.structured_output import INTEGER, STRING, list_of, object_of
 from memtier_plugin.text.tokenizer import plain_words
 
 PURPOSE: Final = "summary"
@@ -26,26 +27,9 @@ _MAX_ANSWER_TOKENS: Final = 900  # reasoning models need more than the answer ta
 _MAX_CHARS: Final = 400  # of a sentence
 _MIN_OVERLAP: Final = 0.6  # share of a sentence's words that its lines must have
 
-SCHEMA: Final[Mapping[str, Any]] = {
-    "title": "summary",
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["sentences"],
-    "properties": {
-        "sentences": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["text", "cites"],
-                "properties": {
-                    "text": {"type": "string"},
-                    "cites": {"type": "array", "items": {"type": "integer"}},
-                },
-            },
-        }
-    },
-}
+SCHEMA: Final = object_of(
+    "summary", sentences=list_of(object_of(text=STRING, cites=list_of(INTEGER)))
+)
 _DENIAL: Final = regex.compile(
     r"(?i)\b(?:no|not|never|none|nothing|nobody|without|cannot|\w+n['’]t|nicht|kein\w*|nie|niemals"
     r"|ohne|nunca|sin|ningun\w*|ne|pas|jamais|sans|aucune?)\b|不|没|沒|无|無"
@@ -67,7 +51,7 @@ class ChatSummariser:
     """Asks a chat model to summarise lines."""
 
     def __init__(self, model: ChatModel, words: Callable[[str], Sequence[str]]) -> None:
-        """Take a model, and the tokenizer by which words are compared."""
+        """Bind to a model and the tokenizer used to compare words."""
         self.model = model
         self.prompt = load_prompt("summarise")
         self._words = words

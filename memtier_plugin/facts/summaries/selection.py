@@ -16,6 +16,7 @@ from typing import Final
 import regex
 
 from memtier_plugin.core.records import Entry, count_tokens
+from memtier_plugin.facts.extraction.clauses import CODE_LINE
 from memtier_plugin.text.dates.annotate import RELATIVE
 from memtier_plugin.text.lexicon import small_talk
 from memtier_plugin.text.passages import OMISSION
@@ -37,11 +38,6 @@ _PARTS: Final = 4  # of a session; each should have a sentence
 _MAX_NAME_CHARS: Final = 40  # of a session's or a speaker's name
 
 _SENTENCE: Final = regex.compile(r"[^\s](?:[^.!?\n。！？]|[.!?](?=[^\s]))*[.!?。！？]*")
-_CODE: Final = regex.compile(
-    r"\s*(?:[>$|<{}#@]|//|\(?\w+\)?[$#] |(?:    |\t)\S|at \S+\(|File \"|Traceback|import "
-    r"|def |class |from \S+ import|(?:const|let|var|return|function|public|private|export) )"
-    r"|[^\n]*(?:[;{}]|\(\):?|=>)\s*\Z"
-)
 _BULLET: Final = regex.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
 # Greetings and thanks, which say nothing.
 _GREETING: Final = regex.compile(
@@ -212,7 +208,7 @@ def _prose_spans(content: str) -> Iterator[tuple[int, int]]:
             continue
         # Tool calls come last, and their arguments may span lines.
         calling = calling or line.startswith(TOOL_CALL_MARK)
-        if fenced or calling or _CODE.match(line):
+        if fenced or calling or CODE_LINE.match(line):
             continue
         if bullet := _BULLET.match(line):
             start += bullet.end()

@@ -1,7 +1,7 @@
 """Build timelines: the values that were true of a subject, one after the other.  Pure.
 
-Made of shared facts alone, the superseded ones and the one that holds now, so that everybody in
-the project may see them.
+Made of facts of one audience, the superseded ones and the one that holds now: who may see these may
+see it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class Timeline:
     """The values of one subject and relation, as a line with its sources."""
 
     about: tuple[str, ...]  # subject and relation, normalised
+    audience: tuple[str, str]
+    person: str | None
+    personal: bool
     subject: str
     value: str
     text: str
@@ -50,13 +53,14 @@ def build_timelines(
         pasts: the presentable facts, in any order; of all that hold now the newest counts.
         sources: the sources of each fact, by its id.
     """
-    together: dict[tuple[str, ...], list[PastValue]] = {}
+    together: dict[tuple[tuple[str, ...], tuple[str, str]], list[PastValue]] = {}
     for past in pasts:
-        together.setdefault(normalise(past.fact.subject, past.fact.relation), []).append(past)
+        about = normalise(past.fact.subject, past.fact.relation)
+        together.setdefault((about, past.fact.audience), []).append(past)
     return [
         line
-        for about in sorted(together)
-        if (line := _build_timeline(about, together[about], sources))
+        for about, audience in sorted(together)
+        if (line := _build_timeline(about, together[about, audience], sources))
     ]
 
 
@@ -94,6 +98,9 @@ def _build_timeline(
     ]
     return Timeline(
         about=about,
+        audience=newest.audience,
+        person=newest.person if newest.personal else None,
+        personal=newest.personal,
         subject=newest.subject,
         value=f"{newest.relation}: {' > '.join(values)}",
         text=f"{newest.subject}, {relation} over time: {', then '.join(dated)}.",

@@ -19,10 +19,15 @@ from memtier_plugin.text.parsing import ParsedSentence, Word, parse_sentence
 
 
 class Verdict(NamedTuple):
-    """Whether a claim may become active, may only be proposed, or is rejected, and why."""
+    """Verdict on a claim: may be active, may only be proposed, or is rejected; with the reason."""
 
     kind: Literal["active", "proposed", "rejected"]
     reason: str = ""
+
+
+# Reasons for which a claim waits that may say the same in other words.
+SAYS_MORE: Final = "says more than its source"
+UNKNOWN_LANGUAGE: Final = "not word by word, in a language whose denials are not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,4 +243,4 @@ def check_verbatim(text: str, value: str, passage: Passage) -> Verdict:
         added = {*claim[:at], *claim[at + size :]} - passage.speaker_names - {"the", "a", "that"}
         if not added - REPORTING_WORDS:
             return Verdict("active")
-    return Verdict("proposed", "not word by word, in a language whose denials are not known")
+    return Verdict("proposed", UNKNOWN_LANGUAGE)

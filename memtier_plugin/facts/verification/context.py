@@ -70,7 +70,7 @@ def _next_words(entry: Entry, entries: Sequence[Entry]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Voices:
-    """Who speaks in a session, and what is named in it."""
+    """The speakers of a session, and the names mentioned in it."""
 
     texts: Mapping[Voice, str]
     speakers: Mapping[Voice, frozenset[str]]

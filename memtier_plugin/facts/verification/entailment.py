@@ -15,6 +15,7 @@ from typing import Final
 import regex
 
 from memtier_plugin.facts.verification.alignment import (
+    SAYS_MORE,
     Alignment,
     Passage,
     Verdict,
@@ -45,7 +46,7 @@ from memtier_plugin.text.dates.stated import find_stated_dates
 from memtier_plugin.text.parsing import Word, parse_sentence
 
 _ACTIVE: Final = Verdict("active")
-_MORE: Final = Verdict("proposed", "says more than its source")
+_MORE: Final = Verdict("proposed", SAYS_MORE)
 _LESS: Final = Verdict("proposed", "leaves out a part of its source")
 _DOUBT: Final = Verdict("proposed", "said under a condition or with a doubt")
 _DENIED: Final = Verdict("rejected", "negation differs")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from memtier_plugin.facts.verification.alignment import Alignment, Verdict, is_content
+from memtier_plugin.facts.verification.alignment import SAYS_MORE, Alignment, Verdict, is_content
 from memtier_plugin.text.claim_lexicon import KINSHIP, PRO_DROP, REPORTING_WORDS, REQUEST_WORDS
 from memtier_plugin.text.parsing import Word
 
 _UNCLEAR: Final = Verdict("proposed", "not clear whom it is about")
-_NO_SUBJECT: Final = Verdict("proposed", "says more than its source")
+_NO_SUBJECT: Final = Verdict("proposed", SAYS_MORE)
 _KINDS: Final = {"me": ("me", "my"), "you": ("you",)}  # words of the source, by role
 _NOMINATIVE: Final = ("i", "we")
 

@@ -16,13 +16,14 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 import regex
 
-from memtier_plugin.core.records import Entry, FactDraft, Origin, Source
+from memtier_plugin.core.records import Entry, FactDraft, Origin
 from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.facts.verification.context import passage_of
 from memtier_plugin.facts.verification.entailment import check_entailment, check_resemblance
 from memtier_plugin.facts.verification.quotes import QuoteSpan, find_quotes, normalise_quote
 from memtier_plugin.text.dates.relative import find_relative_dates
 from memtier_plugin.text.dates.stated import find_stated_dates
+from memtier_plugin.text.dates.validity import find_validity
 from memtier_plugin.text.languages import detect_language, find_sentence
 from memtier_plugin.text.parsing import Word, comparison_key, parse_sentence
 from memtier_plugin.trust.fence import FENCE
@@ -88,7 +89,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a claim does not become a fact, not even a proposed one."""
+    """The reason why a claim is rejected, even as a proposed fact."""
 
     reason: str
     claim: Claim
@@ -107,7 +108,7 @@ def verify(claim: Claim, passage: Passage) -> Verdict:
 
 
 class Provenance(NamedTuple):
-    """How a claim was made: by which extractor, model and prompt."""
+    """The provenance of a claim: its extractor, model and prompt."""
 
     extractor: str
     model: str | None = None
@@ -122,13 +123,7 @@ class _Judged(NamedTuple):
 
 
 def verify_claim(
-    claim: Claim,
-    entries: Sequence[Entry],
-    *,
-    extractor: str,
-    model: str | None = None,
-    prompt_hash: str | None = None,
-    verifier: ClaimVerifier = verify,
+    claim: Claim, entries: Sequence[Entry], made_by: Provenance, verifier: ClaimVerifier = verify
 ) -> FactDraft | Rejection:
     """Turn a claim into an active or a proposed fact, or reject it.
 
@@ -136,13 +131,13 @@ def verify_claim(
         entries: of one session, in their order; the claim may rest on any of them.
         verifier: decides about each passage that the claim quotes.
     """
-    claim, made_by = _tidy(claim), Provenance(extractor, model, prompt_hash)
+    claim = _tidy(claim)
     if reason := _unfit_reason(claim):
         return Rejection(reason, claim)
     spans = [*_quote_spans(claim, entries)]
     if not spans:
         return _by_keywords(claim, entries, made_by)
-    if not _is_evidence(claim.quote):
+    if not is_evidence(claim.quote):
         return Rejection("too little evidence", claim)
     judged = [_Judged(span, verifier(claim, passage_of(span, entries))) for span in spans]
     best = min(judged, key=lambda item: _RANKS[item.verdict.kind]).verdict.kind
@@ -183,7 +178,7 @@ def _unfit_reason(claim: Claim) -> str:
     return ""
 
 
-def _is_evidence(quote: str) -> bool:
+def is_evidence(quote: str) -> bool:
     """Check whether a quote has enough words to show anything."""
     words = _parsed(quote)
     if sum(len(word.text) for word in words if _CJK.match(word.text)) >= _MIN_CJK:
@@ -270,19 +265,17 @@ def _draft(claim: Claim, judged: Sequence[_Judged], made_by: Provenance) -> Fact
     status, reason = verdict.kind, verdict.reason
     if any(_distrust(entry) > _DISTRUST["assistant"] for entry in entries):
         status, reason = "proposed", "rests on tool or external text"
-    sources = (Source(agent=e.agent_id, session=e.session_id, entry=e.id) for e in entries)
     return FactDraft(
         subject=claim.subject,
         relation=claim.relation,
         value=claim.value,
         text=claim.text,
-        sources=tuple(dict.fromkeys(sources)),
+        sources=tuple(dict.fromkeys(entry.source for entry in entries)),
         valid_from=_valid_from(claim, span),
+        valid_to=_valid_to(claim, span),
         quote=span.text,
         span=(span.start, span.end),
-        extractor=made_by.extractor,
-        model=made_by.model,
-        prompt_hash=made_by.prompt_hash,
+        **made_by._asdict(),
         confidence=claim.confidence,
         origin=max(entries, key=_distrust).origin,
         status="active" if status == "active" else "proposed",
@@ -291,11 +284,22 @@ def _draft(claim: Claim, judged: Sequence[_Judged], made_by: Provenance) -> Fact
     )
 
 
+def _valid_to(claim: Claim, span: QuoteSpan) -> datetime | None:
+    """Return until when a claim holds by its own words, in which the quote has the last one."""
+    said_at = span.entry.observed_at
+    for text in (span.text, claim.text):
+        validity = find_validity(text, said_at, detect_language(text) or "english", None)
+        if validity.until is not None and validity.until > said_at:
+            return validity.until
+    return None
+
+
 def _valid_from(claim: Claim, span: QuoteSpan) -> datetime:
     """Return the claimed start if the sentence names it, or else the time of the entry."""
     said_at = span.entry.observed_at
     if claim.valid_from is None:
-        return said_at
+        language = detect_language(span.text) or "english"
+        return find_validity(span.text, said_at, language, None).since or said_at
     start, end = find_sentence(span.entry.content, span.start, span.end)
     text = span.entry.content[start:end]
     day: date = claim.valid_from.date()

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from memtier_plugin.core.paths import decode_file_name
 from memtier_plugin.lifecycle.purge.plan import PlainFileEdit, SpanFinder, Spans, TextFinder
 from memtier_plugin.lifecycle.purge.rewrite import text_digest
 from memtier_plugin.storage import export_register as exports
-from memtier_plugin.storage import recovery
-from memtier_plugin.storage.index.scrub import unneeded_files
-from memtier_plugin.storage.index.writer import ledger_files
+from memtier_plugin.storage import local_files
 from memtier_plugin.storage.store import Store
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of a file whose text is read
@@ -24,7 +21,7 @@ _EDITABLE_EXPORTS: Final = ("jsonl", "markdown")  # kinds of exports that can be
 
 @dataclass(slots=True)
 class FileScan:
-    """What to do about files: edits, deletions, and what is left alone.
+    """The plan for files: edits, deletions, and files left unchanged.
 
     ``queued`` counts edits of queued messages, ``names`` the other files that are edited or
     deleted; ``exports`` names each export and how it is treated, ``left`` each file or folder
@@ -44,26 +41,24 @@ def scan_files(
 ) -> FileScan:
     """Scan the home's files and the known exports for what is to be purged."""
     scan = FileScan()
-    half_made = [path for path in recovery.find_unfinished(store) if path.is_file()]
-    scan.deletions = sorted({str(path) for path in (*unneeded_files(store.index), *half_made)})
+    scan.deletions = sorted(map(str, local_files.list_obsolete_files(store)))
     scan.names += scan.deletions
     in_files = _file_finder(finder, needles)
-    for path in _plain_files(store):
+    for path in local_files.iter_other_files(store):
         if not (edit := _find_in_file(path, in_files)):
             continue
         if why := _untouchable(store, path):
             scan.left.append({"path": str(path), "why": why})
             continue
-        if "queue" in _parts_below(path, store.home):
+        if "queue" in _parts_below(path, store.project_folder.home):
             scan.queued += 1
         else:
             scan.names.append(str(path))
         scan.edits.append(edit)
-    for folder in sorted(store.folder.glob("*/*/")):
-        name = decode_file_name(folder.parent, folder.name)
-        if isinstance(finder, TextFinder) and finder(name):
-            scan.left.append({"path": str(folder), "why": "the name of an agent"})
-    for export in exports.list_exports(store.folder):
+    for owner, folder in store.log.owner_folders():
+        if isinstance(finder, TextFinder) and finder(owner):
+            scan.left.append({"path": folder, "why": "the name of an agent"})
+    for export in exports.list_exports(store.project_folder.path):
         _scan_export(scan, export, in_files, delete=delete_exports)
     return scan
 
@@ -114,20 +109,10 @@ def _untouchable(store: Store, path: Path) -> str:
         return "your settings: edit them"
     if path.name == ".names":
         return "the name of an agent or a project"
-    if store.folder not in path.parents and "projects" in _parts_below(path, store.home):
+    folder = store.project_folder
+    if folder.path not in path.parents and "projects" in _parts_below(path, folder.home):
         return "another project's: purge it there too"
     return ""
-
-
-def _plain_files(store: Store) -> Iterator[Path]:
-    """Yield the files of the home that are no ledgers of this project and no index."""
-    own = {file.path for file in ledger_files(store.folder)}
-    for path in sorted(store.home.rglob("*")):
-        if path in own or path.is_symlink() or not path.is_file():
-            continue
-        if ".sqlite3" in path.name or path.name == exports.REGISTER_FILE:
-            continue
-        yield path
 
 
 def _file_finder(finder: SpanFinder, needles: Sequence[str]) -> SpanFinder:

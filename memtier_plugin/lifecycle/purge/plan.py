@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from memtier_plugin.core import checksum
+
 PURGED_MARK: Final = "[purged]"
 MIN_TEXT_CHARS: Final = 4  # characters of a text to be purged
 
@@ -26,17 +28,17 @@ _STRUCTURE: Final = frozenset(
     {
         *("schema", "id", "timestamp", "kind", "agent_id", "key", "role", "origin", "status"),
         *("tier", "observed_at", "purged", "item", "items", "facts", "by", "entry", "agent"),
-        *("settles", "cursors", "signals", "weights", "prompt_hash", "extractor"),
+        *("settles", "cursors", "signals", "weights", "prompt_hash", "extractor", checksum.FIELD),
     }
 )
-_NAMES: Final = frozenset({"run_id", "session_id", "session", "run", "sender"})
+_NAMES: Final = frozenset({"run_id", "session_id", "session", "run", "sender", "person", "people"})
 _ENTRY: Final = (
     *("schema", "id", "timestamp", "session_id", "project", "content", "tokens", "agent_id"),
     *("run_id", "turn", "role", "origin", "observed_at", "key"),
 )
 _FACT: Final = (
     *("schema", "id", "timestamp", "project", "subject", "relation", "value", "text", "sources"),
-    *("extractor", "origin", "status", "run", "private_to", "tier"),
+    *("extractor", "origin", "status", "run", "private_to", "person", "personal", "tier"),
 )
 # The tokens stay, as pages are counted by them; the length shows in the line anyway.
 _EMPTY: Final = {"content": "", "subject": "", "relation": "", "value": "", "text": ""}
@@ -70,7 +72,7 @@ class PlainFileEdit:
 
 @dataclass(frozen=True, slots=True)
 class PurgePlan:
-    """What one purge does.
+    """The plan of one purge.
 
     ``stubs`` are items that are replaced by stubs; ``edits`` the spans to replace in other
     records; ``keys`` the new delivery keys of the entries among them; ``lines`` the digests of
@@ -142,7 +144,8 @@ class PurgePlan:
             return data
         if "key" in left and identity in self.keys:
             left["key"] = self.keys[identity]
-        return _pad({**left, "purged": self.id}, len(data))
+        sealed = checksum.FIELD in record  # older lines have no room for one
+        return _pad({**left, "purged": self.id}, len(data), sealed=sealed)
 
 
 def make_stub(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,11 +220,8 @@ def replace_spans(text: str, spans: Spans) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _pad(record: Mapping[str, Any], length: int) -> bytes:
-    try:
-        data = json.dumps(record, ensure_ascii=False, separators=(", ", ": ")).encode("utf-8")
-    except UnicodeEncodeError:
-        data = json.dumps(record, separators=(", ", ": ")).encode("ascii")
+def _pad(record: Mapping[str, Any], length: int, *, sealed: bool) -> bytes:
+    data = checksum.seal(record) if sealed else checksum.encode(record)
     return data.ljust(length - 1) + b"\n"
 
 

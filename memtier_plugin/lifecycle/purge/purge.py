@@ -25,10 +25,9 @@ from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
-from memtier_plugin.storage import export_register
+from memtier_plugin.storage import export_register, local_files
 from memtier_plugin.storage.actor import Actor
-from memtier_plugin.storage.index.scrub import index_files
-from memtier_plugin.storage.store import LOCK_SECONDS
+from memtier_plugin.storage.protocol import LOCK_SECONDS
 
 _ROUNDS: Final = 3  # passes over what other processes wrote meanwhile
 _MAX_QUERIES: Final = 50  # texts that are recalled at the end
@@ -42,7 +41,7 @@ _UNREACHABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a purge found, did, and found afterwards; ``found_after`` has counts by method.
+    """The result of a purge: copies before and after; ``found_after`` has counts by method.
 
     ``done`` is False for a dry run; ``clean`` is False while another process holds the old index,
     and the next purge or the daemon completes the rest.
@@ -59,7 +58,7 @@ class Receipt:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing is left."""
+        """True if no copy is left."""
         return self.done and self.clean and not any(self.found_after.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +104,7 @@ class Purger:
             LedgerError, IndexProblem: it is not, or not completely, purged; repeat it.
         """
         if isinstance(target, str) and len(target.strip()) < MIN_TEXT_CHARS:
-            raise MessageError(f"a text of less than {MIN_TEXT_CHARS} characters stands everywhere")
+            raise MessageError(f"a text of less than {MIN_TEXT_CHARS} characters occurs everywhere")
         if dry_run:
             self._catch_up()
             scan = self._scan(target, delete_exports)
@@ -125,13 +124,13 @@ class Purger:
         Raises:
             LedgerError, IndexProblem: it is not complete; repeat it.
         """
-        if not rewrite.is_in_progress(self._store.folder):
+        if not rewrite.is_in_progress(self._store.project_folder.path):
             return False
         with self._store.exclusive(rewrite.LOCK, wait):
             return self._complete(progress)
 
     def _complete(self, progress: Progress | None) -> bool:
-        plan = rewrite.load_plan(self._store.folder)
+        plan = rewrite.load_plan(self._store.project_folder.path)
         if plan is None:
             return False
         self._hide(plan.stubs)
@@ -188,7 +187,7 @@ class Purger:
 
     def _register_exports(self, copies: Copies) -> None:
         """Register rewritten exports with their new digests."""
-        folder = self._store.folder
+        folder = self._store.project_folder.path
         registered = {str(file.path): file.kind for file in export_register.list_exports(folder)}
         for export in copies.exports:
             path = export["path"]
@@ -201,8 +200,7 @@ class Purger:
         """Look for all copies again: in every line, by recall, and byte for byte."""
         self._store.catch_up_all()
         copies = CopyScanner(self._store).rescan(first)
-        files = {path for path in self._store.home.rglob("*") if path.is_file()}
-        files.update(index_files(self._store.index))
+        files = local_files.list_all_files(self._store)
         exported = [Path(export["path"]) for export in first.copies.exports]
         files.update(path for path in exported if path.is_file())
         by_file = count_in_files(sorted(files), first.needles)

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import remove_private_file, write_private_file
 from memtier_plugin.lifecycle.purge.plan import PlainFileEdit, PurgePlan, replace_spans
-from memtier_plugin.storage.index.scrub import truncate_wal
-from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
-from memtier_plugin.storage.store import LOCK_SECONDS, Store
+from memtier_plugin.storage.store import Store
 
 PLAN_FILE: Final = ".purging.json"
 LOCK: Final = "purging"
@@ -42,7 +39,9 @@ def save_plan(store: Store, plan: PurgePlan) -> None:
         LedgerWriteError: it cannot be saved; nothing may be done.
     """
     fault_injection.pass_point("before purge plan")
-    write_private_file(store.folder / PLAN_FILE, json.dumps(plan.to_json()), durable=True)
+    write_private_file(
+        store.project_folder.path / PLAN_FILE, json.dumps(plan.to_json()), durable=True
+    )
     fault_injection.pass_point("after purge plan")
 
 
@@ -71,11 +70,11 @@ def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None
     Raises:
         LedgerError, IndexProblem: repeat it; finished steps change nothing.
     """
-    files = sorted(ledger_files(store.folder), key=lambda file: _LEDGER_ORDER.index(file.ledger))
-    for number, file in enumerate(files, 1):
-        rewrite_ledger(file.path, plan)
+    segments = sorted(store.log.segments(), key=lambda s: _LEDGER_ORDER.index(s.ledger))
+    for number, segment in enumerate(segments, 1):
+        store.log.rewrite(segment, plan.rewrite_line)
         if progress:
-            progress("rewriting the ledgers", number, len(files))
+            progress("rewriting the ledgers", number, len(segments))
     for edit in plan.plain:
         _edit_file(edit)
     for path in plan.files:
@@ -85,7 +84,7 @@ def execute_plan(store: Store, plan: PurgePlan, progress: Progress | None = None
         lambda done, all_: progress("building the index", done, all_) if progress else None
     )
     fault_injection.pass_point("before purge cleaning")
-    clean = truncate_wal(store.index, _INDEX_SECONDS)
+    clean = store.scrub_index(_INDEX_SECONDS)
     fault_injection.pass_point("after purge cleaning")
     return clean
 
@@ -96,52 +95,7 @@ def remove_plan(store: Store) -> None:
     Raises:
         LedgerWriteError: it stays, and is executed once more, which changes nothing.
     """
-    remove_private_file(store.folder / PLAN_FILE, "purge plan")
-
-
-def read_lines(file: LedgerFile) -> Iterator[bytes]:
-    """Yield every line of a ledger file with its newline, including a torn last one.
-
-    Raises:
-        LedgerError: it cannot be read.
-    """
-    try:
-        yield from _lines(file.path.read_bytes())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise LedgerError(f"cannot read {file.path}: {error}") from error
-
-
-def _lines(data: bytes) -> list[bytes]:
-    # Not splitlines: it also breaks at a carriage return, which ends no ledger line.
-    parts = data.split(b"\n")
-    return [part + b"\n" for part in parts[:-1]] + ([parts[-1] + b"\n"] if parts[-1] else [])
-
-
-def rewrite_ledger(path: Path, plan: PurgePlan) -> bool:
-    """Rewrite a ledger file by a plan, if that changes it; tell whether it did.
-
-    Holds the lock of its writers; a writer that waits for it continues in the new file.
-
-    Raises:
-        LedgerError: the file is unchanged.
-    """
-    if not path.exists():
-        return False
-    with hold_lock(path, LOCK_SECONDS):
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise LedgerError(f"cannot read {path}: {error}") from error
-        lines = _lines(data)
-        rewritten = [plan.rewrite_line(line) for line in lines]
-        if rewritten == lines:
-            return False
-        write_private_file(
-            path, b"".join(rewritten).decode("utf-8", "surrogateescape"), durable=True
-        )
-    return True
+    remove_private_file(store.project_folder.path / PLAN_FILE, "purge plan")
 
 
 def _edit_file(edit: PlainFileEdit) -> None:

@@ -16,6 +16,7 @@ from memtier_plugin.ingest.delivery_keys import key_after
 from memtier_plugin.ingest.recorder import delivery_key_at
 from memtier_plugin.lifecycle.purge.files import FileScan, scan_files
 from memtier_plugin.lifecycle.purge.plan import (
+    PURGED_MARK,
     ItemFinder,
     PurgePlan,
     SpanFinder,
@@ -28,9 +29,8 @@ from memtier_plugin.lifecycle.purge.plan import (
     parse_line,
     word_set,
 )
-from memtier_plugin.lifecycle.purge.rewrite import read_lines
 from memtier_plugin.lifecycle.selection import expand_to_dependents
-from memtier_plugin.storage.index.writer import LedgerFile, ledger_files
+from memtier_plugin.storage.protocol import Segment
 from memtier_plugin.storage.store import Store
 
 _NEEDLES: Final = 64  # texts that files are searched for at the end
@@ -82,7 +82,7 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class CopyScan:
-    """What there is to purge: the plan, the copies, and how to look for them again.
+    """The result of a scan: the plan, the copies, and the means to look for them again.
 
     ``queries`` has, by agent and sender, texts whose recall must find nothing afterwards.
     """
@@ -96,7 +96,7 @@ class CopyScan:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What is looked for.
+    """The patterns that a scan searches for.
 
     ``stubs`` are items that go as a whole, ``texts`` what they say; ``runs`` those whose query was
     one of these items; ``partly`` facts that rest on other items too.  Without ``names`` the names
@@ -117,7 +117,7 @@ class _Matches:
     """The records that hold what is looked for, by id, and the edits that remove it from each."""
 
     stubs: set[str]
-    records: dict[str, tuple[LedgerFile, Record]] = field(default_factory=dict)
+    records: dict[str, tuple[Segment, Record]] = field(default_factory=dict)
     edits: dict[str, list[tuple[TextPath, Spans]]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)  # digests of lines
 
@@ -133,7 +133,7 @@ class CopyScanner:
     def __init__(self, store: Store, *, delete_exports: bool = False) -> None:
         self._store = store
         self._delete_exports = delete_exports
-        self._files = ledger_files(store.folder)
+        self._segments = store.log.segments()
 
     def scan_text(self, text: str) -> CopyScan:
         """Find the copies of a text."""
@@ -234,10 +234,10 @@ class CopyScanner:
 
     # -- what purged items say -----------------------------------------------------------------
 
-    def _records(self) -> Iterator[tuple[LedgerFile, bytes, Record | None]]:
+    def _records(self) -> Iterator[tuple[Segment, bytes, Record | None]]:
         """Yield every line of the ledgers with its record, None for an unreadable one."""
-        for file in self._files:
-            for data in read_lines(file):
+        for file in self._segments:
+            for data in self._store.log.records(file):
                 if data.strip():
                     yield file, data, parse_line(data)
 
@@ -272,8 +272,10 @@ class CopyScanner:
     ) -> tuple[set[str], list[str]]:
         """Return the words that only purged items have, and texts to look for at the end."""
         texts = {text for texts in texts_by_item.values() for text in texts}
-        words = {word for text in texts for word in word_set(text)}
-        needles = {text for text in texts if len(text) >= _MIN_NEEDLE_CHARS}
+        # The mark that an earlier purge left is nothing to look for.
+        unmarked = {text: text.replace(PURGED_MARK, " ").strip() for text in texts}
+        words = {word for text in unmarked.values() for word in word_set(text)}
+        needles = {text for text, rest in unmarked.items() if len(rest) >= _MIN_NEEDLE_CHARS}
         needles = {*sorted(needles, key=lambda text: (-len(text), text))[:_NEEDLES]}
         for file, _, record in self._records():
             if file.ledger == "journal" or record is None:
@@ -290,7 +292,7 @@ class CopyScanner:
         return words, [*sorted(needles), *sorted(strong)[:_NEEDLES]]
 
 
-def _edits(target: _Target, file: LedgerFile, record: Record) -> list[tuple[TextPath, Spans]]:
+def _edits(target: _Target, file: Segment, record: Record) -> list[tuple[TextPath, Spans]]:
     """Return the edits that remove from a record what is looked for."""
     finder = target.finder
     edits = find_edits(record, finder, names=target.names)
@@ -336,7 +338,7 @@ def _queries(matches: _Matches) -> list[tuple[str, str, str]]:
     return queries
 
 
-def _counted_as(file: LedgerFile, record: Mapping[str, Any]) -> str:
+def _counted_as(file: Segment, record: Mapping[str, Any]) -> str:
     """Return the field of `Copies` in which a record is counted."""
     if file.ledger in ("episodic", "journal"):
         return "entries" if file.ledger == "episodic" else "journal"

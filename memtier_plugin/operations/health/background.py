@@ -18,6 +18,7 @@ from memtier_plugin.core.paths import (
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.backlog import MODEL, RULES, count_unread, find_oldest_unread
 from memtier_plugin.facts.consolidation import list_extractors
+from memtier_plugin.facts.review_queue import count_queue
 from memtier_plugin.lifecycle.purge.rewrite import is_in_progress
 from memtier_plugin.operations import job_state
 from memtier_plugin.operations.health.finding import HealthFinding
@@ -40,7 +41,7 @@ def report_facts(store: Store, now: datetime) -> dict[str, Any]:
     events = reader.events(["consolidate"], newest=1)
     last = events[0] if events else None
     backlog = {name: count_unread(store, name) for name in list_extractors(store)}
-    background = job_state.read_background(store.folder)
+    background = job_state.read_background(store.project_folder.path)
     state = background.jobs.get("consolidation", job_state.JobState())
     last_run = max(filter(None, (state.ok, to_iso(last.timestamp) if last else None)), default=None)
     proposed = [fact.item for fact in reader.facts(standing="waiting")]
@@ -59,6 +60,7 @@ def report_facts(store: Store, now: datetime) -> dict[str, Any]:
             "waiting": len(proposed),
             "oldest": min((to_iso(fact.timestamp) for fact in proposed), default=None),
         },
+        "review": count_queue(store, reader),
         "held_back": [
             {"at": to_iso(event.timestamp), "run": event.run_id, "why": RevertEvent.of(event).why}
             for event in reader.reverts_after_recall_drop()
@@ -69,8 +71,11 @@ def report_facts(store: Store, now: datetime) -> dict[str, Any]:
             "calls": day.background.calls,
             "most_calls": day.most_calls,
             "asked": day.asked.calls,
+            "tokens": day.background.tokens,
+            "most_tokens": day.most_tokens,
             "cost": day.cost,
             "most_cost": day.most_cost,
+            "waits": background.jobs.get(JOB_OF[MODEL], job_state.JobState()).waits,
         },
     }
 
@@ -98,7 +103,7 @@ def _is_due(
 
 def describe_troubles(store: Store, now: datetime) -> list[str]:
     """Describe what keeps the background from working: failing jobs, a dead daemon, a full disk."""
-    background = job_state.read_background(store.folder)
+    background = job_state.read_background(store.project_folder.path)
     troubles = [
         f"{name}: {state.trouble}{_times(state)}"
         for name, state in sorted(background.jobs.items())
@@ -108,9 +113,9 @@ def describe_troubles(store: Store, now: datetime) -> list[str]:
         troubles.append(
             f"the daemon that a host started at {background.requested} did nothing: {_log(store)}"
         )
-    if disk_full := _no_room(store.folder):
+    if disk_full := _no_room(store.project_folder.path):
         troubles.append(disk_full)
-    if is_in_progress(store.folder):
+    if is_in_progress(store.project_folder.path):
         troubles.append("a purge is at work or was cut off: `memtier purge --resume` completes it")
     return troubles
 
@@ -120,7 +125,7 @@ def _times(state: job_state.JobState) -> str:
 
 
 def _log(store: Store) -> str:
-    return f"{store.home / 'logs' / 'daemon.log'} says why"
+    return f"{store.project_folder.home / 'logs' / 'daemon.log'} says why"
 
 
 def _no_room(folder: Path) -> str | None:
@@ -136,14 +141,15 @@ def _no_room(folder: Path) -> str | None:
 
 def check_background(store: Store, now: datetime) -> Iterator[HealthFinding]:
     """Check the disk, the daemon, its jobs, and the facts that wait for them."""
-    background = job_state.read_background(store.folder)
-    if disk_full := _no_room(store.folder):
-        yield HealthFinding("error", disk_full, str(store.folder), "make room on the disk")
+    folder = store.project_folder
+    background = job_state.read_background(folder.path)
+    if disk_full := _no_room(folder.path):
+        yield HealthFinding("error", disk_full, str(folder.path), "make room on the disk")
     if background.never_began(now):
         yield HealthFinding(
             "error",
             f"the daemon that a host started at {background.requested} did nothing",
-            str(store.home / "logs" / "daemon.log"),
+            str(folder.home / "logs" / "daemon.log"),
             "the log says why; try memtier daemon --once",
         )
     for name, state in sorted(background.jobs.items()):
@@ -185,9 +191,9 @@ def _check_facts(
     if spending["calls"] >= spending["most_calls"] and spending["model"] != "none":
         yield HealthFinding(
             "warn",
-            f"all {spending['most_calls']} calls of today are made",
+            f"all {spending['most_calls']} calls allowed today have been made",
             spending["model"],
-            "it goes on tomorrow; consolidation.max_calls_per_day allows more",
+            "it continues tomorrow; raise consolidation.max_calls_per_day to allow more",
         )
     oldest = facts["proposals"]["oldest"]
     if oldest and now - from_iso(oldest) > PROPOSAL_PATIENCE:
@@ -195,7 +201,7 @@ def _check_facts(
             "warn",
             f"{facts['proposals']['waiting']} proposals wait, since {oldest}",
             store.project,
-            "memtier facts review",
+            "memtier review",
         )
     if not unread:
         yield HealthFinding(
@@ -205,7 +211,7 @@ def _check_facts(
 
 def report_limits(store: Store, now: datetime, report: dict[str, Any]) -> None:
     """Report the disk usage, and limits that are near, reached, or have cut something."""
-    usage = quota.measure_usage(store.folder, store.index.path, now)
+    usage = store.measure_usage(now)
     report["disk"] = usage.to_json()
     reached, near = quota.quota_warnings(usage, store.settings.limits)
     report["degraded"] += reached
@@ -232,8 +238,9 @@ def _describe_limit(event: LimitEvent) -> str:
 
 def check_limits(store: Store, now: datetime) -> Iterator[HealthFinding]:
     """Check the size of the project against its limits."""
-    usage = quota.measure_usage(store.folder, store.index.path, now)
+    where = str(store.project_folder.path)
+    usage = store.measure_usage(now)
     reached, near = quota.quota_warnings(usage, store.settings.limits)
-    remedy = "raise the limit, or let `retention` forget what is old"
-    yield from (HealthFinding("error", what, str(store.folder), remedy) for what in reached)
-    yield from (HealthFinding("warn", what, str(store.folder), remedy) for what in near)
+    remedy = "raise the limit, or set `retention` to forget old entries"
+    yield from (HealthFinding("error", what, where, remedy) for what in reached)
+    yield from (HealthFinding("warn", what, where, remedy) for what in near)

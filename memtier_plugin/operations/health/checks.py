@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
 from urllib.parse import urlsplit
 
+from memtier_plugin.core.checksum import CUT_OFF
 from memtier_plugin.core.errors import (
     IndexProblem,
     LedgerError,
     MemTierError,
     SettingsError,
-    UnsafePath,
 )
 from memtier_plugin.core.paths import (
     is_on_network,
-    iter_ledger_folders,
-    make_private_folder,
 )
-from memtier_plugin.core.settings.load import Endpoint
+from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.operations.health.background import (
     NOTICE_PERIOD,
     check_background,
     check_limits,
 )
-from memtier_plugin.operations.health.finding import HealthFinding
+from memtier_plugin.operations.health.finding import HealthFinding, Level
 from memtier_plugin.operations.health.hook_marks import is_failing, read_hook_marks, silence_of
 from memtier_plugin.operations.health.status import describe_missing_vectors, plugin_errors
 from memtier_plugin.operations.reembed import read_embedding_state
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
-from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.store import Store
 
+# By the kind of a fault in the log: its level, its description unless it has one, the remedy.
+_LOG_FAULTS: Final[Mapping[str, tuple[Level, str, str]]] = {
+    "unsafe folder": ("error", "", "move the real folder here"),
+    "unsafe": ("error", "", "replace it by the real file, owned by you"),
+    "unreadable": ("error", "", "make the file readable"),
+    "torn": (
+        "warn",
+        "the last line is torn: a write was cut off by a crash",
+        "nothing to do: it is skipped, later lines are unaffected",
+    ),
+    "altered": (
+        "error",
+        "the line is not what was written: its checksum differs",
+        "restore it from a backup; if you edited it, remove `crc32` and set `schema` to 1",
+    ),
+}
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -45,67 +58,49 @@ def run_checks(store: Store, now: datetime) -> list[HealthFinding]:
 
 
 def _check_home(store: Store, now: datetime) -> Iterator[HealthFinding]:
+    folder = store.project_folder
     try:
-        make_private_folder(store.home, "projects", store.folder.name)
+        folder.make()
     except LedgerError as error:
         yield HealthFinding(
-            "error", str(error), str(store.home), "give the folder back to its owner"
+            "error", str(error), str(folder.home), "give the folder back to its owner"
         )
         return
-    if not os.access(store.folder, os.W_OK):
+    if not os.access(folder.path, os.W_OK):
         yield HealthFinding(
             "error",
             "the home is read-only: nothing is recorded",
-            str(store.folder),
+            str(folder.path),
             "make it writable, or set MEMTIER_HOME",
         )
-    loose = store.home.stat().st_mode & 0o077
+    loose = folder.home.stat().st_mode & 0o077
     if loose:
         yield HealthFinding(
             "warn",
-            f"others may enter the home (mode {store.home.stat().st_mode & 0o777:o})",
-            str(store.home),
-            f"chmod 700 {store.home}",
+            f"others may enter the home (mode {folder.home.stat().st_mode & 0o777:o})",
+            str(folder.home),
+            f"chmod 700 {folder.home}",
         )
-    if is_on_network(store.folder):
+    if is_on_network(folder.path):
         yield HealthFinding(
             "warn",
             "the home is on a network file system; the index is kept locally",
-            str(store.index.path),
+            store.index_location,
             "a local MEMTIER_HOME is faster",
         )
     yield from check_limits(store, now)
     if store.paused:
-        yield HealthFinding("warn", "the project is switched off", str(store.folder), "memtier on")
-    yield HealthFinding("ok", "the home is private and writable", str(store.home))
+        yield HealthFinding("warn", "the project is switched off", str(folder.path), "memtier on")
+    yield HealthFinding("ok", "the home is private and writable", str(folder.home))
 
 
 def _check_ledgers(store: Store, _now: datetime) -> Iterator[HealthFinding]:
-    files = 0
-    try:
-        folders = [*iter_ledger_folders(store.folder)]
-    except UnsafePath as error:
-        yield HealthFinding("error", str(error), str(store.folder), "move the real folder here")
-        folders = []
-    for _, _, folder in folders:
-        for path in jsonl.list_day_files(folder):
-            files += 1
-            try:
-                _, mark = jsonl.read_lines(path)
-                if jsonl.has_torn_tail(path, mark):
-                    yield HealthFinding(
-                        "warn",
-                        "the last line is torn: a write was cut off by a crash",
-                        f"{path}:{mark.lines + 1}",
-                        "nothing to do: it is skipped, the next line stands alone",
-                    )
-            except UnsafePath as error:
-                yield HealthFinding(
-                    "error", str(error), str(path), "replace it by the real file, owned by you"
-                )
-            except LedgerError as error:
-                yield HealthFinding("error", str(error), str(path), "make the file readable")
-    yield HealthFinding("ok", f"{files} ledger files were read", str(store.folder))
+    verification = store.log.verify()
+    for kind, where, message in verification.faults:
+        level, description, remedy = _LOG_FAULTS[kind]
+        yield HealthFinding(level, description or message, where, remedy)
+    files = verification.segments
+    yield HealthFinding("ok", f"{files} ledger files were read", str(store.project_folder.path))
 
 
 def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
@@ -117,26 +112,26 @@ def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
             bad, notices = reader.bad_lines(), reader.notices()
             counts = ", ".join(f"{number} {what}" for what, number in reader.counts().items())
     except IndexProblem as error:
-        yield HealthFinding("error", str(error), str(store.index.path), "memtier reindex")
+        yield HealthFinding("error", str(error), store.index_location, "memtier reindex")
         return
     if check != "ok":
         yield HealthFinding(
-            "error", f"the index is damaged: {check}", str(store.index.path), "memtier reindex"
+            "error", f"the index is damaged: {check}", store.index_location, "memtier reindex"
         )
     for name, line, reason in bad:
         yield HealthFinding(
-            "warn",
+            "warn" if reason == CUT_OFF else "error",
             f"a line cannot be read: {reason}",
-            f"{store.folder / name}:{line}",
+            f"{store.locate(name)}:{line}",
             "correct or delete the line; it is skipped until then",
         )
     for when, name, what in notices:
         if when >= to_iso(now - NOTICE_PERIOD):
-            ours = name == store.index.path.name
+            ours = store.is_index(name)
             yield HealthFinding(
                 "warn",
                 f"{when}: the file was {what}",
-                str(store.folder / name),
+                store.locate(name),
                 "nothing to do: it is derived, the ledgers are untouched"
                 if ours
                 else "ledgers are append-only: use `memtier forget` to hide a line",
@@ -145,10 +140,10 @@ def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
         yield HealthFinding(
             "warn",
             f"the index was made for {store.stale_tokenizer!r}, settings say another language",
-            str(store.index.path),
+            store.index_location,
             "memtier reindex",
         )
-    yield HealthFinding("ok", f"the index is sound: {counts}", str(store.index.path))
+    yield HealthFinding("ok", f"the index is sound: {counts}", store.index_location)
 
 
 def _check_embedding(store: Store, _now: datetime) -> Iterator[HealthFinding]:

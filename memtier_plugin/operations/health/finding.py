@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Level = Literal["ok", "warn", "error"]
+
 
 @dataclass(frozen=True, slots=True)
 class HealthFinding:
-    """What a check found, how grave it is, where, and the remedy."""
+    """The finding of a check: severity, location, message and remedy."""
 
-    level: Literal["ok", "warn", "error"]
+    level: Level
     what: str
     where: str = ""
     remedy: str = ""

@@ -16,7 +16,6 @@ from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import (
     decode_file_name,
     encode_file_name,
-    make_private_folder,
     write_private_file,
 )
 from memtier_plugin.core.times import to_iso
@@ -32,7 +31,7 @@ def note_hook(
     store: Store, agent: str, hook: str, error: str | None, ms: int | None, now: datetime
 ) -> None:
     """Record a call of a hook for an agent: its time, and why it failed if it did."""
-    folder = make_private_folder(store.home, "projects", store.folder.name, "hooks")
+    folder = store.project_folder.make("hooks")
     path = folder / f"{encode_file_name(agent)}.json"
     with hold_lock(folder / ".lock", 1.0):  # several hosts may serve one agent
         marks = _load(path)
@@ -57,7 +56,9 @@ def is_failing(mark: Mapping[str, Any]) -> bool:
 
 def describe_silence(store: Store, agent: str) -> str | None:
     """Describe calls that a host's agent should make and does not, or return None."""
-    return silence_of(agent, _load(store.folder / "hooks" / f"{encode_file_name(agent)}.json"))
+    return silence_of(
+        agent, _load(store.project_folder.path / "hooks" / f"{encode_file_name(agent)}.json")
+    )
 
 
 def silence_of(agent: str, hooks: Mapping[str, Any]) -> str | None:
@@ -77,7 +78,7 @@ def silence_of(agent: str, hooks: Mapping[str, Any]) -> str | None:
 
 def read_hook_marks(store: Store) -> dict[str, dict[str, Any]]:
     """Return the marks of each agent and hook of a project."""
-    folder = store.folder / "hooks"
+    folder = store.project_folder.path / "hooks"
     try:
         names = sorted(e.name for e in os.scandir(folder) if e.name.endswith(".json"))
     except OSError:

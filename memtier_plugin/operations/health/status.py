@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import (
@@ -34,30 +34,32 @@ from memtier_plugin.storage.index.vectors import COVERED_SHARE
 from memtier_plugin.storage.store import Store
 
 _RECALLS: Final = 200  # the newest ones, whose injections are summed up
+_FULL_SHARE: Final = 0.9  # of the token budget, from which a block counts as full
 
 
 def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     """Return the status as JSON; a broken index is reported, not raised."""
     report: dict[str, Any] = {
         "project": store.project,
-        "home": str(store.home),
-        "folder": str(store.folder),
+        "home": str(store.project_folder.home),
+        "folder": str(store.project_folder.path),
         "paused": store.paused,
         "entries": 0,
         "facts": 0,
         "backlog": 0,
         "hooks": read_hook_marks(store),
-        "waits": hook_latency.read_waits(store.home, store.project),
+        "waits": hook_latency.read_waits(store.project_folder.home, store.project),
         "agents": {},
         "degraded": [],
         "warnings": [],
         "plugins": plugin_errors(),
-        "index": {"path": str(store.index.path)},
+        "index": {"path": store.index_location},
         "consolidation": {"last": None, "due": False, "backlog": {}},
         "proposals": {"waiting": 0, "oldest": None},
+        "review": {"facts": 0, "forgets": 0, "conflicts": 0},
         "held_back": [],
         "spending": {},
-        "background": job_state.read_background(store.folder).to_json(),
+        "background": job_state.read_background(store.project_folder.path).to_json(),
         "embedding": EmbeddingState().to_json(),
         "disk": {},
     }
@@ -91,7 +93,7 @@ def _failing_hooks(hooks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _queue_status(store: Store, report: dict[str, Any]) -> None:
-    waiting, refused = count_queued_runs(store.home)
+    waiting, refused = count_queued_runs(store.project_folder.home)
     report["queue"] = {"waiting": waiting, "refused": refused}
     if waiting:
         report["warnings"].append(f"{waiting} runs of hosts wait to be stored")
@@ -105,9 +107,8 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     counts = reader.counts()
     report["entries"], report["facts"] = counts["entries"], counts["facts"]
     behind = store.files_behind()
-    files = [Path(f"{store.index.path}{suffix}") for suffix in ("", "-wal")]
-    size = sum(path.stat().st_size for path in files if path.exists())
-    report["index"] |= {**counts, "bytes": size, "behind": [file.name for file in behind]}
+    names = [segment.name for segment in behind]
+    report["index"] |= {**counts, "bytes": store.index_size(), "behind": names}
     for agent, what, when in reader.last_activity():
         name = "last_stored" if what == "stored" else "last_recall"
         if what == "stored":
@@ -146,9 +147,19 @@ def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
             "tokens_a_turn": round(sum(recall.tokens for recall in recalls) / len(recalls), 1),
             "lines": sum(len(recall.injected) for recall in recalls),
             "repeats_avoided": sum(len(recall.repeats) for recall in recalls),
+            "blocks": dict(Counter(map(_block_size, recalls))),
         }
         for agent, recalls in turns.items()
     }
+
+
+def _block_size(recall: RecallEvent) -> str:
+    """Return how much of what was allowed a block took: ``silent``, ``short`` or ``full``."""
+    if not recall.injected:
+        return "silent"
+    full = recall.k is not None and len(recall.injected) >= recall.k
+    full |= recall.token_budget is not None and recall.tokens >= _FULL_SHARE * recall.token_budget
+    return "full" if full else "short"
 
 
 def _embedding_status(store: Store, report: dict[str, Any]) -> None:

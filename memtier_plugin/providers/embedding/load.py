@@ -1,4 +1,4 @@
-"""Find the embedding model that the settings name: shipped, in a folder, on the hub, or remote."""
+"""Find the embedding model that the settings name: shipped, encoder, folder, hub or endpoint."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
 from memtier_plugin.core.settings.schema import Endpoint, Settings
+from memtier_plugin.providers.embedding.encoder import (
+    ENCODER_FILES,
+    MINILM,
+    find_encoder,
+    find_minilm,
+)
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.providers.embedding.static import (
     MODEL_FILES,
@@ -23,11 +29,12 @@ if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import Embedder
 
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_FILES: Final = [*MODEL_FILES, *ENCODER_FILES]
 
 
 @dataclass(frozen=True, slots=True)
 class UnavailableEmbedder:
-    """Stand in for a configured model that cannot be loaded: recalls go on by words."""
+    """A placeholder for a configured model that cannot be loaded: recalls use words only."""
 
     name: str
     reason: str
@@ -50,33 +57,49 @@ def configured_embedder(settings: Settings) -> Embedder | None:
 def load_embedder(
     name: str | None = None, endpoints: Mapping[str, Endpoint] | None = None
 ) -> Embedder | None:
-    """Return an embedder by name; its table is read, or its endpoint asked, at the first text.
+    """Return an embedder by name; its files are read, or its endpoint asked, at the first text.
 
     Args:
-        name: None or "default" for the shipped model, "none" for no vectors at all,
-            "endpoint:NAME/MODEL" for a model of a configured endpoint, else a folder with a
-            model2vec model or the name of one on the Hugging Face hub. A model of the hub is
-            downloaded once, here; a cached one is used without the network.
+        name: None or "default" for the shipped model, "none" for no vectors at all, "minilm" for
+            the encoder all-MiniLM-L6-v2, "endpoint:NAME/MODEL" for a model of a configured
+            endpoint, else a folder with a model2vec model or a sentence encoder, or the name of
+            one on the Hugging Face hub. A model of the hub is downloaded once, here; a cached one
+            is used without the network.
         endpoints: the configured endpoints by name.
 
     Raises:
-        SettingsError: there is no such model, or its files are not a static model's.
+        SettingsError: there is no such model, its files are of another kind, or an encoder's
+            packages are not installed.
     """
     if name == "none":
         return None
     if name in (None, "default"):
         return _shipped()
+    if name == MINILM:
+        return find_minilm()
     if name.startswith(ENDPOINT_PREFIX):
         return EndpointEmbedder(*resolve_model(name, endpoints or {}, "embedding.model"))
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return Model2VecEmbedder(folder)
+        return _load_folder(folder)
     if _HUB_NAME.fullmatch(name):
-        return Model2VecEmbedder(_fetch_from_hub(name), name.partition("/")[2])
+        return _load_folder(_fetch_from_hub(name), name.partition("/")[2])
     raise SettingsError(
-        f"no embedding model {name!r}: expected 'default', 'none', a folder with a model2vec"
-        " model, a hub name such as 'minishlab/potion-base-8M', or 'endpoint:NAME/MODEL'"
+        f"no embedding model {name!r}: expected 'default', 'minilm', 'none', a folder with a"
+        " model2vec model or a sentence encoder, a hub name such as 'minishlab/potion-base-8M', or"
+        " 'endpoint:NAME/MODEL'"
     )
+
+
+def _load_folder(folder: Path, title: str | None = None) -> Embedder:
+    """Return the static model in a folder, or else its encoder."""
+    try:
+        return Model2VecEmbedder(folder, title)
+    except SettingsError:
+        encoder = find_encoder(folder, title)
+        if encoder is None:
+            raise
+        return encoder
 
 
 @cache
@@ -92,10 +115,8 @@ def _fetch_from_hub(name: str) -> Path:
 
     try:
         try:
-            return Path(
-                snapshot_download(name, allow_patterns=[*MODEL_FILES], local_files_only=True)
-            )
+            return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
         except LocalEntryNotFoundError:
-            return Path(snapshot_download(name, allow_patterns=[*MODEL_FILES]))
+            return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except Exception as error:  # the hub's client raises errors of several libraries
         raise SettingsError(f"cannot fetch the embedding model {name!r}: {error}") from error

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError, EndpointRefused
 from memtier_plugin.core.settings.schema import Endpoint
+from memtier_plugin.providers.embedding.encoder import EncoderEmbedder
 from memtier_plugin.providers.endpoint import EmbeddingReply, EndpointClient
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ def encode_query(embedder: Embedder, text: str, until: float | None) -> Sequence
     Raises:
         EmbeddingUnavailable: the endpoint gives none in time; the recall goes on by words.
     """
+    if isinstance(embedder, EncoderEmbedder):
+        return embedder.encode_query(text)
     if not isinstance(embedder, EndpointEmbedder):
         return embedder.encode([text])[0]
     left = QUERY_TIMEOUT_SECONDS if until is None else QUERY_SHARE * (until - time.monotonic())

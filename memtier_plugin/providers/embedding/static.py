@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.providers.embedding.token_cache import TokenCache, unknown_token
+from memtier_plugin.text.scripts import is_written_in
 
 if TYPE_CHECKING:
     from memtier_plugin.providers.embedding.token_table import TokenTable
@@ -43,9 +44,14 @@ MODEL_FILES: Final = tuple(sorted({name for *names, _ in _LAYOUTS for name in na
 
 
 class StaticEmbedder(ABC):
-    """Embed texts on this machine, without a network; safe to use from many threads at once."""
+    """Embed texts on this machine, without a network; safe to use from many threads at once.
+
+    Attributes:
+        scripts: the Unicode names of the scripts that the model knows; all when None.
+    """
 
     dimensions: int
+    scripts: Sequence[str] | None = None
 
     def __init__(self) -> None:
         self._loaded: TokenTable | None = None
@@ -59,12 +65,22 @@ class StaticEmbedder(ABC):
     def _read(self) -> TokenTable: ...
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Return a float32 row of length one for each text, of zeros if no token is known."""
-        return cast("Sequence[Sequence[float]]", self.table().encode(texts))
+        """Return a float32 row of length one for each text.
+
+        It has zeros if no token is known, or the text is written in a script that is not.
+        """
+        return cast("Sequence[Sequence[float]]", self.table().encode(self._readable(texts)))
 
     def encode_many(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return what `encode` returns, to the bit, in a third of the time where texts are many."""
-        return cast("Sequence[Sequence[float]]", self.table().encode_many(texts))
+        return cast("Sequence[Sequence[float]]", self.table().encode_many(self._readable(texts)))
+
+    def _readable(self, texts: Sequence[str]) -> Sequence[str]:
+        """Return the texts, empty where they are not written in a script that the model knows."""
+        scripts = self.scripts
+        if scripts is None:
+            return texts
+        return [text if is_written_in(text, scripts) else "" for text in texts]
 
     def table(self) -> TokenTable:
         """Return the model's table, read at the first call."""
@@ -82,6 +98,7 @@ class ShippedEmbedder(StaticEmbedder):
         config = json.loads((SHIPPED_MODEL / "config.json").read_bytes())
         self._name = str(config["name"])  # a test holds it equal to the hash
         self.dimensions = int(config["hidden_dim"])
+        self.scripts = tuple(config["scripts"])
 
     @property
     def name(self) -> str:
@@ -165,7 +182,8 @@ def _find_files(folder: Path) -> _ModelFiles:
             return _ModelFiles(table, tokenizer, shape[1])
     raise SettingsError(
         f"{folder}: expected a model2vec model (model.safetensors with 'embeddings',"
-        " tokenizer.json, config.json)"
+        " tokenizer.json, config.json) or a sentence encoder (tokenizer.json, config.json, and"
+        " model.onnx or a BERT model.safetensors)"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,10 @@ class TokenCache(dict[str, tuple[int, ...]]):
             if not any(token in lower for token in self._added):
                 return [*chain.from_iterable(map(self.__getitem__, _WORD.findall(lower)))]
         return self.tokenize(text)
+
+    def token_ids_of_each(self, texts: Iterable[str]) -> list[list[int]]:
+        """Return the `token_ids` of each text."""
+        return [self.token_ids(text) for text in texts]
 
     def tokenize(self, text: str) -> list[int]:
         """Return the ids of the known tokens of a text, asking the tokenizer."""

@@ -1,8 +1,8 @@
 """Average the vectors of a text's tokens: what a static embedding model computes.
 
 The vector of a text is the mean of its tokens' vectors, scaled to length one (model2vec; Tulkens
-and van Dongen 2024). It depends on that text alone, whatever else is in the batch: an index made
-anew from the same ledgers equals the first one.
+and van Dongen 2024). It depends on that text alone, not on the rest of the batch: an index rebuilt
+from the same ledgers equals the first one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TokenTable:
         means = np.zeros((len(texts), self.vectors.shape[1]), np.float32)
         counts = np.ones((len(texts), 1), np.float32)
         for first in range(0, len(texts), _BATCH_TEXTS):
-            tokens = [self.tokens.token_ids(text) for text in texts[first : first + _BATCH_TEXTS]]
+            tokens = self.tokens.token_ids_of_each(texts[first : first + _BATCH_TEXTS])
             vectors = self._token_vectors([*chain.from_iterable(tokens)])
             end = 0
             for row, ids in enumerate(tokens, first):

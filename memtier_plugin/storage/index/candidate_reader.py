@@ -7,16 +7,17 @@ or the shared tier), and only the viewer's scopes are read.  Every read is bound
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, NamedTuple
 
+from memtier_plugin.core.records import SHARED, person_audience
 from memtier_plugin.storage.index import bm25
-from memtier_plugin.storage.index.items import embedding_texts
+from memtier_plugin.storage.index.items import PRIVATE_SHELF, embedding_texts
 from memtier_plugin.storage.index.records import (
     IndexRecords,
     Stored,
-    to_utf8,
     to_utf8_all,
 )
 from memtier_plugin.storage.index.vectors import IndexVectors
@@ -25,6 +26,10 @@ MAX_TERMS: Final = 64  # distinct query words looked up, rarest first
 _SIMILAR: Final = 10  # similar facts proposed by words and by vectors, each
 _SIMILAR_POSTINGS: Final = 1_000
 _SIMILAR_VECTORS: Final = 10_000
+# A posting in one number, which takes a third less to read: the occurrences above the length.
+_LENGTH_BITS: Final = 24
+_MAX_LENGTH: Final = (1 << _LENGTH_BITS) - 1
+_POSTING: Final = f"tf << {_LENGTH_BITS} | min(length, {_MAX_LENGTH})"
 RowLengths = list[tuple[int, int]]  # row and length
 
 
@@ -32,39 +37,49 @@ RowLengths = list[tuple[int, int]]  # row and length
 class Match:
     """The matches of a query's words in some scopes.
 
+    ``documents`` counts the items of the scopes, ``average`` is their mean length in words.
     ``weights`` holds the weight of each query word; ``idfs`` and ``rows`` hold the words looked up,
-    rarest first, ``rows`` with the occurrences in each row reached; ``postings`` counts the
-    postings read.
+    rarest first, ``rows`` with a code for each row reached: the word's occurrences there and the
+    row's length (`_POSTING`).  ``postings`` counts the postings read.
     """
 
+    documents: int = 0
     average: float = 0.0
     weights: Mapping[str, float] = field(default_factory=dict)
     idfs: dict[str, float] = field(default_factory=dict)
     rows: dict[str, dict[int, int]] = field(default_factory=dict)
-    lengths: dict[int, int] = field(default_factory=dict)
     postings: int = 0
     left_out: tuple[str, ...] = ()
 
-    def score_documents(
-        self, documents: Iterable[tuple[Mapping[str, float], float]]
-    ) -> list[float]:
-        """Return the BM25 scores of documents, given as term occurrences and length."""
-        return bm25.score_documents(self.idfs, documents, self.average)
+    def score_document(self, occurrences: Mapping[str, float], length: float) -> float:
+        """Return the BM25 score of a document, given its term occurrences and its length."""
+        return bm25.score_document(self.idfs, occurrences, length, self.average)
 
     def scores(self) -> dict[int, float]:
         """Return the BM25 score of every row reached."""
         total: dict[int, float] = {}
-        for term, occurrences in self.rows.items():
-            bm25.add_term(total, occurrences, self.lengths, self.idfs[term], self.average)
+        for term, codes in self.rows.items():
+            bm25.add_term(total, codes, self._saturations(codes.values()), self.idfs[term])
         return total
+
+    def _saturations(self, codes: Iterable[int]) -> dict[int, float]:
+        """Return the saturation of each code: far fewer than there are postings."""
+        return {
+            code: bm25.saturation(code >> _LENGTH_BITS, code & _MAX_LENGTH, self.average)
+            for code in {*codes}
+        }
 
     def terms_of(self, rows: Collection[int]) -> dict[int, dict[str, int]]:
         """Return the query words, with their occurrences, in each row that has any."""
         requested = set(rows)
         occurrences: dict[int, dict[str, int]] = {}
-        for term, tfs in self.rows.items():
-            for row in requested.intersection(tfs):
-                occurrences.setdefault(row, {})[term] = tfs[row]
+        for term, codes in self.rows.items():
+            for row in codes.keys() & requested:
+                tf = codes[row] >> _LENGTH_BITS
+                if row in occurrences:
+                    occurrences[row][term] = tf
+                else:
+                    occurrences[row] = {term: tf}
         return occurrences
 
 
@@ -85,10 +100,10 @@ class Candidate(NamedTuple):
     confidence: float
 
 
-class CandidateReader(IndexRecords):
+class IndexCandidateReader(IndexRecords):
     """Reads a recall's candidates within the scopes that its viewer may see."""
 
-    @property
+    @cached_property
     def vectors(self) -> IndexVectors:
         """The vectors of the same connection."""
         return IndexVectors(self._db)
@@ -99,23 +114,39 @@ class CandidateReader(IndexRecords):
         """Return the scopes whose entries a viewer may see, or those of one of its shelves.
 
         A shelf (`Fact.shelf`) has word counts of its own, so recalls that do not open it are not
-        affected.
+        affected. Confidences are on a shelf that is open to their own agent alone, also where
+        another one reads all entries; no agent ("") is the person at the machine.
         """
+        own, of = to_utf8_all([agent, sender or ""])
+        private = "" if shelf else PRIVATE_SHELF
         if read_all:
             rows = self._db.execute(
-                "SELECT id FROM scopes WHERE agent <> '' AND shelf = ? ORDER BY agent, sender",
-                (shelf,),
+                """SELECT id FROM scopes WHERE agent <> ''
+                     AND (shelf = ?1 OR (shelf = ?2 AND ?3 IN (agent, '')))
+                   ORDER BY agent, sender, shelf""",
+                (shelf, private or shelf, own),
             )
         else:
             rows = self._db.execute(
-                "SELECT id FROM scopes WHERE agent = ? AND sender = ? AND shelf = ?",
-                (to_utf8(agent), to_utf8(sender or ""), shelf),
+                """SELECT id FROM scopes WHERE agent = ? AND sender = ? AND shelf IN (?, ?)
+                   ORDER BY shelf""",
+                (own, of, shelf, private or shelf),
             )
         return [int(row[0]) for row in rows]
 
-    def shared_scopes(self, shelf: str = "") -> list[int]:
-        """Return the scope of the facts shared by the whole project."""
-        return self.scopes("", None, shelf=shelf)
+    def shared_scopes(self, people: Collection[str] | None = (), shelf: str = "") -> list[int]:
+        """Return the scopes of the facts that all agents share, and of those of these people.
+
+        Args:
+            people: senders, "" for the user where none is named; None for everybody's.
+        """
+        audiences = [SHARED, *map(person_audience, people or ())]
+        rows = self._db.execute(
+            """SELECT id FROM scopes WHERE agent = '' AND shelf = ?
+               AND (? OR sender IN (SELECT value FROM json_each(?))) ORDER BY sender""",
+            (shelf, people is None, json.dumps(to_utf8_all(sender for _, sender in audiences))),
+        )
+        return [int(row[0]) for row in rows]
 
     def match_words(self, scopes: Sequence[int], terms: Mapping[str, float], cap: int) -> Match:
         """Look up words in these scopes, the rarest first, until ``cap`` postings are read.
@@ -132,15 +163,13 @@ class CandidateReader(IndexRecords):
         documents, length = self._totals(scopes)
         if not documents:
             return match
-        match.average = max(1.0, length / documents)
+        match.documents, match.average = documents, max(1.0, length / documents)
         frequencies = self._frequencies("terms", scopes, terms)
         ordered = sorted(frequencies, key=lambda term: (frequencies[term], term))[:MAX_TERMS]
         match.rows = {term: {} for term in ordered}
         for position, term in enumerate(ordered):
             room = cap - match.postings
-            for row, tf, size in self._postings(scopes, term, room):
-                match.rows[term][row] = tf
-                match.lengths[row] = size
+            match.rows[term] = self._postings(scopes, term, room)
             match.postings += len(match.rows[term])
             if frequencies[term] > room:
                 match.left_out = tuple(ordered[position:])
@@ -153,18 +182,16 @@ class CandidateReader(IndexRecords):
         """Look up the words left out by the cap, for these rows only; return the postings read."""
         before = match.postings
         for term in match.left_out:
+            reached = match.rows[term]
+            missing = json.dumps([row for row in rows if row not in reached])
             for scope in scopes:
-                for row in rows:
-                    if row in match.rows[term]:
-                        continue  # read before the cap was reached
-                    for tf, length in self._db.execute(
-                        """SELECT tf, length FROM postings
-                           WHERE scope = ? AND term = ? AND item = ?""",
-                        (scope, term, row),
-                    ):
-                        match.rows[term][row] = int(tf)
-                        match.lengths[row] = int(length)
-                        match.postings += 1
+                for row, code in self._db.execute(
+                    f"""SELECT item, {_POSTING} FROM postings WHERE scope = ? AND term = ?
+                        AND item IN (SELECT value FROM json_each(?))""",  # noqa: S608
+                    (scope, term, missing),
+                ):
+                    reached[row] = code
+                    match.postings += 1
         return match.postings - before
 
     def match_ngrams(
@@ -177,18 +204,18 @@ class CandidateReader(IndexRecords):
         frequencies = self._frequencies("gram_terms", scopes, parts)
         rarity = bm25.idfs(documents, frequencies)
         scores: dict[int, float] = {}
+        get = scores.get
         read = 0
         for part in sorted(frequencies, key=lambda part: (frequencies[part], part)):
             if read + frequencies[part] > cap:
                 break
             value = rarity[part]
             for scope in scopes:
-                rows = self._db.execute(
+                for (row,) in self._db.execute(
                     "SELECT doc FROM gram_postings WHERE term = ?", (f"{scope}.{part}",)
-                ).fetchall()
-                for (row,) in rows:
-                    scores[row] = scores.get(row, 0.0) + value
-                read += len(rows)
+                ):
+                    scores[row] = get(row, 0.0) + value
+                    read += 1
         return scores, read
 
     def word_frequencies(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
@@ -216,18 +243,16 @@ class CandidateReader(IndexRecords):
         )
         return {str(term): int(df) for term, df in rows}
 
-    def _postings(
-        self, scopes: Sequence[int], term: str, limit: int
-    ) -> Iterator[tuple[int, int, int]]:
+    def _postings(self, scopes: Sequence[int], term: str, limit: int) -> dict[int, int]:
+        """Return the codes of a term by row, the newest of each scope first."""
+        codes: dict[int, int] = {}
         for scope in scopes:
-            rows = self._db.execute(
-                """SELECT item, tf, length FROM postings WHERE scope = ? AND term = ?
-                   ORDER BY item DESC LIMIT ?""",
-                (scope, term, limit),
+            codes |= self._db.execute(
+                f"""SELECT item, {_POSTING} FROM postings WHERE scope = ? AND term = ?
+                    ORDER BY item DESC LIMIT ?""",  # noqa: S608
+                (scope, term, limit - len(codes)),
             )
-            for row in rows:
-                limit -= 1
-                yield row
+        return codes
 
     def similar_facts(
         self,
@@ -256,22 +281,20 @@ class CandidateReader(IndexRecords):
             for rank, row in enumerate(order):
                 points[row] = points.get(row, 0.0) + 1 / (_SIMILAR + rank)
         best = sorted(points, key=lambda row: (-points[row], -row))[:limit]
-        stored = self.items_by_row(best)
+        stored = self.items_by_row(best) if best else {}
         return [stored[row] for row in best]
 
     def candidates(self, rows: Iterable[int]) -> list[Candidate]:
         """Return the ranking properties of these rows."""
-        return [
-            Candidate(*row)
-            for row in self._db.execute(
-                """SELECT row, id, tier, session, turn, role, speaker, standing, observed, length,
-                          coalesce(weight, 0.0), CASE tier WHEN 'episodic' THEN 1.0
-                          ELSE coalesce(CAST(data AS TEXT) ->> 'confidence', 1.0) END
-                   FROM items LEFT JOIN states ON item = id
-                   WHERE indexed AND row IN (SELECT value FROM json_each(?))""",
-                (json.dumps(list(rows)),),
-            )
-        ]
+        candidates = self._db.execute(
+            """SELECT row, id, tier, session, turn, role, speaker, standing, observed, length,
+                      coalesce(weight, 0.0), CASE tier WHEN 'episodic' THEN 1.0
+                      ELSE coalesce(CAST(data AS TEXT) ->> 'confidence', 1.0) END
+               FROM items LEFT JOIN states ON item = id
+               WHERE indexed AND row IN (SELECT value FROM json_each(?))""",
+            (json.dumps(list(rows)),),
+        )
+        return [*map(Candidate._make, candidates.fetchall())]
 
     def neighbours(
         self, rows: Iterable[int], scopes: Sequence[int], reach: int
@@ -281,11 +304,13 @@ class CandidateReader(IndexRecords):
         before, after = (
             f"""(SELECT json_group_array(json_array(row, length)) FROM (
                  SELECT row, length FROM items WHERE session = here.session AND indexed AND {only}
-                   AND (observed, turn, id) {sign} (here.observed, here.turn, here.id)
+                   AND (observed, turn, id) {sign} (+here.observed, +here.turn, +here.id)
                  ORDER BY observed {order}, turn {order}, id {order} LIMIT {int(reach)}))"""  # noqa: S608
             for sign, order in (("<", "DESC"), (">", "ASC"))
         )
         # One statement for all rows: a thousand small ones cost more than the reads themselves.
+        # "+" takes a column's affinity away, with which SQLite seeks by `observed` alone and passes
+        # over every turn of a session that was recorded with one time.
         sides_of_rows = self._db.execute(
             f"""SELECT '[' || row || ',' || {before} || ',' || {after} || ']' FROM items AS here
                 WHERE row IN (SELECT value FROM json_each(?))""",  # noqa: S608
@@ -336,6 +361,28 @@ class CandidateReader(IndexRecords):
         )
         return [int(row[0]) for row in rows]
 
+    def newest_in_session(
+        self, agent: str, session: str, scopes: Sequence[int], limit: int
+    ) -> list[int]:
+        """Return the newest visible entries of an agent's session, the last one said first."""
+        rows = self._db.execute(
+            """SELECT row FROM items
+               WHERE session = (SELECT id FROM sessions WHERE agent = ? AND name = ?)
+                 AND indexed AND scope IN (SELECT value FROM json_each(?))
+               ORDER BY observed DESC, turn DESC, id DESC LIMIT ?""",
+            (*to_utf8_all([agent, session]), json.dumps(scopes), limit),
+        )
+        return [int(row[0]) for row in rows]
+
+    def standing_rows(self, scopes: Sequence[int], limit: int) -> list[int]:
+        """Return the newest visible standing instructions of these scopes."""
+        rows = self._db.execute(
+            """SELECT row FROM items WHERE standing AND indexed
+                 AND scope IN (SELECT value FROM json_each(?)) ORDER BY row DESC LIMIT ?""",
+            (json.dumps(scopes), limit),
+        )
+        return [int(row[0]) for row in rows]
+
     def rows_without_vector(
         self, model: str, limit: int, newest: int
     ) -> dict[int, tuple[str, ...]]:
@@ -344,6 +391,13 @@ class CandidateReader(IndexRecords):
         Args:
             newest: the number of newest items examined.
         """
+        if self._count(
+            """SELECT coalesce(sum(entries), 0)
+                      <= (SELECT coalesce(sum(items), 0) FROM embedded WHERE model = ?)
+               FROM scopes""",
+            (model,),
+        ):
+            return {}  # at once, as mostly every item has its vectors
         rows = self._db.execute(
             f"""SELECT row FROM (SELECT row FROM items WHERE indexed
                                  ORDER BY row DESC LIMIT {int(newest)})

@@ -1,6 +1,6 @@
-"""The derived index: opening it, and the only DDL.
+"""Open the derived index and create or migrate its schema; all DDL is here.
 
-Everything in it can be rebuilt from the ledgers.  A released migration is never edited.
+Everything in it can be rebuilt from the ledgers.  Never edit a released migration.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import apsw
 
 BUSY_MS: Final = 2000
+# Of pages in memory: with SQLite's 2 MB, a recall from 10,000 entries reads 900 pages again.
+CACHE_KIB: Final = 16_000
 _RENEW_SECONDS: Final = 1.0
 _log = logging.getLogger("memtier")
 _PUNCTUATION: Final = "".join(
@@ -43,7 +45,7 @@ _PUNCTUATION: Final = "".join(
 
 
 def m001_first(connection: apsw.Connection) -> None:
-    """Ledger positions, items with their postings and statistics, events and their fold."""
+    """Create the tables of ledger positions, items, postings, vectors, events and states."""
     for statement in (
         "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
         """CREATE TABLE files(
@@ -69,14 +71,14 @@ def m001_first(connection: apsw.Connection) -> None:
             key TEXT, standing INTEGER NOT NULL, retrievable INTEGER NOT NULL,
             indexed INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL, data BLOB NOT NULL,
             quotable INTEGER NOT NULL DEFAULT 0)""",
-        # All that neighbours, and due summaries, are read for, so that their rows need not be.
+        # A covering index: reading neighbours and due summaries touches no rows.
         """CREATE INDEX items_session
             ON items(session, observed, turn, id, scope, indexed, length, quotable)""",
         "CREATE INDEX items_turn ON items(session, turn)",
         "CREATE INDEX items_key ON items(key) WHERE key IS NOT NULL",
         "CREATE INDEX items_file ON items(file)",
-        # One row a word and item, clustered by scope: reading a term of one agent never
-        # touches another's rows, and the length spares a join.
+        # One row per word and item, clustered by scope: reading one agent's postings of a term
+        # never touches another agent's rows.  The item's length is repeated to save a join.
         """CREATE TABLE postings(
             scope INTEGER NOT NULL, term TEXT NOT NULL, item INTEGER NOT NULL,
             tf INTEGER NOT NULL, length INTEGER NOT NULL,
@@ -87,8 +89,8 @@ def m001_first(connection: apsw.Connection) -> None:
         """CREATE TABLE gram_terms(
             scope INTEGER NOT NULL, term TEXT NOT NULL, df INTEGER NOT NULL,
             PRIMARY KEY(scope, term)) WITHOUT ROWID""",
-        # The n-grams are made by our tokenizer and arrive as "scope.gram scope.gram ...";
-        # "ascii" splits them at white space only and leaves everything else alone.
+        # Our own tokenizer produces the n-grams, written as "scope.gram scope.gram ..."; with
+        # these characters, FTS5's "ascii" tokenizer splits at white space only.
         f"""CREATE VIRTUAL TABLE grams USING fts5(
             text, content='', contentless_delete=1, detail=none,
             tokenize="ascii tokenchars '{_PUNCTUATION}'")""",
@@ -120,8 +122,8 @@ def m001_first(connection: apsw.Connection) -> None:
             extractor TEXT NOT NULL, path TEXT NOT NULL, offset INTEGER NOT NULL,
             pass INTEGER NOT NULL, stamp TEXT NOT NULL, PRIMARY KEY(extractor, path))
             WITHOUT ROWID""",
-        # One int8 vector for each piece of a text, and the signs of many packed together; the
-        # last table counts the items that have some, so that a half-made model is known as such.
+        # One int8 vector for each piece of a text, and the packed signs of many vectors.
+        # `embedded` counts the items with vectors, which shows how complete a model's are.
         """CREATE TABLE vectors(
             item INTEGER NOT NULL, model TEXT NOT NULL, piece INTEGER NOT NULL,
             vector BLOB NOT NULL, PRIMARY KEY(item, model, piece)) WITHOUT ROWID""",
@@ -136,14 +138,28 @@ def m001_first(connection: apsw.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (m001_first,)
+def m002_standing(connection: apsw.Connection) -> None:
+    """Find the standing instructions of a scope without reading its other items."""
+    connection.execute("CREATE INDEX items_standing ON items(scope, row) WHERE standing")
+
+
+def m003_private(connection: apsw.Connection) -> None:
+    """Keep which entries became confidences after they were written."""
+    connection.execute("ALTER TABLE states ADD COLUMN private INTEGER NOT NULL DEFAULT 0")
+
+
+MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
+    m001_first,
+    m002_standing,
+    m003_private,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A connection with whose it is: this thread's of this process, and no other's.
+    """A connection with the process and the thread that own it.
 
-    ``inode_of`` is of the file that it reads, which may have been set aside since.
+    ``inode`` identifies the file it reads, which may have been set aside in the meantime.
     """
 
     process: int
@@ -153,28 +169,31 @@ class _Held:
 
 
 class Index:
-    """The index file of one project: one connection a thread, opened anew after a fork."""
+    """The index file of one project: one connection per thread, reopened after a fork."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._local = threading.local()
-        # Without a lock, which a fork could find held: single steps of a list are atomic.
+        # No lock, because a fork could copy it locked: single list operations are atomic.
         self._held: list[_Held] = []
 
     def connection(self) -> apsw.Connection:
         """Return this thread's connection to an index of the current schema.
 
-        What is none, or damaged, is set aside for a new one; see `replace_broken`.
+        A damaged or foreign file is set aside and a new index started; see `replace_broken`.
 
         Raises:
-            ForeignFile, SchemaTooNew, IndexProblem: with the remedy.
+            ForeignFile: the file is no index of ours and cannot be set aside.
+            SchemaTooNew: a newer MemTier wrote it and it cannot be set aside.
+            IndexProblem: SQLite cannot open it, for example because it is locked.  The message
+                of each names the remedy.
         """
         held: _Held | None = getattr(self._local, "held", None)
         if held is not None and held.process == os.getpid() and held.inode != inode_of(self.path):
-            self._let_go(held)
+            self._close_held(held)
             held = None
         if held is None or held.process != os.getpid():
-            self._let_go_of_the_dead()
+            self._close_of_dead_threads()
             try:
                 connection = connect(self.path)
             except IndexProblem as problem:
@@ -188,15 +207,15 @@ class Index:
         return held.connection
 
     def held(self) -> apsw.Connection | None:
-        """Return this thread's connection as it is, without a look at the file."""
+        """Return this thread's open connection, if any, without checking the file."""
         held: _Held | None = getattr(self._local, "held", None)
         return held.connection if held is not None and held.process == os.getpid() else None
 
     def replace_broken(self, problem: Exception) -> bool:
-        """Set aside an unusable index and start a new one; tell whether that was done.
+        """Set aside an unusable index and start a new one; return whether that was done.
 
         Only a damaged or foreign database is set aside.  Links, folders, other users' files, and
-        files that are locked or read-only are refused as usual.
+        locked or read-only files are left where they are.
         """
         import apsw
 
@@ -210,15 +229,15 @@ class Index:
         try:
             with hold_lock(self.path.with_name(".index.lock"), _RENEW_SECONDS):
                 if held is not None and mine is not None:
-                    self._let_go(held)
+                    self._close_held(held)
                     if inode_of(self.path) != mine:
                         return True  # another thread or process has replaced it
-                elif _opens(self.path):
+                elif _can_open(self.path):
                     return True
                 aside = set_aside(self.path)
                 with closing(connect(self.path)) as connection:
                     now = to_iso(datetime.now(UTC))
-                    message = f"set aside as {aside.name} and made anew: {cause}"
+                    message = f"set aside as {aside.name} and rebuilt: {cause}"
                     connection.execute(
                         "INSERT INTO notices VALUES(?, ?, ?)", (now, self.path.name, message)
                     )
@@ -226,13 +245,13 @@ class Index:
             return False
         return True
 
-    def _let_go(self, held: _Held) -> None:
+    def _close_held(self, held: _Held) -> None:
         self._local.held = None
         if held in self._held:
             self._held.remove(held)
             held.connection.close()
 
-    def _let_go_of_the_dead(self) -> None:
+    def _close_of_dead_threads(self) -> None:
         for held in [*self._held]:
             if held.process == os.getpid() and not held.thread.is_alive():
                 self._held.remove(held)
@@ -241,9 +260,12 @@ class Index:
     def replace_with(self, fresh: apsw.Connection) -> None:
         """Replace this index with a freshly built one, in one transaction.
 
-        SQLite's backup, not a rename: other processes hold the file and its log open, go on
-        reading what was there, and see the new rows when the copy is committed.  A file that is
-        no index of ours is set aside under another name, never written to.
+        Uses SQLite's backup rather than a rename: other processes have the file and its log
+        open, keep reading the old rows, and see the new ones once the copy is committed.  A file
+        that is not an index of ours is set aside under another name, never written to.
+
+        Raises:
+            IndexProblem: the index is locked, read-only or cannot be written; it is unchanged.
         """
         import apsw
 
@@ -267,8 +289,8 @@ class Index:
     def close(self) -> None:
         """Close every connection of this process.
 
-        What a child inherited by a fork it must neither use nor close: SQLite's locks are the
-        parent's.  It stays in the list so that no destructor closes it.
+        A connection inherited through a fork must be neither used nor closed, as its SQLite locks
+        are the parent's.  It stays in the list so that no destructor closes it.
         """
         for held in [*self._held]:
             if held.process == os.getpid():
@@ -278,17 +300,21 @@ class Index:
 
 
 def connect(path: Path) -> apsw.Connection:
-    """Open an index, making or migrating it; a home that cannot be written is opened to read.
+    """Open an index, creating or migrating it; in an unwritable home, open it read-only.
 
     Raises:
-        ForeignFile, SchemaTooNew, IndexProblem: with the remedy.
+        ForeignFile: the file is not an index of ours, or not safe to open.
+        SchemaTooNew: a newer MemTier wrote it.
+        IndexProblem: SQLite cannot open it, for example because it is locked.  The message of
+            each names the remedy.
     """
     import apsw
 
     try:
         connection = _open(path)
         try:
-            _refuse_others(connection, path)
+            _check_schema(connection, path)
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             if not connection.readonly("main"):
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
@@ -302,7 +328,7 @@ def connect(path: Path) -> apsw.Connection:
 
 
 def close_connection(connection: apsw.Connection) -> None:
-    """Close a connection; what fails there costs nothing, as all that counts is committed."""
+    """Close a connection; log a failure only, as everything of value is committed."""
     import apsw
 
     path = connection.filename
@@ -313,7 +339,7 @@ def close_connection(connection: apsw.Connection) -> None:
 
 
 def index_problem(path: Path, error: Exception) -> IndexProblem:
-    """Return what to tell when SQLite cannot use the index, with the remedy."""
+    """Build the error to raise when SQLite cannot use the index, with the remedy."""
     import apsw
 
     if isinstance(error, apsw.BusyError):
@@ -326,8 +352,8 @@ def index_problem(path: Path, error: Exception) -> IndexProblem:
     )
 
 
-def _refuse_others(connection: apsw.Connection, path: Path) -> None:
-    # In this order: another process may be making the schema, and both at once, just now.
+def _check_schema(connection: apsw.Connection, path: Path) -> None:
+    # Read in this order: another process may be creating the schema and the id right now.
     has_schema = next(iter(connection.execute("SELECT 1 FROM sqlite_schema")), None)
     if has_schema and _pragma(connection, "application_id") != APPLICATION_ID:
         raise ForeignFile(
@@ -342,7 +368,7 @@ def _refuse_others(connection: apsw.Connection, path: Path) -> None:
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Bring the schema up to date, each migration in a transaction of its own."""
+    """Bring the schema up to date, each migration in a separate transaction."""
     version = _pragma(connection, "user_version")
     while version < len(MIGRATIONS):
         connection.execute("BEGIN IMMEDIATE")
@@ -369,8 +395,8 @@ def _open(path: Path) -> apsw.Connection:
     except UnsafePath as error:
         raise ForeignFile(f"{error}; move it away and run `memtier reindex`") from error
     except FileNotFoundError:
-        # Made here with its mode, not by SQLite with the umask's.  A file that is there must not
-        # be opened beside SQLite: closing it would let go of all of this process's locks on it.
+        # Created here with its mode, as SQLite would apply the umask.  An existing file must not
+        # be opened alongside SQLite: closing it would release this process's POSIX locks on it.
         with suppress(FileExistsError):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
             os.close(os.open(path, flags, 0o600))
@@ -384,7 +410,7 @@ def _open(path: Path) -> apsw.Connection:
 
 
 def _open_to_read(path: Path) -> apsw.Connection:
-    """Open the index of a home that cannot be written, as it is."""
+    """Open the index of an unwritable home read-only."""
     import apsw
 
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -394,11 +420,11 @@ def _open_to_read(path: Path) -> apsw.Connection:
         _pragma(connection, "user_version")
         return connection
     except (apsw.CantOpenError, apsw.ReadOnlyError):
-        # Its log cannot be made here, so nobody writes one: what the file holds is all there is.
+        # No write-ahead log can be created here, so the file itself is complete.
         return apsw.Connection(f"{name}&immutable=1", flags=flags)
 
 
-def _opens(path: Path) -> bool:
+def _can_open(path: Path) -> bool:
     try:
         connect(path).close()
     except IndexProblem:

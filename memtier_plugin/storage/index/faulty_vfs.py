@@ -1,6 +1,6 @@
-"""Failing on purpose inside SQLite: its own writes to the index, as `faults` is told.
+"""Inject faults into SQLite's writes to the index through a custom VFS.
 
-Only in a process that is told to fail is the index opened through this.
+The index is opened through it only in processes where `core.fault_injection` is armed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Final
 from memtier_plugin.core import fault_injection
 
 _NAME: Final = "memtier-faults"
-_registered: list[object] = []  # SQLite knows it for as long as it is kept
+_registered: list[object] = []  # the VFS stays registered as long as a reference exists
 
 
 def failing_vfs() -> str:
-    """Return the name of the file system through which SQLite's operations may fail."""
+    """Register the fault-injecting VFS once per process and return its name."""
     import apsw
 
     if not _registered:
@@ -26,19 +26,19 @@ def failing_vfs() -> str:
 
 
 def _make(apsw: Any) -> object:
-    def told(error: OSError) -> Exception:
+    def sqlite_error(error: OSError) -> Exception:
         full = error.errno == errno.ENOSPC
         return (apsw.FullError if full else apsw.IOError)(str(error))  # type: ignore[no-any-return]
 
-    def step(name: str, of: str, do: Callable[..., Any], *given: Any) -> Any:
+    def step(name: str, of: str, do: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return fault_injection.run_step(f"{name} {of}", None, do, *given)
+            return fault_injection.run_step(f"{name} {of}", None, do, *arguments)
         except OSError as error:
-            raise told(error) from error
+            raise sqlite_error(error) from error
 
     class File(apsw.VFSFile):  # type: ignore[misc]
         def __init__(self, name: Any, flags: list[int]) -> None:
-            self.what = _what(name if isinstance(name, str | None) else name.filename())
+            self.description = _describe(name if isinstance(name, str | None) else name.filename())
             super().__init__("", name, flags)
 
         def xWrite(self, data: bytes, offset: int) -> None:
@@ -48,18 +48,18 @@ def _make(apsw: Any) -> object:
 
             try:
                 written = fault_injection.write_through(
-                    f"write {self.what}", None, put, bytes(data)
+                    f"write {self.description}", None, put, bytes(data)
                 )
-                if written != len(data):  # as SQLite's own does of a write that stays short
+                if written != len(data):  # SQLite's own VFS reports a short write this way
                     raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
             except OSError as error:
-                raise told(error) from error
+                raise sqlite_error(error) from error
 
         def xSync(self, flags: int) -> None:
-            step("fsync", self.what, super().xSync, flags)
+            step("fsync", self.description, super().xSync, flags)
 
         def xTruncate(self, size: int) -> None:
-            step("truncate", self.what, super().xTruncate, size)
+            step("truncate", self.description, super().xTruncate, size)
 
     class FileSystem(apsw.VFS):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -69,13 +69,13 @@ def _make(apsw: Any) -> object:
             return File(name, flags)
 
         def xDelete(self, name: str, sync: bool) -> None:
-            step("unlink", _what(name), super().xDelete, name, sync)
+            step("unlink", _describe(name), super().xDelete, name, sync)
 
     return FileSystem()
 
 
-def _what(path: str | None) -> str:
-    """Return what a file of SQLite's is: of the index, or of one being built."""
+def _describe(path: str | None) -> str:
+    """Describe a file of SQLite: the index, one being built, or a temporary file."""
     if path is None:
         return "temporary"
     stem, _, suffix = Path(path).name.partition(".sqlite3")

@@ -8,12 +8,14 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from memtier_plugin.core.records import Source
+from memtier_plugin.storage.index.items import row_number
 from memtier_plugin.storage.index.records import (
     IndexRecords,
     Stored,
     join_conditions,
-    read_state,
+    read_states,
     to_utf8,
+    to_utf8_all,
 )
 from memtier_plugin.storage.state import State
 
@@ -34,7 +36,6 @@ _STANDING: Final[Mapping[Standing, str]] = {
 # waiting: proposed and not yet decided on.  reverted: from a consolidation that was rolled back.
 # remembered: all except forgotten facts.
 Standing = Literal["current", "past", "waiting", "reverted", "remembered"]
-SHARED: Final = ("", "")  # the audience of facts shared by all agents
 
 
 class Confirmation(NamedTuple):
@@ -55,13 +56,13 @@ class ListedItem(NamedTuple):
     text: str
 
 
-class ItemReader(IndexRecords):
+class IndexItemReader(IndexRecords):
     """The entries and facts of one project's index, hidden ones included."""
 
     def items(self, ids: Iterable[str]) -> dict[str, Stored]:
         """Return the items of these ids that are in the index, oldest first."""
         inside = "items.id IN (SELECT value FROM json_each(?))"
-        values = json.dumps([to_utf8(identity) for identity in ids])
+        values = json.dumps(to_utf8_all(ids))
         return {item.item.id: item for item in self._items(inside, values).values()}
 
     def facts(
@@ -84,8 +85,7 @@ class ItemReader(IndexRecords):
         Args:
             run: the consolidation that recorded them.
             subject: normalised, like ``relation`` and ``value``.
-            audience: the agent and sender they are private to, ("", "") for shared facts;
-                summaries and timelines are left out.
+            audience: as `Fact.audience` has it; summaries and timelines are left out.
             readable_by: leave out facts private to other agents.
             written_since: inclusive, like all time limits.
             valid_since: bound on the start of validity, in seconds since 1970.
@@ -117,7 +117,7 @@ class ItemReader(IndexRecords):
                 values,
             )
         ]
-        stored = self.items_by_row(rows)
+        stored = self.items_by_row(rows) if rows else {}
         return [stored[row] for row in rows]
 
     def entries(
@@ -153,6 +153,20 @@ class ItemReader(IndexRecords):
             values,
         )
         return [str(row[0]) for row in rows]
+
+    def people(self) -> dict[str, tuple[int, int]]:
+        """Return every sender with the number of their lines and of their own facts.
+
+        The sender "" is the user where none is named.
+        """
+        rows = self._db.execute(
+            """SELECT CASE agent WHEN '' THEN substr(sender, 2) ELSE sender END AS person,
+                 sum(CASE agent WHEN '' THEN 0 ELSE entries END),
+                 sum(CASE agent WHEN '' THEN entries ELSE 0 END)
+               FROM scopes WHERE shelf = '' AND (agent <> '' OR sender <> '')
+               GROUP BY person HAVING sum(entries) > 0 ORDER BY person"""
+        )
+        return {str(person): (int(lines), int(facts)) for person, lines, facts in rows}
 
     def list_items(self, ids: Collection[str]) -> Iterator[ListedItem]:
         """Yield these items with their texts."""
@@ -198,19 +212,23 @@ class ItemReader(IndexRecords):
             sessions.setdefault(str(agent), []).append(int(number))
         return sessions
 
-    def ids_ending(self, end: str, limit: int) -> list[str]:
-        """Return ids of unforgotten items that end in these characters."""
+    def ids_ending(self, end: str, limit: int, *, forgotten: bool = False) -> list[str]:
+        """Return ids that end in these characters, of items that are forgotten or are not."""
         end = to_utf8(end)[-_ID_CHARACTERS:]
         rows = self._db.execute(
             """SELECT id FROM items LEFT JOIN states ON item = id
-               WHERE substr(id, -?) = ? AND NOT coalesce(forgotten, 0) LIMIT ?""",
-            (len(end), end, limit),
+               WHERE substr(id, -?) = ? AND coalesce(forgotten, 0) = ? LIMIT ?""",
+            (len(end), end, forgotten, limit),
         )
         return [str(row[0]) for row in rows]
 
     def state(self, identity: str) -> State:
         """Return an item's current state."""
-        return read_state(self._db, identity)
+        return self.states([identity])[identity]
+
+    def states(self, ids: Collection[str]) -> dict[str, State]:
+        """Return the current state of each of these items."""
+        return read_states(self._db, ids)
 
     def sources(self, fact: str) -> list[Source]:
         """Return a fact's sources, its own first, then those of later promotions."""
@@ -255,9 +273,10 @@ class ItemReader(IndexRecords):
         return [str(row[0]) for row in rows]
 
     def excluded_from_facts(self, entries: Collection[str]) -> set[str]:
-        """Return the entries that are forgotten or were promoted by an explicit request."""
+        """Return the entries that are forgotten, private, or were promoted on request."""
         rows = self._db.execute(
-            """SELECT item FROM states JOIN json_each(?1) ON item = value WHERE forgotten
+            """SELECT item FROM states JOIN json_each(?1) ON item = value
+               WHERE forgotten OR private
                UNION SELECT item FROM json_each(?1) JOIN touches ON item = value
                JOIN events ON events.id = event WHERE kind = 'promote' AND run IS NULL""",
             (json.dumps(list(entries)),),
@@ -284,6 +303,19 @@ class ItemReader(IndexRecords):
         )
         return [str(row[0]) for row in rows]
 
+    def superseded_entries(self, entries: Collection[str]) -> list[tuple[str, str]]:
+        """Return pairs of these entries: one whose fact was superseded, and one that it is by."""
+        rows = self._db.execute(
+            """SELECT DISTINCT old.entry, new.entry FROM json_each(?1) AS wanted
+               CROSS JOIN sources AS old ON old.entry = wanted.value
+               JOIN states ON item = old.fact AND superseded_by IS NOT NULL AND NOT forgotten
+               JOIN sources AS new ON new.fact = superseded_by
+               WHERE new.entry != old.entry
+                 AND new.entry IN (SELECT value FROM json_each(?1))""",
+            (json.dumps([to_utf8(entry) for entry in entries]),),
+        )
+        return [(str(old), str(new)) for old, new in rows]
+
     def replacement_facts(self, about: Collection[Sequence[str]]) -> set[str]:
         """Return the facts of these (normalised) subjects and relations that replaced an older one.
 
@@ -296,6 +328,29 @@ class ItemReader(IndexRecords):
             (json.dumps([[to_utf8(part) for part in pair] for pair in about]),),
         )
         return {str(row[0]) for row in rows}
+
+    def contested_facts(self, relations: Collection[str]) -> list[Stored]:
+        """Return the current facts of these relations of which a subject has several values.
+
+        Subjects, relations and values are compared normalised, within one audience.
+        """
+        rows = [
+            int(row)
+            for (row,) in self._db.execute(
+                f"""WITH held AS (
+                      SELECT items.row AS row, scope, subject, relation, value
+                      FROM facts CROSS JOIN items ON items.row = facts.row
+                      WHERE {_STANDING["current"]}
+                        AND relation IN (SELECT value FROM json_each(?)))
+                    SELECT row FROM held JOIN (
+                      SELECT scope, subject, relation FROM held
+                      GROUP BY scope, subject, relation HAVING count(DISTINCT value) > 1)
+                    USING (scope, subject, relation)""",  # noqa: S608
+                (json.dumps(list(relations)),),
+            )
+        ]
+        stored = self.items_by_row(rows) if rows else {}
+        return [stored[row] for row in sorted(rows)]
 
     def subjects_like(self, part: str, limit: int) -> list[str]:
         """Return the (normalised) subjects that contain a text, those with most facts first."""
@@ -322,12 +377,12 @@ class ItemReader(IndexRecords):
             (to_utf8(agent), to_utf8(session)),
         )
 
-    def count_since(self, row: int, scopes: Collection[int]) -> int:
-        """Count the retrievable items of these scopes written after a row."""
+    def count_since(self, event: str, scopes: Collection[int]) -> int:
+        """Count the retrievable items of these scopes written after a journal event."""
         return self._count(
             """SELECT count(*) FROM items WHERE row > ? AND indexed
                AND scope IN (SELECT value FROM json_each(?))""",
-            (row, json.dumps(list(scopes))),
+            (row_number(event), json.dumps(list(scopes))),
         )
 
     def written_between(self, since: str, until: str) -> dict[str, int]:

@@ -20,7 +20,7 @@ from memtier_plugin.core.times import to_iso
 from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.storage.index.postings import IndexedText, Postings
-from memtier_plugin.storage.index.records import read_state, to_utf8
+from memtier_plugin.storage.index.records import read_states, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.sources import IndexSources
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
 from memtier_plugin.storage.ledger.jsonl import LedgerLine
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from memtier_plugin.core.hookspecs import Embedder
 
+PRIVATE_SHELF: Final = "private"  # confidences: an agent's own, not for whoever reads all
 PIECE_CHARS: Final = 400  # characters of text that one vector represents
 MAX_PIECES: Final = 12  # vectors per text; the rest is found only by its words
 
@@ -113,12 +114,17 @@ class IndexItems:
         self, entries: Sequence[tuple[Entry, LedgerLine, IndexedText]], file: int, batch: Batch
     ) -> None:
         """Add entries; `[system]` entries are stored for the log but never retrieved."""
+        ids = to_utf8_all(entry.id for entry, _, _ in entries)
         items = [
             _Item(
-                id=to_utf8(entry.id),
+                id=identity,
                 tier="episodic",
                 scope=self._number(
-                    "scopes", batch, agent=entry.agent_id, sender=entry.sender or ""
+                    "scopes",
+                    batch,
+                    agent=entry.agent_id,
+                    sender=entry.sender or "",
+                    shelf=PRIVATE_SHELF if entry.private else "",
                 ),
                 role=entry.role,
                 observed=entry.observed_at.timestamp(),
@@ -133,9 +139,9 @@ class IndexItems:
                 key=entry.key,
                 standing=entry.role == entry.origin == "user"
                 and is_standing_instruction(entry.content),
-                quotable=is_quotable(entry),
+                quotable=is_quotable(entry) and not entry.private,
             )
-            for entry, line, text in entries
+            for identity, (entry, line, text) in zip(ids, entries, strict=True)
         ]
         self._insert(items, file, batch)
 
@@ -143,9 +149,12 @@ class IndexItems:
         self, fact: Fact, line: LedgerLine, text: IndexedText, file: int, batch: Batch
     ) -> None:
         """Add a fact with its sources; a proposed fact is stored but not retrieved."""
-        agent, sender = fact.private_to or ("", "")
+        agent, sender = fact.audience
+        identity, *stated = to_utf8_all(
+            [fact.id, *normalise(fact.subject, fact.relation, fact.value)]
+        )
         item = _Item(
-            id=to_utf8(fact.id),
+            id=identity,
             tier=fact.tier,
             scope=self._number("scopes", batch, agent=agent, sender=sender, shelf=fact.shelf),
             role=fact.origin,
@@ -156,10 +165,7 @@ class IndexItems:
             line=line,
         )
         [row] = self._insert([item], file, batch)
-        self._db.execute(
-            "INSERT INTO facts VALUES(?, ?, ?, ?, ?)",
-            (item.id, row, *map(to_utf8, normalise(fact.subject, fact.relation, fact.value))),
-        )
+        self._db.execute("INSERT INTO facts VALUES(?, ?, ?, ?, ?)", (identity, row, *stated))
         self.sources.add(fact)
 
     def _insert(self, items: Sequence[_Item], file: int, batch: Batch) -> list[int]:
@@ -222,15 +228,17 @@ class IndexItems:
         return list(rows)
 
     def add_event(self, event: JournalEvent, line: LedgerLine, file: int, batch: Batch) -> None:
-        items = touched_items(event)
+        identity, agent, run, *items = to_utf8_all(
+            [event.id, event.agent_id, event.run_id or "", *touched_items(event)]
+        )
         new = self._db.execute(
             "INSERT OR IGNORE INTO events VALUES(?, ?, ?, ?, ?, ?, ?, ?) RETURNING 1",
             (
-                to_utf8(event.id),
+                identity,
                 to_iso(event.timestamp),
                 event.kind,
-                to_utf8(event.agent_id),
-                to_utf8(event.run_id) if event.run_id is not None else None,
+                agent,
+                run if event.run_id is not None else None,
                 file,
                 line.number,
                 line.data,
@@ -240,9 +248,9 @@ class IndexItems:
             raise ValueError(f"the id {event.id} was seen before")
         self._db.executemany(
             "INSERT OR IGNORE INTO touches VALUES(?, ?)",
-            [(to_utf8(item), to_utf8(event.id)) for item in items],
+            [(item, identity) for item in items],
         )
-        batch.touched.update(map(to_utf8, items))
+        batch.touched.update(items)
         if event.kind == PromoteEvent.KIND:
             batch.touched |= self.sources.add_promotion(event)
         elif event.kind == RestoreEvent.KIND:
@@ -279,8 +287,9 @@ class IndexItems:
 
     def settle(self, batch: Batch) -> None:
         waiting = set(batch.touched)
+        before = read_states(self._db, batch.touched)
         for identity in batch.touched:
-            if self._refold(identity):
+            if self._refold(identity, before[identity]):
                 # Facts depend on entries, and timelines on facts too: withdrawing or reinstating a
                 # source may hide or show its dependants.
                 waiting.update(
@@ -289,8 +298,9 @@ class IndexItems:
                         "SELECT DISTINCT fact FROM sources WHERE entry = ?", (identity,)
                     )
                 )
+        states = read_states(self._db, waiting)
         for identity in sorted(waiting):
-            self._show_or_hide(identity, batch)
+            self._show_or_hide(identity, states[identity], batch)
         batch.postings.write()
         if batch.shown and self._embedder:
             self.vectors.put(self._embedder.name, self._vectors(batch.shown))
@@ -303,9 +313,8 @@ class IndexItems:
         rest = {row: pieces for row, (pieces, _) in shown.items() if row not in ready}
         return ready | embed_texts(self._embedder, rest) if rest else ready
 
-    def _refold(self, identity: str) -> bool:
+    def _refold(self, identity: str, before: State) -> bool:
         """Refold an item's events; return whether it was withdrawn or reinstated."""
-        before = self.state(identity)
         events = [
             decode_event(data)
             for (data,) in self._db.execute(
@@ -313,14 +322,14 @@ class IndexItems:
                 (identity,),
             )
         ]
-        state = fold(events)
+        state = fold(events) if events else State()
         if state == before:
             return False
         if state == State():
             self._db.execute("DELETE FROM states WHERE item = ?", (identity,))
         else:
             self._db.execute(
-                "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     identity,
                     state.weight,
@@ -330,24 +339,22 @@ class IndexItems:
                     state.valid_to,
                     state.reviewed,
                     state.reverted,
+                    state.private,
                 ),
             )
-        return state.withdrawn != before.withdrawn
+        return (state.withdrawn, state.private) != (before.withdrawn, before.private)
 
-    def state(self, identity: str) -> State:
-        """Return an item's folded state."""
-        return read_state(self._db, identity)
-
-    def _show_or_hide(self, identity: str, batch: Batch) -> None:
+    def _show_or_hide(self, identity: str, state: State, batch: Batch) -> None:
         for row, tier, retrievable, indexed in self._db.execute(
             "SELECT row, tier, retrievable, indexed FROM items WHERE id = ?", (identity,)
         ).fetchall():
-            state = self.state(identity)
             show = state.is_retrievable(bool(retrievable))
+            if state.private and tier == "episodic" and self._make_private(int(row), batch):
+                indexed = False
             if show and tier != "episodic":
                 # Sources not indexed yet count as present: the next file may contain them.
                 sources, withdrawn, shelf = self._db.execute(
-                    """SELECT count(*), coalesce(sum(forgotten OR reverted
+                    """SELECT count(*), coalesce(sum(forgotten OR reverted OR private
                          OR reviewed IS 'rejected'), 0),
                          (SELECT shelf FROM items JOIN scopes ON scopes.id = scope WHERE row = ?2)
                        FROM sources LEFT JOIN states ON item = entry WHERE fact = ?1""",
@@ -357,6 +364,19 @@ class IndexItems:
                 show = withdrawn == 0 if shelf else not sources or withdrawn < sources
             if show != bool(indexed):
                 self.set_indexed(int(row), show, batch)
+
+    def _make_private(self, row: int, batch: Batch) -> bool:
+        """Move an entry to the shelf of confidences; return whether it was elsewhere."""
+        agent, sender, shelf = self._db.execute(
+            "SELECT agent, sender, shelf FROM items JOIN scopes ON scopes.id = scope WHERE row = ?",
+            (row,),
+        ).fetchone()
+        if shelf == PRIVATE_SHELF:
+            return False
+        self.set_indexed(row, False, batch)
+        scope = self._number("scopes", batch, agent=agent, sender=sender, shelf=PRIVATE_SHELF)
+        self._db.execute("UPDATE items SET scope = ?, quotable = 0 WHERE row = ?", (scope, row))
+        return True
 
     def set_indexed(self, row: int, show: bool, batch: Batch) -> None:
         tier, scope, indexed, data = self._db.execute(
@@ -383,16 +403,15 @@ class IndexItems:
         return self._entry_text(decode_entry(data, owner=str(row[0])))
 
     def _entry_text(self, entry: Entry) -> IndexedText:
-        words, grams = self._tokens.words_and_ngrams(entry.content)
-        if entry.speaker:
-            words += self._tokens.words(entry.speaker)
-        words += self._tokens.date_words(entry.observed_at)
-        return IndexedText(words, grams, embedding_texts(entry)) if entry.retrievable else _NO_TEXT
+        if not entry.retrievable:
+            return _NO_TEXT
+        words, grams = self._tokens.words_and_ngrams(
+            entry.content, speaker=entry.speaker, date=entry.observed_at
+        )
+        return IndexedText(words, grams, embedding_texts(entry))
 
     def _fact_text(self, fact: Fact) -> IndexedText:
-        words, grams = self._tokens.words_and_ngrams(fact.text)
-        if fact.valid_from:
-            words += self._tokens.date_words(fact.valid_from)
+        words, grams = self._tokens.words_and_ngrams(fact.text, date=fact.valid_from)
         return IndexedText(words, grams, embedding_texts(fact))
 
     def _number(self, table: str, batch: Batch, **names: str) -> int:
@@ -401,9 +420,8 @@ class IndexItems:
         number = batch.numbers.get(key)
         if number is None:
             columns = {"shelf": "", **names} if table == "scopes" else names
-            number = self._numbered(
-                table, {name: to_utf8(value) for name, value in columns.items()}
-            )
+            values = to_utf8_all(columns.values())
+            number = self._numbered(table, dict(zip(columns, values, strict=True)))
             batch.numbers[key] = number
         return number
 

@@ -1,21 +1,27 @@
-"""Reading the index: journal events, and how far everything was read."""
+"""Read journal events, cursors and ledger positions from the index."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection
 from datetime import datetime
+from typing import Final
 
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.storage.index.records import (
     IndexRecords,
     join_conditions,
     parse_event,
+    to_utf8_all,
+)
+
+_TOUCHING: Final = (
+    "id IN (SELECT event FROM touches WHERE item IN (SELECT value FROM json_each(?)))"
 )
 
 
-class JournalReader(IndexRecords):
-    """The journal events and the positions of one project's index."""
+class IndexJournalReader(IndexRecords):
+    """Queries for the journal events, cursors and ledger positions of one project."""
 
     def event(self, identity: str) -> JournalEvent | None:
         """Return a journal event by its id."""
@@ -30,23 +36,26 @@ class JournalReader(IndexRecords):
         agent: str | None = None,
         run: str | None = None,
         item: str | None = None,
+        items: Collection[str] = (),
         since: datetime | None = None,
         until: datetime | None = None,
         before: datetime | None = None,
         newest: int | None = None,
     ) -> list[JournalEvent]:
-        """Return the journal events that meet every condition, in order.
+        """Return the journal events that meet every condition, oldest first.
 
         Args:
-            kinds: any, unless some are named.
-            item: an item whose state they may change.
-            since: included, like ``until``; ``before`` is excluded.
-            newest: only so many, the newest first.
+            kinds: the kinds to return; all if empty.
+            item: only events that may change the state of this item, or of any of ``items``.
+            since: the earliest time, inclusive, as is ``until``; ``before`` is exclusive.
+            newest: the most events to return, newest first.
         """
         several = json.dumps(list(kinds)) if len(kinds) > 1 else None
+        any_of = json.dumps(to_utf8_all(items)) if items else None
         condition, values = join_conditions(
             {
                 "item = ?": item,
+                _TOUCHING: any_of,
                 "kind = ?": next(iter(kinds)) if len(kinds) == 1 else None,
                 "kind IN (SELECT value FROM json_each(?))": several,
                 "agent = ?": agent,
@@ -65,7 +74,7 @@ class JournalReader(IndexRecords):
         return [parse_event(data) for (data,) in rows]
 
     def reverts_after_recall_drop(self) -> list[JournalEvent]:
-        """Return the undoings of consolidations after which recall fell, in order."""
+        """Return the reverts of consolidations that lowered recall, oldest first."""
         rows = self._db.execute(
             """SELECT data FROM events WHERE kind = 'revert' AND data ->> 'probes' IS NOT NULL
                ORDER BY stamp, id"""
@@ -73,7 +82,7 @@ class JournalReader(IndexRecords):
         return [parse_event(data) for (data,) in rows]
 
     def existing_events(self, ids: Collection[str]) -> set[str]:
-        """Return those of these ids that are journal events."""
+        """Return the subset of these ids that identify journal events."""
         rows = self._db.execute(
             "SELECT id FROM events WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(ids)),),
@@ -81,9 +90,9 @@ class JournalReader(IndexRecords):
         return {str(row[0]) for row in rows}
 
     def cursors(self, extractor: str = "rules") -> dict[str, int]:
-        """Return how far each episodic ledger file was consolidated, in bytes.
+        """Return the offset up to which each episodic ledger file was consolidated, in bytes.
 
-        A file that has become shorter than that was rewritten by somebody: it begins anew.
+        A file that is now shorter than its offset was rewritten outside MemTier: it restarts at 0.
         """
         rows = self._db.execute(
             """SELECT cursors.path, iif(cursors.offset > files.offset, 0, cursors.offset)
@@ -93,23 +102,23 @@ class JournalReader(IndexRecords):
         return {str(path): int(at) for path, at in rows}
 
     def last_pass(self, extractor: str) -> int:
-        """Return the number of an extractor's last consolidation; 0 before the first."""
+        """Return the number of an extractor's last consolidation pass; 0 before the first."""
         return self._count(
             "SELECT coalesce(max(pass), 0) FROM cursors WHERE extractor = ?", (extractor,)
         )
 
     def offsets(self) -> dict[str, int]:
-        """Return how many bytes of complete lines of each ledger file are in the index."""
+        """Return the offset up to which each ledger file is indexed, in bytes."""
         rows = self._db.execute("SELECT path, offset FROM files")
         return {str(path): int(at) for path, at in rows}
 
     def line_counts(self) -> dict[str, int]:
-        """Return how many lines of each ledger file are in the index."""
+        """Return the number of indexed lines of each ledger file."""
         rows = self._db.execute("SELECT path, lines FROM files")
         return {str(path): int(count) for path, count in rows}
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers that `status` shows."""
+        """Return the totals that `status` shows, by name."""
         count = self._count
         return {
             "entries": count("SELECT count(*) FROM items WHERE tier = 'episodic'"),
@@ -121,7 +130,7 @@ class JournalReader(IndexRecords):
         }
 
     def bad_lines(self, limit: int = 50) -> list[tuple[str, int, str]]:
-        """Return (file, line, reason) of lines that could not be read."""
+        """Return (path, line number, reason) of up to ``limit`` unreadable ledger lines."""
         lines: list[tuple[str, int, str]] = self._db.execute(
             """SELECT path, line, reason FROM bad_lines JOIN files ON files.id = file
                ORDER BY path, line LIMIT ?""",
@@ -130,14 +139,14 @@ class JournalReader(IndexRecords):
         return lines
 
     def notices(self, limit: int = 20) -> list[tuple[str, str, str]]:
-        """Return (time, file, change) of the newest unexpected ledger changes."""
+        """Return (time, path, change) of the newest unexpected ledger changes."""
         notices: list[tuple[str, str, str]] = self._db.execute(
             "SELECT at, path, what FROM notices ORDER BY at DESC LIMIT ?", (limit,)
         ).fetchall()
         return notices
 
     def last_activity(self) -> list[tuple[str, str, str]]:
-        """Return (agent, "stored" or "recalled", when) of each agent's newest run and recall."""
+        """Return (agent, "stored" or "recalled", time) of each agent's newest entry and recall."""
         stored = self._db.execute(
             """SELECT agent, 'stored', max(observed) FROM items
                JOIN sessions ON sessions.id = session GROUP BY agent"""
@@ -148,7 +157,7 @@ class JournalReader(IndexRecords):
         return [*stored, *recalled]
 
     def build_id(self) -> str:
-        """Return the id of this build of the index; "" for the first one."""
+        """Return the id of this build of the index; "" for one never rebuilt."""
         for (value,) in self._db.execute("SELECT value FROM meta WHERE key = 'built'"):
             return str(value)
         return ""

@@ -42,7 +42,7 @@ class ShelvedFact(NamedTuple):
 
     @property
     def in_place(self) -> bool:
-        """Whether it is neither superseded nor withdrawn, even if a quoted entry is."""
+        """True unless it is superseded or withdrawn, even if a quoted entry is."""
         return not (self.superseded or self.withdrawn)
 
 
@@ -164,7 +164,8 @@ class IndexOverviews:
         """Return the shelf of each row that is on one."""
         shelved = self._db.execute(
             """SELECT row, shelf FROM items JOIN scopes ON scopes.id = scope
-               WHERE row IN (SELECT value FROM json_each(?)) AND shelf <> ''""",
+               WHERE row IN (SELECT value FROM json_each(?))
+                 AND tier <> 'episodic' AND shelf <> ''""",
             (json.dumps(list(rows)),),
         )
         return {int(row): str(shelf) for row, shelf in shelved}

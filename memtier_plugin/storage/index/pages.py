@@ -49,7 +49,7 @@ class Page:
 
     @property
     def id(self) -> str:
-        """The page's id, the same in every index of the same ledgers."""
+        """The page's id, equal in every index of the same ledgers."""
         return page_id(self.agent, self.session, self.sender, self.number)
 
 

@@ -1,7 +1,7 @@
-"""What items are found by: the postings of their words and n-grams, and the statistics of both.
+"""Write postings of words and n-grams, with the document frequencies of both.
 
-One transaction's are collected and written at its end in the order of their keys, so that what
-falls on one page of the index is written at once.
+The changes of a transaction are collected and written at its end in key order, so that each page
+of the index is written once.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-_TOGETHER: Final = 16  # rows of one statement: binding them one by one takes a third longer
+_BATCH_ROWS: Final = 16  # rows per INSERT: one by one takes a third longer
 _ADD_DF: Final = " ON CONFLICT(scope, term) DO UPDATE SET df = df + excluded.df"
 
 
 class IndexedText(NamedTuple):
-    """What an item is found by: its words in order, its n-grams, and the pieces of its meaning.
+    """An item's search terms: its words in order, its n-grams, and the pieces to embed.
 
-    ``vectors`` are the pieces' where they were made beforehand.
+    ``vectors`` has one vector per piece if they were computed beforehand.
     """
 
     words: Sequence[str]
@@ -30,7 +30,7 @@ class IndexedText(NamedTuple):
 
 @dataclass(slots=True)
 class _Changes:
-    """What changes in one scope; ``postings`` are whole rows of a term, one after another."""
+    """The pending changes of one scope; ``postings`` maps a term to its rows, flattened."""
 
     postings: dict[str, list[int | str]] = field(default_factory=lambda: defaultdict(list))
     terms: Counter[str] = field(default_factory=Counter)
@@ -40,7 +40,7 @@ class _Changes:
 
 
 class Postings:
-    """Puts the texts of items into the index and takes them out again, one transaction long."""
+    """The changes of one transaction to the inverted index: texts added and removed."""
 
     def __init__(self, connection: Any) -> None:
         self._db: Any = connection
@@ -48,7 +48,7 @@ class Postings:
         self._grams: list[tuple[int, str]] = []
 
     def add(self, scope: int, row: int, text: IndexedText) -> None:
-        """Have an item found by its text; it is when `write` is called."""
+        """Add an item's text; it takes effect when `write` is called."""
         changes = self._changes[scope]
         length = len(text.words)
         for term, tf in _occurrences(text.words).items():
@@ -59,7 +59,7 @@ class Postings:
         self._grams.append((row, f"{scope}." + f" {scope}.".join(text.grams) if text.grams else ""))
 
     def remove(self, scope: int, row: int, text: IndexedText) -> None:
-        """Let an item be found no more, at once; it was not added in this transaction."""
+        """Remove an item's postings immediately; it must not be of this transaction."""
         changes = self._changes[scope]
         terms = set(text.words)
         self._db.executemany(
@@ -73,7 +73,7 @@ class Postings:
         changes.length -= len(text.words)
 
     def write(self) -> None:
-        """Write what was added, and the statistics."""
+        """Write the added postings and the changed document frequencies."""
         for scope, changes in sorted(self._changes.items()):
             postings = changes.postings
             rows = chain.from_iterable(map(postings.__getitem__, sorted(postings)))
@@ -90,7 +90,7 @@ class Postings:
         self._grams.clear()
 
     def _count(self, table: str, scope: int, changes: Counter[str]) -> None:
-        # No list of pairs: so many small objects wake the garbage collector, a tenth of the time.
+        # One flat list: a list of tuples triggers the garbage collector, a tenth of the time.
         ordered = sorted(changes)
         values: list[int | str] = []
         for term in ordered:
@@ -105,7 +105,7 @@ class Postings:
         self, table: str, width: int, values: Sequence[int | str], conflict: str = ""
     ) -> None:
         row = f"({', '.join('?' * width)})"
-        step = width * _TOGETHER
+        step = width * _BATCH_ROWS
         for start in range(0, len(values), step):
             part = values[start : start + step]
             into = ", ".join([row] * (len(part) // width))
@@ -113,7 +113,7 @@ class Postings:
 
 
 def _occurrences(words: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}  # a Counter takes twice as long for so few words
+    counts: dict[str, int] = {}  # for so few words a Counter takes twice as long
     for word in words:
         counts[word] = counts.get(word, 0) + 1
     return counts

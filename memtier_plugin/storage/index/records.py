@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,13 @@ class Stored:
     line: int
     state: State
 
+    def is_confided_to_another(self, agent: str) -> bool:
+        """Tell whether it is an entry that was confided to another agent."""
+        item = self.item
+        if not isinstance(item, Entry) or not (item.private or self.state.private):
+            return False
+        return item.agent_id != agent
+
 
 class IndexRecords:
     """Records of one project's index, on one thread's connection."""
@@ -37,19 +44,21 @@ class IndexRecords:
 
     def items_by_row(self, rows: Sequence[int]) -> dict[int, Stored]:
         """Return the records of these rows."""
+        if not rows:
+            return {}
         return self._items("row IN (SELECT value FROM json_each(?))", json.dumps(list(rows)))
 
     def _items(self, condition: str, values: str) -> dict[int, Stored]:
-        stored = {}
+        stored, untouched = {}, State()
         for row, tier, data, owner, path, line, *state in self._db.execute(
             f"""SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
-                       superseded_by, valid_to, reviewed, reverted
+                       superseded_by, valid_to, reviewed, reverted, private
                 FROM items JOIN files ON files.id = file LEFT JOIN states ON item = items.id
                 WHERE {condition} ORDER BY row""",  # noqa: S608
             (values,),
         ):
             item: Entry | Fact
-            current = _state(state) if state[0] is not None else State()
+            current = _state(state) if state[0] is not None else untouched
             if tier == "episodic":
                 item = decode_entry(data, owner=owner)
                 if (item.promoted, item.cognitive_weight) != (current.promoted, current.weight):
@@ -65,7 +74,7 @@ class IndexRecords:
             str(identity): int(row)
             for identity, row in self._db.execute(
                 "SELECT id, row FROM items WHERE id IN (SELECT value FROM json_each(?))",
-                (json.dumps([to_utf8(i) for i in ids]),),
+                (json.dumps(to_utf8_all(ids)),),
             )
         }
 
@@ -90,21 +99,30 @@ def _bound(value: datetime | str | float) -> str | float:
     return to_utf8(value) if isinstance(value, str) else value
 
 
-def read_state(connection: Any, identity: str) -> State:
-    """Return an item's folded state."""
-    for row in connection.execute(
-        """SELECT weight, promoted, forgotten, superseded_by, valid_to, reviewed, reverted
-           FROM states WHERE item = ?""",
-        (to_utf8(identity),),
-    ):
-        return _state(row)
-    return State()
+def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
+    """Return the folded state of each of these items."""
+    keys = to_utf8_all(ids)
+    rows = connection.execute(
+        """SELECT item, weight, promoted, forgotten, superseded_by, valid_to, reviewed, reverted,
+                  private
+           FROM states WHERE item IN (SELECT value FROM json_each(?))""",
+        (json.dumps(keys),),
+    )
+    states = {str(item): _state(state) for item, *state in rows}
+    return {identity: states.get(key, State()) for identity, key in zip(ids, keys, strict=True)}
 
 
 def _state(row: Sequence[Any]) -> State:
-    weight, promoted, forgotten, by, until, reviewed, reverted = row
+    weight, promoted, forgotten, by, until, reviewed, reverted, private = row
     return State(
-        float(weight), bool(promoted), bool(forgotten), by, until, reviewed, bool(reverted)
+        float(weight),
+        bool(promoted),
+        bool(forgotten),
+        by,
+        until,
+        reviewed,
+        bool(reverted),
+        bool(private),
     )
 
 

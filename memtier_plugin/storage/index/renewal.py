@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.storage.index.connection import Index
-from memtier_plugin.storage.index.writer import is_behind, ledger_files, set_metadata
+from memtier_plugin.storage.index.writer import is_behind, set_metadata
+from memtier_plugin.storage.ledger.segments import ledger_files
 
 if TYPE_CHECKING:
     import apsw

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.core.events import PromoteEvent, RestoreEvent
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index.records import parse_event, to_utf8
+from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
 
 if TYPE_CHECKING:
     import apsw
@@ -26,16 +27,16 @@ class IndexSources:
 
     def add(self, fact: Fact) -> None:
         """Add a fact's own sources."""
-        for position, source in enumerate(fact.sources):
-            self._add(fact.id, source.entry, source.agent, source.session, fact.id, position)
+        sources = [(source.entry, source.agent, source.session) for source in fact.sources]
+        self._add(fact.id, sources, fact.id)
 
     def add_promotion(self, event: JournalEvent) -> set[str]:
         """Add a promotion's entries to the sources of its facts, unless it was undone."""
         promoted = PromoteEvent.of(event)
-        facts = {to_utf8(fact) for fact in promoted.facts}
+        facts = set(to_utf8_all(promoted.facts))
+        sources = [(entry, promoted.agent, promoted.session) for entry in promoted.items]
         for fact in facts:
-            for position, entry in enumerate(promoted.items, _LATER):
-                self._add(fact, entry, promoted.agent, promoted.session, event.id, position)
+            self._add(fact, sources, event.id, _LATER)
         if event.run_id is not None:
             for (data,) in self._db.execute(
                 "SELECT data FROM events INDEXED BY events_kind WHERE kind = 'restore' AND run = ?",
@@ -54,7 +55,7 @@ class IndexSources:
                      (SELECT id FROM events WHERE run = ? AND kind = 'promote'
                         AND (stamp, id) < (?, ?)) RETURNING fact""",
                 (
-                    json.dumps([to_utf8(item) for item in restored.items]),
+                    json.dumps(to_utf8_all(restored.items)),
                     to_utf8(restored.run),
                     to_iso(event.timestamp),
                     to_utf8(event.id),
@@ -72,14 +73,19 @@ class IndexSources:
         rows = self._db.execute(
             """SELECT data FROM events WHERE kind = 'promote'
                AND run IN (SELECT value FROM json_each(?))""",
-            (json.dumps([to_utf8(run) for run in runs]),),
+            (json.dumps(to_utf8_all(runs)),),
         ).fetchall()
         return {fact for (data,) in rows for fact in self.add_promotion(parse_event(data))}
 
     def _add(
-        self, fact: str, entry: str, agent: str, session: str, via: str, position: int
+        self, fact: str, sources: Sequence[tuple[str, str, str]], via: str, first: int = 0
     ) -> None:
-        self._db.execute(
+        """Add sources, given as entry, agent and session, at the positions from ``first`` on."""
+        texts = to_utf8_all([fact, via, *chain.from_iterable(sources)])
+        self._db.executemany(
             "INSERT OR IGNORE INTO sources VALUES(?, ?, ?, ?, ?, ?)",
-            (*map(to_utf8, (fact, entry, agent, session, via)), position),
+            [
+                (texts[0], *texts[start : start + 3], texts[1], first + number)
+                for number, start in enumerate(range(2, len(texts), 3))
+            ],
         )

@@ -1,4 +1,4 @@
-"""The sqlite-vec extension, with which SQLite itself computes distances between vectors."""
+"""Load the sqlite-vec extension, which computes vector distances inside SQLite."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def execute_with_vec(
     connection: apsw.Connection, sql: str, values: Sequence[Any]
 ) -> Iterator[tuple[Any, ...]]:
-    """Run a query that calls functions of sqlite-vec, loading it at a connection's first.
+    """Run a query that calls sqlite-vec functions, loading the extension on first use.
 
     Raises:
-        IndexProblem: sqlite-vec is not installed.
+        IndexProblem: sqlite-vec is not installed; the message names the remedy.
     """
     import apsw
 
@@ -33,8 +33,8 @@ def execute_with_vec(
 
 
 def _load(connection: apsw.Connection) -> None:
-    # The Python package is only located: importing it takes a quarter of a second, for numpy and
-    # the standard library's sqlite3.
+    # Only locate the Python package: importing it pulls in numpy and the standard library's
+    # sqlite3, a quarter of a second.
     spec = find_spec("sqlite_vec")
     if spec is None or spec.origin is None:
         raise IndexProblem(

@@ -1,9 +1,9 @@
-"""Vectors in the index: whole ones to compare exactly, and their signs to find them by.
+"""Store and search vectors: exact cosine over int8 vectors, shortlisted by signs in large scopes.
 
 An item has one vector for each piece of its text and each model.  Up to `EXACT_PIECES` a query is
-compared with every piece of an asker.  Beyond, the signs of the vectors' components (one bit each),
-which are kept in segments of a scope, make a shortlist by a few reads of packed bits, and only that
-is compared exactly.  What is found does not depend on how the segments came about.
+compared with every piece in the scopes searched.  Above that, the signs of the vectors' components
+(one bit each), kept in segments of a scope, give a shortlist by Hamming distance, and only the
+shortlist is compared exactly.  Results do not depend on how pieces were divided into segments.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-COVERED_SHARE: Final = 0.95  # of the items must have vectors of a model before it is used at all
-EXACT_PIECES: Final = 10_000  # up to which every piece of the scopes asked for is compared
-SEGMENT: Final = 256  # pieces whose signs are kept, read and written together
+COVERED_SHARE: Final = 0.95  # share of items that must have vectors before a model is used
+EXACT_PIECES: Final = 2_000  # the most pieces in scope for which every one is compared
+SEGMENT: Final = 256  # pieces whose signs are stored, read and written together
 
-Vectors = Mapping[int, Sequence[bytes]]  # of each row, one int8 vector for each piece
+
+Vectors = Mapping[int, Sequence[bytes]]  # row -> one int8 vector per piece of its text
 
 
 class IndexVectors:
@@ -33,13 +34,13 @@ class IndexVectors:
     def __init__(self, connection: Any) -> None:
         self._db: Any = connection
 
-    # -- in and out ----------------------------------------------------------------------------
+    # -- storing and dropping ------------------------------------------------------------------
 
     def put(self, model: str, vectors: Vectors) -> None:
-        """Keep the vectors of rows that can be found and have none of this model.
+        """Store the vectors of indexed rows that have none of this model yet.
 
-        A vector of zeros says that the model knows nothing of the piece: the row counts as done.
-        Belongs into a transaction of the caller.
+        A vector of zeros means that the model knows no word of the piece; the row still counts
+        as embedded.  Call it inside a transaction.
         """
         scopes = {
             int(row): int(scope)
@@ -64,7 +65,7 @@ class IndexVectors:
             self._add_signs(model, scope, {row: [*filter(any, vectors[row])] for row in rows})
 
     def drop(self, row: int, scope: int) -> None:
-        """Forget a row's vectors of every model."""
+        """Delete a row's vectors of every model."""
         models = self._db.execute(
             "SELECT DISTINCT model FROM vectors WHERE item = ?", (row,)
         ).fetchall()
@@ -83,7 +84,7 @@ class IndexVectors:
     # -- segments of signs ---------------------------------------------------------------------
 
     def _add_signs(self, model: str, scope: int, vectors: Vectors) -> None:
-        """Merge rows (in order) into the segments; each holds all pieces between two rows."""
+        """Merge rows (ascending) into the segments, each of which covers a range of rows."""
         import numpy as np
 
         rows = [row for row, pieces in vectors.items() for _ in pieces]
@@ -125,7 +126,7 @@ class IndexVectors:
                 "DELETE FROM vector_signs WHERE model = ? AND scope = ? AND first = ?",
                 (model, scope, first),
             )
-        # Cut only between two rows, so that every piece of a row stands in one segment.
+        # Cut between rows only, so that all pieces of a row are in one segment.
         begin = 0
         while begin < len(rows):
             end = min(begin + SEGMENT, len(rows))
@@ -179,7 +180,7 @@ class IndexVectors:
     # -- searching -----------------------------------------------------------------------------
 
     def count_covered(self, model: str, scopes: Iterable[int]) -> tuple[int, int]:
-        """Return how many items of these scopes have vectors of a model, and how many there are."""
+        """Return (items with vectors of a model, all items) of these scopes."""
         done, items = self._db.execute(
             """SELECT coalesce(sum(embedded.items), 0), coalesce(sum(entries), 0) FROM scopes
                LEFT JOIN embedded ON scope = id AND model = ?
@@ -189,26 +190,26 @@ class IndexVectors:
         return int(done), int(items)
 
     def is_covered(self, model: str, scopes: Iterable[int]) -> bool:
-        """Tell whether so much is embedded that a model may be used for these scopes."""
+        """Tell whether enough items (`COVERED_SHARE`) are embedded to use a model here."""
         done, items = self.count_covered(model, scopes)
         return done >= COVERED_SHARE * items
 
     def nearest(
         self, model: str, scopes: Sequence[int], query: bytes, cap: int, limit: int
     ) -> tuple[dict[int, float], int]:
-        """Return the rows nearest to a query, each with its cosine, and the pieces compared.
+        """Return the rows nearest to a query with their cosines, and how many pieces were compared.
 
-        Up to `EXACT_PIECES` every piece is compared; beyond, only those of the shortlist are.
+        Up to `EXACT_PIECES` pieces, all are compared; above, those of the shortlist.
 
         Args:
-            query: the int8 vector.
-            cap: pieces that are compared at most, the newest.
-            limit: pieces that are taken; between equals the newest.
+            query: an int8 vector, as bytes.
+            cap: the most pieces to compare; the newest are.
+            limit: the most pieces to return; ties go to the newest.
         """
-        if not any(query):  # words that the model does not know are like nothing
+        if not any(query):  # the model knows none of the query's words
             return {}, 0
-        pieces = self._pieces(model, scopes)
-        if len(pieces) <= min(cap, EXACT_PIECES):
+        if self._count_pieces(model, scopes) <= min(cap, EXACT_PIECES):
+            pieces = self._pieces(model, scopes)
             return self._scan(model, query, pieces, limit), len(pieces)
         rows, compared = self.shortlist(model, scopes, query, cap, limit)
         near = self.similarity(model, query, rows)
@@ -217,25 +218,38 @@ class IndexVectors:
         }, compared
 
     def similarity(self, model: str, query: bytes, rows: Collection[int]) -> dict[int, float]:
-        """Return the cosine of these rows' nearest piece to a query vector.
+        """Return for each of these rows the cosine of its nearest piece to a query vector.
 
-        Never below 0, which is also what a row has of which the model knows nothing; one without
+        Cosines are clipped at 0; a row of which the model knows no word has 0.  A row without
         vectors is left out.
         """
-        near: dict[int, float] = {}
-        # A vector of another length is of a model of the same name; one of zeros has no cosine.
-        for row, cosine in execute_with_vec(
-            self._db,
-            """SELECT item, iif(?4 AND length(vector) = length(?1),
-                                1 - vec_distance_cosine(vec_int8(vector), vec_int8(?1)), 0.0)
-               FROM vectors WHERE item IN (SELECT value FROM json_each(?2)) AND model = ?3""",
-            (query, json.dumps(list(rows)), model, any(query)),
-        ):
-            near[row] = max(near.get(row, 0.0), cosine)
+        pieces = self._db.execute(
+            """SELECT item, vector FROM vectors
+               WHERE item IN (SELECT value FROM json_each(?)) AND model = ?""",
+            (json.dumps(list(rows)), model),
+        ).fetchall()
+        # A vector of another length is from an older model of the same name; a zero vector has
+        # no cosine.
+        size = len(query) if any(query) else -1
+        near = {int(row): 0.0 for row, _ in pieces}
+        same = [(row, vector) for row, vector in pieces if len(vector) == size]
+        cosines = _cosines(query, [vector for _, vector in same])
+        for (row, _), cosine in zip(same, cosines, strict=True):
+            if cosine > near[row]:
+                near[row] = cosine
         return near
 
+    def _count_pieces(self, model: str, scopes: Sequence[int]) -> int:
+        """Count the pieces with signs in these scopes."""
+        [(count,)] = self._db.execute(
+            """SELECT coalesce(sum(length(items)) / 8, 0) FROM vector_signs
+               WHERE model = ? AND scope IN (SELECT value FROM json_each(?))""",
+            (model, json.dumps(list(scopes))),
+        )
+        return int(count)
+
     def _pieces(self, model: str, scopes: Sequence[int]) -> array[int]:
-        """Return the row of every piece of these scopes that can be compared."""
+        """Return the row of each piece with signs in these scopes; a row repeats per piece."""
         pieces = array("q")
         for scope in scopes:
             for (items,) in self._db.execute(
@@ -253,10 +267,10 @@ class IndexVectors:
             "SELECT coalesce(sum(length(items)) / 8, 0) FROM vector_signs WHERE model = ?", (model,)
         )
         others = int(total) - len(pieces)
-        source, bound = "json_each(?5) CROSS JOIN vectors ON item = value", [json.dumps([*rows])]
+        source, *bound = _source_of(rows)
         if 4 * others <= len(pieces):
-            # Reading the table in order takes half as long as looking up row by row; at worst so
-            # many of other scopes come first, which are left out below.
+            # A table scan takes half as long as looking up row by row.  At worst all pieces of
+            # other scopes rank first, so that many more are read; they are filtered out below.
             source, bound = "vectors", []
         distances = execute_with_vec(
             self._db,
@@ -273,12 +287,12 @@ class IndexVectors:
     def shortlist(
         self, model: str, scopes: Sequence[int], query: bytes, cap: int, limit: int
     ) -> tuple[list[int], int]:
-        """Return the rows whose signs agree most with a query's, and how many were compared.
+        """Return the rows whose signs agree most with a query's, and how many pieces were compared.
 
         Args:
-            query: the int8 vector.
-            cap: pieces that are compared at most, the newest.
-            limit: pieces that are taken; between equals the newest.
+            query: an int8 vector, as bytes.
+            cap: the most pieces to compare; the newest are.
+            limit: the most pieces to return; ties go to the newest.
         """
         import numpy as np
 
@@ -299,20 +313,52 @@ class IndexVectors:
         if not rows:
             return [], 0
         items, bits = np.concatenate(rows), np.concatenate(signs)
-        if len(items) > cap:  # by row, so that it does not matter how they were cut into segments
+        if len(items) > cap:  # by row, so that the result does not depend on the segments
             newest = items >= np.partition(items, len(items) - cap)[len(items) - cap]
             items, bits = items[newest], bits[newest]
         query_signs = pack_signs(np.frombuffer(query, np.int8)[None, :])
         if bits.shape[1] != query_signs.shape[1]:
-            return [], 0  # a model of the same name and another length: not comparable
+            return [], 0  # stored by an older model of the same name, with another length
         differ = _hamming_distances(bits, query_signs)
-        # One number to sort by: agreement first, then the newer row.
+        # Sort by Hamming distance, then the newer row first.
         order = np.lexsort((-items, differ)) if len(items) <= limit else _top(differ, items, limit)
         return list(dict.fromkeys(items[order].tolist())), len(items)
 
 
+def _source_of(rows: Collection[int]) -> tuple[str, str]:
+    """Return the vectors of these rows as an SQL source, with the value of its parameter ?5.
+
+    Rows that were written together are read together: a look-up of each takes twice as long.
+    """
+    runs: list[list[int]] = []
+    for row in sorted(rows):
+        if runs and row == runs[-1][1] + 1:
+            runs[-1][1] = row
+        else:
+            runs.append([row, row])
+    if 2 * len(runs) > len(rows):
+        return "json_each(?5) CROSS JOIN vectors ON item = value", json.dumps(sorted(rows))
+    within = "item BETWEEN value ->> 0 AND value ->> 1"
+    return f"json_each(?5) CROSS JOIN vectors ON {within}", json.dumps(runs)
+
+
+def _cosines(query: bytes, vectors: Sequence[bytes]) -> list[float]:
+    """Return the cosine of each int8 vector to a query of the same length."""
+    import numpy as np
+
+    if not vectors:
+        return []
+    matrix = np.frombuffer(b"".join(vectors), np.int8).reshape(len(vectors), -1).astype(np.float32)
+    asked = np.frombuffer(query, np.int8).astype(np.float32)
+    # Not by BLAS, whose threads cost more than so few products; sums of int8 products are exact.
+    dots = np.einsum("ij,j->i", matrix, asked).astype(np.float64)
+    squares = np.einsum("ij,ij->i", matrix, matrix).astype(np.float64)
+    cosines: list[float] = (dots / np.sqrt(squares * float(asked @ asked))).tolist()
+    return cosines
+
+
 def pack_signs(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Pack the signs of (n, d) vectors into (n, d / 8, rounded up to whole 8) bytes."""
+    """Pack the signs of (n, d) vectors into bytes of shape (n, 8 * ceil(d / 64))."""
     import numpy as np
 
     packed = np.packbits(vectors > 0, axis=1)
@@ -320,7 +366,7 @@ def pack_signs(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def _hamming_distances(bits: NDArray[np.uint8], query: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the number of differing signs of each row."""
+    """Return the Hamming distance of each row's signs to the query's, shape (n,)."""
     import numpy as np
 
     words = np.ascontiguousarray(bits).view(np.uint64) ^ query.view(np.uint64)
@@ -329,7 +375,7 @@ def _hamming_distances(bits: NDArray[np.uint8], query: NDArray[np.uint8]) -> NDA
 
 
 def _top(differ: NDArray[np.int64], items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
-    """Return the indices of the ``limit`` best, without sorting all of them."""
+    """Return the indices of the ``limit`` nearest, in order, without sorting all of them."""
     import numpy as np
 
     worst = np.partition(differ, limit - 1)[limit - 1]

@@ -1,4 +1,4 @@
-"""Keep the index in step with the ledgers: catching up is the only way to add data to it.
+"""Keep the index in sync with the ledgers: catching up is the only way to add data to it.
 
 Each file is read from its last mark; a file that was replaced or edited is dropped and read again
 from the start in one transaction.
@@ -9,26 +9,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core import fault_injection
+from memtier_plugin.core.checksum import CUT_OFF
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.events import ForgetEvent, PromoteEvent, RestoreEvent
+from memtier_plugin.core.events import ForgetEvent, PromoteEvent, RestoreEvent, UnforgetEvent
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.storage.index.connection import close_connection, connect, index_problem
+from memtier_plugin.storage.index.connection import (
+    CACHE_KIB,
+    close_connection,
+    connect,
+    index_problem,
+)
 from memtier_plugin.storage.index.items import Batch, IndexItems, Prepared, Record
 from memtier_plugin.storage.index.postings import IndexedText, Postings
-from memtier_plugin.storage.index.records import parse_event, to_utf8
+from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
-from memtier_plugin.storage.ledger.jsonl import LedgerLine, ReadMark
+from memtier_plugin.storage.ledger.jsonl import LedgerLine, ReadMark, is_torn
+from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 1024 * 1024  # bytes of ledger per transaction, to keep others' waits short
 _TOGETHER: Final = 2000  # lines prepared together
 _MANY: Final = 100  # lines from which a transaction is worth a 32 MB cache
+_HIDING: Final = (ForgetEvent.KIND, UnforgetEvent.KIND)
 
 # Errors that a line from another program may raise while it is indexed.
 _MALFORMED: Final = (
@@ -49,40 +55,6 @@ _MALFORMED: Final = (
     OverflowError,
     RecursionError,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerFile:
-    """One ledger file: its path, ledger and owner."""
-
-    path: Path
-    name: str  # relative to the project's folder
-    ledger: str
-    owner: str | None
-
-
-def ledger_files(
-    folder: Path, *, newest: int | None = None, agent: str | None = None
-) -> list[LedgerFile]:
-    """Return a project's ledger files, or only the newest few of each ledger folder.
-
-    Args:
-        agent: restrict the episodic ledgers to this agent's.
-    """
-    files = []
-    for kind, owner, where in iter_ledger_folders(folder):
-        if kind == "episodic" and agent not in (None, owner):
-            continue
-        paths = ledger.list_day_files(where)[-newest:] if newest else ledger.list_day_files(where)
-        files += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
-    return files
-
-
-def parse_entries(file: LedgerFile, lines: Iterable[LedgerLine]) -> Iterator[Entry]:
-    """Yield the entries on these lines; the index counts bad lines and `doctor` lists them."""
-    for line in lines:
-        with suppress(ValueError, TypeError, KeyError):
-            yield decode_entry(line.data, owner=file.owner)
 
 
 def read_mark(connection: apsw.Connection, name: str) -> ReadMark | None:
@@ -102,7 +74,7 @@ def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
 
 def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> list[LedgerFile]:
     """Return the files for which `is_behind` is true, with a single query."""
-    names = json.dumps([to_utf8(file.name) for file in files])
+    names = json.dumps(to_utf8_all(file.name for file in files))
     marks = {
         str(path): ReadMark(*mark)
         for path, *mark in connection.execute(
@@ -144,8 +116,8 @@ class IndexWriter(IndexItems):
         budget: int | None = None,
         progress: Callable[[int], None] | None = None,
         ours: bool = False,
-    ) -> int:
-        """Read what is new in these files and return the number of lines.
+    ) -> tuple[int, bool]:
+        """Read what is new in these files; return the number of lines, and whether that was all.
 
         Args:
             budget: stop after about this many bytes and leave the rest for the next call; a larger
@@ -157,10 +129,11 @@ class IndexWriter(IndexItems):
             apsw.BusyError: another process keeps the index locked.
             UnsafePath, LedgerError: a file cannot be read; the others were indexed.
         """
-        count = 0
+        count, complete = 0, True
         problem: LedgerError | None = None
         for file in files:
-            while is_behind(self._db, file) and (budget is None or budget > 0):
+            behind = is_behind(self._db, file)
+            while behind and (budget is None or budget > 0):
                 try:
                     lines, size = self._step(file, ours, budget)
                 except LedgerError as error:
@@ -170,11 +143,13 @@ class IndexWriter(IndexItems):
                 budget = None if budget is None else budget - size
                 if progress:
                     progress(size)
+                behind = is_behind(self._db, file)
                 if not size:
                     break
+            complete = complete and not behind
         if problem:
             raise problem
-        return count
+        return count, complete
 
     def catch_up_all(self, *, progress: Callable[[int], None] | None = None) -> int:
         """Read everything new, and drop the rows of deleted files."""
@@ -185,7 +160,7 @@ class IndexWriter(IndexItems):
             for name, kind in self._db.execute("SELECT path, ledger FROM files").fetchall()
             if name not in present
         ]
-        return self.catch_up([*deleted, *files], progress=progress)
+        return self.catch_up([*deleted, *files], progress=progress)[0]
 
     def _step(self, file: LedgerFile, ours: bool, budget: int | None) -> tuple[int, int]:
         """Read one chunk of one file in one transaction; return lines and bytes."""
@@ -231,7 +206,7 @@ class IndexWriter(IndexItems):
         try:
             yield
         finally:
-            self._db.execute("PRAGMA cache_size = -2000")  # SQLite's default
+            self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
 
     @contextmanager
     def _transaction(self) -> Iterator[Batch]:
@@ -271,7 +246,7 @@ class IndexWriter(IndexItems):
 
     def _notice(self, name: str, change: str) -> None:
         now = to_iso(datetime.now(UTC))
-        what = f"{change} by somebody else; its rows were dropped and read anew"
+        what = f"{change} by somebody else; its rows were dropped and read again"
         self._db.execute("INSERT INTO notices VALUES(?, ?, ?)", (now, name, what))
 
     # -- lines in ------------------------------------------------------------------------------
@@ -328,7 +303,7 @@ class IndexWriter(IndexItems):
                 self.add_event(record, line, number, batch)
 
     def _refuse(self, number: int, line: LedgerLine, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}"[:200]
+        reason = CUT_OFF if is_torn(line) else f"{type(error).__name__}: {error}"[:200]
         self._db.execute(
             "INSERT OR REPLACE INTO bad_lines VALUES(?, ?, ?)",
             (number, line.number, to_utf8(reason)),
@@ -378,9 +353,9 @@ class IndexWriter(IndexItems):
 
 
 def _is_of(record: Record, until: datetime) -> bool:
-    """Tell whether a record belongs to the index as of then; forget events always apply."""
-    forgets = isinstance(record, JournalEvent) and record.kind == ForgetEvent.KIND
-    return forgets or record.timestamp <= until
+    """Tell whether a record belongs to the index as of then; what is forgotten is so always."""
+    hides = isinstance(record, JournalEvent) and record.kind in _HIDING
+    return hides or record.timestamp <= until
 
 
 def _parse_record(file: LedgerFile, line: LedgerLine) -> Record:
@@ -429,7 +404,7 @@ def build_index(
                 progress(min(done, total), total)
 
         writer = IndexWriter(connection, folder, tokenizer, embedder, until)
-        lines = writer.catch_up(files, progress=step)
+        lines, _ = writer.catch_up(files, progress=step)
         connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
         yield connection, lines
     except apsw.Error as error:

@@ -17,13 +17,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from memtier_plugin.core import fault_injection
+from memtier_plugin.core import checksum, fault_injection
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError
 from memtier_plugin.core.locks import hold_lock, is_unlocked, open_owned, wait_for_lock
+from memtier_plugin.storage.ledger.group_sync import Appended, take_back
 
+Durability = Literal["sync", "os"]
+
+TORN_MARK: Final = b" (cut off by a crash)"  # ends such a line when the next one is appended
 TAIL_BYTES: Final = 4096  # bytes before the offset that identify a file as the one read
 _STREAMED: Final = 256 * 1024  # bytes read at a time when streaming
-_TO_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class ReadMark:
-    """How far a file was read, and what identifies it; ``offset`` is just after a newline.
+    """The position up to which a file was read; ``offset`` is just after a newline.
 
     ``size`` is the size examined: more than ``offset`` if the file's last line was torn.
     """
@@ -75,21 +78,42 @@ def list_day_files(folder: Path) -> list[Path]:
 
 
 def to_line(record: Mapping[str, Any]) -> bytes:
-    """Encode a record as one line; lone surrogates, which UTF-8 cannot hold, are escaped."""
-    try:
-        return _TO_JSON(record).encode("utf-8") + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(record, separators=(", ", ": ")).encode("ascii") + b"\n"
+    """Encode a record as one line, with its checksum."""
+    return checksum.seal(record) + b"\n"
 
 
 def append_records(
     path: Path,
     records: Iterable[Mapping[str, Any]],
     *,
-    durability: Literal["os", "fsync"] = "os",
+    durability: Durability = "os",
     timeout: float = 10.0,
 ) -> None:
     """Append records as complete lines; they are acknowledged on return.
+
+    Args:
+        durability: "sync" also puts them on the disk, as `write_records` and `Appended.sync` do.
+
+    Raises:
+        UnsafePath: the path is a symlink or another user's file.
+        LedgerWriteError: nothing was written (full disk, read-only, locked by another process).
+    """
+    appended = write_records(path, records, durability=durability, timeout=timeout)
+    if appended:
+        appended.sync()
+
+
+def write_records(
+    path: Path,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    durability: Durability,
+    timeout: float = 10.0,
+) -> Appended | None:
+    """Append records as complete lines; return what is still to be synced before an answer.
+
+    None where there is nothing to write, or where the operating system may write it later. A lock
+    that is held over several appends need not be held during the sync, so that others share it.
 
     Raises:
         UnsafePath: the path is a symlink or another user's file.
@@ -97,29 +121,48 @@ def append_records(
     """
     data = b"".join(map(to_line, records))
     if not data:
-        return
+        return None
     with hold_lock(path, timeout) as fd:
         before = os.fstat(fd)
-        size = before.st_size
+        size, times = before.st_size, (before.st_atime_ns, before.st_mtime_ns)
         if size and os.pread(fd, 1, size - 1) != b"\n":
-            data = b"\n" + data  # after a crash: end the torn line, start a new one
+            data = _line_end(fd) + data  # after a crash: end the torn line, start a new one
         try:
             written = fault_injection.write_bytes("append", fd, data, path)
             if written != len(data):
                 raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
-            if durability == "fsync":
-                fault_injection.run_step("fsync", path, os.fsync, fd)
         except OSError as error:
             try:
-                fault_injection.run_step("truncate", path, os.ftruncate, fd, size)
-                # Restore the time too: the same size with another time counts as edited.
-                os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+                take_back(path, fd, size, times)
             except OSError as worse:
                 raise LedgerWriteError(
                     f"cannot append to {path}: {error}; nor take back what was written of it "
-                    f"({worse}): a line that is torn is skipped, and `memtier doctor` names it"
+                    f"({worse}): a torn line is skipped, and `memtier doctor` names it"
                 ) from error
             raise LedgerWriteError(f"cannot append to {path}: {error}") from error
+        if durability == "os":
+            return None
+        return Appended.at_end(path, fd, size, times)
+
+
+def _line_end(fd: int) -> bytes:
+    """Return what ends the last line of an open, locked file: a torn one is marked as such."""
+    start = complete_size(fd)
+    tail = _pread(fd, os.fstat(fd).st_size - start, start)
+    return b"\n" if is_record(tail) else TORN_MARK + b"\n"
+
+
+def is_record(data: bytes) -> bool:
+    """Tell whether a line, with or without its newline, holds a JSON object."""
+    try:
+        return bool(parse_line(LedgerLine(1, 0, data)))
+    except ValueError:
+        return False
+
+
+def is_torn(line: LedgerLine) -> bool:
+    """Tell whether a crash cut off the write of a line; it was never acknowledged."""
+    return line.data.rstrip(b"\n").endswith(TORN_MARK)
 
 
 def read_lines(
@@ -258,7 +301,7 @@ def detect_change(path: Path, mark: ReadMark) -> str | None:
 
 
 def parse_line(line: LedgerLine) -> dict[str, Any]:
-    """Parse the JSON object on a line.
+    """Parse the JSON object on a line; its checksum is left out.
 
     Raises:
         ValueError: the line is not a JSON object (torn, binary or foreign).
@@ -269,6 +312,7 @@ def parse_line(line: LedgerLine) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__}, not an object")
+    record.pop(checksum.FIELD, None)
     return record
 
 

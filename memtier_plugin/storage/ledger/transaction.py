@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import LedgerError
@@ -26,7 +26,9 @@ from memtier_plugin.core.events import (
 from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.core.records import Fact, JournalEvent
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.storage.store import Store
+
+if TYPE_CHECKING:
+    from memtier_plugin.storage.store import Store
 
 TRANSACTION_FILE: Final = ".settling.json"
 
@@ -45,14 +47,14 @@ def commit_transaction(store: Store, facts: Sequence[Fact], events: Sequence[Jou
         LedgerError: nothing was written; or only a part, which the next writer completes.
     """
     parts = len({fact.tier for fact in facts}) + len({event.kind for event in events})
-    path = store.folder / TRANSACTION_FILE
+    path = store.project_folder.path / TRANSACTION_FILE
     if parts > 1:
         plan = {
             "facts": [fact.to_json() for fact in facts],
             "events": [event.to_json() for event in events],
         }
         fault_injection.pass_point("before plan")
-        durable = store.settings.ledger.durability == "fsync"
+        durable = store.settings.ledger.durability == "sync"
         write_private_file(path, jsonl.to_line(plan).decode("utf-8"), durable=durable)
         fault_injection.pass_point("after plan")
     begun = [False]
@@ -67,9 +69,16 @@ def commit_transaction(store: Store, facts: Sequence[Fact], events: Sequence[Jou
         _remove_file(path)
 
 
-def is_pending(store: Store) -> bool:
-    """Tell whether an interrupted transaction awaits completion."""
-    return (store.folder / TRANSACTION_FILE).exists()
+def pending_file(store: Store) -> Path | None:
+    """Return the write-ahead file of an interrupted transaction that awaits completion."""
+    path = store.project_folder.path / TRANSACTION_FILE
+    return path if path.exists() else None
+
+
+def unreadable_file(store: Store) -> Path | None:
+    """Return the write-ahead file that was set aside because it could not be read."""
+    path = (store.project_folder.path / TRANSACTION_FILE).with_suffix(".unreadable")
+    return path if path.exists() else None
 
 
 def complete_transaction(store: Store) -> None:
@@ -78,7 +87,7 @@ def complete_transaction(store: Store) -> None:
     Raises:
         LedgerError, IndexProblem: the completion failed; the file stays for the next attempt.
     """
-    path = store.folder / TRANSACTION_FILE
+    path = store.project_folder.path / TRANSACTION_FILE
     plan = _read_file(path)
     if plan is None:
         return

@@ -42,8 +42,9 @@ RELATIVE: Final = (
     rf"years?|{_SEASONS}|{WEEKDAY}|{MONTH})|(?:\d+|an?|{ONE_TO_TEN}|twenty|(?:a )?few|(?:a "
     rf")?couple(?: of)?|several|some) (?:{_UNITS})s? (?:ago|back\b|from now)|in (?:about |around "
     rf")?(?:\d+|an?|{'|'.join(_ENGLISH.number_words(1, 6))}|a few|a couple of) (?:hour|"
-    rf"{_UNITS})s?\b(?! time\b)|on {WEEKDAY}|(?<!every )(?<!each )(?<!the "
-    rf")(?:{'|'.join(_WEEKDAY_NAMES)})\b(?!['’]s| [Pp]aper))"
+    rf"{_UNITS})s?\b(?! time\b)|on {WEEKDAY}(?! (?:the )?\d)|(?<!every )(?<!each )(?<!the )"
+    r"(?<!every other )(?<!second )(?<!third )(?<!alternate )(?<!day is )(?<!days are )"
+    rf"(?:{'|'.join(_WEEKDAY_NAMES)})\b(?!['’]s| [Pp]aper| (?:the )?\d))"
 )
 
 

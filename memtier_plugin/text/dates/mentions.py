@@ -68,14 +68,14 @@ def is_date_supported(claimed: DateMention, source: DateMention, said_on: date) 
             )
         return (claimed.month, claimed.day or source.day) == (source.month, source.day)
     ours = claimed.period
-    theirs = source.period or _nearest_period(source, said_on)
+    theirs = source.period or nearest_period(source, said_on)
     if ours is None or theirs is None:
         return False
     approximate = (source.approximate_day, source.approximate_day)
     return (ours[0] <= theirs[0] and theirs[1] <= ours[1]) or ours == approximate
 
 
-def _nearest_period(mention: DateMention, said_on: date) -> Period | None:
+def nearest_period(mention: DateMention, said_on: date) -> Period | None:
     """Return the days of a date without a year, in the year that brings it nearest."""
     if mention.month is None:
         return None

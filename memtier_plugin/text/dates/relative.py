@@ -31,7 +31,7 @@ class _Phrase(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """What phrases of all languages are compiled to; most processes never need it."""
+    """The compiled phrases of all languages; most processes never need them."""
 
     hints: tuple[str, ...]  # one of them stands in any text that has a relative date
     phrases: tuple[_Phrase, ...]

@@ -48,6 +48,8 @@ _COUNTS: Final = {
 _RECENT: Final = regex.compile(
     rf"(?i)\b(?:last|past|previous)\s+(\d+|{'|'.join(_COUNTS)})\s+(day|week|month|year)s\b"
 )
+_PART: Final = 240  # characters that are read as one, with at least one cue
+_MAX_PARTS: Final = 4
 _DAYS: Final = {"day": 1, "week": 7, "month": 30, "year": 365}
 _MAX_DAYS: Final = 36_500
 _UNIT: Final = regex.compile(r"(?i)\b(day|week|month|year)s?\b")
@@ -86,16 +88,32 @@ class _Match(NamedTuple):
 
 def find_time_spans(query: str, now: datetime) -> tuple[TimeSpan, ...]:
     """Return the spans of time that a query names, as a person who asks at ``now`` means them."""
-    if not _CUE.search(query):
-        return ()
-    periods = [*_periods(query, now)]
+    return tuple(span for part in _parts_with_cues(query) for span in _spans_of(part, now))
+
+
+def _parts_with_cues(query: str) -> Iterator[str]:
+    """Yield what is read of a query: all of a short one, else the text around its first cues.
+
+    The parser's time grows with the square of the text, and its recursion with the text.
+    """
+    end = 0
+    for _ in range(_MAX_PARTS):
+        if not (cue := _CUE.search(query, end)):
+            return
+        begin = max(end, cue.start() - _PART // 2) if len(query) > _PART else 0
+        end = begin + _PART
+        yield query[begin:end]
+
+
+def _spans_of(part: str, now: datetime) -> Iterator[TimeSpan]:
+    periods = [*_periods(part, now)]
     dates = [
         date
-        for date in _dates(query, now)
+        for date in _dates(part, now)
         if not any(date.begin < period.end and period.begin < date.end for period in periods)
     ]
     matches = sorted([*periods, *dates], key=lambda match: match.begin)
-    return tuple(_joined(query, matches, now))
+    return _joined(part, matches, now)
 
 
 def best_nearness(spans: Sequence[TimeSpan], moment: datetime) -> float:

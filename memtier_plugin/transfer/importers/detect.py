@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.transfer.importers.chat_exports import CONVERSATIONS_STEM
-from memtier_plugin.transfer.importers.files import read_items
+from memtier_plugin.transfer.importers.files import read_items, require_plain
 from memtier_plugin.transfer.importers.memory_files import MEMORY_FILES, SECTION_SIGN
 from memtier_plugin.transfer.importers.sessions import read_text_lines
 
@@ -40,6 +40,7 @@ def detect_format(path: Path) -> str:
     Raises:
         ImportFileError: no format matches, or the file cannot be read.
     """
+    require_plain(path)
     format_name = None
     if path.is_dir():
         format_name = _detect_folder(path)
@@ -48,7 +49,7 @@ def detect_format(path: Path) -> str:
     else:
         format_name = _detect_items(path) or _detect_text(path)
     if format_name is None:
-        raise ImportFileError(f"{path}: cannot tell what this is; name it with --format")
+        raise ImportFileError(f"{path}: cannot detect the format; name it with --format")
     return format_name
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import json
+import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -21,7 +22,13 @@ from memtier_plugin.core.errors import ImportFileError
 SkipCallback = Callable[[str, str], None]
 
 # Characters of one item; far more than any real conversation.
-MAX_ITEM_CHARS: Final = 256 * 1024 * 1024
+MAX_ITEM_CHARS: Final = 32 * 1024 * 1024
+# A ZIP may hold so many files, and so many bytes: as a whole, and where it shrank them too well to
+# be text.
+MAX_FILES: Final = 10_000
+MAX_BYTES: Final = 4 * 1024**3
+_FREE_BYTES: Final = 8 * 1024**2
+_MOST_SHRUNK: Final = 100
 _CHUNK: Final = 1024 * 1024
 _FILE_ERRORS: Final = (
     zipfile.BadZipFile,
@@ -53,6 +60,7 @@ def open_texts(path: Path, stem: str) -> Iterator[tuple[str, IO[str]]]:
         for file in files:
             yield from open_texts(file, stem)
         return
+    require_plain(path)
     with _import_errors(path):
         if not zipfile.is_zipfile(path):
             yield str(path), path.open("r", encoding="utf-8-sig")
@@ -61,6 +69,7 @@ def open_texts(path: Path, stem: str) -> Iterator[tuple[str, IO[str]]]:
         names = sorted(name for name in archive.namelist() if _is_named(name, stem))
         if not names:
             raise ImportFileError(f"{path}: no file {stem}*.json in this ZIP")
+        _check_size(path, [archive.getinfo(name) for name in names])
         for name in names:
             yield f"{path}:{name}", io.TextIOWrapper(archive.open(name), encoding="utf-8-sig")
 
@@ -71,6 +80,7 @@ def read_json_lines(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]
     Raises:
         ImportFileError: the file cannot be read.
     """
+    require_plain(path)
     with _import_errors(path), path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             location = f"{path}:{number}"
@@ -84,6 +94,30 @@ def read_json_lines(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]
                 skip(location, f"not JSON at column {error.colno}: {error.msg}")
             except RecursionError:
                 skip(location, "JSON nested too deeply")
+
+
+def require_plain(path: Path) -> None:
+    """Refuse what is neither a plain file nor a folder: a pipe would be waited for.
+
+    Raises:
+        ImportFileError: with what it is not.
+    """
+    with _import_errors(path):
+        mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ImportFileError(f"{path}: not a plain file; write what is to be imported into one")
+
+
+def _check_size(path: Path, files: Sequence[zipfile.ZipInfo]) -> None:
+    """Refuse a ZIP that would unpack to more than any export is."""
+    size, packed = sum(f.file_size for f in files), sum(f.compress_size for f in files)
+    if len(files) > MAX_FILES:
+        raise ImportFileError(f"{path}: {len(files)} files, at most {MAX_FILES} are read")
+    if size > MAX_BYTES or size > max(_FREE_BYTES, _MOST_SHRUNK * packed):
+        raise ImportFileError(
+            f"{path}: it unpacks from {packed} to {size} bytes, which no export does; "
+            "unpack it yourself, and import the folder, if you trust it"
+        )
 
 
 def _is_named(name: str, stem: str) -> bool:
@@ -136,7 +170,7 @@ def _parse_items(text: IO[str], location: str) -> Iterator[tuple[str, Any]]:
             continue
         if len(buffer) - at > MAX_ITEM_CHARS:
             raise ImportFileError(
-                f"{here}: more than {MAX_ITEM_CHARS} characters; nothing that large is read"
+                f"{here}: more than {MAX_ITEM_CHARS} characters; items that large are not read"
             )
         line += buffer.count("\n", 0, at)
         with _import_errors(location):

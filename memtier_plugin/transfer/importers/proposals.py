@@ -1,6 +1,6 @@
 """Propose the notes of imported memory files as facts.
 
-Their author is unknown, so all of them wait for `memtier facts review`.  Daily notes report events
+Their author is unknown, so all of them wait for `memtier review`.  Daily notes report events
 and stay entries.
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from memtier_plugin.core.records import Entry, FactDraft, Source
+from memtier_plugin.core.records import Entry, FactDraft
 from memtier_plugin.memory import MemTier
 
 PROPOSED_FORMATS: Final = ("openclaw-memory", "hermes-memory", "mem0")
@@ -43,7 +43,7 @@ def _draft_fact(entry: Entry) -> FactDraft:
         relation="noted",
         value=text,
         text=f"{heading.lstrip('# ')}: {text}" if headed else text,
-        sources=(Source(agent=entry.agent_id, session=entry.session_id, entry=entry.id),),
+        sources=(entry.source,),
         quote=note,
         span=(len(entry.content) - len(note), len(entry.content)),
         valid_from=entry.observed_at,

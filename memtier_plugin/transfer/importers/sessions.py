@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.times import from_iso
+from memtier_plugin.transfer.importers.files import require_plain
 
 T = TypeVar("T")
 
@@ -107,6 +108,7 @@ def read_documents(path: Path) -> Iterator[tuple[str, Any]]:
 
 def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a UTF-8 file with their numbers."""
+    require_plain(path)
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):

@@ -1,0 +1,200 @@
+"""Find the sentences of a message that its writer says in earnest and of their own.  Pure.
+
+Left out are code and quotations, forwarded mail and transcripts, texts to be worked on, examples,
+and what is to be imagined, played or invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Final, Literal
+
+import regex
+
+from memtier_plugin.facts.extraction.clauses import CODE_LINE
+from memtier_plugin.retrieval.pasted import split_pasted
+from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
+from memtier_plugin.text.languages import iter_sentence_spans
+from memtier_plugin.text.lexicon import LANGUAGES, lexicon
+from memtier_plugin.text.phrases import Words
+
+MAX_SENTENCE: Final = 400  # characters
+_MAX_SENTENCES: Final = 120  # of a message that are looked at
+_LANGUAGE_WORDS: Final = 40  # by which the language of a sentence is recognised
+# What begins a mail that was pasted: a header, a rule, or "Dear customer,".
+_MAIL: Final = regex.compile(
+    r"(?im)^[ \t]*(?:-{4,}|_{4,}|={4,}|(?:from|von|de|to|an|sent|gesendet|subject|betreff|objet|"
+    r"asunto|fwd?|wg|tr|rv|发件人|主题|转发)[ \t]*[:：][ \t]*\S|"
+    r"(?:dear|sehr geehrte[rs]?|estimad[oa]s?|cher|chère|尊敬的)[^\n.!?]{0,40}[,:，：]?[ \t]*$|"
+    r"(?:dear|estimad[oa]) (?:customer|client[ea]|sir|user|team|all)\b)"
+)
+_TURN: Final = regex.compile(
+    r"(?m)^[ \t]*(?:\[?\d{1,2}[:.]\d\d[^\]\n]{0,12}\]?[ \t]*)?(?P<who><?\p{Lu}[\w.-]+(?: "
+    r"\p{Lu}[\w.-]+)?>?)"
+    r"(?: \([^)\n]{1,20}\))?[:：][ \t]+\S[^\n]*"
+)
+_QUOTED: Final = regex.compile(
+    r"\"[^\"\n]+\"|“[^”\n]+”|«[^»\n]+»|„[^“”\n]+[“”]|「[^」\n]+」|『[^』\n]+』"
+)
+_QUOTE_OPENS: Final = regex.compile(r"[:：]\s*[\"“«„「『]")
+_MOST: Final = 0.5  # of a sentence's characters that are quoted
+_COLON: Final = regex.compile(r"[:：]\s")
+_CLAUSE: Final = regex.compile(r"[;,:：；，]\s*|\s[-–—]\s")
+_LIST_MARK: Final = regex.compile(
+    r"\s*(?:[-*•●○▪‣·]\s+|\d{1,2}[.)]\s+)?(?:\*\*[^*\n]{1,40}:\*\*\s+|\*\*[^*\n]{1,40}\*\*:\s+)?"
+)
+# What somebody is quoted to say in several sentences, and what is played: "[She nods.]".
+_SPEECH: Final = regex.compile(
+    r"“[^”\n]*?[.!?…]\s[^”\n]*”|(?<!\S)\"[^\"\n]*?[.!?…]\s[^\"\n]*\"|(?<!\S)\[[^\]\n]{12,}\]|"
+    r"(?<!\S)\([^)\n]{8,}\)(?=\s|$)"
+)
+_UNFINISHED: Final = regex.compile(r"[\p{L}\p{N},]\s*\Z")
+_GOES_ON: Final = regex.compile(r"\s*\p{Ll}")
+Scope = Literal["", "sentence", "rest", "message"]  # how far something is not said in earnest
+
+
+@dataclass(frozen=True, slots=True)
+class Asserted:
+    """A sentence that is meant, without its list mark, and where it stands."""
+
+    start: int
+    end: int
+    words: Words
+
+
+def find_asserted(content: str) -> list[Asserted]:
+    """Return the sentences that the writer of a message says in earnest, questions among them."""
+    pasted = _pasted(content)
+    sentences: list[Asserted] = []
+    for start, end in islice(_prose(content, pasted), _MAX_SENTENCES):
+        words = read_words(content[start:end])
+        match _unasserted(words):
+            case "message":
+                return []
+            case "rest":
+                return sentences
+            case "sentence":
+                continue
+        sentences.append(Asserted(start, end, words))
+    return sentences
+
+
+def read_words(sentence: str) -> Words:
+    """Return a sentence as the words of its language."""
+    head = sentence[:MAX_SENTENCE]
+    units = split_words(head)[:_LANGUAGE_WORDS]
+    language = likeliest_language(head, units)
+    if not lexicon(language).unspaced:  # its sister, where more words of statements are hers
+        hits = {
+            name: sum(word in known for word in units if len(word) > 1)
+            for name, known in _statement_words().items()
+        }
+        best = max(hits, key=hits.__getitem__)
+        language = best if hits[best] > hits.get(language, 0) else language
+    return Words.of(sentence, language)
+
+
+@cache
+def _statement_words() -> dict[str, frozenset[str]]:
+    """Return the words of statements of each language that separates words."""
+    return {
+        name: words.definite
+        | words.stating_verbs
+        | words.kinship
+        | words.kin_words
+        | words.first_person
+        | words.first_possessive
+        for name in LANGUAGES
+        if (words := lexicon(name)).definite and not words.unspaced
+    }
+
+
+def _pasted(content: str) -> bytearray:
+    """Return which characters are of a mail or a transcript: nobody's own words."""
+    pasted = bytearray(len(content))
+    turns = [*_TURN.finditer(content)]
+    if len({turn["who"] for turn in turns}) > 1:
+        for turn in turns:
+            pasted[turn.start() : turn.end()] = b"\1" * (turn.end() - turn.start())
+    for speech in _SPEECH.finditer(content):
+        pasted[speech.start() : speech.end()] = b"\1" * (speech.end() - speech.start())
+    if mail := _MAIL.search(content):
+        pasted[mail.start() :] = b"\1" * (len(content) - mail.start())
+    return pasted
+
+
+def _prose(content: str, pasted: bytearray) -> Iterator[tuple[int, int]]:
+    """Yield the sentences in lines that are neither code nor pasted."""
+    if content.count("\n") and split_pasted(content)[1] == 1.0:
+        return
+    end, fenced = 0, False
+    unfinished = False
+    for line in content.splitlines(keepends=True):
+        start, end = end, end + len(line)
+        goes_on = unfinished and _GOES_ON.match(line) is not None
+        unfinished = _UNFINISHED.search(line) is not None
+        ends_below = unfinished and _GOES_ON.match(content, end) is not None
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif not (fenced or CODE_LINE.match(line)):
+            for left, right in iter_sentence_spans(line):
+                left, right = start + left, start + right
+                at_front = not content[start:left].strip()
+                at_end = not content[right:end].strip()
+                if (goes_on and at_front) or (ends_below and at_end):
+                    continue  # a part of a sentence that a line break divides
+                left += _mark_size(content[left:right])
+                right = left + len(content[left:right].rstrip())
+                if left < right and not any(pasted[left:right]):
+                    yield left, right
+
+
+def _mark_size(sentence: str) -> int:
+    mark = _LIST_MARK.match(sentence)
+    return mark.end() if mark else 0
+
+
+def _unasserted(words: Words) -> Scope:
+    """Return how far what a sentence begins is not said in earnest."""
+    text = words.text
+    introduces = _COLON.search(text) or text.rstrip().endswith((":", "："))
+    if _invents(words):
+        return "message"
+    if words.opens("fiction_openers") is not None:
+        first = words.words[0] if words.words else ""
+        alone = first in lexicon(words.language).conditionals or text.endswith(("?", "？"))
+        return "sentence" if alone else "rest"
+    if _opens_task(words) or words.opens("source_openers") is not None or words.has("sample_cues"):
+        return "rest" if introduces else "sentence"
+    if _QUOTE_OPENS.search(text):
+        return "rest"
+    quoted = sum(len(match[0]) for match in _QUOTED.finditer(text))
+    return "sentence" if quoted > _MOST * len(text) else ""
+
+
+def _opens_task(words: Words) -> bool:
+    """Tell whether a sentence asks for a piece of work, not for a rule to be kept."""
+    if words.opens("rule_openers") is not None or words.opens("order_openers") is not None:
+        return False
+    after = words.opens("politeness")
+    asked = words if after is None else Words.of(words.text[after:].lstrip(" ,，"), words.language)
+    if asked.opens("rule_openers") is not None or asked.opens("keep_cues") is not None:
+        return False
+    return asked.opens("task_verbs") is not None and not words.has("keep_cues")
+
+
+def _invents(words: Words) -> bool:
+    """Tell whether a clause of a sentence asks to invent, or to go on with, a story."""
+    if not words.has_word("fiction_nouns"):
+        return False
+    makers = lexicon(words.language).making_verbs
+    if words.unspaced:
+        return any(verb in words.text for verb in makers)
+    starts = {0, *(clause.end() for clause in _CLAUSE.finditer(words.text))}
+    polite = words.opens("politeness")
+    if polite is not None:
+        starts.add(polite + 1)
+    return any(token.text in makers and token.start in starts for token in words.tokens)

@@ -1,0 +1,65 @@
+"""Forgets that a model asked for and a person decides: proposed, accepted or rejected.
+
+A proposal is an event of the journal, and so is what became of it; nothing is hidden in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from memtier_plugin.core.events import ProposeForgetEvent
+from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.readers import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetProposal:
+    """A fact that an agent's model asked to forget."""
+
+    id: str
+    fact: str
+    agent: str
+    at: datetime
+
+
+def pending_forgets(reader: Reader) -> list[ForgetProposal]:
+    """Return the proposals that nobody decided on, of facts that are still shown, oldest first."""
+    decided = {decision.proposal for decision in _decisions(reader)}
+    proposals = [
+        ForgetProposal(event.id, asked.fact, event.agent_id, event.timestamp)
+        for event in reader.events(kinds=[ProposeForgetEvent.KIND])
+        if (asked := ProposeForgetEvent.of(event)).proposal is None and event.id not in decided
+    ]
+    facts = reader.items(proposal.fact for proposal in proposals) if proposals else {}
+    shown = {identity for identity, stored in facts.items() if not stored.state.forgotten}
+    return [proposal for proposal in proposals if proposal.fact in shown]
+
+
+def propose_forget(actor: Actor, facts: Iterable[str]) -> tuple[str, ...]:
+    """Ask a person to forget facts; return those that wait, or waited already.
+
+    What a person decided to keep is not proposed again.
+    """
+    with actor.store.session() as reader:
+        waiting = {proposal.fact for proposal in pending_forgets(reader)}
+        kept = {decision.fact for decision in _decisions(reader) if not decision.accepted}
+    asked = [fact for fact in dict.fromkeys(facts) if fact not in kept]
+    new = [actor.event(ProposeForgetEvent(fact=fact)) for fact in asked if fact not in waiting]
+    if new:
+        actor.store.append_events(new, shared=True)
+    return tuple(asked)
+
+
+def decide_forget(actor: Actor, proposal: ForgetProposal, *, accepted: bool, why: str = "") -> None:
+    """Note what a person decided; hiding the fact is another event."""
+    event = ProposeForgetEvent(
+        fact=proposal.fact, proposal=proposal.id, accepted=accepted, why=why or None
+    )
+    actor.store.append_events([actor.event(event)], shared=True)
+
+
+def _decisions(reader: Reader) -> list[ProposeForgetEvent]:
+    events = map(ProposeForgetEvent.of, reader.events(kinds=[ProposeForgetEvent.KIND]))
+    return [event for event in events if event.proposal is not None]

@@ -1,0 +1,228 @@
+"""Decide whose a fact is: a person's own, or the project's.  Pure.
+
+By its subject: what somebody says of themselves ("I live in Leeds", "my sister ...") is theirs,
+told to nobody else on a shared channel and superseded by nobody else's words.  What is about a
+thing is the project's, whoever said it, and so is what somebody says for several ("we decided
+..."), what is in somebody's care ("I own the parser"), and a rule that is not about the speaker
+("never push to main").  Extraction by rules and by a model go the same way, and so does what is
+remembered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.text.claim_lexicon import KINSHIP
+from memtier_plugin.text.lexicon import Phrases, Words, lexicons, words_of
+from memtier_plugin.text.normalise import normalise
+
+USER: Final = "user"  # the subject of what is said of the user where no sender is named
+NAME: Final = "name"  # the relation of what somebody is called
+_TEAM: Final = "The team"
+_RULES: Final = frozenset({"always", "never", "remember"})
+_DECIDED: Final = frozenset({"review"})  # keeps whose it was
+_GROUPS: Final = frozenset({"team", "company"})  # in the word class of relatives
+_WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+_POSSESSION: Final = re.compile(r"(?P<who>.+?)['’]s (?P<thing>.+)", re.DOTALL)
+_PLAIN_ID: Final = re.compile(r"[a-zà-ÿ]+(?:[ ._-][a-zà-ÿ]+)*")
+_SEPARATOR: Final = re.compile(r"[ ._-]+")
+
+
+def assign_person(
+    draft: FactDraft, sources: Sequence[Entry], names: Mapping[str, str]
+) -> FactDraft:
+    """Return a draft with the person who said it, who is its subject if it is theirs.
+
+    Args:
+        sources: the entries it rests on, as far as they are known.
+        names: what senders are called, as far as they said.
+    """
+    entry = next((entry for entry in sources if entry.role == "user"), None) or next(
+        iter(sources), None
+    )
+    if entry is None or draft.tier == "procedural" or draft.extractor in _DECIDED:
+        return draft
+    if draft.private_to or draft.person is not None:
+        return draft
+    sender, name = entry.sender or "", display_name(entry, names)
+    subject = _subject_of(draft.subject, entry, name)
+    personal = _is_personal(draft, subject, bool(sender))
+    if not sender:
+        return replace(draft, person="" if personal else None, personal=personal)
+    text, several = draft.text, not personal and _speaks_for_several(draft)
+    if subject is not None:
+        draft = replace(draft, subject=_of_team(subject) if several else subject.format(sender))
+    mentioned = subject is not None or personal or _mentions_user(draft.text)
+    if draft.extractor != "remember" and mentioned:
+        owned = several and subject != "{}"
+        text = _name_speaker(draft, sender if draft.relation == NAME else _TEAM if owned else name)
+    if personal and normalise(name)[0] not in normalise(text)[0] and draft.relation != NAME:
+        text = f"{name}: {text}"
+    return replace(draft, text=text, person=sender, personal=personal)
+
+
+def display_name(entry: Entry, names: Mapping[str, str]) -> str:
+    """Return what a text calls the sender of an entry; "" where none is named."""
+    if not entry.sender:
+        return ""
+    return names.get(entry.sender) or entry.speaker or readable_id(entry.sender)
+
+
+def readable_id(sender: str) -> str:
+    """Return a sender's id as a name, where it is one: "ann" is Ann, "chat:4711" stays."""
+    last = sender.rpartition(":")[2]
+    if not _PLAIN_ID.fullmatch(last):
+        return sender
+    return " ".join(part.title() for part in _SEPARATOR.split(last))
+
+
+def comparable_subject(fact: Fact) -> str:
+    """Return a normalised subject; of a person's own fact with the user for the person."""
+    [subject] = normalise(fact.subject)
+    if not fact.personal or not fact.person:
+        return subject
+    [person] = normalise(fact.person)
+    if subject == person:
+        return USER
+    return f"the {USER}{subject.removeprefix(person)}" if _owns(person, subject) else subject
+
+
+def subject_for(subject: str, person: str) -> str:
+    """Return a comparable subject as the facts of a person have it, normalised."""
+    [name] = normalise(person)
+    if not person:
+        return subject
+    if subject == USER:
+        return name
+    own = f"the {USER}"
+    return f"{name}{subject.removeprefix(own)}" if _owns(own, subject) else subject
+
+
+def _of_team(subject: str) -> str:
+    """Return the subject of what is said for several: the team, or the thing that is theirs."""
+    return _TEAM.casefold() if subject == "{}" else subject.removeprefix("{}'s ").format()
+
+
+def _speaks_for_several(draft: FactDraft) -> bool:
+    words = _words(draft.quote or draft.text)
+    return _has(words, draft.quote, "plural") and not _has(words, draft.quote, "singular")
+
+
+def _owns(person: str, subject: str) -> bool:
+    return subject.startswith((f"{person}'s ", f"{person}’s "))
+
+
+def _subject_of(subject: str, entry: Entry, name: str) -> str | None:
+    """Return a pattern of the subject where it is the speaker or the speaker's; None if neither."""
+    callings = set(normalise(USER, entry.speaker or USER, entry.sender or USER, name or USER))
+    callings |= {*_user_nouns(), *words_of("first_person")}
+    [calling] = normalise(subject)
+    if calling in callings:
+        return "{}"
+    match = _POSSESSION.fullmatch(subject)
+    if match and normalise(match["who"])[0] in callings:
+        return f"{{}}'s {match['thing'].replace('{', '{{').replace('}', '}}')}"
+    return None
+
+
+def _is_personal(draft: FactDraft, subject: str | None, named: bool) -> bool:
+    """Tell whether a draft is its speaker's own."""
+    words = _words(draft.quote or draft.text)
+    singular = _has(words, draft.quote, "singular")
+    plural = _has(words, draft.quote, "plural")
+    related = not words.isdisjoint(KINSHIP - _GROUPS)
+    if draft.relation in _RULES and draft.extractor != "remember":
+        # A rule of the project, unless it is about how to treat the speaker.
+        return singular or not words.isdisjoint(words_of("answering"))
+    if draft.relation == "remember":
+        return singular and not (plural and not related)
+    if subject is None and (
+        _is_shared_thing(draft) or not (_mentions_user(draft.text) and (singular or plural))
+    ):
+        return False
+    if plural and not singular:
+        return related
+    return not (named and not related and _is_in_care(draft.quote or draft.text, words))
+
+
+def _is_shared_thing(draft: FactDraft) -> bool:
+    """Tell whether a quote names its subject as a thing that all know: "I moved the standup"."""
+    definite = words_of("definite") - words_of("negations")
+    before = re.search(rf"(?i)(\w+)\s+{re.escape(draft.subject)}\b", draft.quote)
+    return before is not None and before[1].casefold() in definite
+
+
+def _is_in_care(quote: str, words: Words) -> bool:
+    """Tell whether somebody says that a thing of the project is theirs to look after."""
+    possessive = words_of("first_possessive") - words_of("first_plural")
+    return words.isdisjoint(possessive) and _owning().search(quote) is not None
+
+
+def _has(words: Words, quote: str, number: str) -> bool:
+    """Tell whether a quote has a pronoun of the first person, in the singular or the plural."""
+    plural = words_of("first_plural")
+    if number == "plural":
+        return not words.isdisjoint(plural) or any(word in quote for word in _unspaced(plural))
+    singular = (words_of("first_person") | words_of("first_possessive")) - plural
+    if not words.isdisjoint(singular):
+        return True
+    for word in _unspaced(plural):
+        quote = quote.replace(word, "")
+    return any(word in quote for word in _unspaced(singular))
+
+
+@cache
+def _unspaced(words: Words) -> Words:
+    """Return those of some words that are of a language that does not separate them."""
+    return words & frozenset(
+        word
+        for lexicon in lexicons()
+        if lexicon.unspaced
+        for word in (*lexicon.first_person, *lexicon.first_possessive, *lexicon.first_plural)
+    )
+
+
+def _words(text: str) -> Words:
+    """Return the words of a text, a contraction as a whole and by its first part."""
+    words = {word.replace("’", "'") for word in _WORD.findall(text.casefold())}
+    return frozenset(words | {word.partition("'")[0] for word in words})
+
+
+@cache
+def _user_nouns() -> Phrases:
+    return tuple(phrase for words in lexicons() for phrase in words.user_nouns)
+
+
+@cache
+def _owning() -> re.Pattern[str]:
+    edges = {words: "" if words.unspaced else r"\b" for words in lexicons()}
+    phrases = [
+        edge + re.escape(phrase).replace(r"\*", r"(?:\S+\ ){0,3}\S+") + edge
+        for words, edge in edges.items()
+        for phrase in words.owning
+    ]
+    return re.compile(f"(?i:{'|'.join(phrases)})")
+
+
+@cache
+def _user_pattern() -> re.Pattern[str]:
+    spaced = sorted(_user_nouns(), key=len, reverse=True)
+    return re.compile(rf"(?i)(?<!\w)(?:{'|'.join(map(re.escape, spaced))})(?![^\W_]*-)")
+
+
+def _mentions_user(text: str) -> bool:
+    return _user_pattern().search(text) is not None
+
+
+def _name_speaker(draft: FactDraft, name: str) -> str:
+    """Return a draft's text with the speaker's name for "the user"; not where these are quoted."""
+    pattern = _user_pattern()
+    if pattern.search(draft.quote):
+        first = pattern.match(draft.text)
+        return f"{name}{draft.text[first.end() :]}" if first else draft.text
+    return pattern.sub(lambda _: name, draft.text)

@@ -1,0 +1,199 @@
+"""The review queue: all that waits for a person's decision, in groups of alike ones.
+
+It holds the facts that wait, the forgets that a model asked for, and current facts that contradict
+each other. Nothing of it is stored: it follows from the ledgers and the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.facts import views
+from memtier_plugin.facts.forget_proposals import ForgetProposal, pending_forgets
+from memtier_plugin.facts.views import FactView
+from memtier_plugin.retrieval.contradictions import holds_since
+from memtier_plugin.retrieval.visibility import Asker
+from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Store
+from memtier_plugin.text.normalise import normalise
+
+WAITING: Final = ("proposed", "held back")  # the states of facts that wait
+_ORDER: Final = (
+    "conflict",
+    "forget",
+    "fact",
+)  # what recalls get wrong until it is decided comes first
+
+ReviewKind = Literal["conflict", "forget", "fact"]
+
+
+class Audience(NamedTuple):
+    """Whose part of the queue: what rests on this agent's lines of this sender alone."""
+
+    agent: str
+    sender: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewItem:
+    """A thing to decide.
+
+    It is a fact that waits, a ``forget`` of a fact (``id`` is the proposal's), or the newest of
+    facts that contradict each other.  ``against`` are the current facts that give way to it.
+    """
+
+    kind: ReviewKind
+    id: str
+    fact: FactView
+    against: tuple[FactView, ...] = field(default=())
+    proposal: ForgetProposal | None = None
+
+    @property
+    def why(self) -> str:
+        """Why it waits."""
+        if self.kind == "conflict":
+            return "contradicts another fact that holds"
+        if self.proposal is not None:
+            return f"the model of {self.proposal.agent} asks to forget it"
+        last = next((review.why for review in reversed(self.fact.reviews) if review.why), "")
+        return self.fact.fact.reason or last
+
+    @property
+    def group(self) -> str:
+        """What alike items have in common; one decision may serve them all."""
+        fact = self.fact.fact
+        if self.kind == "forget":
+            return f"forget: {self.why}"
+        if self.kind == "conflict":
+            return f"{fact.subject}, {fact.relation}: {self.why}"
+        return f"{fact.relation}: {self.why}" if self.why else fact.relation
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form: the fact with its sources and reviews, and why it is asked."""
+        head = {"kind": self.kind, "id": self.id, "why": self.why, "group": self.group}
+        against = [view.to_json() for view in self.against]
+        return {**head, **self.fact.to_document(), "against": against}
+
+
+def list_queue(
+    store: Store, viewer: Asker | None, audience: Audience | None = None
+) -> list[ReviewItem]:
+    """Return what waits: conflicts first, then facts, alike ones together, oldest first.
+
+    Args:
+        viewer: the asker whose view limits the queue; None for the person at the machine.
+        audience: only what rests on the lines of one agent and sender.
+    """
+    store.catch_up_all()
+    with store.session() as reader:
+        undecided = waiting_facts(reader, viewer)
+        items = [*_conflicts(reader, store, viewer), *_forgets(reader, viewer)]
+        items += [
+            ReviewItem("fact", view.fact.id, view, _rivals(reader, store, view, viewer))
+            for view in (views.show_fact(reader, view.fact.id, viewer) for view in undecided)
+        ]
+        if audience is not None:
+            items = [item for item in items if _belongs_to(reader, item, audience)]
+    first: dict[str, str] = {}
+    for item in items:
+        first[item.group] = min(first.get(item.group, item.id), item.id)
+    return sorted(items, key=lambda i: (_ORDER.index(i.kind), first[i.group], i.group, i.id))
+
+
+def count_queue(store: Store, reader: Reader) -> dict[str, int]:
+    """Count what waits for the person at the machine, by kind."""
+    conflicts = sum(1 for _ in _conflicts(reader, store, None))
+    forgets = sum(1 for _ in _forgets(reader, None))
+    return {"facts": len(waiting_facts(reader, None)), "forgets": forgets, "conflicts": conflicts}
+
+
+def waiting_of(reader: Reader, audience: Audience) -> int:
+    """Count the facts that wait and rest on one agent's lines of one sender."""
+    waiting = waiting_facts(reader, Asker(audience.agent, frozenset({audience.sender or ""})))
+    items = (ReviewItem("fact", view.fact.id, view) for view in waiting)
+    return sum(_belongs_to(reader, item, audience) for item in items)
+
+
+def waiting_facts(reader: Reader, viewer: Asker | None) -> list[FactView]:
+    """Return the facts that wait for review, oldest first.
+
+    They are proposed, or of a consolidation that was held back since recall fell.
+    """
+    stored = [*reader.facts(standing="waiting"), *reader.facts(standing="reverted")]
+    undecided = [fact for fact in stored if fact.state.reviewed is None]
+    waiting = views.view_facts(reader, undecided, viewer)
+    return sorted((v for v in waiting if v.state in WAITING), key=lambda view: view.fact.id)
+
+
+def find_contradicting(
+    reader: Reader, store: Store, fact: Fact, viewer: Asker | None
+) -> tuple[FactView, ...]:
+    """Return the current facts with another value of a fact's single-valued relation."""
+    subject, relation, value = normalise(fact.subject, fact.relation, fact.value)
+    if relation not in normalise(*store.settings.facts.single_valued):
+        return ()
+    current = reader.facts(
+        subject=subject,
+        relation=relation,
+        standing="current",
+        audience=fact.audience,
+    )
+    return tuple(
+        view
+        for view in views.view_facts(reader, current, viewer)
+        if normalise(view.fact.value) != (value,) and _overlap(fact, view.fact)
+    )
+
+
+def _overlap(fact: Fact, other: Fact) -> bool:
+    """Tell whether two facts hold at the same time at some point."""
+    (start, _), (other_start, _) = holds_since(fact), holds_since(other)
+    ends_before = fact.valid_to is not None and fact.valid_to <= other_start
+    return not (ends_before or (other.valid_to is not None and other.valid_to <= start))
+
+
+def _rivals(
+    reader: Reader, store: Store, view: FactView, viewer: Asker | None
+) -> tuple[FactView, ...]:
+    """Return the facts that a waiting one takes the place of if it is accepted."""
+    since = holds_since(view.fact)
+    contradicting = find_contradicting(reader, store, view.fact, viewer)
+    return tuple(other for other in contradicting if holds_since(other.fact) <= since)
+
+
+def _conflicts(reader: Reader, store: Store, viewer: Asker | None) -> Iterable[ReviewItem]:
+    """Yield the newest of each set of current facts that contradict each other."""
+    asked: set[str] = set()
+    contested = reader.contested_facts(normalise(*store.settings.facts.single_valued))
+    current = views.view_facts(reader, contested, viewer)
+    for view in sorted(current, key=lambda view: holds_since(view.fact), reverse=True):
+        if view.fact.id in asked:
+            continue
+        against = find_contradicting(reader, store, view.fact, viewer)
+        asked.update(other.fact.id for other in against)
+        if against:
+            shown = views.show_fact(reader, view.fact.id, viewer)
+            yield ReviewItem("conflict", view.fact.id, shown, against)
+
+
+def _forgets(reader: Reader, viewer: Asker | None) -> Iterable[ReviewItem]:
+    """Yield the forgets that wait, of facts that the viewer may see."""
+    for proposal in pending_forgets(reader):
+        stored = reader.items([proposal.fact]).values()
+        for view in views.view_facts(reader, stored, viewer):
+            shown = views.show_fact(reader, view.fact.id, viewer)
+            yield ReviewItem("forget", proposal.id, shown, proposal=proposal)
+
+
+def _belongs_to(reader: Reader, item: ReviewItem, audience: Audience) -> bool:
+    """Tell whether all that an item shows rests on the lines of one agent and sender."""
+    entries = {s.entry for view in (item.fact, *item.against) for s in view.fact.sources}
+    lines: Sequence[object] = [stored.item for stored in reader.items(entries).values()]
+    return len(lines) == len(entries) and all(
+        isinstance(line, Entry)
+        and (line.agent_id, line.sender or "") == (audience.agent, audience.sender or "")
+        for line in lines
+    )

@@ -1,0 +1,149 @@
+"""Measure what speaks for a candidate in absolute terms, beside the scaled signals.  Pure.
+
+A signal (`signals`) is scaled so that the best candidate of a query has 1: it orders candidates,
+but the best of nothing looks like the best.  Evidence is not scaled.  It says how much of the query
+a line covers and how near it is in meaning, so that it compares across queries and stores, and
+`floor` can tell whether any line is worth showing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Final
+
+from memtier_plugin.core.results import Evidence
+from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
+from memtier_plugin.retrieval.query import questions_among
+from memtier_plugin.retrieval.signals import Pool, asked_time
+from memtier_plugin.retrieval.topic_words import query_language, topic_terms
+from memtier_plugin.storage.index.bm25 import idf
+
+_NO_TERMS: Final[Set[str]] = frozenset()
+_WHOLE: Final = 5.0  # of the rarest words: a line with so many covers a query of any length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryEvidence:
+    """What is known of a query as a whole.
+
+    Attributes:
+        items: how many entries and facts its viewer may see.
+        known: the share of its words, by idf, that any of those items has.
+        kinds: what kinds of prompt it is; none of a search.
+        asks: whether it asks a question among other things.
+        model: the embedder whose vectors were compared, None where none were.
+    """
+
+    items: int = 0
+    known: float = 0.0
+    kinds: PromptKinds = NO_KINDS
+    asks: bool = False
+    model: str | None = None
+
+
+def gather_evidence(
+    pool: Pool, rows: Sequence[int], model: str | None = None
+) -> tuple[QueryEvidence, dict[int, Evidence]]:
+    """Return the evidence of a query, and of each of these rows of its pool.
+
+    Args:
+        model: the embedder whose vectors the pool compares.
+    """
+    language = query_language(pool.query)
+    # An English model's vectors tell nothing of another language but that it is another.
+    similarity = (pool.similarity if language == "english" else None) or {}
+    weights, known = _term_weights(pool, language)
+    items = pool.match.documents + pool.fact_match.documents
+    parts = _parts(pool, weights, math.log(2 + items))
+    query = QueryEvidence(
+        items=items,
+        known=_coverage(parts, weights, known),
+        asks=len(parts) > 1,
+        model=model if similarity else None,
+    )
+    index = {c.row: i for i, c in enumerate(pool.candidates)}
+    index = {row: index[row] for row in rows}
+    terms = _own_terms(pool, weights, index)
+    times = asked_time(pool) if pool.query.spans else [0.0] * len(pool.candidates)
+    named: dict[str, bool] = {}
+    evidence: dict[int, Evidence] = {}
+    for row, position in index.items():
+        speaker = pool.candidates[position].speaker or ""
+        if speaker not in named:
+            named[speaker] = bool(speaker) and pool.query.names(speaker)
+        own = together = terms.get(row, _NO_TERMS)
+        for other in pool.adjacent[position]:
+            if other in terms:
+                together = together | terms[other]
+        coverage = _coverage(parts, weights, together)
+        alone = coverage if together is own else _coverage(parts, weights, own)
+        evidence[row] = Evidence(
+            coverage=coverage,
+            own_coverage=alone,
+            matched=math.fsum([weights[term] for term in together]),
+            cosine=similarity.get(row, 0.0),
+            time=times[position],
+            speaker=named[speaker],
+        )
+    return query, evidence
+
+
+def _parts(pool: Pool, weights: Mapping[str, float], rarest: float) -> list[tuple[Set[str], float]]:
+    """Return the parts of a query that a line may cover: all of it, and each question in it.
+
+    A prompt may ask for one thing and want another: "Where is my bag? Write a haiku about rain."
+    A part is its words and the weight that counts as full coverage. Questions made of common words
+    alone, such as "Can you help me?", are no parts.
+
+    Args:
+        rarest: the weight of a word that hardly any item has.
+    """
+    words = pool.query.tokenizer.words
+    parts: list[tuple[Set[str], float]] = [(weights.keys(), math.fsum(weights.values()))]
+    for text in questions_among(pool.query.text):
+        terms = weights.keys() & {*words(text)}
+        weight = math.fsum(weights[term] for term in terms if pool.query.terms[term] >= 1)
+        if weight >= rarest / 2:
+            parts.append((terms, math.fsum(weights[term] for term in terms)))
+    return [(terms, min(weight, _WHOLE * rarest) or 1.0) for terms, weight in parts]
+
+
+def _coverage(
+    parts: Sequence[tuple[Set[str], float]], weights: Mapping[str, float], terms: Set[str]
+) -> float:
+    """Return the share of the part that these words cover best, by weight."""
+    return min(
+        1.0,
+        max(math.fsum([weights[t] for t in terms & part]) / covering for part, covering in parts),
+    )
+
+
+def _own_terms(
+    pool: Pool, weights: Mapping[str, float], rows: Collection[int]
+) -> dict[int, Set[str]]:
+    """Return which of the weighed words each row has, of the pool's rows and of these facts'."""
+    terms: dict[int, Mapping[str, int]] = {**pool.terms, **pool.fact_match.terms_of(rows)}
+    return {row: weights.keys() & counts.keys() for row, counts in terms.items()}
+
+
+def _term_weights(pool: Pool, language: str) -> tuple[dict[str, float], set[str]]:
+    """Return what each word of the query counts, by idf, and which words any item has.
+
+    The names of speakers are left out: they say who, not what.  So are function words.
+    """
+    speakers = {c.speaker for c in pool.candidates if c.speaker and c.tier == "episodic"}
+    names = {word for name in speakers for word in pool.query.tokenizer.words(name)}
+    items = max(1, pool.match.documents + pool.fact_match.documents)
+    weights: dict[str, float] = {}
+    known: set[str] = set()
+    topic = topic_terms(pool.query, language)
+    for term, count in pool.query.terms.items():
+        if term in names or term not in topic:
+            continue
+        rarity = pool.match.idfs.get(term) or pool.fact_match.idfs.get(term)
+        if rarity is not None:
+            known.add(term)
+        weights[term] = rarity if rarity is not None else count * idf(items, 0)
+    return weights, known

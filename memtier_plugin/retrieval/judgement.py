@@ -1,0 +1,172 @@
+"""What of the lines found is worth showing: by the kind of prompt, by currency, by the floor.
+
+Each rule is a module of its own (`prompt_kind`, `replacement`, `non_answers`, `floor`, `standing`,
+`session_lines`); here they meet.  A search shows what does not pass after what does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.results import FloorLevel, Hit, RecallRequest
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.retrieval.evidence import QueryEvidence
+from memtier_plugin.retrieval.floor import Judged, apply_floor, block_bar, mark_nearest, refuse_all
+from memtier_plugin.retrieval.non_answers import (
+    find_non_answers,
+    keep_answering,
+    leave_out_letters,
+    leave_out_restated,
+    let_replies_answer,
+)
+from memtier_plugin.retrieval.plan import Candidates, Query, Selection
+from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
+from memtier_plugin.retrieval.replacement import (
+    CONSIDERED,
+    Replacement,
+    find_replacements,
+    put_current_first,
+)
+from memtier_plugin.retrieval.routing import RoutedHits
+from memtier_plugin.retrieval.session_lines import newest_of_session, select_last
+from memtier_plugin.retrieval.standing import read_standing, select_standing
+from memtier_plugin.storage.sessions import DeadlineExceeded
+from memtier_plugin.storage.store import Store
+from memtier_plugin.text.lexicon import lexicon
+
+ASKED_LEVEL: Final[FloorLevel] = (
+    "quiet"  # of what answers a question: a wrong answer is worse than none
+)
+
+
+class Judge:
+    """Judges the lines of one agent's recalls.
+
+    Args:
+        allowed: which hits may stand in the block of a query.
+        find_shown: the ids of the hits that the conversation of a query shows already.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        allowed: Callable[[Query, Iterable[Hit]], list[Hit]],
+        find_shown: Callable[[Query, Sequence[Hit]], set[str]],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._allowed = allowed
+        self._find_shown = find_shown
+        self._is_paper = settings.retrieval.profile == "paper"
+
+    def applies(self, request: RecallRequest) -> bool:
+        """Tell whether what is found is judged: not for a search, and not as published."""
+        off = self._settings.retrieval.floor == "off"
+        return request.purpose != "search" and not off and not self._is_paper
+
+    def judge(
+        self,
+        query: Query,
+        candidates: Candidates,
+        lines: RoutedHits,
+        replaced: Mapping[str, Replacement],
+    ) -> Judged:
+        """Return the lines that are worth showing; a search shows the others after them, marked."""
+        searching, asking = (query.request.purpose == p for p in ("search", "ask"))
+        if self._is_paper and not asking:
+            return Judged(lines.hits)
+        current = put_current_first(lines.hits, replaced)
+        level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
+        terms, words = candidates.result.terms, self._store.tokenizer.words
+        no_answers = {}
+        if not searching:
+            no_answers = find_non_answers(
+                current, terms, words, rivals=candidates.hits, all_questions=asking
+            )
+        hits = tuple(hit for hit in current if hit.id not in no_answers)
+        if asking:
+            hits = let_replies_answer(hits, [hit for hit in current if hit.id in no_answers])
+        if self.applies(query.request):
+            judged = self._judge_by_kind(query, evidence, hits)
+        else:
+            judged = apply_floor(level, evidence, hits)
+        if searching:
+            judged = mark_nearest(judged, hits)
+        else:
+            judged = leave_out_restated(leave_out_letters(judged, terms, words), words)
+        if asking:
+            judged = keep_answering(judged)
+        if no_answers and not judged.hits and not judged.silent:
+            judged = replace(judged, silent="nothing found answers anything")
+        return replace(judged, left_out={**judged.left_out, **no_answers})
+
+    def _judge_by_kind(
+        self, query: Query, evidence: QueryEvidence, hits: tuple[Hit, ...]
+    ) -> Judged:
+        """Return what of the hits a prompt of this kind needs, after its own session's lines."""
+        kinds, asking = query.kinds, query.request.purpose == "ask"
+        level, bar = self._settings.retrieval.floor, kinds.bar
+        if asking:
+            bar = max(bar, block_bar(ASKED_LEVEL, evidence))
+        if kinds.silence:
+            return refuse_all(hits, "talk", kinds.silence)
+        if kinds.is_empty:
+            why = "the prompt means this conversation alone" if hits else ""
+            judged = refuse_all(hits, "follow_up", why)
+        else:
+            evidence = replace(evidence, kinds=kinds)
+            sender = query.request.sender or ""
+            asker = sender if sender and _asks_of_oneself(query) else ""
+            judged = apply_floor(level, evidence, hits, bar=bar, asker=asker)
+        if asking:  # answered by what is found alone
+            return judged
+        if kinds.follow_up or (kinds.is_short and not judged.hits):
+            return judged.led_by(self._session_lines(query))
+        return judged.led_by(self._standing_lines(query)) if kinds.task else judged
+
+    def _standing_lines(self, query: Query) -> list[Hit]:
+        """Return the standing instructions that hold for a task, and are not in sight."""
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            hits = self._allowed(query, read_standing(self._store.reader(), query.viewer))
+            suited = select_standing(query.searched, hits)
+            shown = self._find_shown(query, suited)
+            return [hit for hit in suited if hit.id not in shown][: query.k]
+        return []
+
+    def _session_lines(self, query: Query) -> list[Hit]:
+        """Return the last lines of the prompt's own session; none where it has them in sight."""
+        viewer, session = query.viewer, query.request.session_id
+        if not session:
+            return []
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            reader = self._store.reader()
+            hits = self._allowed(query, newest_of_session(reader, viewer, session))
+            return select_last(hits, query.text, self._find_shown(query, hits), query.k)
+        return []
+
+    def find_replaced(
+        self, candidates: Candidates, selection: Selection, lines: RoutedHits
+    ) -> Mapping[str, Replacement]:
+        """Return, by id, the lines that a later one, perhaps in the prompt already, replaces."""
+        if self._is_paper or not lines.hits:
+            return {}
+        shown = [hit for hit in candidates.hits if hit.id in selection.already_shown]
+        hits = [*lines.hits[:CONSIDERED], *shown]
+        entries = [hit.id for hit in hits if isinstance(hit.item, Entry)]
+        superseded = self._store.reader().superseded_entries(entries)
+        terms, tokenizer = candidates.result.terms, self._store.tokenizer
+        return find_replacements(hits, terms, tokenizer, superseded)
+
+
+def _asks_of_oneself(query: Query) -> bool:
+    """Tell whether a prompt speaks of its sender: "my", "I"."""
+    classes = lexicon(likeliest_language(query.text, split_words(query.text)))
+    own = (classes.first_person | classes.first_possessive) - classes.first_plural
+    if classes.unspaced:
+        return any(word in query.text for word in own)
+    return not own.isdisjoint(split_words(query.text))

@@ -1,0 +1,156 @@
+"""The words of a prompt by closed classes of its language.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import regex
+
+from memtier_plugin.text.grammar import common_words
+from memtier_plugin.text.lexicon import LANGUAGES, Lexicon, lexicon, words_of
+
+_WORD: Final = regex.compile(r"[\w]+")
+_UNSPACED: Final = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
+_LETTER: Final = regex.compile(r"\p{L}")
+
+_CLASSES: Final = (
+    "chat", "chat_fillers", "go_on", "anaphors", "pointing_ordinals", "follow_openers",
+    "edit_verbs", "degrees", "answer_parts",
+)  # fmt: skip
+_OPENERS: Final = ("politeness", "task_verbs", "general_openers", "thanks_for")
+_NO_CLASS: Final = frozenset[str]()
+FUNCTION: Final = "function"
+Token = tuple[str, frozenset[str]]  # a word or phrase, and its classes; none: it has content
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text in lower case."""
+    return [str(word) for word in _WORD.findall(text.casefold().replace("’", "'"))]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The classes of each word and phrase of a language, and its longest phrases by first word."""
+
+    phrases: Mapping[tuple[str, ...], frozenset[str]]
+    longest: Mapping[str, int]
+
+
+@cache
+def vocabulary(language: str) -> Vocabulary:
+    """Return the classes of a language by word and phrase."""
+    words = lexicon(language)
+    classes: dict[tuple[str, ...], set[str]] = {}
+    for name in _CLASSES:
+        for phrase in getattr(words, name):
+            classes.setdefault(_key(phrase, words), set()).add(name)
+    function = common_words(language) | words.stop_words | words.question_openers
+    for word in function:
+        if words.unspaced or len(_key(word, words)) == 1:  # "it" says more than "it's"
+            classes.setdefault(_key(word, words), set()).add(FUNCTION)
+    classes.pop((), None)
+    longest: dict[str, int] = {}
+    for phrase in classes:
+        longest[phrase[0]] = max(longest.get(phrase[0], 0), len(phrase))
+    return Vocabulary({phrase: frozenset(of) for phrase, of in classes.items()}, longest)
+
+
+def _key(phrase: str, words: Lexicon) -> tuple[str, ...]:
+    """Return a phrase as its words, or as its letters where words are not separated."""
+    return tuple("".join(split_words(phrase))) if words.unspaced else tuple(split_words(phrase))
+
+
+@cache
+def openers(language: str, name: str) -> Mapping[str, Sequence[tuple[str, ...]]]:
+    """Return the phrases of a class by their first word, the longest first."""
+    words = lexicon(language)
+    phrases = sorted({_key(phrase, words) for phrase in getattr(words, name)}, key=len)
+    by_first: dict[str, list[tuple[str, ...]]] = {}
+    for phrase in reversed(phrases):
+        by_first.setdefault(phrase[0], []).append(phrase)
+    return by_first
+
+
+@cache
+def phrase_texts(language: str, name: str) -> tuple[str, ...]:
+    """Return the phrases of a class as they stand in the joined units of a prompt."""
+    words = lexicon(language)
+    between = "" if words.unspaced else " "
+    return tuple(between.join(_key(phrase, words)) for phrase in getattr(words, name))
+
+
+@cache
+def _known_words() -> Mapping[str, Mapping[str, int]]:
+    """Return, for each word of a class, how much it speaks for each language with spaces.
+
+    A word of a prompt's classes says more than a function word.
+    """
+    known: dict[str, dict[str, int]] = {}
+    for name in LANGUAGES:
+        words = lexicon(name)
+        if words.unspaced:
+            continue
+        weights = {phrase: 1 for phrase, of in vocabulary(name).phrases.items() if of == {FUNCTION}}
+        weights |= {phrase: 2 for phrase in vocabulary(name).phrases if phrase not in weights}
+        weights |= {_key(p, words): 2 for opener in _OPENERS for p in getattr(words, opener)}
+        for phrase, weight in weights.items():
+            for word in phrase:
+                by_language = known.setdefault(word, {})
+                by_language[name] = max(weight, by_language.get(name, 0))
+    return known
+
+
+def likeliest_language(text: str, words: Sequence[str], among: Collection[str] = LANGUAGES) -> str:
+    """Return the language most of whose word classes a text uses; English wins a tie.
+
+    Args:
+        among: the languages to choose from, of those that separate words.
+    """
+    unspaced = _UNSPACED.findall(text[:400])
+    if unspaced and 3 * len(unspaced) >= len(_LETTER.findall(text[:400])):
+        joined = "".join(unspaced)
+        if regex.search(r"\p{Hangul}", joined):
+            return "korean"
+        return "japanese" if regex.search(r"[\p{Hiragana}\p{Katakana}]", joined) else "chinese"
+    known = _known_words()
+    counts: dict[str, int] = dict.fromkeys(["english"], 0)
+    for word in words:
+        for name, weight in known.get(word, {}).items():
+            if name in among:
+                counts[name] = counts.get(name, 0) + weight
+    return max(counts, key=lambda name: (counts[name], name == "english"))
+
+
+def tokenize(units: Sequence[str], known: Vocabulary) -> list[Token]:
+    """Return the longest known phrases, and what is between them unit by unit."""
+    tokens: list[Token] = []
+    position = 0
+    while position < len(units):
+        for size in range(known.longest.get(units[position], 0), 0, -1):
+            phrase = tuple(units[position : position + size])
+            if len(phrase) == size and phrase in known.phrases:
+                tokens.append((" ".join(phrase), known.phrases[phrase]))
+                position += size
+                break
+        else:
+            tokens.append((units[position], _NO_CLASS))
+            position += 1
+    return tokens
+
+
+def names_time(token: Token | None, language: str) -> bool:
+    """Tell whether a word is of the calendar: "this week" points at no earlier words."""
+    return token is not None and token[0] in _calendar(language)
+
+
+@cache
+def _calendar(language: str) -> frozenset[str]:
+    words = lexicon(language)
+    units: Iterable[str] = (word for forms in words.units.values() for word in forms)
+    names = (
+        word for part in (words.months, words.weekdays) for line in part for word in line.split()
+    )
+    return frozenset((*units, *names)) | words_of("day_parts")

@@ -1,0 +1,81 @@
+"""Tell which words of a query say what it is about, in its own language.  Pure.
+
+The index leaves out the function words of English alone; in a ranking, their idf keeps those of
+other languages low.  As evidence that a line fits, "der", "ist" and "的" count nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+
+from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
+from memtier_plugin.retrieval.query import ParsedQuery
+from memtier_plugin.text.lexicon import Words, lexicon
+from memtier_plugin.text.tokenizer import Tokenizer
+
+
+def query_language(query: ParsedQuery) -> str:
+    """Return the language that a query is most likely in."""
+    return likeliest_language(query.text, split_words(query.text))
+
+
+def topic_terms(query: ParsedQuery, language: str) -> Collection[str]:
+    """Return the index words of a query that say what it is about; all where none does."""
+    if language == "english":  # the index has no others
+        return query.terms.keys()
+    if lexicon(language).unspaced:
+        topic = _terms_between(query.text, language, query.tokenizer)
+        terms = {term for term in query.terms if term in topic or term.isascii()}
+    else:
+        empty = _empty_terms(language, query.tokenizer.language)
+        terms = {term for term in query.terms if term not in empty}
+    return terms or query.terms.keys()
+
+
+@cache
+def _empty_words(language: str) -> Words:
+    words = lexicon(language)
+    return words.function_words.union(
+        words.query_words,
+        words.negations,
+        words.first_person,
+        words.first_possessive,
+        words.second_person,
+        words.third_person,
+        words.contrasts,
+    )
+
+
+@cache
+def _empty_terms(language: str, stemmed_as: str) -> frozenset[str]:
+    words = Tokenizer(stemmed_as).words
+    return frozenset(term for word in _empty_words(language) for term in words(word))
+
+
+def _terms_between(text: str, language: str, tokenizer: Tokenizer) -> set[str]:
+    """Return the index words between function words, where words are not separated.
+
+    A character by itself counts only where it stands alone: two together are most of a word.
+    """
+    empty = _empty_words(language)
+    longest = max(map(len, empty))
+    folded = text.casefold()
+    terms: set[str] = set()
+    start = position = 0
+
+    def take(run: str) -> None:
+        words = tokenizer.words(run)
+        pairs = [word for word in words if len(word) > 1]
+        terms.update(pairs or words)
+
+    while position < len(folded):
+        ahead = folded[position : position + longest]
+        size = next((n for n in range(len(ahead), 0, -1) if ahead[:n] in empty), 0)
+        if size:
+            take(folded[start:position])
+            start = position = position + size
+        else:
+            position += 1
+    take(folded[start:])
+    return terms

@@ -1,0 +1,50 @@
+"""List the segments of a project's log: one file per ledger, owner and day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from memtier_plugin.core.codecs import decode_entry
+from memtier_plugin.core.paths import iter_ledger_folders
+from memtier_plugin.core.records import Entry
+from memtier_plugin.storage.ledger import jsonl
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFile:
+    """One ledger file: its path, ledger and owner."""
+
+    path: Path
+    name: str  # relative to the project's folder
+    ledger: str
+    owner: str | None
+
+    @property
+    def day(self) -> str:
+        """The UTC day of its records, as YYYY-MM-DD."""
+        return self.path.stem
+
+
+def ledger_files(
+    folder: Path, *, newest: int | None = None, agent: str | None = None
+) -> list[LedgerFile]:
+    """Return a project's ledger files, or only the newest few of each ledger folder.
+
+    Args:
+        agent: restrict the episodic ledgers to this agent's.
+    """
+    files = []
+    for kind, owner, where in iter_ledger_folders(folder, agent):
+        paths = jsonl.list_day_files(where)[-newest:] if newest else jsonl.list_day_files(where)
+        files += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
+    return files
+
+
+def parse_entries(file: LedgerFile, lines: Iterable[jsonl.LedgerLine]) -> Iterator[Entry]:
+    """Yield the entries on these lines; the index counts bad lines and `doctor` lists them."""
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError):
+            yield decode_entry(line.data, owner=file.owner)

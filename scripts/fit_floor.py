@@ -1,0 +1,376 @@
+"""Fit the floor: how likely a block, and a line of it, holds what a query needs.
+
+Own questions, questions about other conversations and generic prompts are asked in the stores of
+several data sets with the floor off; each hit carries its evidence.  Two logistic regressions are
+fitted on all sets at once, each set weighing the same:
+
+- of the block: an own question with a gold line among the best hits, against a foreign question
+  or a generic prompt (`floor.BLOCK_FEATURES`);
+- of the line: a gold line of an own question against its other lines (`floor.LINE_FEATURES`).
+
+A coefficient whose sign contradicts what its feature means is fixed at 0.  The levels of
+`retrieval.floor` are the block probabilities below which a share of own questions falls that is
+accepted to be lost (`LOSSES`): in the mean of the sets, each judged by a model fitted without it.
+
+    python scripts/fit_floor.py --locomo locomo.json --beam beam/ --sets sets/ [--write]
+
+prints, for each set left out of the fit, the losses and the silence of every level, and again with
+all sets in it; then what is not fitted but chosen: how much each share of the best line's
+probability leaves out (`LINES`), and how many logs and follow-ups are silent at each bar
+(`PromptKinds.bar`).  Every second generic prompt is fitted on, and the others are reported.
+``--model words`` fits what judges prompts whose meaning is not compared: without an embedder, or in
+another language than its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from memtier_plugin.bench.datasets import (
+    Conversation,
+    Dataset,
+    DatasetQuestion,
+    load_dataset,
+    load_sets,
+)
+from memtier_plugin.bench.retrieval import BenchRun, RecordedConversation, select_questions
+from memtier_plugin.bench.silence_prompts import (
+    GenericPrompt,
+    Prompt,
+    foreign_questions,
+    list_prompts,
+    load_generic_prompts,
+)
+from memtier_plugin.core.results import Evidence, RecallRequest
+from memtier_plugin.memory import MemTier
+from memtier_plugin.retrieval import floor
+from memtier_plugin.retrieval.evidence import QueryEvidence
+from memtier_plugin.retrieval.prompt_kind import prompt_kinds
+from memtier_plugin.retrieval.query import Viewer
+
+# Of own questions with a gold line among the best hits: the share that falls below the level, in
+# the mean of the sets, each judged by a model that was fitted without it.
+LOSSES: Final = {"careful": 0.01, "balanced": 0.015, "quiet": 0.04}
+# Of the best line's probability.  Chosen by `Fitter.report_lines`: what a line costs its reader
+# against what a lost one costs is no matter of fit.
+LINES: Final = {"careful": 0.1, "balanced": 0.14, "quiet": 0.3}
+_LINE_SHARES: Final = (0.05, 0.1, 0.14, 0.2, 0.3, 0.4)
+_BARS: Final = (0.3, 0.5, 0.75, 0.9)
+SHARES: Final = {"own": 0.5, "foreign": 0.25, "generic": 0.25}  # of a set's weight
+# Features that speak against.
+NEGATIVE: Final = frozenset({"items", "imperative", "general", "follow_up", "pasted", "rank"})
+PENALTY: Final = 1e-3
+# Of own prompts of these kinds there are few examples.
+PENALTIES: Final = dict.fromkeys(("imperative", "general", "follow_up", "pasted"), 2e-3)
+FOREIGN: Final = 20  # questions a conversation
+LINES_FROM: Final = 4 * floor.CONSIDERED  # items of a store, for its lines to differ
+SHORT: Final = 6  # sessions of a conversation, each also a store by itself
+_OFF: Final = {"retrieval.floor": "off"}
+_EMBEDDERS: Final = {"vectors": "default", "words": "none", "minilm": "minilm"}  # by floor model
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One query: its set and kind, its evidence, and that of the best hits with which are gold."""
+
+    set: str
+    kind: str
+    held_out: bool
+    query: QueryEvidence
+    lines: Sequence[Evidence]
+    gold: Sequence[bool]
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the floor decides: small talk, commands and empty follow-ups are refused before.
+
+        A task needs standing instructions, which have a standard of their own.
+        """
+        kinds = self.query.kinds
+        is_own_task = self.kind == "own" and kinds.task > 0
+        return not (kinds.silence or kinds.is_empty or is_own_task)
+
+    @property
+    def block(self) -> list[float]:
+        """The features of the block."""
+        return [float(of(self.query, self.lines)) for of in floor.BLOCK_FEATURES.values()]
+
+    @property
+    def line_features(self) -> list[list[float]]:
+        """The features of each line."""
+        features = floor.LINE_FEATURES.values()
+        return [[float(of(line, rank)) for of in features] for rank, line in enumerate(self.lines)]
+
+
+def collect(loaded: Sequence[Dataset], embedder: str, most: int) -> Iterator[Example]:
+    """Ask all prompts in the stores of up to so many conversations of each set."""
+    others = foreign_questions(loaded)
+    generic = load_generic_prompts()
+    for part in loaded:
+        step = max(1, len(part.conversations) // most)
+        conversations = part.conversations[::step]
+        every = max(1, len(conversations) // 3)
+        for number, conversation in enumerate(conversations):
+            prompts = list_prompts(
+                conversation,
+                others[id(conversation)][:FOREIGN],
+                generic[number % every :: every],
+            )
+            yield from _ask(part.name, conversation, prompts, embedder)
+            yield from collect_short(part.name, conversation, others, generic, embedder)
+
+
+def collect_short(
+    name: str,
+    conversation: Conversation,
+    others: Mapping[int, Sequence[DatasetQuestion]],
+    generic: Sequence[GenericPrompt],
+    embedder: str,
+) -> Iterator[Example]:
+    """Ask in stores of a session each: most stores of a new user are as small."""
+    foreign = others[id(conversation)]
+    for number, store in enumerate(shorten(conversation)):
+        some = slice(number, None, SHORT)
+        prompts = list_prompts(store, foreign[:FOREIGN][some], generic[some])
+        yield from _ask(name, store, prompts, embedder)
+
+
+def shorten(conversation: Conversation) -> list[Conversation]:
+    """Return the sessions that answer most questions, each as a store with those questions."""
+    stores = []
+    for session in conversation.sessions:
+        turns = {turn.id for turn in session.turns}
+        answered = (q for q in conversation.questions if q.gold and q.gold <= turns)
+        own = tuple(replace(question, after=None) for question in answered)
+        name = f"{conversation.id}-{session.session_id}"
+        stores.append(replace(conversation, id=name, sessions=(session,), questions=own))
+    stores.sort(key=lambda store: -len(store.questions))
+    return [store for store in stores[:SHORT] if store.questions]
+
+
+def _ask(
+    name: str, conversation: Conversation, prompts: Sequence[Prompt], embedder: str
+) -> Iterator[Example]:
+    by_question = {id(prompt.question): prompt for prompt in prompts}
+    conversation = replace(conversation, questions=tuple(p.question for p in prompts))
+    run = BenchRun(
+        loaded=Dataset(name=name, conversations=(conversation,), skipped=0, unresolved=0),
+        facts="none",
+        progress=lambda what, done, total: None,
+    )
+    settings = {**_OFF, "embedding.model": embedder}
+    for memory, stage, recorded in run.recorded_conversations(settings):
+        for number, question in enumerate(stage.questions):
+            prompt = by_question[id(question)]
+            held_out = prompt.kind == "generic" and bool(number % 2)
+            example = _plan(memory, recorded, name, prompt, held_out)
+            if example is not None:
+                yield example
+
+
+def _plan(
+    memory: MemTier, recorded: RecordedConversation, name: str, prompt: Prompt, held_out: bool
+) -> Example | None:
+    actor, question = memory._actor, prompt.question
+    viewer = Viewer(actor.agent, None, False, question.at or actor.clock())
+    plan = memory._recaller.plan(question.text, viewer, RecallRequest(purpose="inject"))
+    hits = [hit for hit in plan.block.hits[: floor.CONSIDERED] if hit.evidence is not None]
+    gold = [bool(question.gold & set(recorded.turns([hit]))) for hit in hits]
+    if not hits or (prompt.kind == "own" and not any(gold)):
+        return None
+    query = replace(plan.result.query_evidence, kinds=prompt_kinds(question.text))
+    evidence = [hit.evidence for hit in hits if hit.evidence is not None]
+    return Example(name, prompt.kind, held_out, query, evidence, gold)
+
+
+def fit(
+    rows: np.ndarray, target: np.ndarray, weights: np.ndarray, names: Sequence[str]
+) -> dict[str, float]:
+    """Return the coefficients of a logistic regression, by Newton's method.
+
+    Args:
+        rows: (n, features).
+        target, weights: (n,).
+    """
+    signs = [0 if name == "one" else -1 if name in NEGATIVE else 1 for name in names]
+    penalties = np.array([0.0 if name == "one" else PENALTIES.get(name, PENALTY) for name in names])
+    active = list(range(len(names)))
+    share = weights / weights.sum()
+    while True:
+        chosen, beta, ridge = rows[:, active], np.zeros(len(active)), penalties[active]
+        for _ in range(100):
+            p = 1 / (1 + np.exp(-np.clip(chosen @ beta, -30, 30)))
+            gradient = chosen.T @ (share * (p - target)) + ridge * beta
+            curvature = (chosen.T * (share * p * (1 - p))) @ chosen + np.diag(ridge + 1e-9)
+            step = np.linalg.solve(curvature, gradient)
+            beta -= step
+            if np.abs(step).max() < 1e-8:
+                break
+        wrong = {i: signs[i] * x for i, x in zip(active, beta, strict=True) if signs[i] * x < 0}
+        if not wrong:
+            return {names[i]: round(float(x), 4) for i, x in zip(active, beta, strict=True)}
+        active.remove(min(wrong, key=wrong.__getitem__))
+
+
+class Fitter:
+    """Fits blocks and lines on some sets, and reports on all.
+
+    Args:
+        examples: those that the floor judges by the model to be fitted.  A set without questions
+            of its own among them is left out: of a set in Chinese, the generic prompts in English
+            are all that is judged by meaning, and nothing of it could be lost.
+    """
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self.sets = sorted({example.set for example in examples if example.kind == "own"})
+        self.examples = [example for example in examples if example.set in self.sets]
+
+    def fit_model(self, without: str = "") -> floor.FloorModel:
+        """Return a model fitted without one of the sets; it has no levels yet."""
+        used = [e for e in self.examples if e.set != without and not e.held_out]
+        sizes = Counter((e.set, e.kind) for e in used)
+        weights = np.array([SHARES[e.kind] / sizes[e.set, e.kind] for e in used])
+        target = np.array([float(e.kind == "own") for e in used])
+        blocks = np.array([e.block for e in used])
+        block = fit(blocks, target, weights, [*floor.BLOCK_FEATURES])
+        own = [e for e in used if e.kind == "own" and e.query.items > LINES_FROM]
+        lines = np.array([line for e in own for line in e.line_features])
+        gold = np.array([float(g) for e in own for g in e.gold])
+        each = np.array([1 / sizes[e.set, "own"] for e in own for _ in e.lines])
+        line = fit(lines, gold, each, [*floor.LINE_FEATURES])
+        return floor.FloorModel(block, line, {})
+
+    def choose_levels(
+        self, left_out: Mapping[str, floor.FloorModel]
+    ) -> dict[str, dict[str, float]]:
+        """Return the levels that lose, on average, the accepted share of sets not fitted on.
+
+        Args:
+            left_out: by set, the model fitted without it.
+        """
+        levels = {"off": {"block": 0.0, "line": 0.0}}
+        own = [self.probabilities(model.block, name, "own") for name, model in left_out.items()]
+        for level, loss in LOSSES.items():
+            steps = np.arange(0.0, 0.9, 0.002)
+            lost = np.array([np.mean([np.mean(p < step) for p in own]) for step in steps])
+            least = float(steps[lost <= loss].max())
+            levels[level] = {"block": round(least, 3), "line": LINES[level]}
+        return levels
+
+    def probabilities(self, block: Mapping[str, float], name: str, kind: str) -> np.ndarray:
+        """Return the block probabilities of prompts of a set; of generic ones those held out."""
+        chosen = [
+            e.block
+            for e in self.examples
+            if (e.set, e.kind) == (name, kind) and (kind != "generic" or e.held_out)
+        ]
+        weights = np.array([block.get(feature, 0.0) for feature in floor.BLOCK_FEATURES])
+        scores: np.ndarray = np.array(chosen or [[0.0] * len(weights)]) @ weights
+        return np.asarray(1 / (1 + np.exp(-scores)))
+
+    def report(
+        self, title: str, models: Mapping[str, floor.FloorModel], levels: Mapping[str, Any]
+    ) -> None:
+        """Print losses and silence of each level, as rows of a table, with their means."""
+        shares: dict[str, list[float]] = {}
+        for name, model in models.items():
+            for level in LOSSES:
+                least = levels[level]["block"]
+                shares.setdefault(name, []).extend(
+                    float(np.mean(self.probabilities(model.block, name, kind) < least))
+                    for kind in SHARES
+                )
+        shares["mean"] = [float(np.mean(column)) for column in zip(*shares.values(), strict=True)]
+        for name, row in shares.items():
+            cells = " | ".join(
+                f"{own:.3f} / {foreign:.2f} / {generic:.2f}"
+                for own, foreign, generic in zip(row[::3], row[1::3], row[2::3], strict=True)
+            )
+            print(f"| {title} | {name} | {cells} |")
+
+    def report_lines(self, model: floor.FloorModel) -> None:
+        """Print what lines of own questions each share of the best one's probability leaves out."""
+        own = [e for e in self.examples if e.kind == "own" and e.query.items > LINES_FROM]
+        names = sorted({e.set for e in own})
+        for share in _LINE_SHARES:
+            left_out: dict[tuple[str, bool], list[bool]] = {}
+            for example in own:
+                lines = enumerate(example.lines)
+                likely = [model.line_probability(line, rank) for rank, line in lines]
+                for probability, gold in zip(likely, example.gold, strict=True):
+                    weak = probability < share * max(likely)
+                    left_out.setdefault((example.set, gold), []).append(weak)
+            gold, other = (
+                np.mean([np.mean(left_out[name, is_gold]) for name in names])
+                for is_gold in (True, False)
+            )
+            print(f"| lines | {share} | {gold:.3f} | {other:.3f} |")
+
+    def report_bars(self, model: floor.FloorModel) -> None:
+        """Print how many pasted logs and follow-ups get nothing at each block probability."""
+        kinds = {
+            "log": [e for e in self.examples if e.query.kinds.log],
+            "follow-up": [e for e in self.examples if e.query.kinds.follow_up > 0.5],
+        }
+        for name, examples in kinds.items():
+            for kind in SHARES:
+                chosen = [e for e in examples if e.kind == kind]
+                likely = np.array([model.block_probability(e.query, e.lines) for e in chosen])
+                shares = [f"{np.mean(likely < bar):.2f}" if chosen else "-" for bar in _BARS]
+                print(f"| {name} | {kind} | {len(chosen)} | " + " | ".join(shares) + " |")
+
+
+def main() -> None:
+    """Collect, fit, report, and write where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--locomo", type=Path)
+    parser.add_argument("--beam", type=Path)
+    parser.add_argument("--sets", type=Path)
+    parser.add_argument("--sample", type=int, default=70, help="own questions a set")
+    parser.add_argument("--conversations", type=int, default=3, help="at most, of a set")
+    parser.add_argument("--model", default="vectors", choices=[*_EMBEDDERS])
+    parser.add_argument("--examples", type=Path, help="file to keep what was collected in")
+    parser.add_argument("--write", action="store_true", help="into floor.json")
+    options = parser.parse_args()
+    if options.examples and options.examples.exists():
+        examples: list[Example] = pickle.loads(options.examples.read_bytes())
+    else:
+        named = {"locomo": options.locomo, "beam": options.beam}
+        loaded = [load_dataset(name, path) for name, path in named.items() if path]
+        loaded += load_sets(options.sets) if options.sets else ()
+        loaded = [select_questions(part, Path(part.name), sample=options.sample) for part in loaded]
+        examples = [*collect(loaded, _EMBEDDERS[options.model], options.conversations)]
+        if options.examples:
+            options.examples.write_bytes(pickle.dumps(examples))
+    by_words = options.model == "words"
+    fitter = Fitter([e for e in examples if e.is_judged and (e.query.model is None) == by_words])
+    left_out = {name: fitter.fit_model(name) for name in fitter.sets}
+    levels = fitter.choose_levels(left_out)
+    model = replace(fitter.fit_model(), levels=levels)
+    print("| | set | " + " | ".join(LOSSES) + " |")
+    print("lost of own / silent of foreign / silent of generic (held out)")
+    fitter.report("left out", left_out, levels)
+    fitter.report("all sets", dict.fromkeys(fitter.sets, model), levels)
+    print("lines left out, by their share of the best one's probability: gold | others")
+    fitter.report_lines(model)
+    print("silent at a block probability of " + ", ".join(map(str, _BARS)))
+    fitter.report_bars(model)
+    print(json.dumps(asdict(model), indent=1))
+    if options.write:
+        path = Path(floor.__file__).with_name("floor.json")
+        document = json.loads(path.read_text())
+        document["models"][options.model] = asdict(model)
+        path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Run the command and the tests' child processes, wait for what they bring about, kill them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from click.testing import CliRunner, Result
+
+from memtier_plugin.cli.main import main
+from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.core.paths import make_ledger_folder
+from memtier_plugin.storage.ledger.jsonl import day_file
+
+ROOT: Final = Path(__file__).parents[1]
+PATIENCE: Final = 60.0  # seconds for what takes one on a machine that has nothing else to do
+
+
+def run_memtier(*arguments: str | Path, input: str | None = None, code: int = 0) -> Result:
+    """Run the command in this process, check its exit code, and pass on what it did not expect."""
+    result = CliRunner().invoke(main, [*map(str, arguments)], input=input)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def child_environment(*paths: Path, **more: str) -> dict[str, str]:
+    """Return this process's environment for a child that imports the code under test."""
+    search_path = os.pathsep.join(map(str, (ROOT, *paths)))
+    return {**os.environ, "PYTHONPATH": search_path, **more}
+
+
+def start_python(*arguments: str | Path, **options: Any) -> subprocess.Popen[Any]:
+    """Start Python with these arguments; ``options`` are those of ``subprocess.Popen``."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.Popen(command, **({"env": child_environment()} | options))
+
+
+def start_daemon(*arguments: str, **options: Any) -> subprocess.Popen[Any]:
+    """Start the daemon in a process of its own."""
+    return start_python("-m", "memtier_plugin.daemon", *arguments, **options)
+
+
+def run_command(
+    *command: str | Path, timeout: float = 300.0, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; the test fails with it, and shows what it printed, if it fails."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        **({"env": child_environment(), "timeout": timeout} | options),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.args}:\n{done.stdout}{done.stderr}"
+    return done
+
+
+def run_python(code: str, *arguments: str | Path, **options: Any) -> str:
+    """Run code in a process of its own, which must end well; return what it printed."""
+    command = (sys.executable, "-c", textwrap.dedent(code), *arguments)
+    return run_command(*command, **options).stdout
+
+
+def wait_until(holds: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Wait for something that another thread or process brings about."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it never came about"
+        time.sleep(0.05)
+
+
+@contextmanager
+def running(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+    """Kill a process at the end, whatever came of it, and close its pipes."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def holding(code: str) -> Iterator[None]:
+    """Let another process run code that takes a lock, and keep it for as long as this lasts."""
+    code = textwrap.dedent(code) + '\nprint("held", flush=True)\nsys.stdin.read()\n'
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with running(start_python("-c", f"import sys\n{code}", **pipes)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield
+
+
+@contextmanager
+def held_ledger(home: Path, agent: str) -> Iterator[None]:
+    """Hold the lock on an agent's ledger of today, as a process does that writes into it."""
+    folder = make_ledger_folder(home, "p", "episodic", agent)
+    with hold_lock(day_file(folder, datetime.now(UTC)), 1.0):
+        yield

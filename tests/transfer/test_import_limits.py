@@ -1,0 +1,88 @@
+"""What is imported is bounded in bytes, files, nesting and kind, with a clear refusal."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin import MemTier
+from memtier_plugin.core.errors import ImportFileError, LedgerError
+from memtier_plugin.storage.ledger import jsonl
+from memtier_plugin.transfer.importers import files
+from memtier_plugin.transfer.importers.detect import detect_format
+from tests.builders import say
+from tests.processes import run_memtier
+
+NAME = "conversations.json"
+
+
+def bomb(path: Path, content: bytes, copies: int = 1) -> Path:
+    """Write a ZIP that holds a content which packs well, so many times."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(copies):
+            name = NAME if copies == 1 else f"conversations{number:05d}.json"
+            archive.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "copies"),
+    [(b"[" + b" " * 30_000_000 + b"]", 1), (b"[" * 30_000_000, 1), (b"[" + b" " * 10_000, 4000)],
+    ids=["blank", "nested", "many"],
+)  # fmt: skip
+def test_zip_bombs(tmp_path: Path, content: bytes, copies: int) -> None:
+    """A small ZIP that unpacks to much is refused before it is unpacked."""
+    path = bomb(tmp_path / "export.zip", content, copies)
+    before, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ImportFileError, match="unpacks from"):
+        list(files.read_items(path, "conversations"))
+    assert time.process_time() - before < 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100_000
+
+
+def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ZIP of more files than an export has is refused."""
+    monkeypatch.setattr(files, "MAX_FILES", 5)
+    path = bomb(tmp_path / "export.zip", b"[]", 6)
+    with pytest.raises(ImportFileError, match="6 files"):
+        list(files.read_items(path, "conversations"))
+
+
+def test_a_real_export_is_read(tmp_path: Path) -> None:
+    """Repetitive conversations of several megabytes are within the bounds."""
+    turn = {"role": "user", "content": "The same sentence again and again, with a number."}
+    items = [{"id": n, "text": [turn] * 20} for n in range(3000)]
+    path = bomb(tmp_path / "export.zip", json.dumps(items).encode())
+    assert len(list(files.read_items(path, "conversations"))) == 3000
+
+
+def test_nesting(tmp_path: Path, home: Path) -> None:
+    """JSON that is nested too deeply is refused in a sentence, by `record` and `import`."""
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    for command in (["record", str(path), "--session", "s"], ["import", str(path)]):
+        done = run_memtier(*command, code=1)
+        assert "Traceback" not in done.stderr and done.stderr.strip()
+
+
+def test_pipes_are_refused(tmp_path: Path, home: Path) -> None:
+    """A pipe in the place of an import, an archive or a ledger is refused, not waited for."""
+    pipe = tmp_path / "export.json"
+    os.mkfifo(pipe)
+    with pytest.raises(ImportFileError, match="not a plain file"):
+        detect_format(pipe)
+    with pytest.raises(ImportFileError, match="not a plain file"):
+        list(files.read_items(pipe, ""))
+    with MemTier.open(home) as memory:
+        say(memory, "The boat is red.")
+        ledger = memory.folder / "episodic" / "main" / "2020-01-01.jsonl"
+        os.mkfifo(ledger)
+        with pytest.raises(LedgerError, match="not a plain file"):
+            jsonl.read_lines(ledger)
+        assert next(f.where for f in memory.doctor() if f.level == "error") == str(ledger)
