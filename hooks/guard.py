@@ -7,20 +7,18 @@ answer, status and log report it, and the worker finishes, so that a late write 
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
-from collections.abc import Callable, Hashable
-from concurrent.futures import Future, wait
+from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import replace
-from functools import partial
-from queue import SimpleQueue
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from memtier_plugin.core.errors import MemTierError, Paused
 from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.plugins import record_failure
 from memtier_plugin.core.settings.schema import Hooks
+from memtier_plugin.core.workers import WorkerPool
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 
@@ -28,9 +26,7 @@ T = TypeVar("T")
 HookName = Literal[
     "before_prompt_build", "agent_end", "session_start", "session_end", "before_compaction"
 ]
-_QueuedJob = tuple[Future[Any], Callable[[], Any], Future[Any] | None]
 
-MAX_WORKERS: Final = 64
 EXIT_TIMEOUT: Final = 5.0  # seconds an ending process gives to late writes
 
 
@@ -38,72 +34,7 @@ class DeadlinePassed(MemTierError):
     """A hook missed its deadline; its work continues in the background."""
 
 
-class WorkerPool:
-    """A pool of daemon threads, reused because a store keeps one connection per thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._jobs: SimpleQueue[_QueuedJob] = SimpleQueue()
-        self._idle = 0
-        self._pending: set[Future[Any]] = set()
-        self._last_of_queue: dict[Hashable, Future[Any]] = {}
-
-    def submit(self, job: Callable[[], T], line: Hashable = None) -> Future[T]:
-        """Start a job; jobs of the same line run one after another, in order of submission.
-
-        Raises:
-            DeadlinePassed: too many earlier jobs are still running; the job is not started.
-        """
-        future: Future[T] = Future()
-        with self._lock:
-            self._pending = {late for late in self._pending if not late.done()}
-            self._last_of_queue = {
-                key: last for key, last in self._last_of_queue.items() if not last.done()
-            }
-            if len(self._pending) >= MAX_WORKERS:
-                raise DeadlinePassed(f"{MAX_WORKERS} hooks called earlier are still at work")
-            before = self._last_of_queue.get(line)
-            self._pending.add(future)
-            if line is not None:
-                self._last_of_queue[line] = future
-            short = self._idle == 0
-            if not short:
-                self._idle -= 1
-        self._jobs.put((future, job, before))
-        if short:
-            threading.Thread(target=self._run_jobs, name="memtier-hook", daemon=True).start()
-        return future
-
-    def drain(self, seconds: float) -> None:
-        """Wait for running jobs, for at most ``seconds``."""
-        with self._lock:
-            pending = set(self._pending)
-        wait(pending, seconds)
-
-    def _run_jobs(self) -> None:
-        while True:
-            future, job, before = self._jobs.get()
-            if before is not None:
-                wait([before])
-            try:
-                settle = partial(future.set_result, job())
-            except BaseException as error:  # re-raised where the future is awaited
-                settle = partial(future.set_exception, error)
-            # Mark the worker idle before publishing the result, so that the waiter reuses it.
-            with self._lock:
-                self._idle += 1
-            settle()
-
-
-workers = WorkerPool()
-
-
-def _reset_after_fork() -> None:
-    global workers
-    workers = WorkerPool()  # a forked child does not inherit its parent's threads
-
-
-os.register_at_fork(after_in_child=_reset_after_fork)
+workers = WorkerPool("memtier-hook")
 
 
 def run_guarded(

@@ -44,6 +44,13 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) * 3 // 2
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests and those of real hosts half an hour before they count as hung."""
+    for item in items:
+        if item.get_closest_marker("slow") or item.get_closest_marker("runtime"):
+            item.add_marker(pytest.mark.timeout(30 * 60))
+
+
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Point MemTier and the user's folders into ``tmp_path``, and refuse to leave this machine."""

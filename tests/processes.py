@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 import sys
 import textwrap
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -69,6 +72,30 @@ def run_python(code: str, *arguments: str | Path, **options: Any) -> str:
     """Run code in a process of its own, which must end well; return what it printed."""
     command = (sys.executable, "-c", textwrap.dedent(code), *arguments)
     return run_command(*command, **options).stdout
+
+
+def run_in_fork(work: Callable[[], object], seconds: float = PATIENCE) -> str:
+    """Run something in a forked child; return how it failed, or ''.
+
+    The child never returns into the test: there it would report, and clean up, a second time.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reader)
+            work()
+        except BaseException:
+            os.write(writer, traceback.format_exc().encode()[-60_000:])
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        if not select.select([file], [], [], seconds)[0]:
+            os.kill(child, signal.SIGKILL)
+        failure = file.read()
+    status = os.waitpid(child, 0)[1]
+    return failure or (f"the child ended with status {status}" if status else "")
 
 
 def wait_until(holds: Callable[[], object], seconds: float = PATIENCE) -> None:

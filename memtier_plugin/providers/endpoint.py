@@ -14,12 +14,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from memtier_plugin.core.errors import ContextTooLong, EndpointError, EndpointRefused, SettingsError
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.settings.schema import Endpoint
+from memtier_plugin.core.workers import WorkerPool
 from memtier_plugin.providers.endpoint_errors import to_endpoint_error
 
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ class RequestFormat:
             return replace(self, structured=self.structured - 1)
         return None
 
+
+_workers = WorkerPool("memtier-endpoint")
 
 # The format that each endpoint accepts, by address and model, for the life of the process.
 _formats: dict[tuple[str, str], RequestFormat] = {}
@@ -324,22 +328,9 @@ def _chat_reply(answer: Any, messages: Sequence[Mapping[str, str]]) -> ChatReply
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
     """Return the result of a call, or raise TimeoutError and leave the call to its thread."""
-    answers: list[T] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            answers.append(call())
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="memtier-endpoint", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if answers:
-        return answers[0]
-    if errors:
-        raise errors[0]
+    future = _workers.submit(call)
+    if wait([future], seconds).done:
+        return future.result()
     raise TimeoutError(f"no answer within {seconds:g} s")
 
 

@@ -20,33 +20,17 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.memory import MemTier
 from tests.builders import say, say_each, user_message
-from tests.processes import run_python
+from tests.processes import run_in_fork, run_python
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 
 
-def in_child(work: Callable[[], None], user: int | None = None) -> str:
-    """Run something in a forked child, as another user if asked; return how it failed, or ''."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reader)
-            if user is not None:
-                os.setgroups([])
-                os.setgid(user)
-                os.setuid(user)
-            work()
-        except BaseException:
-            os.write(writer, traceback.format_exc().encode()[-60_000:])
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        failure = file.read()
-    os.waitpid(child, 0)
-    return failure
+def become(user: int) -> None:
+    """Let this process go on as another user."""
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
 
 
 # -- queries --------------------------------------------------------------------------------------
@@ -347,6 +331,8 @@ def test_read_only_home(public: Path, crashed: bool) -> None:
         path.chmod(0o500 if path.is_dir() else 0o400)
 
     def work() -> None:
+        if os.geteuid() == 0:
+            become(NOBODY)
         with MemTier.open(home, "My Project") as memory:
             recall = memory.recall("fox", purpose="inject")
             assert [hit.text for hit in recall.injected] == ["the fox sleeps"], recall
@@ -359,7 +345,7 @@ def test_read_only_home(public: Path, crashed: bool) -> None:
             assert memory.status()["entries"] == 1
             assert any("read-only" in finding.what for finding in memory.doctor())
 
-    assert in_child(work, NOBODY if os.geteuid() == 0 else None) == ""
+    assert run_in_fork(work) == ""
 
 
 def test_fork_after_open(home: Path) -> None:
@@ -376,11 +362,11 @@ def test_fork_after_open(home: Path) -> None:
             assert memory.end_run([call, answer], session_id="s", run_id="child").credits
             memory.close()
 
-        assert in_child(work) == ""
+        assert run_in_fork(work) == ""
         assert say(memory, "fox again", run_id="r3").turn == 5
         assert len(memory.recall("fox").hits) == 5
         assert memory.recall("parent").hits[0].weight > 0
-        assert in_child(lambda: memory.recall("fox").hits[0]) == ""  # not even closed
+        assert run_in_fork(lambda: memory.recall("fox").hits[0]) == ""  # not even closed
         assert memory.recall("fox").label == "hybrid"
         assert not [f for f in memory.doctor() if f.level == "error"]
 

@@ -191,7 +191,7 @@ def test_session_end_waits_for_late_writes(home: Path) -> None:
 def test_too_many_late_hooks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hooks that pile up behind a lock are bounded; a prompt is still answered beside them."""
     write_config(home, "hooks: {end_deadline_ms: 10}\n")
-    monkeypatch.setattr(guard, "MAX_WORKERS", 6)
+    monkeypatch.setattr(guard.workers, "max_jobs", 6)
     end("Number 0.", context("r0"))
     guard.workers.drain(PATIENCE)
     with held_ledger(home, AGENT):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.providers import endpoint as module
 from memtier_plugin.providers.endpoint import EndpointClient, resolve_model
 from tests.loopback import TOO_LONG, Loopback, tokens_of, vectors_of
-from tests.processes import run_python
+from tests.processes import run_in_fork, run_python
 
 TEXTS = ["the cat sat", "a dog barked", "der Hund bellt"]
 ROOT = Path(__file__).parents[2]
@@ -319,11 +319,26 @@ def test_after_a_fork(server: Loopback) -> None:
     """A child of a process that used an endpoint makes connections of its own."""
     mine = client(server)
     expected = mine.embed("m", TEXTS).vectors
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if mine.embed("m", TEXTS, attempts=1).vectors == expected else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def embed() -> None:
+        assert mine.embed("m", TEXTS, attempts=1).vectors == expected
+
+    assert run_in_fork(embed) == ""
     assert mine.embed("m", TEXTS, attempts=1).vectors == expected
+
+
+def test_no_thread_ends_with_a_request(server: Loopback) -> None:
+    """Requests share a thread that stays: one that ends holds locks that a fork would inherit."""
+
+    def threads() -> set[int | None]:
+        return {each.ident for each in threading.enumerate() if each.name == "memtier-endpoint"}
+
+    mine = client(server)
+    mine.embed("m", TEXTS)
+    kept = threads()
+    for _ in range(5):
+        mine.embed("m", TEXTS)
+    assert kept and threads() == kept
 
 
 def test_the_package_is_imported_when_asked_only() -> None:

@@ -14,6 +14,7 @@ from memtier_plugin.core.locks import count_flushes
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.storage.ledger.group_sync import Appended
+from tests.processes import PATIENCE
 
 WRITERS = 6
 
@@ -50,7 +51,7 @@ def test_writers_share_a_sync(tmp_path: Path) -> None:
     """Who appends while a sync goes on waits for the next, together with all others."""
     path = tmp_path / "2026-01-05.jsonl"
     before = count_flushes()
-    barrier = threading.Barrier(WRITERS)
+    barrier = threading.Barrier(WRITERS, timeout=PATIENCE)
 
     def write(number: int) -> None:
         appended = written(path, number)
