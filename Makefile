@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-runtimes test-runtimes-all attacks faults power-loss soak lint fmt docs clean
+.PHONY: demo test coverage test-slow test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -16,7 +16,7 @@ coverage: .venv/.dev # the same, half as fast
 	$(BIN)/pytest -m "not slow and not runtime" -n auto --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/.dev
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2 --dist worksteal
 
 # The real hosts, in a folder that is kept: MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
 test-runtimes: .venv/.dev
@@ -31,6 +31,9 @@ test-runtimes-all: .venv/.dev
 
 faults: .venv/.dev # every write that can fail, in every way; goes on where it was left
 	$(BIN)/python -m tests.faults
+
+isolation: .venv/.dev # 10,000 answers, with and without what others keep private
+	MEMTIER_TEST_PAIRS=50 $(BIN)/pytest tests/proofs/test_isolation_fuzz.py -k drawn -n 0
 
 power-loss: .venv/.dev # the power goes at every moment of a workload
 	$(BIN)/python -m tests.faults.power_loss

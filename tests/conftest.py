@@ -45,17 +45,18 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give slow tests and those of real hosts half an hour before they count as hung."""
+    """Give slow tests and those of real hosts a quarter of an hour before they count as hung."""
     for item in items:
         if item.get_closest_marker("slow") or item.get_closest_marker("runtime"):
-            item.add_marker(pytest.mark.timeout(30 * 60))
+            item.add_marker(pytest.mark.timeout(15 * 60))
 
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Point MemTier and the user's folders into ``tmp_path``, and refuse to leave this machine."""
-    for name in [name for name in os.environ if name.startswith("MEMTIER_")]:
-        monkeypatch.delenv(name)
+    for name in list(os.environ):
+        if name.startswith("MEMTIER_") and not name.startswith("MEMTIER_TEST_"):
+            monkeypatch.delenv(name)
     monkeypatch.setenv("MEMTIER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
