@@ -11,7 +11,12 @@ from memtier_plugin.cli.scope import CliCommand, scope_of
 
 @click.command(cls=CliCommand)
 @click.option("--once", is_flag=True, help="Do every job once and end.")
-@click.option("--interval", type=float, metavar="SECONDS", help="Overrides the configured value.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Overrides the configured value.",
+)
 @click.option("--all", "everything", is_flag=True, help="Every project of the home.")
 @click.pass_context
 def daemon(ctx: click.Context, once: bool, interval: float | None, everything: bool) -> None:

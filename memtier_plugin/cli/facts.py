@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from memtier_plugin.cli import views
 from memtier_plugin.cli.review import review, source_lines
 from memtier_plugin.cli.scope import CliGroup, Scope
-from memtier_plugin.cli.times import parse_time
+from memtier_plugin.cli.times import parse_span
 from memtier_plugin.cli.views import (
     Document,
     format_time,
@@ -73,7 +73,14 @@ def _is_about(view: FactView, subject: str) -> bool:
 
 @facts.command("search")
 @click.argument("query")
-@click.option("--limit", default=10, show_default=True, help="How many facts to show.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="How many facts to show.",
+)
 @click.pass_obj
 def facts_search(scope: Scope, query: str, limit: int) -> None:
     """Find the facts that QUERY asks for, best first."""
@@ -106,25 +113,31 @@ facts.add_command(review)  # an alias of `memtier review`
 
 
 @facts.command("diff")
-@click.option("--since", required=True, metavar="WHEN", help="A time, or as long ago as 2d, 3h.")
-@click.option("--until", metavar="WHEN", help="The end; now when left out.")
+@click.argument("since")
+@click.argument("until", required=False)
 @click.pass_obj
 def facts_diff(scope: Scope, since: str, until: str | None) -> None:
-    """Show what happened to the facts since a moment."""
-    now = datetime.now(UTC)
-    start, end = parse_time(since, now), parse_time(until, now) if until else None
+    """Show what happened to the facts between two moments (2d, 2026-03-14)."""
+    start, end = parse_span(since, until)
     with scope.open() as memory:
         changes = memory.knowledge.person.diff(start, end)
     document = {
         "since": to_iso(start),
-        "until": to_iso(end) if end else None,
+        "until": to_iso(end),
         "changes": [change.to_json() for change in changes],
     }
     scope.show(document, fact_diff_view)
 
 
 @facts.command("runs")
-@click.option("--limit", default=20, show_default=True, help="How many, the newest.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="How many, the newest.",
+)
 @click.pass_obj
 def facts_runs(scope: Scope, limit: int) -> None:
     """List the consolidations, with their figures."""

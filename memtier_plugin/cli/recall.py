@@ -48,7 +48,14 @@ _INDENT: Final = 13  # columns before the text of a ranked line
     type=click.Choice(["mixed", "facts", "raw", "auto"]),
     help="Facts, the raw log, or both; auto decides by the question [retrieval.depth].",
 )
-@click.option("--limit", default=10, show_default=True, help="How many hits to show.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="How many hits to show.",
+)
 @click.option("--explain", "signals", is_flag=True, help="Show the signals behind each score.")
 @click.option("--inject-preview", is_flag=True, help="Show the block as a prompt would get it.")
 @click.pass_obj

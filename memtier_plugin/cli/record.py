@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import IO, Any
 
 import click
 
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.core.errors import ImportFileError
-from memtier_plugin.ingest.messages import unknown_keys
+from memtier_plugin.core.errors import ImportFileError, MessageError
+from memtier_plugin.ingest.messages import parse_messages, unknown_keys
 
 
 @click.command(cls=CliCommand)
@@ -21,7 +22,9 @@ from memtier_plugin.ingest.messages import unknown_keys
 @click.pass_obj
 def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
     """Write messages (JSON or JSON Lines; - for stdin) to the log."""
-    messages = _read_messages(file)
+    given = _read_messages(file)
+    _check_messages(given)
+    messages = [message for _, message in given]
     with scope.open(create=True) as memory:
         entries = memory.record(messages, session_id=session, run_id=run)
     report = {"recorded": len(entries), "given": len(messages), "ids": [e.id for e in entries]}
@@ -29,8 +32,26 @@ def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
     scope.show({**report, **({"ignored_keys": [*ignored]} if ignored else {})})
 
 
-def _read_messages(file: IO[str]) -> list[Any]:
-    """Read a list of messages, an object with `messages`, or one message per line."""
+def _check_messages(given: list[tuple[str, Any]]) -> None:
+    """Refuse what would be left out of the log without a word, naming its line.
+
+    Raises:
+        MessageError: it is no message, or says nothing and calls no tool.
+    """
+    for where, message in given:
+        try:
+            parsed = parse_messages([message])
+        except MessageError as error:
+            raise MessageError(f"{where}: {str(error).removeprefix('message 0: ')}") from None
+        if not any(part.content.strip() or part.tool_calls for part in parsed):
+            raise MessageError(f"{where}: a message without content; nothing was recorded")
+
+
+def _read_messages(file: IO[str]) -> list[tuple[str, Any]]:
+    """Read a list of messages, an object with `messages`, or one message per line.
+
+    Each comes with the name of where it stands.
+    """
     try:
         content = file.read()
     except UnicodeDecodeError as error:
@@ -40,17 +61,21 @@ def _read_messages(file: IO[str]) -> list[Any]:
     except RecursionError:
         raise ImportFileError(f"{file.name}: JSON nested too deeply") from None
     except ValueError:
-        document = []
-        for number, line in enumerate(content.split("\n"), 1):
-            try:
-                document += [json.loads(line)] if line.strip() else []
-            except (ValueError, RecursionError) as error:
-                raise ImportFileError(f"{file.name}:{number}: not JSON: {error}") from None
+        return [*_read_lines(file.name, content)]
     if isinstance(document, dict):
         document = document.get("messages", [document])
     if not isinstance(document, list):
         raise ImportFileError(f"{file.name}: expected a list of messages, found {document!r:.60}")
-    return document
+    return [(f"{file.name}: message {n}", message) for n, message in enumerate(document, 1)]
+
+
+def _read_lines(name: str, content: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(content.split("\n"), 1):
+        try:
+            if line.strip():
+                yield f"{name}:{number}", json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ImportFileError(f"{name}:{number}: not JSON: {error}") from None
 
 
 @click.command(cls=CliCommand)

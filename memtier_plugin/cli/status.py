@@ -33,7 +33,7 @@ def status(scope: Scope) -> None:
 
 def status_view(document: Document) -> RenderableType:
     """Render a project's status."""
-    first = ("project", "home", "paused", "entries", "facts", "index")
+    first = ("project", "home", "paused", "entries", "facts", "summaries", "index")
     rows = [
         *((name, format_value(document[name])) for name in first if name in document),
         *_consolidation_rows(document),

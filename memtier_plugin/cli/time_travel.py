@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from rich.console import RenderableType
 from memtier_plugin.cli import views
 from memtier_plugin.cli.facts import fact_diff_view
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.cli.times import parse_time
+from memtier_plugin.cli.times import parse_span
 from memtier_plugin.cli.views import (
     Document,
     format_time,
@@ -23,7 +22,6 @@ from memtier_plugin.cli.views import (
     safe_text,
     short_id,
 )
-from memtier_plugin.core.errors import MessageError
 from memtier_plugin.facts.rollback_plan import Rollback
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.lifecycle.undo_run import UndoneRun
@@ -36,10 +34,7 @@ from memtier_plugin.memory import MemTier
 @click.pass_obj
 def diff(scope: Scope, since: str, until: str | None) -> None:
     """Show what changed between two moments (2d, 2026-03-14)."""
-    now = datetime.now(UTC)
-    start, end = parse_time(since, now), parse_time(until, now) if until else now
-    if start > end:
-        raise MessageError(f"{since} is later than {until or 'now'}: name the earlier one first")
+    start, end = parse_span(since, until)
     with scope.open() as memory:
         difference = memory.history.diff(start, end)
     scope.show(difference.to_json(), difference_view)

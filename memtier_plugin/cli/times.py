@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import click
 
+from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.times import from_iso
 
 _RELATIVE_TIME: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
@@ -48,3 +49,17 @@ def parse_time(text: str, now: datetime) -> datetime:
             f"{text!r} is neither a time like 2026-03-14 or 2026-03-14T09:00, nor as long ago "
             "as 30m, 3h, 2d or 1w"
         ) from None
+
+
+def parse_span(since: str, until: str | None) -> tuple[datetime, datetime]:
+    """Parse the two moments of a comparison; the later one is now where it is left out.
+
+    Raises:
+        click.BadParameter: one is no time.
+        MessageError: the first is the later one.
+    """
+    now = datetime.now(UTC)
+    start, end = parse_time(since, now), parse_time(until, now) if until else now
+    if start > end:
+        raise MessageError(f"{since} is later than {until or 'now'}: name the earlier one first")
+    return start, end

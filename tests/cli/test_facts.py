@@ -162,19 +162,20 @@ def test_diff(world: World, run: Run) -> None:
     """The changes since a moment are told with texts; a moment may be a date or as long ago."""
     world.consolidate("r1", LISBON)
     world.consolidate("r2", PORTO)
-    report = document(run("diff", "--since", "2026-01-01", "--until", "2027-01-01", "--json"))
+    report = document(run("diff", "2026-01-01", "2027-01-01", "--json"))
     assert [(c["what"], c["fact"]["value"]) for c in report["changes"]] == [
         ("added", "Lisbon"),
         ("added", "Porto"),
         ("superseded", "Lisbon"),
     ]
     assert report["changes"][2]["by"]["value"] == "Porto"
-    shown = run("diff", "--since", "2026-01-01", "--until", "2027-01-01").stdout
+    shown = run("diff", "2026-01-01", "2027-01-01").stdout
     assert "- superseded" in shown and "→ Ines lives_in Porto" in shown
     assert "added 2, superseded 1" in shown
-    since = document(run("diff", "--since", "2d", "--until", "1h", "--json"))["since"]
+    since = document(run("diff", "2d", "1h", "--json"))["since"]
     assert since.endswith("Z")
-    assert "neither a time" in run("diff", "--since", "lately", code=2).stderr
+    assert "neither a time" in run("diff", "lately", code=2).stderr
+    assert "earlier one first" in run("diff", "1h", "2d", code=1).stderr
 
 
 def test_revert_and_runs(world: World, run: Run) -> None:
@@ -228,7 +229,7 @@ def test_every_command_answers_in_json(world: World, run: Run) -> None:
         ["search", "tea"],
         ["show", fact.id],
         ["review"],
-        ["diff", "--since", "1d"],
+        ["diff", "1d"],
         ["runs"],
         ["revert", "--run", "r1", "--dry-run"],
         ["timeline", "Ines"],

@@ -109,6 +109,18 @@ def test_the_same_pass_again(home: Path, day: Day) -> None:
         assert {path: path.read_bytes() for path in memory.folder.rglob("*.jsonl")} == before
 
 
+def test_status_counts_facts_and_summaries_apart(home: Path, day: Day) -> None:
+    """A summary is no fact in `status`: each is counted under its own name."""
+    with opened(home, day(2)) as memory:
+        entries = talk(memory, day(0))
+        memory.add_facts([make_draft(entries[0], "Lisbon")])
+        assert sum_up(memory).written == 2
+        memory.catch_up()
+        counted = memory.status()
+        assert (counted["facts"], counted["summaries"]) == (1, 2)
+        assert counted["facts"] == len(memory.knowledge.person.facts(shelves=False))
+
+
 def test_short_sessions_have_none(home: Path, day: Day) -> None:
     """Fewer than eight lines are their own summary; tool output does not count as lines."""
     with opened(home, day(2)) as memory:

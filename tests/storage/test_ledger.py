@@ -260,9 +260,9 @@ def rewrite(path: Path, data: bytes) -> None:
     ("change", "what"),
     [
         (lambda path, data: rewrite(path, data.replace(b'"n": 49', b'"n": 94')), "edited"),
-        (lambda path, data: rewrite(path, data.replace(b'"n": 0}', b'"n": 7}')), "edited"),
+        (lambda path, data: rewrite(path, data.replace(b"x", b"y", 1)), "edited"),
         (lambda path, data: rewrite(path, data[: len(data) // 2]), "truncated"),
-        (lambda path, data: (path.unlink(), path.write_bytes(data)), "replaced"),
+        (lambda path, data: (path.unlink(), path.write_bytes(b"{}\n" + data[3:])), "replaced"),
         (lambda path, data: path.unlink(), "deleted"),
     ],
     ids=["last line", "first line", "truncated", "replaced", "deleted"],
@@ -281,10 +281,29 @@ def test_check_of_a_changed_file(path: Path, change: Any, what: str) -> None:
     os.close(keep)
 
 
+@pytest.mark.parametrize("limit", [None, 100])
+def test_a_copy_is_known_by_its_content(path: Path, limit: int | None) -> None:
+    """What was read of a file is known again in a copy, and a line more of it is only that."""
+    jsonl.append_records(path, [{"text": "x" * 200, "n": n} for n in range(50)])
+    mark = jsonl.read_lines(path, None, limit)[1]
+    mark = jsonl.read_lines(path, mark, limit)[1]
+    data = path.read_bytes()
+    kept = path.rename(path.with_name("kept"))  # or a new file could get the old one's inode
+    path.write_bytes(data + b'{"n": 50}\n')
+    assert path.stat().st_ino != kept.stat().st_ino
+    assert jsonl.detect_change(path, mark) is None
+    if limit is None:
+        [line] = jsonl.read_lines(path, mark)[0]
+        assert jsonl.parse_line(line) == {"n": 50}
+
+
 def test_check_while_a_writer_begins(path: Path) -> None:
     """A new time at the old size is no edit while a writer has the file: its bytes come next."""
-    jsonl.append_records(path, [{"n": 1}])
+    jsonl.append_records(path, [{"n": n, "text": "x" * 200} for n in range(50)])
     _, mark = jsonl.read_lines(path)
+    os.utime(path, ns=(mark.mtime_ns + 1, mark.mtime_ns + 1))
+    assert jsonl.detect_change(path, mark) is None  # a new time alone edits nothing
+    rewrite(path, path.read_bytes().replace(b"x", b"y", 1))
     os.utime(path, ns=(mark.mtime_ns + 1, mark.mtime_ns + 1))
     assert jsonl.detect_change(path, mark) == "edited"
     with holder(path):

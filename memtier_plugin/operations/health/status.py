@@ -46,6 +46,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
         "paused": store.paused,
         "entries": 0,
         "facts": 0,
+        "summaries": 0,
         "backlog": 0,
         "hooks": read_hook_marks(store),
         "waits": hook_latency.read_waits(store.project_folder.home, store.project),
@@ -105,7 +106,7 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     why = store.catch_up(store.files_behind(), wait_ms=200)
     reader = store.reader()
     counts = reader.counts()
-    report["entries"], report["facts"] = counts["entries"], counts["facts"]
+    report |= {name: counts[name] for name in ("entries", "facts", "summaries")}
     behind = store.files_behind()
     names = [segment.name for segment in behind]
     report["index"] |= {**counts, "bytes": store.index_size(), "behind": names}

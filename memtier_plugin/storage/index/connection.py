@@ -148,10 +148,16 @@ def m003_private(connection: apsw.Connection) -> None:
     connection.execute("ALTER TABLE states ADD COLUMN private INTEGER NOT NULL DEFAULT 0")
 
 
+def m004_content(connection: apsw.Connection) -> None:
+    """Keep a checksum of what was read of each ledger, by which a copy of it is known."""
+    connection.execute("ALTER TABLE files ADD COLUMN crc INTEGER")
+
+
 MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
     m001_first,
     m002_standing,
     m003_private,
+    m004_content,
 )
 
 

@@ -122,7 +122,14 @@ class IndexJournalReader(IndexRecords):
         count = self._count
         return {
             "entries": count("SELECT count(*) FROM items WHERE tier = 'episodic'"),
-            "facts": count("SELECT count(*) FROM items WHERE tier <> 'episodic' AND indexed"),
+            "facts": count(
+                """SELECT count(*) FROM items JOIN scopes ON scopes.id = scope
+                   WHERE tier <> 'episodic' AND indexed AND shelf = ''"""
+            ),
+            "summaries": count(
+                """SELECT count(*) FROM items JOIN scopes ON scopes.id = scope
+                   WHERE tier <> 'episodic' AND indexed AND shelf <> ''"""
+            ),
             "sessions": count("SELECT count(*) FROM sessions"),
             "forgotten": count("SELECT count(*) FROM states WHERE forgotten"),
             "files": count("SELECT count(*) FROM files"),

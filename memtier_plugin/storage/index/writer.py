@@ -60,7 +60,8 @@ _MALFORMED: Final = (
 def read_mark(connection: apsw.Connection, name: str) -> ReadMark | None:
     """Return how far a ledger file was read into this index."""
     for row in connection.execute(
-        "SELECT device, inode, size, mtime_ns, offset, lines, tail FROM files WHERE path = ?",
+        """SELECT device, inode, size, mtime_ns, offset, lines, tail, crc FROM files
+           WHERE path = ?""",
         (name,),
     ):
         return ReadMark(*row)
@@ -78,7 +79,7 @@ def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> li
     marks = {
         str(path): ReadMark(*mark)
         for path, *mark in connection.execute(
-            """SELECT path, device, inode, size, mtime_ns, offset, lines, tail FROM files
+            """SELECT path, device, inode, size, mtime_ns, offset, lines, tail, crc FROM files
                WHERE path IN (SELECT value FROM json_each(?))""",
             (names,),
         )
@@ -225,10 +226,10 @@ class IndexWriter(IndexItems):
     def _save_mark(self, file: LedgerFile, mark: ReadMark) -> int:
         rows = self._db.execute(
             """INSERT INTO files(path, ledger, owner, device, inode, size, mtime_ns, offset, lines,
-                 tail) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                 tail, crc) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                ON CONFLICT(path) DO UPDATE SET device = excluded.device, inode = excluded.inode,
                  size = excluded.size, mtime_ns = excluded.mtime_ns, offset = excluded.offset,
-                 lines = excluded.lines, tail = excluded.tail RETURNING id""",
+                 lines = excluded.lines, tail = excluded.tail, crc = excluded.crc RETURNING id""",
             (
                 file.name,
                 file.ledger,
@@ -240,6 +241,7 @@ class IndexWriter(IndexItems):
                 mark.offset,
                 mark.lines,
                 mark.tail,
+                mark.crc,
             ),
         )
         return int(rows.fetchone()[0])

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,6 +44,7 @@ class ReadMark:
     """The position up to which a file was read; ``offset`` is just after a newline.
 
     ``size`` is the size examined: more than ``offset`` if the file's last line was torn.
+    ``crc`` is the checksum of all that was read; None where an older MemTier did not keep it.
     """
 
     device: int
@@ -52,6 +54,7 @@ class ReadMark:
     offset: int
     lines: int
     tail: str
+    crc: int | None = 0
 
     def same_as(self, status: os.stat_result) -> bool:
         """Tell whether the file is unchanged since."""
@@ -199,6 +202,7 @@ def read_lines(
             offset=position,
             lines=number,
             tail=_tail(fd, position),
+            crc=_extend_crc(mark.crc if mark else 0, data),
         )
     except OSError as error:
         raise LedgerError(f"cannot read {path}: {error}") from error
@@ -227,6 +231,7 @@ def mark_end(path: Path, timeout: float = 10.0) -> ReadMark:
             offset=end,
             lines=0,
             tail=_tail(fd, end),
+            crc=None,
         )
     except OSError as error:
         raise LedgerError(f"cannot read {path}: {error}") from error
@@ -261,7 +266,7 @@ def stream(path: Path, start: int) -> Iterator[list[LedgerLine]]:
             start = 0
     finally:
         os.close(fd)
-    mark = ReadMark(0, 0, 0, 0, start, 0, "")
+    mark = ReadMark(0, 0, 0, 0, start, 0, "", None)
     while True:
         lines, mark = read_lines(path, mark, _STREAMED)
         if not lines:
@@ -271,6 +276,8 @@ def stream(path: Path, start: int) -> Iterator[list[LedgerLine]]:
 
 def detect_change(path: Path, mark: ReadMark) -> str | None:
     """Classify the change of a file since it was read; None if unchanged or only appended to.
+
+    A file is known by its content: a copy under another inode, or with another time, is the same.
 
     Raises:
         UnsafePath: the path is now a symlink or another user's file.
@@ -288,16 +295,32 @@ def detect_change(path: Path, mark: ReadMark) -> str | None:
         if status.st_size < mark.offset:
             return "truncated"
         if (status.st_dev, status.st_ino) != (mark.device, mark.inode):
-            return "replaced"
+            return None if _has_same_content(fd, mark) else "replaced"
         if _tail(fd, mark.offset) != mark.tail:
             return "edited"
         if status.st_size == mark.size and status.st_mtime_ns != mark.mtime_ns and is_unlocked(fd):
             # Same size, different time: an earlier line was edited, unless a write has just begun.
             same = os.fstat(fd).st_size == mark.size
-            return "edited" if same else None
+            return "edited" if same and not _has_same_content(fd, mark) else None
         return None
     finally:
         os.close(fd)
+
+
+def _has_same_content(fd: int, mark: ReadMark) -> bool:
+    """Tell whether a file begins with all that was read of it, whichever file it is."""
+    if mark.crc is None:
+        return False
+    crc, position = 0, 0
+    while position < mark.offset and (
+        data := os.pread(fd, min(_STREAMED, mark.offset - position), position)
+    ):
+        crc, position = zlib.crc32(data, crc), position + len(data)
+    return position == mark.offset and crc == mark.crc and _tail(fd, position) == mark.tail
+
+
+def _extend_crc(crc: int | None, data: bytes) -> int | None:
+    return None if crc is None else zlib.crc32(data, crc)
 
 
 def parse_line(line: LedgerLine) -> dict[str, Any]:
