@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.hosts import host_model
 from memtier_plugin.hosts import install as installing
-from memtier_plugin.hosts.install import FileChange
-from memtier_plugin.trust.redaction import Redactor
+from memtier_plugin.hosts.change_diff import diff_file
+from memtier_plugin.memory import MemTier
 
+_DIFF_COLOURS = {"+": "green", "-": "red"}
 DEFAULT_PROJECT = "default"  # the project of every host, unless one is named
 
 
@@ -52,8 +52,11 @@ def install(
     else:
         changes = installing.plan_changes(host, scope.path, project, use_host_model=use_host_model)
     document["changes"] = [
-        {"path": str(c.path), "why": c.why, "diff": _format_diff(c)} for c in changes
+        {"path": str(c.path), "why": c.why, "diff": diff_file(c.path, c.before, c.text)}
+        for c in changes
     ]
+    if not scope.as_json:
+        _print_diffs(document["changes"])
     document["done"] = not dry_run
     document["canary"] = None
     if not dry_run and undo:
@@ -61,6 +64,7 @@ def install(
     elif not dry_run:
         make_home(scope.path)
         installing.install_host(host, scope.path, project, use_host_model=use_host_model)
+        MemTier.open(scope.path, project).close()  # so that `status` shows it before a turn
         if not no_canary:
             from memtier_plugin.hosts.canary import (
                 run_canary,  # imports a server that no other command needs
@@ -76,20 +80,6 @@ def install(
     proof = document["canary"]
     if proof and proof["ran"] and not proof["ok"]:
         ctx.exit(1)
-
-
-def _format_diff(change: FileChange) -> str:
-    """Return the diff of a change, with secrets masked."""
-    before = change.path.read_text("utf-8") if change.path.exists() else ""
-    lines = unified_diff(
-        before.splitlines(),
-        (change.text or "").splitlines(),
-        "now" if before else "/dev/null",
-        "then" if change.text is not None else "/dev/null",
-        lineterm="",
-        n=2,
-    )
-    return Redactor().redact("\n".join(lines)).text
 
 
 def _describe_consent(home: Path, project: str, use_host_model: bool | None) -> str | None:
@@ -118,14 +108,9 @@ def _next_step(document: Mapping[str, Any], undo: bool) -> str:
 
 
 def install_view(document: views.Document) -> RenderableType:
-    """Render each change as a diff, and the canary's result."""
+    """Render what follows the diffs: the consent, the canary's result and the next step."""
     parts: list[RenderableType] = []
-    changes: Sequence[Mapping[str, Any]] = document["changes"]
-    for change in changes:
-        parts += [views.safe_text(f"{change['path']}: {change['why']}", "bold")]
-        parts += [_diff_line(line) for line in change["diff"].splitlines()[2:]]
-        parts += [""]
-    if not changes:
+    if not document["changes"]:
         parts.append(views.safe_text("No changes are needed."))
     if document["host_model"]:
         parts.append(views.safe_text(document["host_model"], "yellow"))
@@ -143,6 +128,14 @@ def install_view(document: views.Document) -> RenderableType:
     return Group(*parts)
 
 
-def _diff_line(line: str) -> RenderableType:
-    style = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
-    return views.safe_text(line, style)
+def _print_diffs(changes: Sequence[Mapping[str, Any]]) -> None:
+    """Print each change as a diff whose lines nothing folds, so that it can be copied."""
+    colour = False if "NO_COLOR" in os.environ else None  # None: if it is a terminal
+    for change in changes:
+        click.secho(
+            views.escape_controls(f"{change['path']}: {change['why']}"), bold=True, color=colour
+        )
+        for line in change["diff"].splitlines():
+            text = views.escape_controls(line)
+            click.secho(text, fg=_DIFF_COLOURS.get(line[:1]), color=colour)
+        click.echo()

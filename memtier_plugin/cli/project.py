@@ -17,7 +17,7 @@ from memtier_plugin.core.settings.load import bind_workspace, resolve_project
 def init(scope: Scope) -> None:
     """Set up the home and this folder's project."""
     folder = Path.cwd()
-    project = scope.project_name
+    project = scope.folder_project
     bound = resolve_project(scope.path, folder) == project and scope.project is None
     done = {"home": str(make_home(scope.path)), "project": project}
     created = _new_file(scope.path / "config.yaml", "# Your settings; see `memtier config show`.\n")

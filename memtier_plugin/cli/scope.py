@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.paths import encode_file_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,11 +42,34 @@ class Scope:
 
     @property
     def project_name(self) -> str:
-        """The named project, else MEMTIER_PROJECT, else the project of this folder."""
+        """The named project, else that of this folder, else the one that the hosts use.
+
+        A folder has a project of its own if it is bound to one, or if one was made for it.
+        """
+        folders = self.folder_project
+        if self._is_chosen or (self.path / "projects" / encode_file_name(folders)).is_dir():
+            return folders
+        from memtier_plugin.hosts.project import hosts_project
+
+        return hosts_project(self.path) or folders
+
+    @property
+    def folder_project(self) -> str:
+        """The named project, else MEMTIER_PROJECT, else that of this folder, made or not."""
         from memtier_plugin.core.settings.load import resolve_project
 
-        named = self.project or os.environ.get("MEMTIER_PROJECT")
-        return named or resolve_project(self.path, Path.cwd())
+        return self._named_project or resolve_project(self.path, Path.cwd())
+
+    @property
+    def _named_project(self) -> str | None:
+        return self.project or os.environ.get("MEMTIER_PROJECT")
+
+    @property
+    def _is_chosen(self) -> bool:
+        """Whether the project was named, or this folder bound to it."""
+        from memtier_plugin.core.settings.load import bound_project
+
+        return bool(self._named_project or bound_project(self.path, Path.cwd()))
 
     def open(self, *, create: bool = False) -> MemTier:
         """Open the memory; only commands that write create one."""
@@ -99,7 +123,9 @@ def _option(flag: str, metavar: str | None, help_text: str) -> click.Option:
 def common_options() -> list[click.Parameter]:
     return [
         _option("--home", "PATH", "The folder of all data [MEMTIER_HOME, ~/.memtier]."),
-        _option("--project", "NAME", "The project [MEMTIER_PROJECT, else this folder's]."),
+        _option(
+            "--project", "NAME", "The project [MEMTIER_PROJECT, this folder's, that of the hosts]."
+        ),
         _option("--agent", "NAME", "Whose private memory [main]."),
         _option("--json", None, "Print one JSON document."),
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -22,10 +23,10 @@ import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.hosts import hermes_config, host_model
+from memtier_plugin.hosts.project import INSTALLED_FILE, read_installed
 
 HOSTS: Final = ("openclaw", "hermes")
 COPY_SUFFIX: Final = ".before-memtier"  # suffix of a copy
-_INSTALLED_FILE: Final = "hosts/installed.json"
 
 _HERMES_IMPORT: Final = '''\
 """MemTier in Hermes Agent: the code stands where it was installed."""
@@ -58,6 +59,11 @@ class FileChange:
     path: Path
     text: str | None
     why: str
+
+    @property
+    def before(self) -> str | None:
+        """The file's present text, None if it is not there."""
+        return _read(self.path)
 
 
 def launch_command() -> list[str]:
@@ -110,7 +116,7 @@ def install_host(
         SettingsError: a file of the host cannot be edited; nothing was changed.
     """
     changes = plan_changes(host, home, project, use_host_model=use_host_model)
-    installed = _read_installed(home)
+    installed = read_installed(home)
     for change in changes:
         key = str(change.path)
         before = _read(change.path)
@@ -124,6 +130,9 @@ def install_host(
                 _write(_copy_path(change.path), before, change.path)
         _write(change.path, change.text or "")
         installed[key]["after"] = _digest(change.text or "")
+    for record in installed.values():
+        if record["host"] == host:
+            record["project"] = project
     _write_installed(home, installed)
     return changes
 
@@ -134,7 +143,7 @@ def uninstall_host(host: str, home: Path, *, dry_run: bool = False) -> list[File
     Raises:
         SettingsError: a file was changed since in a way that cannot be undone.
     """
-    installed = _read_installed(home)
+    installed = read_installed(home)
     undone: list[FileChange] = []
     # In reverse: a folder is recorded with the first file created in it.
     for key in reversed([key for key, record in installed.items() if record["host"] == host]):
@@ -199,7 +208,7 @@ def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange
     models = host_model.openclaw_models(config, str(path)) if consented else None
     host_model.permit_openclaw(entry, models)
     why = "loads the plugin, selects the memory slot and permits the hooks"
-    return [FileChange(path, json.dumps(config, indent=2) + "\n", why)]
+    return [FileChange(path, _format_json(config, _read(path)), why)]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -215,6 +224,15 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise SettingsError(f"{path}: expected an object")
     return document
+
+
+def _format_json(document: Mapping[str, Any], like: str | None) -> str:
+    """Return a document as JSON, indented as the text that it replaces."""
+    indent: str | int | None = 2
+    if like and like.strip():
+        line = re.search(r"\n([ \t]+)\S", like)
+        indent = line[1] if line else None
+    return json.dumps(document, indent=indent) + ("\n" if not like or like.endswith("\n") else "")
 
 
 def _section(config: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
@@ -293,7 +311,7 @@ def _without_memtier(path: Path, text: str) -> str | None:
         plugins["allow"] = [name for name in plugins["allow"] if name != "memtier"]
     if not plugins:
         config.pop("plugins", None)
-    return json.dumps(config, indent=2) + "\n"
+    return _format_json(config, text)
 
 
 def _set_or_remove(config: dict[str, Any], section: str, name: str, value: Any) -> None:
@@ -347,16 +365,9 @@ def _remove_file(path: Path, new_folder: str | None) -> None:
             folder.rmdir()
 
 
-def _read_installed(home: Path) -> dict[str, dict[str, Any]]:
-    try:
-        return dict(json.loads((home / _INSTALLED_FILE).read_text("utf-8")))
-    except (OSError, ValueError):
-        return {}
-
-
 def _write_installed(home: Path, installed: Mapping[str, Any]) -> None:
     make_private_folder(home, "hosts")
-    write_private_file(home / _INSTALLED_FILE, json.dumps(installed, indent=1))
+    write_private_file(home / INSTALLED_FILE, json.dumps(installed, indent=1))
 
 
 def _digest(text: str) -> str:

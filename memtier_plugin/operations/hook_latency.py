@@ -75,6 +75,13 @@ def read_waits(home: Path, project: str) -> dict[str, dict[str, dict[str, Any]]]
     return waits
 
 
+def used_projects(home: Path) -> list[str]:
+    """Return the projects that hosts called hooks for, the last one first."""
+    marks = [mark for path in (home / "hosts").glob(f"*{_SUFFIX}") for mark in _read(path)]
+    marks.sort(key=lambda mark: str(mark["last"]), reverse=True)
+    return list(dict.fromkeys(mark["project"] for mark in marks if mark["project"]))
+
+
 def describe_unanswered(waits: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Describe the hooks whose last call got no answer; they failed unseen by the resident."""
     return [

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import textwrap
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from click.testing import Result
 
 from memtier_plugin.hosts.canary_model import CanaryModel, CanaryReply
+from memtier_plugin.memory import MemTier
+from memtier_plugin.operations.hook_latency import HookWait, note_waits
 from tests.processes import run_memtier
 
 
@@ -65,15 +68,72 @@ def test_a_dry_run(hosts: Path) -> None:
     assert document("hermes", "--dry-run")["done"] is False
 
 
-def test_keys_are_not_shown(hosts: Path) -> None:
-    """A diff shows no key that stands in the host's configuration."""
+NEIGHBOURS = {
+    "gateway": {"auth": {"mode": "token", "token": "rosebud"}},
+    "models": {"providers": {"x": {"apiKey": "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABC"}}},
+    "plugins": {"entries": {"x": {"config": {"botToken": "hunter22"}}}, "slots": {"memory": "x"}},
+}
+
+
+@pytest.mark.parametrize("indent", [None, 2, 4])
+def test_only_the_own_keys_of_a_json_file_are_shown(hosts: Path, indent: int | None) -> None:
+    """A diff holds no key, no value and no plugin of the user's, however the file is laid out."""
     path = hosts / "openclaw/openclaw.json"
     path.parent.mkdir()
-    key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
-    path.write_text(json.dumps({"models": {"apiKey": key}}))
-    assert key not in run_install("openclaw", "--dry-run").output
-    assert key not in run_install("openclaw", "--no-canary").output
-    assert key in path.read_text()
+    path.write_text(json.dumps(NEIGHBOURS, indent=indent))
+    shown = run_install("openclaw", "--dry-run").output
+    shown += run_install("openclaw", "--no-canary").output
+    layout = path.read_text()
+    assert json.loads(layout)["gateway"] == NEIGHBOURS["gateway"]
+    assert ("\n" in layout, '\n    "gateway"' in layout) == (indent is not None, indent == 4)
+    shown += run_install("openclaw", "--uninstall").output
+    assert '-    "memory": "x"' in shown.replace("      ", "    ")
+    for text in ("gateway", "rosebud", "models", "apiKey", "sk-proj", "botToken", "hunter22"):
+        assert text not in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "memory: {provider: x, api_key: hunter22}\n",
+        "memory:\n  api_key: hunter22\n  provider: x\n",
+    ],
+)
+def test_only_the_own_keys_of_a_yaml_file_are_shown(hosts: Path, text: str) -> None:
+    """Keys that stand on the changed line, or on the lines around it, are not shown either."""
+    path = hosts / "hermes/config.yaml"
+    path.parent.mkdir()
+    path.write_text(text)
+    shown = run_install("hermes", "--no-canary").output
+    shown += run_install("hermes", "--uninstall").output
+    assert "-  provider: x\n+  provider: memtier\n" in shown
+    assert "hunter22" not in shown and "api_key" not in shown
+
+
+def test_a_secret_among_the_own_keys_is_masked(hosts: Path) -> None:
+    """What the user wrote into MemTier's own entry under a secret's name is masked, both ways."""
+    path = hosts / "openclaw/openclaw.json"
+    path.parent.mkdir()
+    entry = {"config": {"apiKey": "hunter22"}, "env": [{"password": "rosebud"}]}
+    path.write_text(json.dumps({"plugins": {"entries": {"memtier": entry}}}))
+    run_install("openclaw", "--no-canary")
+    config = json.loads(path.read_text())
+    config["plugins"]["entries"]["memtier"]["config"]["more"] = {"accessToken": "xyzzy"}
+    path.write_text(json.dumps(config))
+    shown = run_install("openclaw", "--uninstall").output
+    assert "[masked]" in shown
+    assert not any(secret in shown for secret in ("hunter22", "rosebud", "xyzzy"))
+
+
+def test_a_diff_is_not_folded(hosts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long path stands on one line on a narrow terminal too, below the names of the file."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    lines = run_install("openclaw", "--dry-run").stdout.splitlines()
+    path = str(hosts / "openclaw/openclaw.json")
+    assert f"+++ {path}" in lines and "--- /dev/null" in lines
+    assert any("allowConversationAccess" in line and line.startswith("+") for line in lines)
+    assert max(map(len, lines)) > 60
 
 
 def test_uninstalling(hosts: Path) -> None:
@@ -91,6 +151,47 @@ def test_the_project(hosts: Path) -> None:
         assert document(name, "--no-canary")["project"] == "default"
         document(name, "--no-canary", "--project", "work")
         assert '"project": "work"' in (hosts / path).read_text()
+
+
+@pytest.mark.parametrize("name", ["openclaw", "hermes"])
+def test_plain_commands_show_the_hosts_project(
+    hosts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """After an install `status` in any folder shows the hosts' project, at once and alike."""
+    monkeypatch.chdir(tmp_path)
+    assert "memtier init" in run_memtier("status", code=1).output
+    run_install(name, "--no-canary", "--project", "harbor")
+    assert json.loads(run_memtier("status", "--json").stdout)["project"] == "harbor"
+    run_memtier("remember", "The ferry leaves at seven.")
+    assert "ferry" in run_memtier("recall", "When does the ferry leave?").stdout
+    run_install(name, "--uninstall")
+    run_memtier("init")
+    assert json.loads(run_memtier("status", "--json").stdout)["project"] != "harbor"
+
+
+def test_a_folder_s_own_project_comes_first(
+    hosts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that has a project, and one that the user named, are not the hosts'."""
+    monkeypatch.chdir(tmp_path)
+    run_memtier("init")
+    own = json.loads(run_memtier("status", "--json").stdout)["project"]
+    run_install("hermes", "--no-canary")
+    assert json.loads(run_memtier("status", "--json").stdout)["project"] == own
+    shown = run_memtier("status", "--project", "default", "--json").stdout
+    assert json.loads(shown)["project"] == "default"
+
+
+def test_the_project_of_a_host_that_loads_its_plugin_itself(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any install, plain commands show the project that a host used last."""
+    monkeypatch.chdir(tmp_path)
+    for number, project in enumerate(["harbor", "default"]):
+        MemTier.open(home, project).close()
+        wait = HookWait(project, "hermes.default", "agent_end", 3)
+        note_waits(home, "hermes", [wait], datetime(2026, 3, 1 + number, tzinfo=UTC))
+    assert json.loads(run_memtier("status", "--json").stdout)["project"] == "default"
 
 
 def test_a_host_that_does_not_start(hosts: Path) -> None:
@@ -120,7 +221,8 @@ def test_a_host_that_does_without(hosts: Path, home: Path) -> None:
     canary = document("openclaw", code=1)["canary"]
     assert "the planted line was not in the request" in canary["what"]
     assert "memtier doctor" in canary["remedy"]
-    assert list((home / "projects").iterdir()) == [], "the throw-away project is gone"
+    projects = [path.name for path in (home / "projects").iterdir()]
+    assert projects == ["default"], "the throw-away project is gone"
 
 
 def test_the_canarys_configuration_has_nothing_of_the_users(hosts: Path, tmp_path: Path) -> None:

@@ -121,6 +121,12 @@ def resolve_project(home: Path, workspace: Path | None) -> str:
     return f"{name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
 
+def bound_project(home: Path, workspace: Path) -> str | None:
+    """Return the project that a folder, or its nearest parent, is bound to."""
+    bound = _nearest_binding(home, _real(workspace))
+    return bound.project if bound else None
+
+
 def bind_workspace(home: Path, workspace: Path, project: str) -> None:
     """Record in the user's ``config.yaml`` that a folder belongs to a project.
 
