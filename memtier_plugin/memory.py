@@ -217,8 +217,8 @@ class MemTier(Project):
         """Record a finished run, and credit or blame what was injected into it (MemTier, eq. 1).
 
         Args:
-            recall_ids: the recalls of this run; by default those that named its ``run_id``, or
-                without one those of the session since its last run.
+            recall_ids: the recalls of this run, whatever run they named; by default those that
+                named its ``run_id``, or without one those of the session since its last run.
             error: why the run failed; a failed run earns no reward.
             private: as for `record`.
 
@@ -240,10 +240,15 @@ class MemTier(Project):
         with self.store.shared_connection():
             entries = self._record(run, parsed)
             recalls = self._recaller.journal.recalls_of_run(run_id, session_id, recall_ids)
-            reward, credits = assign_credit(
-                self._actor, run.run, parsed, recalls, failed=bool(error)
+            return assign_credit(
+                self._actor,
+                run.run,
+                parsed,
+                recalls.credited,
+                entries=entries,
+                refused=recalls.refused,
+                failed=bool(error),
             )
-        return RunResult(entries, reward, credits)
 
     def add_facts(self, facts: Iterable[Fact | FactDraft]) -> list[Fact]:
         """Add facts to the project's shared tier and return those that are new.

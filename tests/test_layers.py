@@ -77,7 +77,7 @@ HOMES = {
     "pluggy": "__init__ core.hookspecs core.plugins",
     "rank_bm25": "retrieval.paper_scorer bench.*",
     "parsedatetime": "text.*",
-    "regex": "text.* trust.* facts.* retrieval.*",
+    "regex": "text.* trust.* facts.* retrieval.* learning.tool_outcomes",
     "rich": "cli.* bench.*",
     "safetensors": "providers.embedding.*",
     "sqlite_vec": "storage.index.sqlite_vec",

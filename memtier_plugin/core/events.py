@@ -117,6 +117,8 @@ class CreditEvent(EventPayload):
     reward: float = 0.0
     share: float = 0.0
     delta: float
+    confidence: float | None = _optional()  # where it was judged by what the tools returned
+    recalls: tuple[str, ...] | None = _optional()  # of other runs, named when this one ended
 
 
 # -- facts -----------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent, Message
@@ -13,20 +14,43 @@ from memtier_plugin.learning.attribution import (
     compute_reward,
     share_reward,
 )
+from memtier_plugin.learning.tool_outcomes import STATED, judge_calls
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import last_attempts
 from memtier_plugin.trust import origins
 from memtier_plugin.trust.statements import missing_statement
 
+_NO_OUTCOME: Final = (
+    "no outcome of a tool is known: give tool messages an exit_code, ok or is_error"
+)
+_MIXED: Final = "a tool's last call failed, though not the run's last one: reward 0"
+_FAILED_RUN: Final = "the run ended with an error"
+_NO_RECALL: Final = "no recall with purpose='inject' belongs to this run; name it in recall_ids"
+_NOTHING_INJECTED: Final = "its recalls injected nothing"
+_REPEATED: Final = "the credits of this run are journalled already"
+_UNUSED: Final = "it shares no word with the answer and the tools' arguments"
+_STATES_NOTHING: Final = "it states nothing: a question, an acknowledgement or a call"
+_GONE: Final = "it is no longer stored"
+_DOUBTFUL: Final = "it rests on text from outside that nobody reviewed"
+_CAPPED: Final = "its limit of credit for the day is reached"
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The outcome of a finished run: its new entries, its reward, and the credit of each item."""
+    """The outcome of a finished run: its new entries, its reward, and the credit of each item.
+
+    ``confidence`` is how sure the tools' outcome is: 1 where their messages state it, less where it
+    was judged by what they returned; credits are scaled by it. ``reason`` is why nothing was
+    credited, ``uncredited`` why each recall and item without credit has none.
+    """
 
     entries: list[Entry]
     reward: float
     credits: Mapping[str, float]
+    confidence: float = STATED
+    reason: str = ""
+    uncredited: Mapping[str, str] = field(default_factory=dict)
 
 
 def assign_credit(
@@ -35,97 +59,151 @@ def assign_credit(
     messages: Sequence[Message],
     recalls: Sequence[JournalEvent],
     *,
+    entries: list[Entry],
+    refused: Mapping[str, str],
     failed: bool,
-) -> tuple[float, Mapping[str, float]]:
+) -> RunResult:
     """Reward a run by the outcome of its tools, and journal the credit of each injected item.
 
     A run that is delivered again is credited once: nothing is journalled when the credits would
     repeat those of the last attempt.
 
     Args:
-        recalls: the recalls whose blocks the run had in its prompt.
+        recalls: those whose blocks the run had in its prompt.
+        entries: the run's new entries.
+        refused: why recalls that were named for it are not among them.
         failed: the run ended with an error; it earns no reward.
-
-    Returns:
-        The reward, and the change of each item's weight that was journalled.
 
     Raises:
         IndexProblem: the index cannot be used.
         LedgerError: the credits were not written.
     """
-    reward = compute_reward([message.tool for message in messages if message.tool])
+    calls, confidence = judge_calls(messages)
+    reward = compute_reward(calls)
+    reason = _why_no_reward(reward, confidence, failed=failed)
     reward = min(reward, 0.0) if failed else reward
+    shares = _Shares(actor, run, recalls)
     with actor.store.session() as reader:
-        credits = _credits(actor, reader, run, reward, recalls, messages)
-    actor.store.append_events([actor.event(credit, run=run) for credit in credits])
-    return reward, {credit.item: credit.delta for credit in credits}
+        events = shares.credits(reader, reward, confidence, messages)
+    actor.store.append_events([actor.event(credit, run=run) for credit in events])
+    credits = {credit.item: credit.delta for credit in events}
+    uncredited = {item: reason or why for item, why in shares.uncredited.items()}
+    if not recalls:
+        reason = next(iter(refused.values()), _NO_RECALL)
+    elif not shares.items:
+        reason = _NOTHING_INJECTED
+    elif shares.repeated:
+        reason = _REPEATED
+    elif not reason and not credits:
+        reason = "; ".join(dict.fromkeys(uncredited.values()))
+    return RunResult(
+        entries,
+        reward,
+        credits,
+        confidence=confidence,
+        reason="" if credits else reason,
+        uncredited={**refused, **uncredited},
+    )
 
 
-def _credits(
-    actor: Actor,
-    reader: Reader,
-    run: str,
-    reward: float,
-    recalls: Sequence[JournalEvent],
-    messages: Sequence[Message],
-) -> list[CreditEvent]:
-    injected = [ranked.item for event in recalls for ranked in RecallEvent.of(event).injected]
-    items = list(dict.fromkeys(injected))
-    if not items:
-        return []
-    agent, settings = recalls[0].agent_id, actor.store.settings
-    stored = [*reader.items(items).values()]
-    # Acknowledgements, questions and calls of the memory's own tools answer nothing.
-    stating = (row.item for row in stored if not missing_statement(row.item))
-    texts = {item.id: item.text for item in stating}
-    answer, proxy = answer_words(messages), settings.attribution.proxy
-    values = share_reward([texts.get(item, "") for item in items], answer, proxy)
-    shares = dict(zip(items, values, strict=True))
-    alpha = settings.attribution.alpha
-    deltas = {item: alpha * reward * share for item, share in shares.items() if reward and share}
-    journalled = reader.events(agent=agent, run=run, kinds=[CreditEvent.KIND])
-    if settings.trust.defence:
-        # A run that is delivered again has the limits of its first delivery.
-        now = journalled[0].timestamp if journalled else actor.clock()
-        credited = [hit.item for hit in stored if hit.item.id in deltas]
-        doubtful = {item.id for item in credited if origins.is_doubtful(item)}
-        deltas = _cap_deltas(reader, agent, now, deltas, doubtful)
-    earlier = [CreditEvent.of(event) for event in journalled]
-    attempt = max((credit.attempt for credit in earlier), default=0)
-    last = {c.item: c.delta for c in earlier if c.attempt == attempt and c.delta}
-    if deltas == last:
-        return []
-    return [
-        CreditEvent(
-            item=item,
-            attempt=attempt + 1,
-            reward=reward,
-            share=shares.get(item, 0.0),
-            # A delta of 0 takes back what an earlier attempt credited and this one does not.
-            delta=deltas.get(item, 0.0),
-        )
-        for item in dict.fromkeys([*deltas, *last])
-    ]
+def _why_no_reward(reward: float, confidence: float, *, failed: bool) -> str:
+    if failed and reward >= 0:
+        return _FAILED_RUN
+    if reward:
+        return ""
+    return _MIXED if confidence else _NO_OUTCOME
 
 
-def _cap_deltas(
-    reader: Reader,
-    agent: str,
-    now: datetime,
-    deltas: Mapping[str, float],
-    doubtful: Collection[str],
-) -> dict[str, float]:
-    """Limit credits: no reward for doubtful text, and a daily maximum for each item."""
-    day = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    others: dict[str, list[JournalEvent]] = {}
-    for event in reader.events(
-        items=deltas, agent=agent, kinds=[CreditEvent.KIND], since=day, before=now
-    ):
-        others.setdefault(CreditEvent.of(event).item, []).append(event)
-    capped = {}
-    for item, delta in deltas.items():
-        today = [credit.delta for _, credit in last_attempts(others.get(item, ()))]
-        allowed = origins.cap_daily_credit(delta, today)
-        if allowed and (allowed < 0 or item not in doubtful):
-            capped[item] = allowed
-    return capped
+class _Shares:
+    """What the items that were injected into a run have of its reward."""
+
+    def __init__(self, actor: Actor, run: str, recalls: Sequence[JournalEvent]) -> None:
+        injected = [ranked.item for event in recalls for ranked in RecallEvent.of(event).injected]
+        self.items = list(dict.fromkeys(injected))
+        self.uncredited: dict[str, str] = {}
+        self.repeated = False
+        self._actor, self._run = actor, run
+        self._recalls = tuple(event.id for event in recalls if event.run_id != run) or None
+        self._agent = recalls[0].agent_id if recalls else actor.agent
+
+    def credits(
+        self, reader: Reader, reward: float, confidence: float, messages: Sequence[Message]
+    ) -> list[CreditEvent]:
+        """Return the credits that are to be journalled, and note why items have none."""
+        if not self.items:
+            return []
+        settings = self._actor.store.settings
+        shares = self._shares(reader, messages)
+        step = settings.attribution.alpha * reward * confidence
+        deltas = {item: step * share for item, share in shares.items() if step and share}
+        journalled = reader.events(agent=self._agent, run=self._run, kinds=[CreditEvent.KIND])
+        if settings.trust.defence:
+            # A run that is delivered again has the limits of its first delivery.
+            now = journalled[0].timestamp if journalled else self._actor.clock()
+            deltas = self._without_doubtful(reader, deltas)
+            if deltas and settings.retrieval.profile != "paper":  # eq. 1 has no limit a day
+                deltas = self._cap_deltas(reader, now, deltas)
+        earlier = [CreditEvent.of(event) for event in journalled]
+        attempt = max((credit.attempt for credit in earlier), default=0)
+        last = {c.item: c.delta for c in earlier if c.attempt == attempt and c.delta}
+        self.uncredited |= {
+            item: "" for item in self.items if not deltas.get(item) and item not in self.uncredited
+        }
+        if deltas == last:
+            self.repeated = bool(last)
+            return []
+        return [
+            CreditEvent(
+                item=item,
+                attempt=attempt + 1,
+                reward=reward,
+                share=shares.get(item, 0.0),
+                # A delta of 0 takes back what an earlier attempt credited and this one does not.
+                delta=deltas.get(item, 0.0),
+                confidence=confidence if confidence < STATED else None,
+                recalls=self._recalls,
+            )
+            for item in dict.fromkeys([*deltas, *last])
+        ]
+
+    def _shares(self, reader: Reader, messages: Sequence[Message]) -> dict[str, float]:
+        stored = {row.item.id: row.item for row in reader.items(self.items).values()}
+        # Acknowledgements, questions and calls of the memory's own tools answer nothing.
+        texts = {item.id: item.text for item in stored.values() if not missing_statement(item)}
+        answer, proxy = answer_words(messages), self._actor.store.settings.attribution.proxy
+        values = share_reward([texts.get(item, "") for item in self.items], answer, proxy)
+        for item, share in zip(self.items, values, strict=True):
+            if not share:
+                stating = _UNUSED if item in texts else _STATES_NOTHING
+                self.uncredited[item] = stating if item in stored else _GONE
+        return dict(zip(self.items, values, strict=True))
+
+    def _without_doubtful(self, reader: Reader, deltas: Mapping[str, float]) -> dict[str, float]:
+        """Leave out rewards for doubtful text; blame it may have."""
+        stored = {row.item.id: row.item for row in reader.items([*deltas]).values()}
+        doubtful = {
+            item
+            for item, delta in deltas.items()
+            if delta > 0 and item in stored and origins.is_doubtful(stored[item])
+        }
+        self.uncredited |= dict.fromkeys(doubtful, _DOUBTFUL)
+        return {item: delta for item, delta in deltas.items() if item not in doubtful}
+
+    def _cap_deltas(
+        self, reader: Reader, now: datetime, deltas: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Limit credits to a daily maximum for each item."""
+        day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        others: dict[str, list[JournalEvent]] = {}
+        for event in reader.events(
+            items=deltas, agent=self._agent, kinds=[CreditEvent.KIND], since=day, before=now
+        ):
+            others.setdefault(CreditEvent.of(event).item, []).append(event)
+        capped = {}
+        for item, delta in deltas.items():
+            today = [credit.delta for _, credit in last_attempts(others.get(item, ()))]
+            if allowed := origins.cap_daily_credit(delta, today):
+                capped[item] = allowed
+            else:
+                self.uncredited[item] = _CAPPED
+        return capped

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.schema import Settings
@@ -99,6 +99,21 @@ class _Hidden:
     since_recall: bool = False
 
 
+def _credits_of(reader: Reader, recall: JournalEvent) -> Sequence[JournalEvent]:
+    """Return the credits of a recall's run, and of runs that named the recall when they ended."""
+    kinds, run = [CreditEvent.KIND], recall.run_id
+    injected = [ranked["item"] for ranked in recall.data["injected"]]
+    if not injected:
+        return []
+    named = [
+        credit
+        for credit in reader.events(items=injected, agent=recall.agent_id, kinds=kinds)
+        if recall.id in credit.data.get("recalls", ())
+    ]
+    own = reader.events(agent=recall.agent_id, run=run, kinds=kinds) if run else []
+    return [*own, *(credit for credit in named if credit.run_id != run)]
+
+
 class Explainer:
     """Answers why, to one agent of a project."""
 
@@ -111,9 +126,8 @@ class Explainer:
         self._store.refresh(self._actor.agent, wait_ms=2000)
         with self._store.session() as reader:
             event = self._find_recall(reader, recall_id)
-            data, run = event.data, event.run_id
+            data = event.data
             stored = reader.items(h["item"] for h in [*data["injected"], *data["near_misses"]])
-            credits = reader.events(agent=event.agent_id, run=run, kinds=["credit"]) if run else []
             weights = data.get("weights", {})
             document = {
                 **event.to_json(),
@@ -121,7 +135,7 @@ class Explainer:
                     name: [explain_journalled(hit, stored, weights) for hit in data[name]]
                     for name in ("injected", "near_misses")
                 },
-                "credits": [credit.to_json() for credit in credits],
+                "credits": [credit.to_json() for credit in _credits_of(reader, event)],
             }
             if why is not None:
                 document["why"] = self._why(event, why)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from memtier_plugin.core.errors import IndexProblem, LedgerError
@@ -18,7 +19,18 @@ from memtier_plugin.storage.store import Store
 MAX_NEAR_MISSES: Final = 8  # hits without a line that are journalled, the best
 _RUNS: Final = 512  # not ended, whose recalls are kept in memory
 
+_UNKNOWN: Final = "this agent's journal has no such recall"
+_SEARCH: Final = "it was no recall with purpose='inject', so no prompt is known to have had it"
+
 _log = logging.getLogger("memtier")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecalls:
+    """The recalls that a run is credited for, and why others that were named are not."""
+
+    credited: list[JournalEvent]
+    refused: Mapping[str, str]
 
 
 class RecallJournal:
@@ -46,38 +58,50 @@ class RecallJournal:
 
     def recalls_of_run(
         self, run_id: str | None, session_id: str, recall_ids: Collection[str] | None
-    ) -> list[JournalEvent]:
+    ) -> RunRecalls:
         """Return the recalls whose block a run had in its prompt, wherever they were made.
 
         Args:
-            recall_ids: only these; by default those of the run, or without a run those of the
-                session since its last run.
+            recall_ids: only these, whatever run or session they named; by default those of the
+                run, or without a run those of the session since its last run.
         """
-        with self._mutex:
-            own = self._by_run.pop((run_id or "", session_id), [])
-        recalls = {event.id: event for event in own}
+        recalls = {event.id: event for event in self._take(run_id, session_id, recall_ids)}
         try:
-            recalls |= {event.id: event for event in self._written(run_id, recall_ids or ())}
+            recalls |= {event.id: event for event in self._written(run_id, recall_ids)}
         except IndexProblem as problem:
             _log.warning("only this process's recalls are credited: %s", problem)
-        return [
-            event
-            for event in recalls.values()
-            if (recall_ids is None or event.id in recall_ids)
-            and RecallEvent.of(event).purpose == "inject"
-        ]
+        purposes = {event.id: RecallEvent.of(event).purpose for event in recalls.values()}
+        refused = dict.fromkeys(set(recall_ids or ()) - recalls.keys(), _UNKNOWN)
+        refused |= {i: _SEARCH for i, purpose in purposes.items() if purpose != "inject"}
+        return RunRecalls([e for i, e in recalls.items() if i not in refused], refused)
 
-    def _written(self, run_id: str | None, recall_ids: Collection[str]) -> list[JournalEvent]:
-        """Return what the journal has of a run's recalls, and of the recalls of these ids."""
+    def _take(
+        self, run_id: str | None, session_id: str, recall_ids: Collection[str] | None
+    ) -> list[JournalEvent]:
+        """Return what memory has of a run's recalls, and forget it; of all runs by their ids."""
+        with self._mutex:
+            own = self._by_run.pop((run_id or "", session_id), [])
+            if recall_ids is None:
+                return own
+            others = [event for events in self._by_run.values() for event in events]
+        return [event for event in own + others if event.id in recall_ids]
+
+    def _written(
+        self, run_id: str | None, recall_ids: Collection[str] | None
+    ) -> list[JournalEvent]:
+        """Return what the journal has of a run's recalls, or of the recalls of these ids."""
         reader = self._store.reader()
-        events: list[JournalEvent] = []
-        unindexed = self._store.unindexed_events(self._agent)
-        if run_id:
-            events += [event for event in unindexed if event.run_id == run_id]
-            events += reader.events(agent=self._agent, run=run_id, kinds=["recall"])
-        events += [event for i in recall_ids if (event := reader.event(i))]
+        events = self._store.unindexed_events(self._agent)
+        if recall_ids is not None:
+            events = [event for event in events if event.id in recall_ids]
+            events += [event for i in recall_ids if (event := reader.event(i))]
+        elif run_id:
+            events = [event for event in events if event.run_id == run_id]
+            events += reader.events(agent=self._agent, run=run_id, kinds=[RecallEvent.KIND])
+        else:
+            return []
         mine = (event for event in events if event.agent_id == self._agent)
-        return [event for event in mine if event.kind == "recall"]
+        return [event for event in mine if event.kind == RecallEvent.KIND]
 
 
 def recall_event(

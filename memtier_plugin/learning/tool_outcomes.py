@@ -1,0 +1,125 @@
+"""Judge how a tool call fared from what it returned, where nobody says so. Pure.
+
+OpenAI's form of a tool message has no place for an outcome. What its content says of itself is a
+guess, so each judgement has a confidence, by which the credit is scaled. A text that says nothing
+of how the call fared stays undecided.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import regex
+
+from memtier_plugin.core.records import Message, ToolCall
+
+_MOST_JSON: Final = 100_000  # characters that are parsed; longer content is read as text
+_END: Final = 4_000  # characters at each end of a text that are read: results may be megabytes
+
+STATED: Final = 1.0  # by the host: ok, is_error or an exit code beside the content
+CODED: Final = 0.9  # the content has an exit code, an error field or a traceback
+PHRASED: Final = 0.7  # the content begins or ends like an error message
+STRUCTURED: Final = 0.6  # a JSON object or list came back, and it names no error
+
+_CODE_KEYS: Final = ("exit_code", "exitCode", "returncode", "return_code", "exit_status")
+_ERROR_KEYS: Final = ("error", "errors", "exception", "traceback")
+_ERROR_FLAGS: Final = ("is_error", "isError", "failed")
+_SUCCESS_KEYS: Final = ("ok", "success", "succeeded")
+_FAILED: Final = frozenset({"error", "failed", "failure", "fail", "timeout", "timed_out"})
+_SUCCEEDED: Final = frozenset({"ok", "success", "succeeded", "completed", "done", "passed"})
+_EXIT_CODE: Final = regex.compile(
+    r"""(?:^|[\s(\[<])(?:(?:command|process|program|script)\s{1,4})?
+        (?:(?:exit|return)[ _-]?(?:code|status)(?:\s{1,4}(?:is|was))?
+          |exited\s{1,4}with(?:\s{1,4}(?:an?\s{1,4})?(?:exit\s{1,4})?(?:code|status))?)
+        \s{0,4}[:=]?\s{0,4}(-?\d{1,10})(?![\d.])""",
+    regex.IGNORECASE | regex.VERBOSE,
+)
+_TRACEBACK: Final = regex.compile(
+    r"^(?:Traceback \(most recent call last\)|panicked at |thread '[^'\n]{0,80}' panicked"
+    r"|panic: |Exception in thread |Unhandled (?:promise )?rejection|Uncaught [\w.]{0,80}Error)"
+    r"|\n    at [^\n]{1,300}:\d+:\d+\)?(?:\n|$)",
+    regex.MULTILINE,
+)
+_PHRASE: Final = regex.compile(
+    r"(?:fatal|error|failed|failure|exception|[\w.]{1,80}(?:Error|Exception))\s{0,2}[:!]"
+    r"|(?:an )?error (?:occurred|executing|calling|while)\b"
+    r"|[^\n:]{1,80}:(?: line \d+:)?[^\n:]{0,120}: "
+    r"(?:command not found|no such file or directory|permission denied)"
+    r"|\S{1,80}:(?: \d+:)?(?: \S{1,80}:)? (?:command )?not found$",
+    regex.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """How a call fared; ``ok`` is None where nothing tells, ``confidence`` then 0."""
+
+    ok: bool | None = None
+    confidence: float = 0.0
+
+
+def judge_calls(messages: Sequence[Message]) -> tuple[list[ToolCall], float]:
+    """Return the tool calls with the outcomes that are stated or judged, and the confidence.
+
+    The confidence is the least of those outcomes that decide the reward: the last of every tool.
+    """
+    calls, confidences = [], {}
+    for message in messages:
+        if message.tool is None:
+            continue
+        outcome = judge_outcome(message.tool, message.content)
+        calls.append(replace(message.tool, ok=outcome.ok))
+        if outcome.ok is not None:
+            confidences[message.tool.name] = outcome.confidence
+    return calls, min(confidences.values(), default=0.0)
+
+
+def judge_outcome(call: ToolCall, content: str) -> ToolOutcome:
+    """Return how a call fared: as its message states it, else as its content does."""
+    if call.ok is not None:
+        return ToolOutcome(call.ok, STATED)
+    text = content.strip()
+    if text[:1] in ("{", "[") and len(text) <= _MOST_JSON:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return _judge_text(text)
+        if isinstance(value, Mapping):
+            return _judge_fields(value)
+        return ToolOutcome(True, STRUCTURED)
+    return _judge_text(text)
+
+
+def _judge_fields(fields: Mapping[str, Any]) -> ToolOutcome:
+    for key in _CODE_KEYS:
+        code = fields.get(key)
+        if isinstance(code, int) and not isinstance(code, bool):
+            return ToolOutcome(code == 0, CODED)
+    if any(fields.get(key) for key in _ERROR_KEYS):
+        return ToolOutcome(False, CODED)
+    if any(fields.get(key) is True for key in _ERROR_FLAGS):
+        return ToolOutcome(False, CODED)
+    for key in _SUCCESS_KEYS:
+        if isinstance(fields.get(key), bool):
+            return ToolOutcome(fields[key], CODED)
+    status = str(fields.get("status", "")).casefold()
+    if status in _FAILED or status in _SUCCEEDED:
+        return ToolOutcome(status in _SUCCEEDED, CODED)
+    return ToolOutcome(True, STRUCTURED) if fields else ToolOutcome()
+
+
+def _judge_text(text: str) -> ToolOutcome:
+    head, tail = text[:_END], text[-_END:]
+    ends = [head] if len(text) <= _END else [head, tail]
+    codes = [match for end in ends for match in _EXIT_CODE.findall(end)]
+    if codes:
+        return ToolOutcome(int(codes[-1]) == 0, CODED)
+    if any(_TRACEBACK.search(end) for end in ends):
+        return ToolOutcome(False, CODED)
+    last = tail.rpartition("\n")[2].strip()
+    if _PHRASE.match(head) or _PHRASE.match(last):
+        return ToolOutcome(False, PHRASED)
+    return ToolOutcome()
