@@ -291,3 +291,36 @@ def test_an_order_that_begins_like_a_pronoun_stays_whole() -> None:
     """The first letter of "give" belongs to its word: the rest is no "I've"."""
     [draft] = drafts_of("Give prices in euros in all quotes.")
     assert draft.text == "The user asks: give prices in euros in all quotes."
+
+
+WORDED = [
+    ("We closed the drafts of Acts I and II.", "The user closed the drafts of Acts I and II."),
+    ("My friend, we already agreed on Tuesdays.", "The user already agreed on Tuesdays."),
+    ("We seldom deploy on Fridays.", "The user seldom deploys on Fridays."),
+    ("Never release on Friday.", "The user asks: never release on Friday."),
+    ("Don't call me on Monday.", "The user asks: don't call them on Monday."),
+    ("Kein Release am Freitag.", "Der Nutzer bittet: Kein Release am Freitag."),
+    ("Wir nehmen Postgres.", "Der Nutzer sagt: Wir nehmen Postgres."),
+]
+
+
+@pytest.mark.parametrize(("text", "fact"), WORDED)
+def test_a_fact_reads_as_its_language_is_written(text: str, fact: str) -> None:
+    """Numerals stay, adverbs are no verbs, nouns keep their case, and a rule's weekday is any."""
+    assert [draft.text for draft in drafts_of(text)] == [fact]
+
+
+UNSAID = [
+    "Let's stick with that.",
+    "I was born in three weeks.",
+    "Write me the summary for the landing page.",
+    "No time to lose, go on.",
+    "Keine Zeit zu verlieren, weiter geht es.",
+    "I'm ready for Part 2, Step 3.",
+]
+
+
+@pytest.mark.parametrize("text", UNSAID)
+def test_what_says_nothing_by_itself_is_no_fact(text: str) -> None:
+    """Cut-off decisions, requests of the moment and mere urging are left alone."""
+    assert drafts_of(text) == ()

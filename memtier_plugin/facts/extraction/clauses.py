@@ -18,7 +18,8 @@ _LEAD: Final = re.compile(
     r"definitely|absolutely|totally|exactly|true|same here|cool|awesome|nice|great|right|omg|hmm+|"
     r"uh|um|then|since then|after that|besides|personally|basically|apparently|overall|anyways|hi "
     r"there|to be honest|not gonna lie|in addition|additionally|recently|ever since)\b[,!:.-]*\s+|"
-    r"(?-i:(?!Yesterday|Today|Tonight|Tomorrow)[A-Z][a-z]+)[,!]\s+(?=(?:I|we|my|our)\b)|[-*•]\s+|"
+    r"(?-i:(?!Yesterday|Today|Tonight|Tomorrow)[A-Z][a-z]+)[,!]\s+(?=(?:I|we|my|our)\b)|"
+    r"my \w+(?: \w+)?,\s+(?=(?:I|we|you|let['’]s)\b)|[-*•]\s+|"
     r"\d+[.)]\s+)",
     re.IGNORECASE,
 )

@@ -324,6 +324,8 @@ class _Reader(SentenceReader):
             return False
         if not words_of("general_words").isdisjoint(rest.words) or _NOT_THAT.search(rest.text):
             return True
+        if rest.words[0] in self.lexicon.first_person:
+            return False  # "write me the copy for the page"
         return bool(_SCOPE.search(rest.text)) and not _PURPOSE.search(rest.text)
 
     def _has_preference(self) -> bool:

@@ -89,7 +89,7 @@ def read_words(sentence: str) -> Words:
     language = likeliest_language(head, units)
     if not lexicon(language).unspaced:  # its sister, where more words of statements are hers
         hits = {
-            name: sum(word in known for word in units if len(word) > 1)
+            name: sum(word in known for word in units if len(word) > 1 or word == "i")
             for name, known in _statement_words().items()
         }
         best = max(hits, key=hits.__getitem__)

@@ -83,7 +83,11 @@ SELF_STATEMENTS: Final = (
         rf"{AM}{ADVERB} (?P<value>{STATE}(?:(?: to| with| from| by| in) [^,]+)?)(?=$|[,.!;]| and )",
     ),
     ("is", rf"{AM}{ADVERB} (?P<value>(?:an? )?(?:\w+ )?(?:part|member) of .+)"),
-    ("born", r"(?P<i>I) was born (?P<value>(?:on|in) [^,]+(?:, \d{4})?)"),
+    (
+        "born",
+        r"(?P<i>I) was born "
+        r"(?P<value>(?:on|in) (?!\w+ (?:day|week|month|year)s\b)[^,]+(?:, \d{4})?)",
+    ),
     ("age", rf"{AM} (?P<value>\d{{1,3}})(?: years old)?(?=$|[,.!;]| and )"),
     ("allergic_to", rf"{AM}{ADVERB}(?: severely)? allergic to {WHAT}"),
     ("diet", rf"{AM}{ADVERB} (?:an? )?(?P<value>{DIET})\b"),

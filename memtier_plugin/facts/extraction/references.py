@@ -122,6 +122,7 @@ _PRAISING: Final = re.compile(
     r"novel)\b)[a-z]"
 )
 _POINTS: Final = re.compile(r"(?i)\b(?:it|that|this|them|those|these|(?:that|this) one)\Z")
+_DANGLING: Final = re.compile(r"(?i)\b(?:to|for|with|of|from|at|by|into|about|as)\Z")
 _EMPTY: Final = re.compile(r"(?:to|for|on|with|of|at|in|a|the|\W)+", re.IGNORECASE)
 
 
@@ -164,7 +165,7 @@ def explain_unclear(relation: str, value: str, ordered: bool) -> str:
     if len(value.split()) > MAX_WORDS:
         return "long"
     if ordered:
-        return "vague" if _POINTS.search(value) else ""
+        return "vague" if _POINTS.search(value) or _DANGLING.search(value) else ""
     if _DOUBT.search(value):
         return "hypothetical"
     if find_unresolved(value) is not None or (relation in _STRICT and _VAGUE.match(value)):

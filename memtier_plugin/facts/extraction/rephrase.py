@@ -17,6 +17,9 @@ _PRONOUNS: Final = {
 _WORD: Final = re.compile(r"(?<![\w'’./-])[A-Za-z]+(?:['’][a-z]+)?(?![\w'’-])")
 _QUOTED: Final = re.compile(r"(\"[^\"]*\"|“[^”]*”|`[^`]*`)")
 _NUMERAL: Final = re.compile(r"\b(?:[A-Z][a-z]+ ){2}\Z|\b(?:Part|Book|War|Level|Phase|Type) \Z")
+# "Acts I and II", "Class I.": of a subject, a verb would follow.
+_NUMBERED: Final = re.compile(r"\b(?!(?:And|Or|But|As|Than|So|Do|Am)\b)[A-Z][a-z]+ \Z")
+_NO_VERB: Final = re.compile(r"\s*(?:[.,;:)]|\Z)| (?:and|or|to|&) [IVX]+\b")
 _BE: Final = re.compile(r"(?<![\w'’./-])[Ii] (am|was)\b")
 _INFLECTED: Final = {
     "have": "has", "be": "is", "don't": "doesn't", "dont": "doesn't", "do not": "does not",
@@ -101,8 +104,8 @@ def to_third_person(text: str) -> str:
     """Replace the first person in a text by the third, except in quotations."""
 
     def swap(word: re.Match[str]) -> str:
-        if word[0] == "US" or (word[0] == "I" and _NUMERAL.search(word.string, 0, word.start())):
-            return word[0]  # the country, and "World War I"
+        if word[0] == "US" or (word[0] == "I" and _is_numeral(word)):
+            return word[0]
         return _PRONOUNS.get(word[0].replace("’", "'").lower(), word[0])
 
     parts = _QUOTED.split(text)  # titles stay as they are
@@ -111,6 +114,14 @@ def to_third_person(text: str) -> str:
         for part in parts[::2]
     ]
     return "".join(parts)
+
+
+def _is_numeral(word: re.Match[str]) -> bool:
+    """Tell whether an "I" is a number: "World War I", "Acts I and II"."""
+    if _NUMERAL.search(word.string, 0, word.start()):
+        return True
+    numbered = _NUMBERED.search(word.string, 0, word.start())
+    return numbered is not None and _NO_VERB.match(word.string, word.end()) is not None
 
 
 def inflect_verb(verb: str) -> str:

@@ -32,7 +32,7 @@ from memtier_plugin.facts.extraction.rephrase import rephrase_in_third_person, t
 from memtier_plugin.facts.extraction.statement_drafts import draft_statement, is_rephrased
 from memtier_plugin.facts.extraction.vocabulary import KIN
 from memtier_plugin.text.dates.annotate import annotate_dates, has_date
-from memtier_plugin.text.dates.validity import Tense, find_validity
+from memtier_plugin.text.dates.validity import Tense, find_validity, names_weekdays_only
 from memtier_plugin.text.languages import iter_sentence_spans
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.phrases import Words, without_since_now
@@ -69,6 +69,7 @@ _TASK: Final = re.compile(
     r"improved|achieved|reduced|increased|reached|installed|deployed|completed|created|designed|"
     r"built|spent|made|come)\b"
 )
+_STANDING: Final = frozenset(["always", "never"])
 _TIMELESS: Final = frozenset(["name", "birthday", "born"])
 _IN_FUTURE: Final = {"did": False, "plans": True, "scheduled_for": True}
 _PAST: Final = frozenset(["did", "decided", "moved_to", "used_to"])
@@ -252,7 +253,8 @@ def _draft(
         if UNRESOLVED.search(before):
             return "vague"
         text, start = f"{text} {before[0].lower()}{to_third_person(before[1:])}", front
-    if relation not in _TIMELESS:
+    standing = relation in _STANDING and names_weekdays_only(text, entry.observed_at, "english")
+    if relation not in _TIMELESS and not standing:
         text = annotate_dates(text, entry.observed_at, future=_IN_FUTURE.get(relation))
     future = _IN_FUTURE.get(relation, relation not in _PAST)
     tense: Tense = "future" if future else "past"

@@ -18,7 +18,7 @@ from memtier_plugin.facts.extraction.durable import Durable
 from memtier_plugin.facts.extraction.frames import Asserted
 from memtier_plugin.facts.extraction.rephrase import inflect_verb, to_third_person
 from memtier_plugin.text.dates.annotate import annotate_dates, has_date
-from memtier_plugin.text.dates.validity import Tense, find_dates, find_validity
+from memtier_plugin.text.dates.validity import Tense, find_dates, find_validity, names_weekdays_only
 from memtier_plugin.text.grammar import auxiliary_forms, irregular_verbs, verb_forms
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.phrases import Words, without_since_now
@@ -93,6 +93,7 @@ _FIRST: Final = re.compile(
 )
 _ADVERBS: Final = re.compile(
     r"(?P<adverb>(?:always|never|also|only|usually|still|now|really|just|often|no longer|"
+    r"already|seldom|sometimes|almost|even|once|ever|not yet|"
     r"both|all|[a-z]{3,}ly) )"
 )
 
@@ -116,7 +117,11 @@ def draft_statement(entry: Entry, sentence: Asserted, durable: Durable) -> FactD
     tense = _tense(durable)
     verb = durable.verb[0] if durable.verb else 0
     since, until = find_validity(core, entry.observed_at, words.language, tense, verb)
-    text = _with_dates(_plain(_text(durable, who)), core, entry.observed_at, words.language, tense)
+    text = _plain(_text(durable, who))
+    if durable.act == "order" and names_weekdays_only(core, entry.observed_at, words.language):
+        text += _stop(words.language)  # "never deploy on a Friday" is about each
+    else:
+        text = _with_dates(text, entry.observed_at, words.language, tense)
     return FactDraft(
         subject=slots.subject,
         relation=slots.relation,
@@ -172,7 +177,8 @@ def _named(who: str, language: str) -> str:
     nouns = lexicon(language).user_nouns
     if who != _USER or language == "english" or not nouns:
         return who
-    return nouns[0][0].upper() + nouns[0][1:]
+    first = nouns[0]
+    return first.title() if language == "german" else first[0].upper() + first[1:]
 
 
 def _in_foreign_third_person(words: Words, core: str, who: str) -> str:
@@ -224,9 +230,13 @@ def _in_third_person(core: str, who: str) -> str:
     return f"{who} {before}{verb}{to_third_person(core[start:])}"
 
 
-def _with_dates(text: str, core: str, said_on: datetime, language: str, tense: Tense | None) -> str:
+def _stop(language: str) -> str:
+    return "。" if lexicon(language).unspaced else "."
+
+
+def _with_dates(text: str, said_on: datetime, language: str, tense: Tense | None) -> str:
     """Return a text with the dates that its relative ones mean, and its full stop."""
-    stop = "。" if lexicon(language).unspaced else "."
+    stop = _stop(language)
     if language == "english":
         ahead = None if tense is None else tense == "future"
         return f"{annotate_dates(text, said_on, future=ahead)}{stop}"

@@ -92,7 +92,7 @@ ORDER: Final = (
 PAST: Final = (
     r"(?:(?!(?:need|feed|lov|lik|want|hop|wish|realiz|realis|wonder|ask|mention|promis|laugh|"
     r"worri|guess|figur|believ|appreciat|seem|agre|us|car|notic|need|miss|gain|fail|heard)e?d\b)"
-    r"\w+ed|went|got|took|had|made|met|ran|won|lost|began|quit|flew|drove|wrote|gave|saw|read|"
+    r"(?!(?:need|feed|speed|breed|seed|exceed|proceed|succeed|embed)\b)\w+ed|went|got|took|had|made|met|ran|won|lost|began|quit|flew|drove|wrote|gave|saw|read|"
     r"set|bought|left|found|built|spent|taught|caught|broke|chose|rode|swam|sang|grew|"
     r"threw|put|sold|cut|did|fell|brought|led|beat|held|came|hurt|sent|paid|hit|ate)"
 )

@@ -95,6 +95,14 @@ def find_dates(text: str, said_on: datetime, language: str, tense: Tense | None)
     return dates
 
 
+def names_weekdays_only(text: str, said_on: datetime, language: str) -> bool:
+    """Tell whether all times in a text are bare weekdays, as in "never deploy on Friday"."""
+    names = {name for day in lexicon(language).weekdays for name in day.split()}
+    dates = find_dates(text, said_on, language, None)
+    mentioned = (text[dated.mention.start : dated.mention.end].casefold() for dated in dates)
+    return all(mention.split()[-1] in names for mention in mentioned)
+
+
 def _is_last(text: str, mention: DateMention) -> bool:
     """Tell whether "last" stands before a weekday: "last Tues", not "the last Friday of ..."."""
     before = text[max(0, mention.start - _REACH) : mention.start]
