@@ -48,7 +48,9 @@ def answer_view(document: views.Document) -> RenderableType:
         parts += [Text(head, style="dim"), Text(f"    {views.escape_controls(cited['text'])}")]
     for fact in document["written"]:
         verb = "kept" if fact["status"] == "active" else "kept for review"
-        parts.append(Text(f"\n{verb}: {views.escape_controls(fact['text'])}  {fact['id']}"))
+        parts.append(
+            Text(f"\n{verb}: {views.escape_controls(fact['text'])}  {views.short_id(fact['id'])}")
+        )
     parts.append(Text(f"\n{_describe_answer(document)}", style="dim"))
     if document.get("show_steps"):
         parts += [

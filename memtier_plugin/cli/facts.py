@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from memtier_plugin.cli import views
 from memtier_plugin.cli.review import review, source_lines
 from memtier_plugin.cli.scope import CliGroup, Scope
-from memtier_plugin.cli.times import parse_span
+from memtier_plugin.cli.times import parse_span, written_option
 from memtier_plugin.cli.views import (
     Document,
     format_time,
@@ -37,6 +37,7 @@ CHANGE_SIGNS: Final = {
     "reverted": ("<", "red"),
     "restored": (">", "green"),
     "forgotten": ("x", "red"),
+    "unforgotten": (">", "green"),
     "withdrawn": ("x", "red"),
     "reinstated": (">", "green"),
 }
@@ -115,12 +116,13 @@ facts.add_command(review)  # an alias of `memtier review`
 @facts.command("diff")
 @click.argument("since")
 @click.argument("until", required=False)
+@written_option
 @click.pass_obj
-def facts_diff(scope: Scope, since: str, until: str | None) -> None:
+def facts_diff(scope: Scope, since: str, until: str | None, written: bool) -> None:
     """Show what happened to the facts between two moments (2d, 2026-03-14)."""
     start, end = parse_span(since, until)
     with scope.open() as memory:
-        changes = memory.knowledge.person.diff(start, end)
+        changes = memory.knowledge.person.diff(start, end, written=written)
     document = {
         "since": to_iso(start),
         "until": to_iso(end),

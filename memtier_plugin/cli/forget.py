@@ -18,11 +18,11 @@ from memtier_plugin.cli.times import parse_time
 from memtier_plugin.cli.views import (
     Document,
     column_table,
-    escape_controls,
     format_value,
     name_value_table,
     one_line,
     safe_text,
+    short_id,
 )
 from memtier_plugin.lifecycle.purge.rewrite import is_in_progress
 from memtier_plugin.lifecycle.selection import Selection, select_items
@@ -174,11 +174,9 @@ def forget_view(document: Document) -> RenderableType:
     table = column_table("id", "who", "text", wide=["text"])
     for entry in document["entries"]:
         who = entry["speaker"] or entry["role"]
-        table.add_row(
-            escape_controls(entry["id"]), safe_text(who), safe_text(one_line(entry["content"]))
-        )
+        table.add_row(short_id(entry["id"]), safe_text(who), safe_text(one_line(entry["content"])))
     for fact in document["facts"]:
-        table.add_row(escape_controls(fact["id"]), "fact", safe_text(one_line(fact["text"])))
+        table.add_row(short_id(fact["id"]), "fact", safe_text(one_line(fact["text"])))
     verb = "forgotten" if document["forgotten"] else "would be forgotten"
     return Lines(table, safe_text(f"{table.row_count} {verb}", "dim"))
 
@@ -186,7 +184,7 @@ def forget_view(document: Document) -> RenderableType:
 def unforget_view(document: Document) -> RenderableType:
     """Render the ids that are, or would be, brought back."""
     verb = "brought back" if document["brought_back"] else "would be brought back"
-    lines = [safe_text(item) for item in (*document["ids"], *document["facts"])]
+    lines = [safe_text(short_id(item)) for item in (*document["ids"], *document["facts"])]
     return Lines(*lines, safe_text(f"{len(lines)} {verb}", "dim"))
 
 

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.cli.times import parse_optional_time
+from memtier_plugin.cli.times import parse_optional_time, written_option
 from memtier_plugin.cli.views import (
     LEVEL_COLOURS,
     LEVEL_MARKS,
@@ -36,8 +36,9 @@ from memtier_plugin.core.events import (
     RecallEvent,
     payload_of,
 )
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import Entry, JournalEvent
 from memtier_plugin.core.times import to_iso
+from memtier_plugin.facts.views import read_entries_said
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
@@ -47,6 +48,7 @@ LogLine = dict[str, Any]
 
 @click.command(cls=CliCommand)
 @click.option("--date", metavar="DAY", help="A day as 2026-03-14, or all [the newest].")
+@written_option
 @click.option("--session", metavar="ID", help="Only this session, of all days.")
 @click.option(
     "--follow",
@@ -54,22 +56,24 @@ LogLine = dict[str, Any]
     help="Follow new lines as they are written; with --json, one per line.",
 )
 @click.pass_obj
-def log(scope: Scope, date: str | None, session: str | None, follow: bool) -> None:
+def log(scope: Scope, date: str | None, written: bool, session: str | None, follow: bool) -> None:
     """Read the daily log: who said what, and what happened to it."""
     with scope.open() as memory:
-        day = _day(date) or (None if session else find_newest_day(memory, scope.agent))
+        newest = None if session else find_newest_day(memory, scope.agent, written=written)
+        day = _day(date) or newest
         chosen = {"agent": scope.agent, "session": session}
-        lines = list(read_log_lines(memory, date=None if day == "all" else day, **chosen))
+        only = None if day == "all" else day
+        lines = list(read_log_lines(memory, date=only, written=written, **chosen))
         if scope.as_json and not follow:
             scope.show({"lines": lines})
             return
-        last = lines[-1]["id"] if lines else None
+        last = max((line["id"] for line in lines), default=None)
         stream: Iterable[dict[str, Any]] = lines
         if follow:
             stream = chain(lines, follow_log(memory, last, **chosen))
         console = views.make_console()
         try:
-            for line in stream if scope.as_json else add_headings(iter(stream)):
+            for line in stream if scope.as_json else add_headings(iter(stream), written=written):
                 if scope.as_json:
                     click.echo(json.dumps(line))
                 else:
@@ -85,10 +89,19 @@ def _day(text: str | None) -> str | None:
     return to_iso(moment)[:10] if moment else None
 
 
-def find_newest_day(memory: MemTier, agent: str | None) -> str | None:
-    """Return the newest day with an entry of the agent, or of any agent."""
-    segments = memory.store.log.segments("episodic", agent)
-    return max((segment.day for segment in segments), default=None)
+def find_newest_day(memory: MemTier, agent: str | None, *, written: bool = False) -> str | None:
+    """Return the newest day on which the agent, or any, said something, or it was written."""
+    if written:
+        segments = memory.store.log.segments("episodic", agent)
+        return max((segment.day for segment in segments), default=None)
+    memory.store.catch_up_all()
+    with memory.store.session() as reader:
+        times = [
+            float(when)
+            for name, what, when in reader.last_activity()
+            if what == "stored" and agent in (None, name)
+        ]
+    return to_iso(datetime.fromtimestamp(max(times), UTC))[:10] if times else None
 
 
 def read_log_lines(
@@ -98,15 +111,19 @@ def read_log_lines(
     date: str | None = None,
     session: str | None = None,
     after_id: str | None = None,
+    written: bool = False,
 ) -> Iterator[LogLine]:
-    """Yield entries and journal events, oldest first; their ids are in order of time.
+    """Yield entries and journal events, oldest first.
 
     A line has a ``kind`` ("entry", or the event's kind) and the fields of its record; the lines of
     events also have a ``text`` that describes them.
+
+    Args:
+        written: go by when an entry was written, not by when it was said.
     """
     entries = [
         {"kind": "entry", **entry.to_json()}
-        for entry in memory.entries(agent=agent, date=date, session=session, after_id=after_id)
+        for entry in _read_entries(memory, agent, date, session, after_id, written=written)
     ]
     runs = {entry["run_id"] for entry in entries} if session else None
     happened = (
@@ -115,14 +132,33 @@ def read_log_lines(
         if (after_id is None or event["id"] > after_id)
         and (runs is None or event["run_id"] in runs)
     )
-    return merge(sorted(entries, key=_by_id), sorted(happened, key=_by_id), key=_by_id)
+    order = _by_id if written else _by_time_said
+    return merge(sorted(entries, key=order), sorted(happened, key=order), key=order)
 
 
-def add_headings(lines: Iterator[LogLine]) -> Iterator[LogLine]:
+def _read_entries(
+    memory: MemTier,
+    agent: str | None,
+    date: str | None,
+    session: str | None,
+    after_id: str | None,
+    *,
+    written: bool,
+) -> Iterable[Entry]:
+    """Return entries with their current values: of a day, by the index if it is the day said."""
+    if written or date is None or after_id is not None:
+        return memory.entries(agent=agent, date=date, session=session, after_id=after_id)
+    memory.store.catch_up_all()
+    with memory.store.session() as reader:
+        return read_entries_said(reader, date, agent=agent, session=session)
+
+
+def add_headings(lines: Iterator[LogLine], *, written: bool = False) -> Iterator[LogLine]:
     """Insert a heading wherever the day, session or agent changes."""
     last = ""
+    time_of_entry = "timestamp" if written else "observed_at"
     for line in lines:
-        heading = day = line["observed_at" if line["kind"] == "entry" else "timestamp"][:10]
+        heading = day = line[time_of_entry if line["kind"] == "entry" else "timestamp"][:10]
         if line["kind"] == "entry":
             heading = f"{day}  session {line['session_id']}  agent {line['agent_id']}"
         if heading != last and (line["kind"] == "entry" or not last.startswith(day)):
@@ -136,7 +172,8 @@ def follow_log(memory: MemTier, last: str | None, **chosen: str | None) -> Itera
     looked = _today()
     while True:
         for day in sorted({looked, looked := _today()}):  # both days just after midnight
-            for line in read_log_lines(memory, date=day, after_id=last, **chosen):
+            new = read_log_lines(memory, date=day, after_id=last, written=True, **chosen)
+            for line in new:
                 last = line["id"]
                 yield line
         time.sleep(0.5)
@@ -144,6 +181,11 @@ def follow_log(memory: MemTier, last: str | None, **chosen: str | None) -> Itera
 
 def _today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def _by_time_said(line: Mapping[str, Any]) -> tuple[str, str]:
+    moment = line["observed_at"] if line["kind"] == "entry" else line["timestamp"]
+    return str(moment), str(line["id"])
 
 
 def _by_id(line: Mapping[str, Any]) -> str:
@@ -166,7 +208,7 @@ def _describe_event(event: JournalEvent) -> str:
             name = "recall" if payload.purpose == "inject" else "search"
             query, lines = one_line(payload.query, 60), len(payload.injected)
             outcome = f"{payload.label}, {payload.ms:.0f} ms"
-            return f"{name} {event.id} for “{query}”: {lines} lines ({outcome})"
+            return f"{name} {short_id(event.id)} for “{query}”: {lines} lines ({outcome})"
         case CreditEvent():
             verb = "credited" if payload.delta > 0 else "blamed"
             return f"{short_id(payload.item)} {verb} {payload.delta:+.3f} by {event.run_id}"

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
-from memtier_plugin.cli.times import parse_optional_time
+from memtier_plugin.cli.times import parse_optional_time, written_option
 from memtier_plugin.cli.views import (
     Document,
     column_table,
@@ -40,9 +40,8 @@ _INDENT: Final = 13  # columns before the text of a ranked line
     "--budget", type=click.IntRange(1), metavar="TOKENS", help="How many tokens, at most."
 )
 @click.option("--at", metavar="TIME", help="The current time to assume, as 2026-03-14T09:00 (UTC).")
-@click.option(
-    "--as-of", metavar="TIME", help="Recall as of this time, from what was written by then."
-)
+@click.option("--as-of", metavar="TIME", help="Recall as of this time, from what was said by then.")
+@written_option
 @click.option(
     "--depth",
     type=click.Choice(["mixed", "facts", "raw", "auto"]),
@@ -66,6 +65,7 @@ def recall(
     budget: int | None,
     at: str | None,
     as_of: str | None,
+    written: bool,
     depth: Depth | None,
     limit: int,
     signals: bool,
@@ -78,7 +78,13 @@ def recall(
             with progress_bar() as report:
                 step = partial(report, "reading the ledgers")
                 result = memory.history.recall(
-                    query, then, k=k, token_budget=budget, depth=depth, progress=step
+                    query,
+                    then,
+                    k=k,
+                    token_budget=budget,
+                    depth=depth,
+                    written=written,
+                    progress=step,
                 )
         else:
             result = memory.recall(query, request=request)
@@ -155,19 +161,20 @@ def recall_view(document: Document) -> RenderableType:
     for hit in hits:
         mark = Text("▸" if hit["injected"] else " ", "green")
         head = Text.assemble(mark, (f"{hit['rank']:>3} {hit['score']:.4f}  ", "bold"))
-        source = " · ".join(str(hit[name]) for name in ("tier", "date", "who", "id", "place"))
+        shown = hit | {"id": short_id(hit["id"])}
+        source = " · ".join(str(shown[name]) for name in ("tier", "date", "who", "id", "place"))
         parts += [head.append_text(safe_text(one_line(hit["text"], 400)))]
         parts.append(_indented(source, "cyan"))
         if hit["note"]:
             parts.append(_indented(hit["note"], "yellow"))
         if document["signals"]:
-            shown = (f"{name} {value:.3f}" for name, value in hit["signals"].items() if value)
-            parts.append(_indented("  ".join(shown), "dim"))
+            values = (f"{name} {value:.3f}" for name, value in hit["signals"].items() if value)
+            parts.append(_indented("  ".join(values), "dim"))
     parts.append(
         safe_text(
             f"{document['found']} found, {len(document['injected'])} (▸) would be injected: "
             f"{document['tokens']} tokens; {document['label']}, {document['ms']:.0f} ms, "
-            f"{document['postings']} postings read; recall {document['id']}",
+            f"{document['postings']} postings read; recall {short_id(document['id'])}",
             "dim",
         )
     )
@@ -200,7 +207,7 @@ def explain_view(document: Document) -> RenderableType:
     """Render an explanation: each line's signals at recall time, its weight then and now."""
     head = name_value_table(
         [
-            ("recall", document["id"]),
+            ("recall", short_id(document["id"])),
             ("query", one_line(document["query"])),
             (
                 "made",
@@ -262,7 +269,7 @@ def _format_contributions(row: Document, counted: Document) -> str:
 def _left_out_view(why: Document, counted_then: Document) -> Sequence[RenderableType]:
     """Render why a line was left out, with its scores at recall time and now."""
     parts: list[RenderableType] = [
-        safe_text(f"{why['id']}: {why['reason']}", "bold"),
+        safe_text(f"{short_id(why['id'])}: {why['reason']}", "bold"),
         safe_text(why["said"]),
     ]
     if why["text"] is not None:

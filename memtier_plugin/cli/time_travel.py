@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from memtier_plugin.cli import views
 from memtier_plugin.cli.facts import fact_diff_view
 from memtier_plugin.cli.scope import CliCommand, Scope
-from memtier_plugin.cli.times import parse_span
+from memtier_plugin.cli.times import parse_span, written_option
 from memtier_plugin.cli.views import (
     Document,
     format_time,
@@ -31,12 +31,13 @@ from memtier_plugin.memory import MemTier
 @click.command(cls=CliCommand)
 @click.argument("since")
 @click.argument("until", required=False)
+@written_option
 @click.pass_obj
-def diff(scope: Scope, since: str, until: str | None) -> None:
+def diff(scope: Scope, since: str, until: str | None, written: bool) -> None:
     """Show what changed between two moments (2d, 2026-03-14)."""
     start, end = parse_span(since, until)
     with scope.open() as memory:
-        difference = memory.history.diff(start, end)
+        difference = memory.history.diff(start, end, written=written)
     scope.show(difference.to_json(), difference_view)
 
 
@@ -63,7 +64,12 @@ def _revert_document(
 ) -> dict[str, Any]:
     plan = memory.history.revert(run, agent=agent, undo=undo, dry_run=not done)
     if isinstance(plan, UndoneRun):
-        return {**plan.to_json(), "reverted": done and not undo, "undone": done and undo}
+        return {
+            **plan.to_json(),
+            "undo": undo,
+            "reverted": done and not undo,
+            "undone": done and undo,
+        }
     return _consolidation_document(memory.knowledge.person, plan, done=done, undo=undo)
 
 
@@ -80,6 +86,7 @@ def _consolidation_document(
     return {
         "what": "consolidation",
         "run": plan.run,
+        "undo": undo,
         "reverted": done and not undo,
         "undone": done and undo,
         "facts": texts(plan.facts),
@@ -135,19 +142,26 @@ def revert_view(document: Document) -> RenderableType:
         for item in document[name]:
             line = f"{sign} {one_line(item['text'] or '-', 200)}  {short_id(item['id'])}"
             parts.append(safe_text(line, style))
-    count = len(document["facts"])
-    verb = "undone" if document["reverted"] else "would be undone"
+    return Lines(*parts, safe_text(f"{document['run']}: {_describe_effect(document)}", "dim"))
+
+
+def _describe_effect(document: Document) -> str:
+    """Describe in words what undoing a consolidation, or bringing it back, does."""
+    if document["undo"]:
+        count = len(document["restored"])
+        verb = "brought back" if document["undone"] else "would be brought back"
+        return f"{count} facts {verb}" if count else "nothing left to bring back"
     entries = document["entries"]
+    verb = "undone" if document["reverted"] else "would be undone"
     tail = f", {entries} entries no longer marked as promoted" if entries else ""
-    parts.append(safe_text(f"{document['run']}: {count} facts {verb}{tail}", "dim"))
-    return Lines(*parts)
+    return f"{len(document['facts'])} facts {verb}{tail}"
 
 
 def _recording_view(document: Document) -> RenderableType:
     done = document["reverted"] or document["undone"]
     names = ("entries", "facts", "credited", "restored")
     counts = {name: len(document[name]) for name in names if document[name]}
-    verb = "taken back" if not document["undone"] else "brought back"
+    verb = "brought back" if document["undo"] else "taken back"
     head = f"{document['run']} of {document['agent']} {'is' if done else 'would be'} {verb}"
     return safe_text(
         f"{head}: {format_value(counts)}" if counts else f"{document['run']}: nothing left to do"

@@ -14,6 +14,10 @@ from memtier_plugin.core.times import from_iso
 _RELATIVE_TIME: Final = re.compile(r"(\d+)\s*(m|min|h|d|w)", re.IGNORECASE)
 _UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
+written_option: Final = click.option(
+    "--written", is_flag=True, help="Go by the time of writing, not by the time said."
+)
+
 
 def parse_optional_time(text: str | None) -> datetime | None:
     """Parse an ISO time; None stays None.

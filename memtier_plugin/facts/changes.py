@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from memtier_plugin.core.events import (
@@ -41,6 +41,9 @@ EVENT_CHANGES: Final = {
     ReinstateEvent.KIND: "reinstated",
 }
 
+_FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True)
 class FactChange:
@@ -74,14 +77,44 @@ class FactChange:
 
 
 def list_changes(
-    reader: Reader, since: datetime, until: datetime, viewer: Asker | None
+    reader: Reader,
+    since: datetime,
+    until: datetime,
+    viewer: Asker | None,
+    *,
+    written: bool = False,
 ) -> list[FactChange]:
     """Return the changes, oldest first, to the facts that an agent may see.
+
+    A fact is new, is more than before or takes the place of another when it was said; what somebody
+    decided about it happened when it was journalled.
 
     Args:
         viewer: an agent and for whom it asks; None for the person at the machine, or an agent
             that reads all entries.
+        written: go by the time of writing throughout.
     """
+    if written:
+        return _list_written(reader, since, until, viewer)
+    times_said = reader.said_times()
+    changes = _list_written(reader, _FIRST, _LAST, viewer)
+    dated = [replace(change, at=_time_said(change, times_said)) for change in changes]
+    chosen = [change for change in dated if since <= change.at <= until]
+    return sorted(chosen, key=lambda change: change.at)
+
+
+def _time_said(change: FactChange, times_said: Mapping[str, datetime]) -> datetime:
+    if change.what in ("added", "proposed"):
+        return times_said.get(change.id, change.at)
+    if change.what == "superseded" and change.by:
+        return times_said.get(change.by.id, change.at)
+    return change.at
+
+
+def _list_written(
+    reader: Reader, since: datetime, until: datetime, viewer: Asker | None
+) -> list[FactChange]:
+    """Return the changes by the time at which they were written."""
     written = reader.facts(written_since=since, written_until=until)
     events = [
         event

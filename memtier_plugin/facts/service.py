@@ -180,11 +180,14 @@ class FactService:
         with self._reading() as reader:
             return views.show_timeline(reader, subject, self._viewer)
 
-    def diff(self, since: datetime, until: datetime | None = None) -> list[FactChange]:
-        """Return the changes to facts since a time, oldest first."""
+    def diff(
+        self, since: datetime, until: datetime | None = None, *, written: bool = False
+    ) -> list[FactChange]:
+        """Return the changes to facts since a time, oldest first; see `list_changes`."""
         end = aware(until) or self._actor.clock() + timedelta(days=1)  # clocks differ
         with self._reading(full=True) as reader:
-            return changes.list_changes(reader, aware(since) or since, end, self._viewer)
+            start = aware(since) or since
+            return changes.list_changes(reader, start, end, self._viewer, written=written)
 
     def runs(self, limit: int = 100) -> list[ConsolidationInfo]:
         """Return the newest consolidations, oldest first, and which of them were rolled back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound
@@ -131,6 +131,22 @@ def read_entries(
         state = reader.state(entry.id)
         if not state.forgotten:
             yield replace(entry, promoted=state.promoted, cognitive_weight=state.weight)
+
+
+def read_entries_said(
+    reader: Reader, day: str, *, agent: str | None = None, session: str | None = None
+) -> list[Entry]:
+    """Return the entries that were said on a UTC day (2026-11-21), with their current state."""
+    start = from_iso(day)
+    end = start + timedelta(days=1) - timedelta(microseconds=1)
+    ids = reader.entries(
+        agent=agent, session=session, since=start.timestamp(), until=end.timestamp()
+    )
+    return [
+        replace(stored.item, promoted=stored.state.promoted, cognitive_weight=stored.state.weight)
+        for stored in reader.items(ids).values()
+        if isinstance(stored.item, Entry) and not stored.state.forgotten
+    ]
 
 
 def list_facts(

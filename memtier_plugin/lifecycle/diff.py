@@ -76,8 +76,12 @@ class ProjectDiff:
         }
 
 
-def diff_project(reader: Reader, since: datetime, until: datetime) -> ProjectDiff:
+def diff_project(
+    reader: Reader, since: datetime, until: datetime, *, written: bool = False
+) -> ProjectDiff:
     """Return what happened after a time and until another, for the person at the machine.
+
+    What was said, and what it taught, goes by the time at which it was said, or written.
 
     Forgotten texts are not shown, whenever they were forgotten.
     """
@@ -91,11 +95,12 @@ def diff_project(reader: Reader, since: datetime, until: datetime) -> ProjectDif
     back = {item for event in events["unforget"] for item in touched_items(event)}
     hidden -= {item for item in back if not reader.state(item).forgotten}
     entries = {item.id for item in reader.list_items(hidden) if item.tier == "episodic"}
-    facts = [change for change in list_changes(reader, since, until, None) if change.at > since]
+    changed = list_changes(reader, since, until, None, written=written)
+    facts = [change for change in changed if change.at > since]
     return ProjectDiff(
         since=since,
         until=until,
-        said=reader.written_between(to_iso(since), to_iso(until)),
+        said=reader.count_entries(since, until, written=written),
         facts=tuple(facts),
         forgotten=tuple(sorted(entries)),
         weights=tuple(_weights(reader, events, since, until)),

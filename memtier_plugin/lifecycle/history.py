@@ -38,18 +38,22 @@ class History:
         k: int | None = None,
         token_budget: int | None = None,
         depth: Depth | None = None,
+        written: bool = False,
         progress: Progress | None = None,
     ) -> Recall:
-        """Answer a query as it would have been answered at a time, from what was written by then.
+        """Answer a query as it would have been answered at a time, from what was said by then.
 
         Uses the facts that held and the weights that counted then, but today's settings; what was
         forgotten since stays forgotten.  Reads every ledger, and journals nothing.
+
+        Args:
+            written: from what was written by then, which an import may be long after it was said.
 
         Raises:
             IndexProblem, LedgerError: it cannot be read.
         """
         moment = aware(moment) or moment
-        with self._store.as_of(moment, progress) as view:
+        with self._store.as_of(moment, progress, written=written) as view:
             recaller = Recaller(replace(self._actor, store=view))
             request = RecallRequest(
                 at=moment, sender=sender, k=k, token_budget=token_budget, depth=depth
@@ -57,12 +61,18 @@ class History:
             recall = recaller.recall(query, request)
         return replace(recall, label=f"as of {to_iso(moment)}: {recall.label}")
 
-    def diff(self, since: datetime, until: datetime | None = None) -> ProjectDiff:
-        """Return what was said, learned, forgotten and weighted differently between two times."""
+    def diff(
+        self, since: datetime, until: datetime | None = None, *, written: bool = False
+    ) -> ProjectDiff:
+        """Return what was said, learned, forgotten and weighted differently between two times.
+
+        Args:
+            written: count what was written in between, whenever it was said.
+        """
         self._store.catch_up_all()
         end = aware(until) or self._actor.clock()
         with self._store.session() as reader:
-            return diff_project(reader, aware(since) or since, end)
+            return diff_project(reader, aware(since) or since, end, written=written)
 
     def is_consolidation(self, run: str) -> bool:
         """Tell whether a run is a consolidation that wrote something."""
@@ -98,6 +108,6 @@ class History:
             return self._person.revert(run, dry_run=dry_run, why=why)
         with self._store.session() as reader:
             removed = [fact.item.id for fact in reader.facts(run=run) if fact.state.reverted]
-        if not dry_run:
-            self._person.accept(removed)
-        return Rollback(run, restored=tuple(removed))
+        outcomes = [] if dry_run else self._person.accept(removed)
+        pairs = ((old, outcome.id) for outcome in outcomes for old in outcome.superseded)
+        return Rollback(run, restored=tuple(removed), superseded=tuple(pairs))

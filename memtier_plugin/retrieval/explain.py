@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import CreditEvent, RecallEvent
+from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.schema import Settings
@@ -142,16 +143,20 @@ class Explainer:
         return document
 
     def _find_recall(self, reader: Reader, recall_id: str) -> JournalEvent:
-        event, agent = reader.event(recall_id), self._actor.agent
-        if (
-            event is None
-            or event.kind != "recall"
-            or not (event.agent_id == agent or self._recaller(agent).reads_all)
-        ):
+        agent = self._actor.agent
+        if MIN_ID_END <= len(recall_id) < ID_LENGTH:
+            matches = reader.recalls_ending(recall_id.upper())
+        else:
+            event = reader.event(recall_id)
+            matches = [event] if event is not None and event.kind == "recall" else []
+        if matches and not self._recaller(agent).reads_all:
             # Whether another agent has such a recall is not for this one to know.
+            matches = [event for event in matches if event.agent_id == agent]
+        if len(matches) != 1:
+            count = "more than one recall" if matches else "no recall"
             project = self._store.project
-            raise NotFound(f"the journal of {project!r} has no recall {recall_id!r} of {agent}")
-        return event
+            raise NotFound(f"the journal of {project!r} has {count} {recall_id!r} of {agent}")
+        return matches[0]
 
     def _recaller(self, agent: str, settings: Settings | None = None) -> Recaller:
         return Recaller(replace(self._actor, agent=agent), settings)

@@ -241,9 +241,13 @@ class Index(Protocol):
         """Rebuild the index from the log; return its number of records."""
 
     def as_of(
-        self, moment: datetime, progress: Callable[[int, int], None] | None = None
+        self,
+        moment: datetime,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        written: bool = False,
     ) -> AbstractContextManager[Index]:
-        """Open a read-only index of the project as of a time."""
+        """Open a read-only index of what was said, or written, by a time."""
 
     def put_vectors(self, model: str, vectors: Vectors) -> None:
         """Add vectors of items indexed without them."""

@@ -277,8 +277,13 @@ class ItemReader(RecordReader, Protocol):
     def count_since(self, event: str, scopes: Collection[int]) -> int:
         """Count the retrievable items of these scopes written after a journal event."""
 
-    def written_between(self, since: str, until: str) -> dict[str, int]:
-        """Count the entries of each agent written after ``since`` and up to ``until``."""
+    def count_entries(
+        self, since: datetime, until: datetime, *, written: bool = False
+    ) -> dict[str, int]:
+        """Count the entries of each agent said, or written, after ``since`` and up to ``until``."""
+
+    def said_times(self) -> dict[str, datetime]:
+        """Return when each fact was said: when the last of the entries that it rests on was."""
 
     def count_sessions(self, ids: Collection[str]) -> int:
         """Count the sessions that contain these entries."""
@@ -292,6 +297,9 @@ class JournalReader(Protocol):
 
     def event(self, identity: str) -> JournalEvent | None:
         """Return a journal event by its id."""
+
+    def recalls_ending(self, end: str) -> list[JournalEvent]:
+        """Return the journalled recalls whose ids end so."""
 
     def events(
         self,

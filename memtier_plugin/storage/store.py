@@ -168,19 +168,20 @@ class Store(IndexSessions):
 
     @contextmanager
     def as_of(
-        self, moment: datetime, progress: Callable[[int, int], None] | None = None
+        self,
+        moment: datetime,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        written: bool = False,
     ) -> Iterator[Store]:
-        """Yield a read-only store of the project as of a time; reads the whole log.
-
-        Facts hold, and weights are, as in the journal by then.  Only what was forgotten or purged
-        since is missing: forgetting holds for the past too.
+        """Yield a read-only store of the project as of a time; see `open_as_of`.
 
         Raises:
             IndexProblem, LedgerError: it cannot be built.
         """
         from memtier_plugin.storage.as_of import open_as_of  # it is a store itself
 
-        with open_as_of(self, moment, progress) as view:
+        with open_as_of(self, moment, progress, written=written) as view:
             yield view
 
     def files_behind(self) -> list[LedgerFile]:

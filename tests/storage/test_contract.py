@@ -308,7 +308,7 @@ def test_a_past_time_has_an_index_of_its_own(opened: Callable[[], Any]) -> None:
         before, after = fact(entry, "tea"), fact(entry, "rice", NOON + timedelta(days=1))
         store.append_facts([before], NOON)
         store.append_facts([after], after.timestamp)
-        with store.as_of(NOON) as past:
+        with store.as_of(NOON, written=True) as past:
             past.append_events([event("forget", items=[before.id], session=None)])
             with past.session() as reader:
                 assert ids(reader.facts()) == [before.id]

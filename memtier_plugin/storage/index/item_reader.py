@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from memtier_plugin.core.records import Source
+from memtier_plugin.core.times import to_iso
 from memtier_plugin.storage.index.items import row_number
 from memtier_plugin.storage.index.records import (
     IndexRecords,
@@ -385,15 +386,27 @@ class IndexItemReader(IndexRecords):
             (row_number(event), json.dumps(list(scopes))),
         )
 
-    def written_between(self, since: str, until: str) -> dict[str, int]:
-        """Count the entries of each agent written after ``since`` and up to ``until``."""
+    def count_entries(
+        self, since: datetime, until: datetime, *, written: bool = False
+    ) -> dict[str, int]:
+        """Count the entries of each agent said, or written, after ``since`` and up to ``until``."""
+        when = "data ->> 'timestamp'" if written else "observed"
+        limits = [to_iso(moment) if written else moment.timestamp() for moment in (since, until)]
         rows = self._db.execute(
-            """SELECT agent, count(*) FROM items JOIN scopes ON scopes.id = scope
-               WHERE tier = 'episodic' AND data ->> 'timestamp' > ? AND data ->> 'timestamp' <= ?
-               GROUP BY agent ORDER BY agent""",
-            (since, until),
+            f"""SELECT agent, count(*) FROM items JOIN scopes ON scopes.id = scope
+                WHERE tier = 'episodic' AND {when} > ? AND {when} <= ?
+                GROUP BY agent ORDER BY agent""",  # noqa: S608
+            limits,
         )
         return {str(agent): int(count) for agent, count in rows}
+
+    def said_times(self) -> dict[str, datetime]:
+        """Return when each fact was said: when the last of the entries that it rests on was."""
+        rows = self._db.execute(
+            """SELECT fact, max(observed) FROM sources JOIN items ON items.id = entry
+               GROUP BY fact"""
+        )
+        return {str(fact): datetime.fromtimestamp(seconds, UTC) for fact, seconds in rows}
 
     def count_sessions(self, ids: Collection[str]) -> int:
         """Count the sessions that contain these entries."""

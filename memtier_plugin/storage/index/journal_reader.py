@@ -12,6 +12,7 @@ from memtier_plugin.storage.index.records import (
     IndexRecords,
     join_conditions,
     parse_event,
+    to_utf8,
     to_utf8_all,
 )
 
@@ -28,6 +29,14 @@ class IndexJournalReader(IndexRecords):
         for (data,) in self._db.execute("SELECT data FROM events WHERE id = ?", (identity,)):
             return parse_event(data)
         return None
+
+    def recalls_ending(self, end: str) -> list[JournalEvent]:
+        """Return the journalled recalls whose ids end so."""
+        rows = self._db.execute(
+            "SELECT data FROM events WHERE kind = 'recall' AND substr(id, -length(?1)) = ?1",
+            (to_utf8(end),),
+        )
+        return [parse_event(data) for (data,) in rows]
 
     def events(
         self,

@@ -17,7 +17,7 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.checksum import CUT_OFF
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.errors import LedgerError
-from memtier_plugin.core.events import ForgetEvent, PromoteEvent, RestoreEvent, UnforgetEvent
+from memtier_plugin.core.events import PromoteEvent, RestoreEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.times import to_iso
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 1024 * 1024  # bytes of ledger per transaction, to keep others' waits short
 _TOGETHER: Final = 2000  # lines prepared together
 _MANY: Final = 100  # lines from which a transaction is worth a 32 MB cache
-_HIDING: Final = (ForgetEvent.KIND, UnforgetEvent.KIND)
 
 # Errors that a line from another program may raise while it is indexed.
 _MALFORMED: Final = (
@@ -104,11 +103,11 @@ class IndexWriter(IndexItems):
         folder: Path,
         tokenizer: Tokenizer,
         embedder: Embedder | None = None,
-        until: datetime | None = None,
+        includes: Callable[[Record], bool] | None = None,
     ) -> None:
         super().__init__(connection, tokenizer, embedder)
         self._folder = folder
-        self._until = until
+        self._includes = includes
 
     def catch_up(
         self,
@@ -263,7 +262,7 @@ class IndexWriter(IndexItems):
             try:
                 if line.data.strip():
                     record = _parse_record(file, line)
-                    if self._until is None or _is_of(record, self._until):
+                    if self._includes is None or self._includes(record):
                         good.append((record, line))
             except _MALFORMED as error:
                 bad.append((line, error))
@@ -354,12 +353,6 @@ class IndexWriter(IndexItems):
             self.vectors.put(model, vectors)
 
 
-def _is_of(record: Record, until: datetime) -> bool:
-    """Tell whether a record belongs to the index as of then; what is forgotten is so always."""
-    hides = isinstance(record, JournalEvent) and record.kind in _HIDING
-    return hides or record.timestamp <= until
-
-
 def _parse_record(file: LedgerFile, line: LedgerLine) -> Record:
     """Decode the record on a line (raises one of `_MALFORMED`)."""
     if file.ledger == "journal":
@@ -379,12 +372,12 @@ def build_index(
     tokenizer: Tokenizer,
     embedder: Embedder | None = None,
     progress: Callable[[int, int], None] | None = None,
-    until: datetime | None = None,
+    includes: Callable[[Record], bool] | None = None,
 ) -> Iterator[tuple[apsw.Connection, int]]:
     """Read every ledger of a project into a new index; yield it and the number of lines.
 
     Args:
-        until: only records written by then.
+        includes: tells which records belong to it; all of them when None.
 
     Raises:
         IndexProblem, LedgerError: the index cannot be built.
@@ -405,7 +398,7 @@ def build_index(
             if progress:
                 progress(min(done, total), total)
 
-        writer = IndexWriter(connection, folder, tokenizer, embedder, until)
+        writer = IndexWriter(connection, folder, tokenizer, embedder, includes)
         lines, _ = writer.catch_up(files, progress=step)
         connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
         yield connection, lines
