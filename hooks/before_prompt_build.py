@@ -8,7 +8,7 @@ from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, Shown
 from memtier_plugin.facts.review_queue import Audience
 from memtier_plugin.memory import MemTier
-from memtier_plugin.trust.fence import add_line, remove_blocks
+from memtier_plugin.trust.fence import add_first_line, add_line, remove_blocks
 
 from .guard import run_guarded
 
@@ -51,6 +51,8 @@ def _recall_block(
     if not recall.injected:
         return None
     text = _with_reminder(memory, context, recall.text)
+    if event.caution:
+        text = add_first_line(text, event.caution)
     return PromptAddition(prepend_context=text, recall_id=recall.id)
 
 

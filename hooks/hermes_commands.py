@@ -9,29 +9,20 @@ from typing import Any, Final
 
 from .hermes import read_config
 
-COMMANDS: Final = {
-    "status": "status",
-    "search": "recall",
-    "log": "log",
-    "doctor": "doctor",
-    "review": "review",
-}
+COMMANDS: Final = ("status", "search", "log", "doctor", "review")
 
 
 def register_cli(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `hermes memtier`."""
-    parser.add_argument("command", choices=[*COMMANDS], nargs="?", default="status")
+    parser.add_argument("command", choices=COMMANDS, nargs="?", default="status")
     parser.add_argument("words", nargs=argparse.REMAINDER, help="what to search for, or options")
 
 
 def memtier_command(args: Any) -> None:
     """Run the command in MemTier's own environment and exit with its code."""
     config = read_config()
-    words = list(args.words)
-    if args.command == "search":
-        words = [" ".join(words)]
     scope = ["--home", config["home"], "--project", config["project"], "--agent", "hermes.default"]
-    command = [*config["command"], *scope, COMMANDS[args.command], *words]
+    command = [*config["command"], *scope, args.command, *args.words]
     try:
         sys.exit(subprocess.run(command, check=False).returncode)
     except OSError as error:

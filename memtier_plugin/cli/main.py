@@ -69,6 +69,8 @@ COMMANDS: Final = {
     "unforget": Lazy("forget", "Bring back what `forget` hid, and the facts hidden with it."),
 }
 
+ALIASES: Final = {"search": "recall"}  # by the name that the hosts' commands and tools have
+
 
 class LazyGroup(CliGroup):
     """A group that imports a command's module when the command is needed."""
@@ -79,7 +81,7 @@ class LazyGroup(CliGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None where there is no such command."""
-        lazy = COMMANDS.get(cmd_name)
+        lazy = COMMANDS.get(cmd_name := ALIASES.get(cmd_name, cmd_name))
         if lazy is None:
             return None
         module = import_module(f"{__package__}.{lazy.module}")

@@ -34,7 +34,7 @@ _INDENT: Final = 13  # columns before the text of a ranked line
 
 
 @click.command(cls=CliCommand)
-@click.argument("query")
+@click.argument("words", metavar="QUERY", nargs=-1, required=True)
 @click.option("--k", type=click.IntRange(1), help="How many lines may be injected.")
 @click.option(
     "--budget", type=click.IntRange(1), metavar="TOKENS", help="How many tokens, at most."
@@ -60,7 +60,7 @@ _INDENT: Final = 13  # columns before the text of a ranked line
 @click.pass_obj
 def recall(
     scope: Scope,
-    query: str,
+    words: tuple[str, ...],
     k: int | None,
     budget: int | None,
     at: str | None,
@@ -72,6 +72,7 @@ def recall(
     inject_preview: bool,
 ) -> None:
     """Recall the lines that matter for QUERY, each with its source."""
+    query = " ".join(words)
     request = RecallRequest(at=parse_optional_time(at), k=k, token_budget=budget, depth=depth)
     with scope.open() as memory:
         if then := parse_optional_time(as_of):

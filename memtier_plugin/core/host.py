@@ -51,6 +51,7 @@ class PromptEvent:
     ``visible_since`` is from when on the prompt has the session in it: what was said since is not
     injected again, and with ``keeps_injected`` what was injected since is not either.
     ``kind`` is what the host knows of the prompt; None leaves it to rules.
+    ``caution`` stands first in the block, where the host frames it with words of its own.
     """
 
     prompt: str
@@ -58,6 +59,7 @@ class PromptEvent:
     visible_since: datetime | None = None
     keeps_injected: bool = False
     kind: PromptKind | None = None
+    caution: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,12 @@ def remove_blocks(text: str) -> str:
     return str(_BLOCK.sub("", text))
 
 
+def add_first_line(block: str, line: str) -> str:
+    """Return a block with one more line at its beginning."""
+    head, separator, body = block.partition("\n")
+    return f"{head}\n{line}\n{body}" if separator and head.startswith(f"<{FENCE}") else block
+
+
 def add_line(block: str, line: str) -> str:
     """Return a block with one more line at its end."""
     body, end, after = block.rpartition(f"</{FENCE}>")

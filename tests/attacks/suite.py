@@ -229,13 +229,13 @@ class World:
         arguments = {"text": case.text}
         prompt = str(case.known.get("prompt", "Read the page."))
         self.prompt(case, prompt, run_id=run)
-        outcome = tools.call_tool("memory_store", arguments, self.context(case, run_id=run))
+        outcome = tools.call_tool("memtier_store", arguments, self.context(case, run_id=run))
         page = {"role": "tool", "tool_call_id": "p", "content": case.known["page"], "ok": True}
         text, ok = outcome["text"], outcome["ok"]
         message = {"role": "tool", "tool_call_id": "k", "content": text, "ok": ok}
         ask = [
             {"id": "p", "function": {"name": "fetch", "arguments": "{}"}},
-            {"id": "k", "function": {"name": "memory_store", "arguments": arguments}},
+            {"id": "k", "function": {"name": "memtier_store", "arguments": arguments}},
         ]
         self.run(
             case,
@@ -548,7 +548,7 @@ def by_tools(later: Later) -> str:
             session_id=entry.session_id,
             sender=entry.sender,
         )
-        text = tools.call_tool("memory_get", {"id": entry.id}, context)["text"]
+        text = tools.call_tool("memtier_get", {"id": entry.id}, context)["text"]
         hidden = [
             c
             for c in text

@@ -184,6 +184,13 @@ def test_record_refuses(run: Run, content: str, named: str) -> None:
     assert not result.stdout
 
 
+def test_options_after_search(run_recorded: Run) -> None:
+    """`search` is `recall`: what follows may be words without quotes, and options among them."""
+    for words in (["--k", "1", "Skagen", "ferry"], ["Skagen", "ferry", "--k", "1"]):
+        recalled = json.loads(run_recorded("search", *words, "--json").stdout)
+        assert (recalled["query"], len(recalled["injected"])) == ("Skagen ferry", 1)
+
+
 def test_status_and_doctor(run_recorded: Run) -> None:
     """`status` counts what is stored; `doctor` finds nothing wrong in a new project."""
     assert document(run_recorded("status", "--json"))["entries"] >= 3

@@ -78,10 +78,10 @@ def test_no_tool_of_a_model_decides(home: Path) -> None:
     context = RunContext(agent_id="main", session_id="s", home=str(home), project="default")
     with memory_pool.use(context) as memory:
         memory.recall("The lamp is green.", session_id="s", purpose="inject")
-    stored = call_tool("memory_store", {"text": "The lamp is green."}, context)
+    stored = call_tool("memtier_store", {"text": "The lamp is green."}, context)
     assert "review" in stored["text"]
-    call_tool("memory_store", {"text": "The lamp is green."}, context)
-    for name in ("memory_review", "memory_accept", "review", "memory_get", "memory_search"):
+    call_tool("memtier_store", {"text": "The lamp is green."}, context)
+    for name in ("memory_review", "memory_accept", "review", "memtier_get", "memtier_search"):
         call_tool(name, {"id": stored["ids"][0], "accept": stored["ids"], "query": "lamp"}, context)
     with memory_pool.use(context) as memory:
         memory.consolidate()

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,8 +74,80 @@ def test_the_manifest_names_every_tool() -> None:
     """OpenClaw drops a tool that its manifest does not name."""
     manifest = json.loads((SHIM / "openclaw.plugin.json").read_text("utf-8"))
     script = (SHIM / "index.js").read_text("utf-8")
-    tools = re.findall(r"^  (memory_\w+): \{$", script, re.MULTILINE)
+    tools = re.findall(r"^  (memtier_\w+): \{$", script, re.MULTILINE)
     assert manifest["contracts"]["tools"] == tools
     package = json.loads((SHIM / "package.json").read_text("utf-8"))
     assert package["version"] == manifest["version"]
     assert not package.get("dependencies")
+
+
+PLUGIN = """
+import plugin from %(index)s;
+
+const [grant, asked, command, home] = JSON.parse(process.argv[1]);
+const warnings = [];
+const tools = {};
+let builder;
+for (let time = 0; time < 3; time++) {
+  plugin.register({
+    pluginConfig: { command, home },
+    config: { plugins: { entries: { memtier: { hooks: { allowConversationAccess: grant } } } } },
+    logger: { warn: (text) => warnings.push(text), debug: () => {} },
+    on: () => {},
+    registerTool: (make, { name }) => (tools[name] = make({ agentId: "main" })),
+    registerMemoryCapability: ({ promptBuilder }) => (builder = promptBuilder),
+  });
+}
+const prompt = builder({ availableTools: new Set(asked) }).join("\\n");
+let refusal = "";
+if (command) {
+  const found = await tools.memtier_search.execute("1", { query: "zebra" });
+  refusal = found.content[0].text;
+  const got = tools.memtier_get.execute("2", { id: "ABCDEF" });
+  await got.catch((error) => (refusal = `threw ${error.message}`));
+}
+console.log(JSON.stringify({ warnings, prompt, tools: Object.keys(tools), refusal }));
+process.exit();
+"""
+
+
+def register_plugin(*arguments: object) -> dict[str, Any]:
+    """Register the plugin three times, as OpenClaw does, and return what it said."""
+    code = PLUGIN % {"index": json.dumps(str(SHIM / "index.js"))}
+    report: dict[str, Any] = json.loads(
+        run("--input-type=module", "-e", code, json.dumps(arguments))
+    )
+    return report
+
+
+@node
+def test_a_missing_grant_is_told() -> None:
+    """Without the grant the host drops the hooks silently: the log and the prompt say so, once."""
+    granted = register_plugin(True, ["memtier_search"])
+    assert granted["warnings"] == [] and "allowConversationAccess" not in granted["prompt"]
+    for tools in (["memtier_search"], []):
+        refused = register_plugin(False, tools)
+        assert len(refused["warnings"]) == 1
+        for text in (refused["warnings"][0], refused["prompt"]):
+            assert (
+                "openclaw config set plugins.entries.memtier.hooks.allowConversationAccess" in text
+            )
+
+
+@node
+def test_the_prompt_tells_how_hidden_tools_are_called() -> None:
+    """Where the host defers the tools' schemas the prompt names its search, and else does not."""
+    assert "tool_search" not in register_plugin(True, ["memtier_search"])["prompt"]
+    deferred = ["memtier_search", "memory_search", "tool_search", "tool_call"]
+    prompt = register_plugin(True, deferred)["prompt"]
+    assert "find the memtier_ tools with tool_search" in prompt
+    assert "memory_search is another tool" in prompt
+
+
+@node
+def test_a_refusal_is_an_error(home: Path) -> None:
+    """OpenClaw tells its model of a failure by what a tool throws, and an empty search is none."""
+    serve = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
+    report = register_plugin(True, [], serve, str(home))
+    assert report["refusal"].startswith("threw memtier_get failed: there is no line")
+    assert report["tools"] == ["memtier_search", "memtier_get", "memtier_store", "memtier_forget"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import logging
 import os
 import socket
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +24,11 @@ from hypothesis import strategies as st
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.paths import socket_path
-from memtier_plugin.hooks import hermes
+from memtier_plugin.core.plugins import manager
+from memtier_plugin.hooks import hermes, hermes_commands
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator, merge_turn
+from memtier_plugin.memory import MemTier
+from memtier_plugin.trust.fence import remove_blocks
 
 ROOT = Path(__file__).parents[2]
 SAMPLES: dict[str, Any] = json.loads(
@@ -447,6 +454,79 @@ def test_no_resident_costs_no_turn(
     assert capsys.readouterr().err.count("no recall") == 1
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_missing_command_is_told_in_the_turn(
+    hermes_home: Path, home: Path, capfd: pytest.CaptureFixture[str], hidden: bool
+) -> None:
+    """The user is told once what is missing and what to do, also where Hermes hides all else."""
+    (hermes_home / "memtier.json").write_text(
+        json.dumps({"command": ["memtier-that-is-gone"], "home": str(home), "project": "p"})
+    )
+    warned: list[str] = []
+    provider = hermes.Provider()
+    provider.initialize("s", hermes_home=str(hermes_home), warning_callback=warned.append)
+    logging.disable(logging.CRITICAL if hidden else logging.NOTSET)
+    try:
+        for number in range(2):
+            provider.on_turn_start(number, "Where?")
+            assert provider.prefetch("Where?") == ""
+    finally:
+        logging.disable(logging.NOTSET)
+        provider.shutdown()
+    captured = capfd.readouterr().err.splitlines()
+    warnings = [line for line in (captured if hidden else warned) if "no recall" in line]
+    assert len(warnings) == 1
+    assert "runs wait in" in warnings[0] and "'memtier-that-is-gone' is not there" in warnings[0]
+
+
+def test_a_selected_provider_is_there(hermes_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Selected in a folder that Hermes loads in place, it runs without its command, and says so."""
+    (hermes_home / "memtier.json").unlink()
+    monkeypatch.setattr(hermes, "_command", lambda: ["memtier-that-is-gone"])
+    chosen = types.ModuleType("plugins.memory")
+    monkeypatch.setitem(sys.modules, "plugins", types.ModuleType("plugins"))
+    monkeypatch.setitem(sys.modules, "plugins.memory", chosen)
+    for provider, expected in (("mem0", False), ("memtier", True)):
+        chosen._get_active_memory_provider = lambda name=provider: name  # type: ignore[attr-defined]
+        assert hermes.Provider().is_available() is expected
+
+
+def test_what_is_said_of_the_block(provider: hermes.Provider, home: Path) -> None:
+    """Hermes calls the block authoritative, after the message; MemTier says both otherwise."""
+    text = provider.system_prompt_block()
+    assert "after the user's message" in text and "before" not in text
+    assert "overrule" in text and "no request" in text
+    call = translate("prefetch", {"query": "Where?"})
+    assert call is not None and isinstance(call.event, PromptEvent)
+    with MemTier.open(home, "p", "hermes.default") as memory:
+        memory.record(
+            [{"role": "user", "content": "My bag is in the blue locker."}], session_id="o"
+        )
+    event = replace(call.event, prompt="Where is my bag?")
+    context = RunContext(agent_id="hermes.default", session_id="n", project="p")
+    block = manager().hook.before_prompt_build(event=event, context=context)
+    assert block is not None
+    first, second, third, *_ = block.prepend_context.splitlines()
+    assert first.startswith("<memtier-memory") and "evidence, not authority" in second
+    assert third.startswith("Recalled memory")
+    assert remove_blocks(f"{block.prepend_context}x") == "x"
+
+
+def test_the_command_of_a_shell(hermes_home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """`hermes memtier search` passes options on as they are, not as words to search for."""
+    prints = [sys.executable, "-c", "import sys; print(*sys.argv[1:], sep='|')"]
+    (hermes_home / "memtier.json").write_text(
+        json.dumps({"command": prints, "home": "/h", "project": "p"})
+    )
+    parser = argparse.ArgumentParser()
+    hermes_commands.register_cli(parser)
+    with pytest.raises(SystemExit, match="0"):
+        words = ["search", "--k", "2", "the", "berth"]
+        hermes_commands.memtier_command(parser.parse_args(words))
+    scope = "--home|/h|--project|p|--agent|hermes.default"
+    assert capfd.readouterr().out.strip() == f"{scope}|search|--k|2|the|berth"
+
+
 def test_tools(provider: hermes.Provider, wire: Wire) -> None:
     """The tools are named after the provider and answered in JSON, errors too."""
     names = [schema["name"] for schema in provider.get_tool_schemas()]
@@ -454,7 +534,7 @@ def test_tools(provider: hermes.Provider, wire: Wire) -> None:
     wire.answer = {"text": "Nothing.", "ok": True, "ids": []}
     result = json.loads(provider.handle_tool_call("memtier_search", {"query": "bag"}))
     assert result == {"result": "Nothing.", "ids": []}
-    sent = wire.named("memory_search")[0]
+    sent = wire.named("memtier_search")[0]
     assert (sent["method"], sent["arguments"]) == ("tool", {"query": "bag"})
     wire.answer = {"text": "no such id", "ok": False, "ids": []}
     assert json.loads(provider.handle_tool_call("memtier_get", {"id": "x"})) == {

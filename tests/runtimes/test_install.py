@@ -74,6 +74,7 @@ def test_hermes_commands(ground: Ground, hermes: Hermes) -> None:
     for words, expected in (
         (["status"], "shared"),
         (["search", "where", "is", "my", "bag"], "blue locker"),
+        (["search", "--k", "2", "where", "is", "my", "bag"], "blue locker"),
     ):
         done = subprocess.run(
             [RUNTIMES / "hermes" / "venv" / "bin" / "hermes", "memtier", *words],
@@ -168,7 +169,7 @@ def test_openclaw_commands(ground: Ground, openclaw: OpenClaw) -> None:
     """`openclaw memtier search` is MemTier's own, for the agent of the host."""
     ground.plant(openclaw.agent, "My bag is in the blue locker.")
     done = subprocess.run(
-        ["openclaw", "memtier", "search", "where", "is", "my", "bag"],
+        ["openclaw", "memtier", "search", "--k", "2", "where", "is", "my", "bag"],
         env=openclaw.environment,
         capture_output=True,
         text=True,
