@@ -67,7 +67,10 @@ def test_a_line_s_source(home: Path) -> None:
     location, when, line = text.replace("\n", ", ").split(", ")
     assert line == "Ines (user): The quay is wet."
     assert when.startswith(f"{first.observed_at:%Y-%m-%d}")
-    for line in (location, *re.findall(r"\S+\.jsonl:\d+", call("memtier_get", id=fact.id)["text"])):
+    for source in (
+        location,
+        *re.findall(r"\S+\.jsonl:\d+", call("memtier_get", id=fact.id)["text"]),
+    ):
         file, _, number = source.rpartition(":")
         assert (folder / file).read_text().splitlines()[int(number) - 1]
     shown = call("memtier_get", id=fact.id)["text"].splitlines()
