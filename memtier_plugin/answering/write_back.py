@@ -19,8 +19,10 @@ from memtier_plugin.facts import modes
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
+from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.index.items import embed_texts
 
 EXTRACTOR: Final = "ask"
 _NEAREST: Final = 3  # existing facts that are shown for each finding
@@ -79,9 +81,6 @@ class FindingWriter:
         draft = verify_claim(claim, [entry], made_by)
         if isinstance(draft, Rejection):
             return None
-        if selected.target is not None:  # the sources of what it replaces were verified, too
-            sources = dict.fromkeys([*draft.sources, *selected.target.sources])
-            draft = replace(draft, sources=tuple(sources))
         if self._promotion(finding) == "propose" and draft.status == "active":
             reason = f"agents.{entry.agent_id}.promote is propose"
             return replace(draft, status="proposed", reason=reason)
@@ -97,12 +96,19 @@ class FindingWriter:
         return agents.get(finding.quote.entry.agent_id, _NO_RIGHTS).promote
 
     def _nearest(self, findings: Sequence[AnswerFinding]) -> list[Fact]:
-        words = self._store.tokenizer.words
+        words, embedder = self._store.tokenizer.words, self._store.embedder
+        texts = {number: (finding.text,) for number, finding in enumerate(findings)}
+        vectors: dict[int, tuple[str, bytes]] = {}
+        if isinstance(embedder, StaticEmbedder):
+            embedded = embed_texts(embedder, texts)
+            vectors = {number: (embedder.name, pieces[0]) for number, pieces in embedded.items()}
         with self._store.session() as reader:
             items = [
                 stored.item
-                for finding in findings
-                for stored in reader.similar_facts(words(finding.text), limit=_NEAREST)
+                for number, (text,) in texts.items()
+                for stored in reader.similar_facts(
+                    words(text), vector=vectors.get(number), limit=_NEAREST
+                )
             ]
         facts = {item.id: item for item in items if isinstance(item, Fact)}
         return list(facts.values())

@@ -325,6 +325,43 @@ def test_findings_are_written_back(home: Path, day: Day) -> None:
         assert written_texts(again) == []  # it is known already
 
 
+def add_fact_of_another(memory: MemTier, text: str) -> FactDraft:
+    """Add a fact that another agent's words prove, and return it."""
+    source = Source(agent="other", session="t", entry="elsewhere")
+    draft = FactDraft(
+        subject="dog", relation="is", value="at home", text=text, sources=(source,),
+        origin="assistant",
+    )  # fmt: skip
+    memory.add_facts([draft])
+    return draft
+
+
+def test_a_refused_update_rests_on_its_own_lines(home: Path, day: Day) -> None:
+    """Where a model may not replace a fact, what it would put there cites none of that one's."""
+    with Loopback() as server, opened(home, server) as memory:
+        dog = record_dog(memory, day, facts=False)
+        other = add_fact_of_another(memory, "The dog Rex was born at home.")
+        server.answers(scripted(write_back={"keep": [{**KEEP, "action": "update", "target": 1}]}))
+        [fact] = memory.ask(QUESTION).written
+        assert [source.entry for source in fact.sources] == [dog]
+        [kept] = [view for view in memory.knowledge.facts() if view.fact.text == other.text]
+        assert kept.fact.status == "active"
+
+
+def test_what_may_be_updated_is_found_by_meaning(home: Path, day: Day) -> None:
+    """The model is shown the nearest facts, also one that shares no word with the finding."""
+    shown: list[str] = []
+    with (
+        Loopback() as server,
+        opened(home, server, **{"embedding.model": "default"}) as memory,
+    ):
+        record_dog(memory, day, facts=False)
+        add_fact_of_another(memory, "A puppy needs vaccination.")
+        server.answers(scripted(write_back=lambda user: shown.append(user) or {"keep": []}))
+        memory.ask(QUESTION)
+    assert "A puppy needs vaccination." in shown[0]
+
+
 def test_at_most_two_findings_are_kept(home: Path, day: Day) -> None:
     """However many the model wants to keep, two become facts; none on anything unclear."""
     many = [{**KEEP, "relation": f"r{n}", "value": "Oslo"} for n in range(5)]
