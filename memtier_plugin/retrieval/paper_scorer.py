@@ -96,6 +96,7 @@ def score_document(
     rate: float = 0.05,
     threshold: float = 2.0,
     scaled: float | None = None,
+    semantic: float = 0.0,
 ) -> Scored:
     """Score one document (MemTier, section 3.2, eq. 2).
 
@@ -103,12 +104,12 @@ def score_document(
         bm25: the raw score, which decides whether decay is bypassed (eq. 3).
         scaled: what counts in its place where BM25 is normalised.
         scope: S_sem; an entry of one of its sessions bypasses decay (eq. 3).
-        weights: for ``semantic`` (reserved, its signal is 0), ``bm25``, ``decay``, ``cw``
-            and ``tier``.
+        weights: for ``semantic``, ``bm25``, ``decay``, ``cw`` and ``tier``.
+        semantic: the cosine to the query; the paper reserves the signal and leaves it at 0.
     """
     bypass = bm25 > threshold or any(session in scope for session in document.sessions)
     signals = {
-        "semantic": 0.0,
+        "semantic": semantic,
         "bm25": bm25 if scaled is None else scaled,
         "decay": decay(document.age_days, rate, bypass=bypass),
         "cw": weight_signal(document.weight),

@@ -21,7 +21,7 @@ from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.tokenizer import plain_words
 
-MAX_POOL: Final = 20_000  # documents that are scored, of facts and of entries
+_BATCH: Final = 2_000  # documents that are read between two looks at the deadline
 
 Similarity = Callable[[Sequence[int]], Mapping[int, float]]  # of rows to the query
 
@@ -70,29 +70,38 @@ class PaperSearch:
             similarity: without it Stage 1 goes by words alone.
         """
         words, reader = plain_words(query), self._reader
-        facts = self._documents(reader.newest_rows(self._shared, None, MAX_POOL))
+        facts = self._documents(reader.visible_rows(self._shared))
         fact_scores = _okapi(facts, words)
         self._check()
-        rows = reader.newest_rows(self._scopes, None, MAX_POOL)
+        rows = reader.visible_rows(self._scopes)
         scope: tuple[str, ...] = ()
         if self._settings.paper.scope == "sessions":
             visible = {str(candidate.session) for candidate in reader.candidates(rows)}
             scope = self._select_sessions(facts, fact_scores, visible, similarity)
         if scope:
-            rows = reader.newest_rows(self._scopes, [*map(int, scope)], MAX_POOL)
+            rows = reader.visible_rows(self._scopes, [*map(int, scope)])
         entries = self._documents(rows)
         self._check()
         pool = [*zip(entries, _okapi(entries, words), strict=True)]
         pool += [pair for pair in zip(facts, fact_scores, strict=True) if pair[1] > 0]
-        scored = self._score(pool, scope)
-        row_of = reader.rows_of(document.document.id for document in scored)
+        row_of = reader.rows_of(document.id for document, _ in pool)
+        cosines: Mapping[int, float] = {}
+        if self._settings.paper.weights.semantic and similarity is not None:
+            cosines = similarity([*row_of.values()])
+            self._vectors += len(cosines)
+        scored = self._score(pool, scope, {id: cosines.get(row, 0.0) for id, row in row_of.items()})
         return PaperRanking(
             [(row_of[s.document.id], s.score, s.signals) for s in scored],
             postings=len(pool),
             vectors=self._vectors,
         )
 
-    def _score(self, pool: Sequence[tuple[Document, float]], scope: Sequence[str]) -> list[Scored]:
+    def _score(
+        self,
+        pool: Sequence[tuple[Document, float]],
+        scope: Sequence[str],
+        cosines: Mapping[str, float],
+    ) -> list[Scored]:
         """Return the documents of the pool, scored by eq. 2, best first."""
         settings = self._settings
         weights = asdict(settings.paper.weights)
@@ -110,6 +119,7 @@ class PaperSearch:
                     rate=settings.retrieval.decay_lambda,
                     threshold=settings.retrieval.decay_bypass,
                     scaled=value,
+                    semantic=cosines[document.id],
                 )
                 for (document, score), value in zip(pool, scaled, strict=True)
             ]
@@ -136,11 +146,15 @@ class PaperSearch:
         return tuple(paper_scorer.fuse_ranks(lists))[:limit]
 
     def _documents(self, rows: Sequence[int]) -> list[Document]:
-        candidates = {candidate.row: candidate for candidate in self._reader.candidates(rows)}
-        documents = [
-            self._document(stored, candidates[row])
-            for row, stored in self._reader.items_by_row(rows).items()
-        ]
+        documents: list[Document] = []
+        for start in range(0, len(rows), _BATCH):
+            batch = rows[start : start + _BATCH]
+            candidates = {candidate.row: candidate for candidate in self._reader.candidates(batch)}
+            documents += (
+                self._document(stored, candidates[row])
+                for row, stored in self._reader.items_by_row(batch).items()
+            )
+            self._check()
         # In a fixed order: rank-bm25 adds floats in the order of its corpus.
         return sorted(documents, key=lambda document: document.id)
 

@@ -247,7 +247,7 @@ class Recaller:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
         if not self._is_paper:
             hits = mark_ended(hits, viewer.at)
-        return self._rerank(text, hits, until), result
+        return hits if self._is_paper else self._rerank(text, hits, until), result
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:
         """Return the words of a query that name the project: its own name, or one it is called."""
@@ -268,9 +268,12 @@ class Recaller:
             yield "deadline"
         if result.partly_embedded:
             yield "not embedded yet"
-        needs_vectors = self._is_paper and self._settings.paper.stage_one != "bm25"
-        if needs_vectors and self._store.embedder is None:
-            yield "no embedding model for Stage 1"
+        paper = self._settings.paper
+        if self._is_paper and self._store.embedder is None:
+            if paper.stage_one != "bm25":
+                yield "no embedding model for Stage 1"
+            elif paper.weights.semantic:
+                yield "no embedding model for the semantic signal"
 
     def _plugin_signals(self) -> PluginSignals | None:
         if not plugins.manager().hook.memtier_signals.get_hookimpls():

@@ -134,10 +134,10 @@ class CandidateReader(RecordReader, Protocol):
     def fact_sessions(self, fact: str, scopes: Sequence[int]) -> list[int]:
         """Return the source sessions of a fact that hold an entry the viewer may see."""
 
-    def newest_rows(
-        self, scopes: Sequence[int], sessions: Sequence[int] | None, limit: int
+    def visible_rows(
+        self, scopes: Sequence[int], sessions: Sequence[int] | None = None
     ) -> list[int]:
-        """Return the newest visible rows, of some sessions or (None) of all."""
+        """Return all visible rows, of some sessions or (None) of all."""
 
     def newest_in_session(
         self, agent: str, session: str, scopes: Sequence[int], limit: int

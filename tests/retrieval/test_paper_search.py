@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
+from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.core.results import Recall
-from memtier_plugin.retrieval import paper_scorer
+from memtier_plugin.retrieval import paper_scorer, paper_search
 
 Day = Callable[..., datetime]
 # A session each: what was said, and the fact that was made of it.  As many as BM25 needs for a
@@ -147,3 +148,54 @@ def test_fusion_keeps_what_all_agree_on(lists: list[list[str]]) -> None:
             for other in names:
                 if lists and all(r.index(name) < r.index(other) for r in lists):
                     assert names.index(name) < names.index(other)
+
+
+def test_the_semantic_signal_acts_when_it_has_a_weight(talked: Path, day: Day) -> None:
+    """With a weight a line without the question's words comes first by its meaning."""
+    query, unscoped = "playing the cello", {"paper.scope": "none"}
+    without = ask(talked, day(), query, unscoped)
+    assert {hit.signals["semantic"] for hit in without.hits} == {0.0}
+    recall = ask(talked, day(), query, {**unscoped, "paper.weights.semantic": 5.0})
+    first = next(hit for hit in recall.hits if hit.tier == "episodic")
+    assert first.text == TALK["music"][0]
+    assert first.signals["semantic"] == max(
+        hit.signals["semantic"] for hit in recall.hits if hit.tier == "episodic"
+    )
+
+
+def test_a_semantic_weight_without_vectors_is_told(talked: Path, day: Day) -> None:
+    """The label says that the signal is missing, instead of ranking as if it were 0."""
+    settings = {"paper.weights.semantic": 1.0, "embedding.model": "none"}
+    recall = ask(talked, day(), "Which musical instrument?", settings)
+    assert recall.label == "degraded: no embedding model for the semantic signal"
+
+
+def test_the_whole_store_is_ranked(home: Path, day: Day, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest line is found behind any number of newer ones, however many a batch has."""
+    monkeypatch.setattr(paper_search, "_BATCH", 7)
+    with MemTier.open(home, settings={"retrieval.profile": "paper"}) as memory:
+        lines = ["The pelican nests on the chimney.", *(f"Note {n} on tiles." for n in range(40))]
+        for line in lines:
+            memory.record([{"role": "user", "content": line}], session_id="s", observed_at=day())
+        assert memory.recall("Where does the pelican nest?", at=day()).hits[0].text == lines[0]
+
+
+class Upside:
+    """A plugin that turns every ranking upside down."""
+
+    @hookspecs.hookimpl
+    def memtier_rerank(self, query: str, hits: list[Any]) -> list[Any]:
+        """Return the hits, the last one first."""
+        return hits[::-1]
+
+
+def test_plugins_do_not_rerank_what_is_published(talked: Path, day: Day) -> None:
+    """The profile ranks as published, whatever reranker is installed."""
+    before = [hit.id for hit in ask(talked, day(), "musical instrument lesson", {}).hits]
+    manager = plugins.manager()
+    name = manager.register(Upside())
+    try:
+        after = [hit.id for hit in ask(talked, day(), "musical instrument lesson", {}).hits]
+    finally:
+        manager.unregister(name=name)
+    assert len(before) > 1 and after == before

@@ -347,17 +347,17 @@ class IndexCandidateReader(IndexRecords):
         )
         return [int(row[0]) for row in rows]
 
-    def newest_rows(
-        self, scopes: Sequence[int], sessions: Sequence[int] | None, limit: int
+    def visible_rows(
+        self, scopes: Sequence[int], sessions: Sequence[int] | None = None
     ) -> list[int]:
-        """Return the newest visible rows, of some sessions or (None) of all."""
+        """Return all visible rows, of some sessions or (None) of all."""
         inside = "" if sessions is None else "AND session IN (SELECT value FROM json_each(?))"
         session_filter = () if sessions is None else (json.dumps(sessions),)
         rows = self._db.execute(
             f"""SELECT row FROM items WHERE indexed
                 AND scope IN (SELECT value FROM json_each(?)) {inside}
-                ORDER BY row DESC LIMIT ?""",  # noqa: S608
-            (json.dumps(scopes), *session_filter, limit),
+                ORDER BY row DESC""",  # noqa: S608
+            (json.dumps(scopes), *session_filter),
         )
         return [int(row[0]) for row in rows]
 
