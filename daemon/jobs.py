@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import HostAway, MemTierError
-from memtier_plugin.core.paths import decode_file_name
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.facts.backlog import MODEL, RULES
 from memtier_plugin.facts.consolidation import ConsolidationReport
@@ -34,14 +33,6 @@ ENDPOINT: Final = "endpoint:"  # prefix of the names of models served by an endp
 _MAX_STALLED_BATCHES: Final = 3  # batches in a row without progress
 
 _log = logging.getLogger("memtier")
-
-
-def list_projects(home: Path) -> list[str]:
-    """Return the names of all projects of a home."""
-    top = home / "projects"
-    if not top.is_dir():
-        return []
-    return sorted(decode_file_name(top, folder.name) for folder in top.iterdir() if folder.is_dir())
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from memtier_plugin.core.errors import MemTierError, NotFound
-from memtier_plugin.core.paths import encode_file_name
+from memtier_plugin.core.paths import encode_file_name, list_projects
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.memory import MemTier
 
@@ -142,7 +142,7 @@ class Scheduler:
         return self._interval or minutes * 60
 
     def _add_all(self, home: Path) -> None:
-        for project in jobs.list_projects(home):
+        for project in list_projects(home):
             with self._report_errors(home, project, "is not served"):
                 self.add(home, project)
 
@@ -279,7 +279,7 @@ def serve_projects(
     stop = stop or threading.Event()
     if once:
         todo = JobRun(stop, on_run)
-        names = jobs.list_projects(home) if projects is None else [*projects]
+        names = list_projects(home) if projects is None else [*projects]
         well = [_run_once(home, project, todo) for project in names]
         return all(well)
     scheduler = Scheduler(interval=interval, on_run=on_run)

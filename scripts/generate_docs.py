@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 import click
 
+from memtier_plugin.cli.examples import EXAMPLES
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.settings.schema import Key, KeyPath, all_keys
 
@@ -58,6 +59,15 @@ These options go with every command, before or after its name:
 Data goes to stdout and everything else to stderr. The exit code is 0 on success, 1 when MemTier
 refuses (the message says why, and what to do) and 2 when the command line is wrong. With `--json`
 every command prints one JSON document; an error is one too, with the keys `error` and `kind`.
+
+A shell completes commands, options, projects, agents, sessions and ids once its start-up file has
+one of these lines:
+
+```text
+eval "$(_MEMTIER_COMPLETE=bash_source memtier)"            # ~/.bashrc
+eval "$(_MEMTIER_COMPLETE=zsh_source memtier)"             # ~/.zshrc
+_MEMTIER_COMPLETE=fish_source memtier | source             # ~/.config/fish/completions/memtier.fish
+```
 """
 _SETTINGS_INTRO: Final = """\
 # Settings
@@ -121,6 +131,8 @@ def cli_page() -> str:
         parts.append(f"## {words}\n\n{_prose(text)}\n")
         usage = " ".join([words, *command.collect_usage_pieces(context)])
         parts.append(f"```text\n{usage}\n```\n")
+        example = f"{words} {EXAMPLES[words.partition(' ')[2]]}".rstrip()
+        parts.append(f"For example: `{example}`\n")
         own = [p for p in command.params if isinstance(p, click.Option) and p.name not in _COMMON]
         if own:
             parts.append(_options(own, context) + "\n")

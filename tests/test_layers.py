@@ -95,6 +95,7 @@ BACKENDS = "storage.index.* storage.ledger.*"
 VALUES = frozenset(
     {
         *("Candidate", "Confirmation", "LineGroup", "Match", "Page", "RowLengths", "ShelvedFact"),
+        "SessionSpan",
         *("Stored", "SHARED", "COVERED_SHARE", "K1", "B", "idf", "saturation", "embed_texts"),
     }
 )

@@ -12,7 +12,13 @@ from typing import Any, Final
 import click
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.scope import CliGroup, OptionDecorator, combine_options, progress_bar
+from memtier_plugin.cli.scope import (
+    CliGroup,
+    ExampleCommand,
+    OptionDecorator,
+    combine_options,
+    progress_bar,
+)
 
 DATASETS: Final = {
     "locomo": "Measure recall on LoCoMo: long talks between two people.",
@@ -36,7 +42,7 @@ def bench() -> None:
 
 
 # Their --json takes a file, so they lack the common options.
-_command: Final = partial(bench.command, cls=click.Command)
+_command: Final = partial(bench.command, cls=ExampleCommand)
 
 
 def _run_bench(

@@ -11,6 +11,7 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
+from memtier_plugin.cli.completion import complete_facts
 from memtier_plugin.cli.review import review, source_lines
 from memtier_plugin.cli.scope import CliGroup, Scope
 from memtier_plugin.cli.times import parse_span, written_option
@@ -97,7 +98,7 @@ def _fact_json(item: object) -> dict[str, Any]:
 
 
 @facts.command("show")
-@click.argument("fact_id")
+@click.argument("fact_id", shell_complete=complete_facts)
 @click.pass_obj
 def facts_show(scope: Scope, fact_id: str) -> None:
     """Show one fact and the lines it rests on."""

@@ -13,6 +13,11 @@ from rich.console import Group as Lines
 from rich.console import RenderableType
 
 from memtier_plugin.cli import views
+from memtier_plugin.cli.completion import (
+    complete_forgotten,
+    complete_items,
+    complete_sessions,
+)
 from memtier_plugin.cli.scope import CliCommand, Scope, combine_options, progress_bar, scope_of
 from memtier_plugin.cli.times import parse_time
 from memtier_plugin.cli.views import (
@@ -44,9 +49,14 @@ _COUNTS: Final = (
 )
 
 _selection_options: Final = combine_options(
-    click.argument("ids", nargs=-1),
+    click.argument("ids", nargs=-1, shell_complete=complete_items),
     click.option("--query", metavar="WORDS", help="Items that contain all of these words."),
-    click.option("--session", metavar="ID", help="Everything of this session."),
+    click.option(
+        "--session",
+        metavar="ID",
+        shell_complete=complete_sessions,
+        help="Everything of this session.",
+    ),
     click.option("--sender", metavar="ID", help="Of this sender."),
     click.option("--run", metavar="ID", help="Of this run."),
     click.option("--since", metavar="WHEN", help="Said since a time, or as long ago as 2d."),
@@ -107,7 +117,7 @@ def forget(scope: Scope, /, dry_run: bool, yes: bool, **options: Any) -> None:
 
 
 @click.command(cls=CliCommand)
-@click.argument("ids", nargs=-1, required=True)
+@click.argument("ids", nargs=-1, required=True, shell_complete=complete_forgotten)
 @click.option("--dry-run", is_flag=True, help="Only show what would be brought back.")
 @click.pass_obj
 def unforget(scope: Scope, /, ids: Sequence[str], dry_run: bool) -> None:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memtier_plugin.cli import views
+from memtier_plugin.cli.completion import complete_sessions
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.times import parse_optional_time, written_option
 from memtier_plugin.cli.views import (
@@ -49,7 +50,12 @@ LogLine = dict[str, Any]
 @click.command(cls=CliCommand)
 @click.option("--date", metavar="DAY", help="A day as 2026-03-14, or all [the newest].")
 @written_option
-@click.option("--session", metavar="ID", help="Only this session, of all days.")
+@click.option(
+    "--session",
+    metavar="ID",
+    shell_complete=complete_sessions,
+    help="Only this session, of all days.",
+)
 @click.option(
     "--follow",
     is_flag=True,

@@ -24,6 +24,7 @@ class Lazy(NamedTuple):
 
 
 COMMANDS: Final = {
+    "agents": Lazy("listing", "List the agents of the project, the last that spoke first."),
     "ask": Lazy("ask", "Answer QUESTION from what is remembered, with the lines it rests on."),
     "backup": Lazy("transfer", "Back up the project into one archive, DEST, while others write."),
     "bench": Lazy("bench", "Measure recall and cost, apart from your own memory."),
@@ -53,6 +54,7 @@ COMMANDS: Final = {
     "on": Lazy("project", "Resume recording and recall."),
     "people": Lazy("people", "List the people who spoke, and say which senders are one."),
     "private": Lazy("record", "Keep a session to its agent for good: no facts, nothing shared."),
+    "projects": Lazy("listing", "List the projects of the home, and which one is this folder's."),
     "purge": Lazy("forget", "Erase lines, or a text, from every file; with a receipt."),
     "recall": Lazy("recall", "Recall the lines that matter for QUERY, each with its source."),
     "record": Lazy("record", "Write messages (JSON or JSON Lines; - for stdin) to the log."),
@@ -65,6 +67,7 @@ COMMANDS: Final = {
     ),
     "revert": Lazy("time_travel", "Undo one consolidation or recorded run, keeping later work."),
     "serve": Lazy("background", "Answer JSON-RPC of hosts, on stdin/stdout and a socket."),
+    "sessions": Lazy("listing", "List the sessions of the project, the last that spoke first."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
     "unforget": Lazy("forget", "Bring back what `forget` hid, and the facts hidden with it."),
 }

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from memtier_plugin.cli.completion import complete_items, complete_recalls
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
 from memtier_plugin.cli.times import parse_optional_time, written_option
 from memtier_plugin.cli.views import (
@@ -97,8 +98,13 @@ def recall(
 
 
 @click.command(cls=CliCommand)
-@click.argument("recall_id")
-@click.option("--why", metavar="ID", help="Show why this entry or fact was left out.")
+@click.argument("recall_id", shell_complete=complete_recalls)
+@click.option(
+    "--why",
+    metavar="ID",
+    shell_complete=complete_items,
+    help="Show why this entry or fact was left out.",
+)
 @click.pass_obj
 def explain(scope: Scope, recall_id: str, why: str | None) -> None:
     """Explain the hits of a recall, and how weights changed since."""

@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import click
 
+from memtier_plugin.cli.completion import complete_sessions
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.errors import ImportFileError, MessageError
 from memtier_plugin.ingest.messages import parse_messages, unknown_keys
@@ -89,7 +90,7 @@ def remember(scope: Scope, text: str) -> None:
 
 
 @click.command(cls=CliCommand)
-@click.argument("session")
+@click.argument("session", shell_complete=complete_sessions)
 @click.pass_obj
 def private(scope: Scope, session: str) -> None:
     """Keep a session to its agent for good: no facts, nothing shared."""

@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memtier_plugin.cli import views
+from memtier_plugin.cli.completion import complete_facts
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.cli.views import Document, format_time, one_line, safe_text, short_id
 from memtier_plugin.core.errors import MemTierError
@@ -31,8 +32,22 @@ _GROUP_KEYS: Final = {"a": "accept all", "r": "reject all", "o": "one by one"} |
 
 
 @click.command(cls=CliCommand)
-@click.option("--accept", "accepted", multiple=True, metavar="ID", help="Accept this one.")
-@click.option("--reject", "rejected", multiple=True, metavar="ID", help="Reject this one.")
+@click.option(
+    "--accept",
+    "accepted",
+    multiple=True,
+    metavar="ID",
+    shell_complete=complete_facts,
+    help="Accept this one.",
+)
+@click.option(
+    "--reject",
+    "rejected",
+    multiple=True,
+    metavar="ID",
+    shell_complete=complete_facts,
+    help="Reject this one.",
+)
 @click.option(
     "--edit",
     "edited",

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memtier_plugin.cli.completion import Completer, complete_agents, complete_projects
+from memtier_plugin.cli.examples import EXAMPLES
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import encode_file_name
 
@@ -105,13 +107,16 @@ def scope_of(ctx: click.Context) -> Scope:
 
 
 def _store_option(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    if value and not ctx.resilient_parsing:
+    if value:
         setattr(scope_of(ctx), "as_json" if param.name == "json" else str(param.name), value)
 
 
-def _option(flag: str, metavar: str | None, help_text: str) -> click.Option:
+def _option(
+    flag: str, metavar: str | None, help_text: str, complete: Completer | None = None
+) -> click.Option:
     return click.Option(
         [flag],
+        shell_complete=complete,
         metavar=metavar,
         is_flag=metavar is None,
         expose_value=False,
@@ -124,9 +129,12 @@ def common_options() -> list[click.Parameter]:
     return [
         _option("--home", "PATH", "The folder of all data [MEMTIER_HOME, ~/.memtier]."),
         _option(
-            "--project", "NAME", "The project [MEMTIER_PROJECT, this folder's, that of the hosts]."
+            "--project",
+            "NAME",
+            "The project [MEMTIER_PROJECT, this folder's, that of the hosts].",
+            complete_projects,
         ),
-        _option("--agent", "NAME", "Whose private memory [main]."),
+        _option("--agent", "NAME", "Whose private memory [main].", complete_agents),
         _option("--json", None, "Print one JSON document."),
     ]
 
@@ -136,7 +144,16 @@ def combine_options(*decorators: OptionDecorator) -> OptionDecorator:
     return lambda command: reduce(lambda done, add: add(done), reversed(decorators), command)
 
 
-class CliCommand(click.Command):
+class ExampleCommand(click.Command):
+    """A command whose help shows an example."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example, and then the epilog."""
+        _write_example(ctx, formatter)
+        super().format_epilog(ctx, formatter)
+
+
+class CliCommand(ExampleCommand):
     """A command that takes the common options, before or after its name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -151,6 +168,11 @@ class CliGroup(click.Group):
     command_class = CliCommand
     group_class = type
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example, and then the epilog."""
+        _write_example(ctx, formatter)
+        super().format_epilog(ctx, formatter)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a MemTierError becomes a message on stderr and exit 1."""
         try:
@@ -164,6 +186,15 @@ class CliGroup(click.Group):
 
             click.echo(f"memtier: {escape_controls(error)}", err=True)
             ctx.exit(1)
+
+
+def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    words = ctx.command_path.partition(" ")[2]
+    if words in EXAMPLES:
+        with formatter.section("Example"):
+            line = f"memtier {words} {EXAMPLES[words]}".rstrip()
+            formatter.write(f"{'':>{formatter.current_indent}}{line}")
+            formatter.write("\n")
 
 
 @contextmanager

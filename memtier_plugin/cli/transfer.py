@@ -16,6 +16,7 @@ import click
 from rich.console import Group, RenderableType
 
 from memtier_plugin.cli import views
+from memtier_plugin.cli.completion import complete_sessions
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import OPEN_FLAGS, encode_file_name
@@ -162,7 +163,9 @@ def import_view(document: views.Document) -> RenderableType:
     type=click.Choice(["jsonl", "markdown"]),
     help="To be imported again, or to be read.",
 )
-@click.option("--session", metavar="ID", help="Only this session.")
+@click.option(
+    "--session", metavar="ID", shell_complete=complete_sessions, help="Only this session."
+)
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="A new file [stdout]."
 )

@@ -73,6 +73,14 @@ def decode_file_name(folder: Path, encoded: str) -> str:
     return "" if encoded == "%" else unquote(encoded, errors="surrogatepass")
 
 
+def list_projects(home: Path) -> list[str]:
+    """Return the names of all projects of a home."""
+    top = home / "projects"
+    if not top.is_dir():
+        return []
+    return sorted(decode_file_name(top, folder.name) for folder in top.iterdir() if folder.is_dir())
+
+
 def register_long_name(parent: Path, encoded: str, name: str) -> None:
     """Write the full form of a hashed name into ``.names``.
 

@@ -11,7 +11,12 @@ from typing import Protocol
 
 from memtier_plugin.core.records import JournalEvent, Source
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match, RowLengths
-from memtier_plugin.storage.index.item_reader import Confirmation, ListedItem, Standing
+from memtier_plugin.storage.index.item_reader import (
+    Confirmation,
+    ListedItem,
+    SessionSpan,
+    Standing,
+)
 from memtier_plugin.storage.index.overviews import LineGroup, ShelvedFact
 from memtier_plugin.storage.index.pages import Page
 from memtier_plugin.storage.index.records import Stored
@@ -222,6 +227,14 @@ class ItemReader(RecordReader, Protocol):
 
     def all_sessions(self) -> dict[str, list[int]]:
         """Return the sessions of each agent, ordered by name."""
+
+    def session_spans(self, agent: str | None = None) -> list[SessionSpan]:
+        """Return every session, of one agent or of all, with what was said last first."""
+
+    def newest_ids(
+        self, limit: int, *, tier: str | None = None, forgotten: bool = False
+    ) -> list[str]:
+        """Return the newest items of a tier, or of all, that are forgotten or are not."""
 
     def ids_ending(self, end: str, limit: int, *, forgotten: bool = False) -> list[str]:
         """Return ids that end in these characters, of items that are forgotten or are not."""

@@ -57,6 +57,16 @@ class ListedItem(NamedTuple):
     text: str
 
 
+class SessionSpan(NamedTuple):
+    """A session with how many entries it has, and when the first and the last were said."""
+
+    agent: str
+    session: str
+    entries: int
+    first: datetime
+    last: datetime
+
+
 class IndexItemReader(IndexRecords):
     """The entries and facts of one project's index, hidden ones included."""
 
@@ -212,6 +222,41 @@ class IndexItemReader(IndexRecords):
         ):
             sessions.setdefault(str(agent), []).append(int(number))
         return sessions
+
+    def session_spans(self, agent: str | None = None) -> list[SessionSpan]:
+        """Return every session, of one agent or of all, with what was said last first."""
+        condition, values = join_conditions({"sessions.agent = ?": agent}, "tier = 'episodic'")
+        rows = self._db.execute(
+            f"""SELECT sessions.agent, name, count(*), min(observed), max(observed) FROM sessions
+                JOIN items ON session = sessions.id LEFT JOIN states ON item = items.id
+                WHERE {condition} AND NOT coalesce(forgotten, 0)
+                GROUP BY sessions.id ORDER BY max(observed) DESC, sessions.id DESC""",  # noqa: S608
+            values,
+        )
+        return [
+            SessionSpan(
+                str(owner),
+                str(name),
+                int(entries),
+                datetime.fromtimestamp(first, UTC),
+                datetime.fromtimestamp(last, UTC),
+            )
+            for owner, name, entries, first, last in rows
+        ]
+
+    def newest_ids(
+        self, limit: int, *, tier: str | None = None, forgotten: bool = False
+    ) -> list[str]:
+        """Return the newest items of a tier, or of all, that are forgotten or are not."""
+        condition, values = join_conditions(
+            {"tier = ?": tier, "coalesce(forgotten, 0) = ?": int(forgotten)}, "true"
+        )
+        rows = self._db.execute(
+            f"""SELECT id FROM items LEFT JOIN states ON item = id WHERE {condition}
+                ORDER BY id DESC LIMIT ?""",  # noqa: S608
+            (*values, limit),
+        )
+        return [str(row[0]) for row in rows]
 
     def ids_ending(self, end: str, limit: int, *, forgotten: bool = False) -> list[str]:
         """Return ids that end in these characters, of items that are forgotten or are not."""

@@ -1,0 +1,63 @@
+"""A shell completes what is there: by click's own mechanism, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin.cli.views import short_id
+from memtier_plugin.memory import MemTier
+from tests.builders import make_draft, say
+from tests.processes import run_command
+
+Complete = Callable[..., list[str]]
+
+
+@pytest.fixture
+def complete(home: Path) -> Complete:
+    """Return what completes a command line in bash's way; the last word is the one begun."""
+
+    def run(*words: str) -> list[str]:
+        environment = {
+            **os.environ,
+            "_MEMTIER_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(("memtier", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        program = "from memtier_plugin.cli.main import main; main(prog_name='memtier')"
+        done = run_command(sys.executable, "-c", program, env=environment)
+        return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+    return run
+
+
+def test_projects_agents_sessions_and_ids(home: Path, complete: Complete) -> None:
+    """What a shell offers is what the command takes, of the project that the line names."""
+    with MemTier.open(home, "shop", "host.one") as memory:
+        entry = say(memory, "The till is red.", session_id="monday")
+        [fact] = memory.add_facts([make_draft(entry, "Lisbon")])
+        recall = memory.recall("till")
+        hidden = say(memory, "Never mind.", session_id="tuesday")
+        memory.forget(ids=[hidden.id])
+        memory.catch_up()
+    MemTier.open(home, "yard").close()
+    assert complete("recall", "--project", "") == ["shop", "yard"]
+    assert complete("--project", "s") == ["shop"]
+    assert complete("log", "--project", "shop", "--agent", "") == ["host.one"]
+    assert complete("log", "--project", "shop", "--session", "m") == ["monday"]
+    shop = ("--project", "shop")
+    assert complete("facts", "show", *shop, "") == [short_id(fact.id)]
+    assert complete("facts", "show", *shop, short_id(fact.id)[:3].lower()) == [short_id(fact.id)]
+    assert {*complete("forget", *shop, "")} == {short_id(fact.id), short_id(entry.id)}
+    assert complete("unforget", *shop, "") == [short_id(hidden.id)]
+    assert complete("explain", *shop, "") == [short_id(recall.id)]
+
+
+def test_what_cannot_be_read_completes_to_nothing(complete: Complete) -> None:
+    """A missing home or project is no message on the user's command line."""
+    assert complete("recall", "--project", "") == []
+    assert complete("facts", "show", "--project", "nowhere", "") == []
