@@ -17,6 +17,7 @@ from memtier_plugin.cli.views import (
     LEVEL_MARKS,
     Document,
     escape_controls,
+    make_console,
     name_value_table,
     safe_text,
 )
@@ -27,11 +28,15 @@ from memtier_plugin.operations.health.finding import HealthFinding
 
 @click.command(cls=CliCommand)
 @click.option("--fix", is_flag=True, help="First make every repair that loses no data.")
+@click.option("--skip-hosts", is_flag=True, help="Do not ask the hosts, which takes seconds.")
 @click.pass_context
-def doctor(ctx: click.Context, fix: bool) -> None:
+def doctor(ctx: click.Context, fix: bool, skip_hosts: bool) -> None:
     """Check files, index, settings and hosts; exit 1 on an error."""
     scope = scope_of(ctx)
     results, fixed = doctor_hosts.check_hosts(scope.path), []
+    if not skip_hosts:
+        with make_console(stderr=True).status("asking the hosts whose the memory tools are"):
+            results += doctor_hosts.ask_hosts()
     try:
         with scope.open() as memory:
             if fix:

@@ -1,6 +1,7 @@
 """Check hosts for misconfigurations that silently keep them from using MemTier.
 
-This reads configurations and starts one command; `memtier install` tests the rest.
+This reads configurations and starts one command, then asks the hosts that are on the path;
+`memtier install` tests the rest.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.hosts import hermes_config, host_model, install
+from memtier_plugin.hosts import hermes_config, host_model, install, ownership
 from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.operations.health.hook_marks import count_queued_runs
 
@@ -25,6 +27,31 @@ COMMAND_SECONDS: Final = 20.0  # limit for `memtier --version` as a host runs it
 def check_hosts(home: Path) -> list[HealthFinding]:
     """Check each host that has MemTier configured or installed."""
     return [*_check_openclaw(home), *_check_hermes(home), *_check_queue(home)]
+
+
+def ask_hosts() -> list[HealthFinding]:
+    """Ask each host that has MemTier configured whose its tools and hooks are; takes seconds."""
+    findings: list[HealthFinding] = []
+    path = install.openclaw_config_path()
+    plugins = _section(_read_json(path), "plugins")
+    if (
+        _section(plugins, "entries", "memtier")
+        or _section(plugins, "slots").get("memory") == "memtier"
+    ):
+        findings += ownership.ask_openclaw(str(path))
+    path = install.hermes_home() / "config.yaml"
+    with suppress(OSError, SettingsError):
+        if hermes_config.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
+            findings += ownership.ask_hermes(str(path))
+    return findings
+
+
+def _read_json(path: Path) -> Any:
+    """Return a JSON document, None if it cannot be read."""
+    try:
+        return json.loads(path.read_text("utf-8") or "{}")
+    except (OSError, ValueError):
+        return None
 
 
 # -- OpenClaw -----------------------------------------------------------------------------------

@@ -1,0 +1,182 @@
+"""Ask the hosts whose each memory tool and hook is: their files say only what should be.
+
+Another plugin may own a tool's name, and a host may drop a hook.  A running Gateway is asked for
+its tools; hooks, and everything where none runs, are asked of a process of the host that loads its
+plugins as the host does.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.operations.health.finding import HealthFinding
+
+TOOLS: Final = ("memtier_search", "memtier_get", "memtier_store", "memtier_forget")
+OPENCLAW_HOOKS: Final = (
+    "before_prompt_build",
+    "agent_end",
+    "before_compaction",
+    "session_start",
+    "session_end",
+    "subagent_spawned",
+)
+ASK_SECONDS: Final = 60.0  # for one question; a cold start of OpenClaw takes 15
+_OURS: Final = "memtier"
+
+# Loads the provider as a turn of Hermes does, and tells whose the tools are then.
+_ASK_HERMES: Final = """
+import json
+from agent.memory_manager import MemoryManager
+from plugins.memory import _get_active_memory_provider, load_memory_provider
+name = _get_active_memory_provider()
+provider = load_memory_provider(name) if name else None
+manager = MemoryManager()
+if provider is not None and provider.is_available():
+    manager.add_provider(provider)
+owners = {tool: owner.name for tool, owner in manager._tool_to_provider.items()}
+print(json.dumps({"provider": name, "tools": owners}))
+"""
+
+
+def ask_openclaw(where: str) -> Iterator[HealthFinding]:
+    """Yield whose the tools and hooks are in OpenClaw; nothing if it is not on the path."""
+    program = shutil.which("openclaw")
+    if program is None:
+        return
+    inspected = _ask([program, "plugins", "inspect", _OURS, "--runtime", "--json"])
+    if inspected is None:
+        yield _not_asked("OpenClaw", where, "openclaw plugins inspect memtier --runtime --json")
+        return
+    catalog = _ask_gateway(program, "tools.catalog", {})
+    if catalog is None:
+        by = "a fresh process; no Gateway answers"
+        registered = [name for tool in _list(inspected, "tools") for name in _list(tool, "names")]
+        owners = {str(name): _OURS for name in registered}
+    else:
+        by = "the running Gateway"
+        owners = {
+            str(tool.get("id")): str(tool.get("pluginId") or tool.get("source"))
+            for group in _list(catalog, "groups")
+            for tool in _list(group, "tools")
+        }
+        yield from _judge_grant(
+            _ask_gateway(program, "plugins.inspect", {"pluginId": _OURS}), where
+        )
+    yield from _judge_tools("OpenClaw", by, owners, where)
+    hooks = [str(hook.get("name")) for hook in _list(inspected, "typedHooks")]
+    if missing := [hook for hook in OPENCLAW_HOOKS if hook not in hooks]:
+        yield HealthFinding(
+            "error",
+            f"OpenClaw does not call MemTier's {', '.join(missing)}: it dropped them",
+            where,
+            "memtier install openclaw, then restart the Gateway",
+        )
+    else:
+        yield HealthFinding("ok", f"OpenClaw calls MemTier's {', '.join(OPENCLAW_HOOKS)}", where)
+
+
+def ask_hermes(where: str) -> Iterator[HealthFinding]:
+    """Yield whose the tools and the memory are in Hermes; nothing if it is not on the path."""
+    program = shutil.which("hermes")
+    if program is None:
+        return
+    python = _interpreter_of(program)
+    answer = _ask([python, "-c", _ASK_HERMES]) if python else None
+    if answer is None:
+        yield _not_asked("Hermes", where, "hermes memory status")
+    elif answer.get("provider") != _OURS:
+        other = answer.get("provider") or "none"
+        yield HealthFinding(
+            "error",
+            f"the memory that Hermes loads is {other}",
+            where,
+            "memtier install hermes",
+        )
+    else:
+        owners = answer.get("tools")
+        by = "a fresh process; it calls prefetch and sync_turn of the memory that it loads"
+        yield from _judge_tools("Hermes", by, owners if isinstance(owners, dict) else {}, where)
+
+
+def _judge_grant(inspected: Mapping[str, Any] | None, where: str) -> Iterator[HealthFinding]:
+    """Yield an error if a running Gateway goes by settings that keep conversations from MemTier."""
+    granted: Any = inspected
+    for key in ("grants", "hooks", "allowConversationAccess", "effective"):
+        granted = granted.get(key) if isinstance(granted, Mapping) else None
+    if granted is False:
+        yield HealthFinding(
+            "error",
+            "the running Gateway does not let MemTier see conversations",
+            where,
+            "memtier install openclaw, then restart the Gateway",
+        )
+
+
+def _ask_gateway(program: str, method: str, params: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """Return the answer of a running Gateway, None if there is none."""
+    return _ask([program, "gateway", "call", method, "--params", json.dumps(params), "--json"])
+
+
+def _judge_tools(
+    host: str, by: str, owners: Mapping[str, str], where: str
+) -> Iterator[HealthFinding]:
+    """Yield an error for each tool that is another's or missing, else that all are MemTier's."""
+    wrong = {tool: owners.get(tool) for tool in TOOLS if owners.get(tool) != _OURS}
+    for tool, owner in wrong.items():
+        what = f"belongs to {owner}" if owner else "is not offered to the model"
+        yield HealthFinding(
+            "error",
+            f"{tool} {what} in {host}, says {by}",
+            where,
+            f"switch off what else offers it, or permit it there; then restart {host}",
+        )
+    if not wrong:
+        yield HealthFinding("ok", f"{', '.join(TOOLS)} are MemTier's in {host}, says {by}", where)
+
+
+def _not_asked(host: str, where: str, remedy: str) -> HealthFinding:
+    return HealthFinding("warn", f"{host} did not say whose the memory tools are", where, remedy)
+
+
+def _ask(command: Sequence[str]) -> Mapping[str, Any] | None:
+    """Return the JSON object that a command prints, None if it fails."""
+    try:
+        done = subprocess.run(
+            [*command],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=ASK_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    start = done.stdout.find("{")
+    if done.returncode or start < 0:
+        return None
+    try:
+        answer, _ = json.JSONDecoder().raw_decode(done.stdout[start:])
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _interpreter_of(program: str) -> str | None:
+    """Return the Python that a console script is run by."""
+    try:
+        first = Path(program).read_bytes().splitlines()[0].decode("utf-8", "replace")
+    except (OSError, IndexError):
+        return None
+    python = first.removeprefix("#!").strip() if first.startswith("#!") else ""
+    return python if Path(python).is_file() else None
+
+
+def _list(value: Any, key: str) -> list[Any]:
+    inner = value.get(key) if isinstance(value, Mapping) else None
+    return inner if isinstance(inner, list) else []
