@@ -29,6 +29,7 @@ from memtier_plugin.cli.views import (
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest
 from memtier_plugin.core.times import to_iso
+from memtier_plugin.retrieval.contributions import RECOMPUTED
 
 HIDDEN: Final = "(forgotten, or another agent's)"
 _INDENT: Final = 13  # columns before the text of a ranked line
@@ -229,6 +230,8 @@ def explain_view(document: Document) -> RenderableType:
     counted = document.get("weights", {})
     parts: list[RenderableType] = [head]
     for title, name in (("injected", "injected"), ("near misses", "near_misses")):
+        again = any(row["signals_from"] == RECOMPUTED for row in document[name])
+        title += " (the journal has their scores; their signals are computed again)" * again
         parts += ["", safe_text(title, "bold")]
         parts += [line for row in document[name] for line in _ranked_row_view(row, counted)]
     credits = column_table("run", "line", "reward", "share", "change", right=["reward", "share"])

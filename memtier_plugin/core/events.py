@@ -4,57 +4,22 @@ A journal line holds the common fields of a `JournalEvent` and, beside them, the
 Here is the only place that names these fields. Writers pass an instance to `Actor.event`; readers
 call `CreditEvent.of(event)` and get the typed fields of a line.
 
-Fields are written in the order in which they are declared. A field declared with `_optional` is
+Fields are written in the order in which they are declared. A field declared with `optional` is
 left out of a line where it is None. Unknown fields of a line are ignored, and fields that old
-lines lack have defaults.
+lines lack have defaults. What events have in common stands in `core/event_payload.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
 from typing import Any, ClassVar, Final, Self
 
+from memtier_plugin.core import recall_lines
+from memtier_plugin.core.event_payload import EventPayload, StateEvent, fields_of, optional
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import JournalEvent
-
-
-def _optional() -> Any:
-    """Declare a field that is left out of a line where it is None."""
-    return field(default=None, metadata={"optional": True})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventPayload:
-    """The fields that one kind of event adds to the common ones."""
-
-    KIND: ClassVar[str]
-
-    def to_data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return _fields_of(self)
-
-    @classmethod
-    def of(cls, event: JournalEvent) -> Self:
-        """Read the fields of an event of this kind.
-
-        Raises:
-            KeyError: a field is missing.
-            ValueError: a field has the wrong type; names it.
-        """
-        from memtier_plugin.core.codecs import convert  # here: hosts import events without msgspec
-
-        return convert(event.data, cls)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateEvent(EventPayload):
-    """An event that changes the state of entries or facts."""
-
-    items: tuple[str, ...]
-
 
 # -- recall and learning ---------------------------------------------------------------------------
 
@@ -69,7 +34,7 @@ class RankedItem:
     score: float = 0.0
     weight: float = 0.0
     signals: Mapping[str, float] = field(default_factory=dict)
-    note: str | None = _optional()
+    note: str | None = optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +42,8 @@ class RecallEvent(EventPayload):
     """A query was answered; ``injected`` are the items whose lines stand in the block.
 
     ``probability`` is how likely the best hits hold what the query needs, ``silent`` why none of
-    them is injected.
+    them is injected. ``at`` is empty where it is the time of the event. A line holds less than
+    this (`recall_lines`): rounded signals, and none of near misses.
     """
 
     KIND: ClassVar[str] = "recall"
@@ -93,17 +59,30 @@ class RecallEvent(EventPayload):
     token_budget: int | None = None
     repeats: tuple[str, ...] = ()
     depth: str = "mixed"
-    route: Mapping[str, Any] | None = _optional()
+    route: Mapping[str, Any] | None = optional()
     steps: tuple[Mapping[str, Any], ...] = ()
     label: str = ""
     ms: float = 0.0
     postings: int = 0
     vectors: int = 0
     tokens: int = 0
-    probability: float | None = _optional()
-    silent: str | None = _optional()
+    probability: float | None = optional()
+    silent: str | None = optional()
     injected: tuple[RankedItem, ...] = ()
     near_misses: tuple[RankedItem, ...] = ()
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the JSON form, packed."""
+        return recall_lines.pack(self.in_full())
+
+    def in_full(self) -> dict[str, Any]:
+        """Return the JSON form of every field."""
+        return fields_of(self)
+
+    @classmethod
+    def of(cls, event: JournalEvent) -> Self:
+        """Read the fields of a recall's line, packed or written in full by an earlier version."""
+        return cls.from_data(recall_lines.unpack(event.data))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +96,8 @@ class CreditEvent(EventPayload):
     reward: float = 0.0
     share: float = 0.0
     delta: float
-    confidence: float | None = _optional()  # where it was judged by what the tools returned
-    recalls: tuple[str, ...] | None = _optional()  # of other runs, named when this one ended
+    confidence: float | None = optional()  # where it was judged by what the tools returned
+    recalls: tuple[str, ...] | None = optional()  # of other runs, named when this one ended
 
 
 # -- facts -----------------------------------------------------------------------------------------
@@ -134,21 +113,21 @@ class ConsolidateEvent(EventPayload):
     KIND: ClassVar[str] = "consolidate"
 
     extractor: str = "rules"
-    number: int | None = _optional()
-    cursors: Mapping[str, int] | None = _optional()
+    number: int | None = optional()
+    cursors: Mapping[str, int] | None = optional()
     read: int = 0
-    facts: int | None = _optional()
-    proposed: int | None = _optional()
-    promoted: int | None = _optional()
-    superseded: int | None = _optional()
-    updated: int | None = _optional()
-    ignored: int | None = _optional()
-    rejected: Mapping[str, int] | None = _optional()
-    tokens: int | None = _optional()
-    cost: float | None = _optional()
-    ms: float | None = _optional()
-    unread: tuple[str, ...] | None = _optional()
-    problem: str | None = _optional()
+    facts: int | None = optional()
+    proposed: int | None = optional()
+    promoted: int | None = optional()
+    superseded: int | None = optional()
+    updated: int | None = optional()
+    ignored: int | None = optional()
+    rejected: Mapping[str, int] | None = optional()
+    tokens: int | None = optional()
+    cost: float | None = optional()
+    ms: float | None = optional()
+    unread: tuple[str, ...] | None = optional()
+    problem: str | None = optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,9 +219,9 @@ class RevertEvent(StateEvent):
     KIND: ClassVar[str] = "revert"
 
     why: str = ""
-    probes: int | None = _optional()
-    before: int | None = _optional()
-    after: int | None = _optional()
+    probes: int | None = optional()
+    before: int | None = optional()
+    after: int | None = optional()
     run: str
 
 
@@ -262,7 +241,7 @@ class RestoreByUndoEvent(RestoreEvent):
 
     def to_data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"run": self.run, **_fields_of(self)}
+        return {"run": self.run, **fields_of(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,9 +308,9 @@ class ProposeForgetEvent(EventPayload):
     KIND: ClassVar[str] = "propose_forget"
 
     fact: str
-    proposal: str | None = _optional()
-    accepted: bool | None = _optional()
-    why: str | None = _optional()
+    proposal: str | None = optional()
+    accepted: bool | None = optional()
+    why: str | None = optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,14 +344,14 @@ class ChatEvent(EventPayload):
 
     KIND: ClassVar[str] = "chat"
 
-    settles: str | None = _optional()
+    settles: str | None = optional()
     model: str = ""
     purpose: str = ""
-    reserves: float | None = _optional()
+    reserves: float | None = optional()
     calls: int = 0
-    tokens: int | None = _optional()
-    output_tokens: int | None = _optional()
-    cost: float | None = _optional()
+    tokens: int | None = optional()
+    output_tokens: int | None = optional()
+    cost: float | None = optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,13 +360,13 @@ class EmbedEvent(EventPayload):
 
     KIND: ClassVar[str] = "embed"
 
-    settles: str | None = _optional()
+    settles: str | None = optional()
     model: str = ""
-    approved: float | None = _optional()
-    reserves: float | None = _optional()
-    tokens: int | None = _optional()
-    embedded: int | None = _optional()
-    cost: float | None = _optional()
+    approved: float | None = optional()
+    reserves: float | None = optional()
+    tokens: int | None = optional()
+    embedded: int | None = optional()
+    cost: float | None = optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,9 +400,9 @@ class LimitEvent(EventPayload):
 
     limit: str = ""
     most: int = 0
-    entries: tuple[str, ...] | None = _optional()
-    near: int | None = _optional()
-    runs: tuple[str, ...] | None = _optional()
+    entries: tuple[str, ...] | None = optional()
+    near: int | None = optional()
+    runs: tuple[str, ...] | None = optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -476,25 +455,3 @@ def payload_of(event: JournalEvent) -> EventPayload | None:
     """
     payload = PAYLOADS.get(event.kind)
     return payload.of(event) if payload else None
-
-
-def _fields_of(record: EventPayload | RankedItem) -> dict[str, Any]:
-    kind: type = type(record)
-    return {
-        name: _plain(value)
-        for name, optional in _declared(kind)
-        if (value := getattr(record, name)) is not None or not optional
-    }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, RankedItem):
-        return _fields_of(value)
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return value
-
-
-@cache
-def _declared(cls: type) -> list[tuple[str, bool]]:
-    return [(f.name, "optional" in f.metadata) for f in fields(cls)]

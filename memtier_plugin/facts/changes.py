@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from memtier_plugin.core.event_payload import StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ForgetEvent,
@@ -15,7 +16,6 @@ from memtier_plugin.core.events import (
     RejectEvent,
     RestoreEvent,
     RevertEvent,
-    StateEvent,
     SupersedeEvent,
     UndoEvent,
     UnforgetEvent,

@@ -14,12 +14,11 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.event_payload import EventPayload, StateEvent
 from memtier_plugin.core.events import (
-    EventPayload,
     PromoteEvent,
     RestoreEvent,
     RevertEvent,
-    StateEvent,
     SupersedeEvent,
     payload_of,
 )

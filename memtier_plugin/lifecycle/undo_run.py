@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.event_payload import EventPayload
 from memtier_plugin.core.events import (
     CreditEvent,
-    EventPayload,
     ReinstateEvent,
     RestoreByUndoEvent,
     RestoreEvent,

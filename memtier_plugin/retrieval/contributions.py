@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
+from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.recall_lines import PACKED_FIELDS, STEPS, is_packed
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.results import Hit
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.times import to_iso
 from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.readers import Reader
 
+RECOMPUTED: Final = "recomputed"  # where signals are from that the journal does not have
+JOURNALLED: Final = 0.5 / STEPS  # by how much a journalled signal may be off
 _ROUNDING: Final = 1e-6  # what rounding in the journal leaves of a sum
 _MAX_LACKED: Final = 3  # signals named as what an item lacked most
 
@@ -52,11 +58,37 @@ def measure_hit(hit: Hit, weights: Weights) -> dict[str, Any]:
     }
 
 
-def _sum_up(signals: Mapping[str, float], score: float, weights: Weights) -> dict[str, Any]:
+def _sum_up(
+    signals: Mapping[str, float], score: float, weights: Weights, *, rounded: float = 0.0
+) -> dict[str, Any]:
+    """Return what each signal adds, and what they do not explain.
+
+    Args:
+        rounded: by how much the signals may be off, as the journal has them.
+    """
     parts = signal_contributions(signals, weights)
     # Of an extension's signal, or of the near-duplicate whose rank was taken.
-    other = score - sum(parts.values())
-    return {"contributions": parts, "other": round(other, 6) if abs(other) > 1e-4 else 0.0}
+    other = score - sum(parts.values()) if signals else 0.0
+    noise = 1e-4 + rounded * (1.0 + sum(map(abs, weights.values())))
+    return {"contributions": parts, "other": round(other, 6) if abs(other) > noise else 0.0}
+
+
+def read_in_full(recall: JournalEvent, reader: Reader) -> JournalEvent:
+    """Return a recall's event with every field, its near misses by their full ids."""
+    if not is_packed(recall.data):
+        return recall
+    data = {**recall.data, **RecallEvent.of(recall).in_full()}
+    data["at"] = data["at"] or to_iso(recall.timestamp)
+    data["near_misses"] = [
+        {**hit, "item": _full_id(hit["item"], reader)} for hit in data["near_misses"]
+    ]
+    return replace(recall, data={name: v for name, v in data.items() if name not in PACKED_FIELDS})
+
+
+def _full_id(end: str, reader: Reader) -> str:
+    """Return the id of a near miss; its end where no item has it, or several do."""
+    ids = [i for forgotten in (False, True) for i in reader.ids_ending(end, 2, forgotten=forgotten)]
+    return ids[0] if len(ids) == 1 else end
 
 
 def report_lead(last: Hit, hit: Hit, weights: Weights, hits: Sequence[Hit]) -> dict[str, Any]:
@@ -82,7 +114,7 @@ def find_journalled(event: JournalEvent, item_id: str) -> dict[str, Any] | None:
                 injected = name == "injected"
                 return {
                     **hit,
-                    **_sum_up(hit["signals"], hit["score"], weights),
+                    **_sum_up(hit["signals"], hit["score"], weights, rounded=JOURNALLED),
                     "injected": injected,
                     "place": number if injected else None,
                 }
@@ -94,7 +126,9 @@ def explain_journalled(
 ) -> dict[str, Any]:
     """Return a journalled hit with what its signals added, its text and its weight now."""
     current = stored.get(hit["item"])
-    document = {**hit, **_sum_up(hit["signals"], hit["score"], weights), "id": hit["item"]}
+    parts = _sum_up(hit["signals"], hit["score"], weights, rounded=JOURNALLED)
+    kept = "journal" if hit["signals"] else "not kept"
+    document = {"signals_from": kept, **hit, **parts, "id": hit["item"]}
     if current is None or current.state.forgotten:
         return {**document, "text": None, "file": None, "line": None}
     return {

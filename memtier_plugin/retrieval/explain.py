@@ -21,11 +21,13 @@ from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.retrieval.block import is_injectable, keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
 from memtier_plugin.retrieval.contributions import (
+    RECOMPUTED,
     explain_journalled,
     find_journalled,
     measure_hit,
     position_of,
     profile_weights,
+    read_in_full,
     report_lead,
 )
 from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
@@ -126,21 +128,39 @@ class Explainer:
         """Return why a recall chose what it chose; see `MemTier.explain`."""
         self._store.refresh(self._actor.agent, wait_ms=2000)
         with self._store.session() as reader:
-            event = self._find_recall(reader, recall_id)
+            event = read_in_full(self._find_recall(reader, recall_id), reader)
             data = event.data
             stored = reader.items(h["item"] for h in [*data["injected"], *data["near_misses"]])
             weights = data.get("weights", {})
             document = {
                 **event.to_json(),
-                **{
-                    name: [explain_journalled(hit, stored, weights) for hit in data[name]]
-                    for name in ("injected", "near_misses")
-                },
+                "injected": [explain_journalled(h, stored, weights) for h in data["injected"]],
+                "near_misses": [
+                    explain_journalled(hit, stored, weights)
+                    for hit in self._with_signals(event, stored)
+                ],
                 "credits": [credit.to_json() for credit in _credits_of(reader, event)],
             }
             if why is not None:
                 document["why"] = self._why(event, why)
         return document
+
+    def _with_signals(
+        self, event: JournalEvent, stored: Mapping[str, Stored]
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the near misses, with signals of now where the journal has none of then."""
+        missed: Sequence[Mapping[str, Any]] = event.data["near_misses"]
+        if all(hit["signals"] for hit in missed) or self._store.paused:
+            return missed
+        recall = RecallEvent.of(event)
+        viewer = self._recaller(event.agent_id).viewer(recall.sender, from_iso(recall.at))
+        hits = {hit.id: hit for hit in self._plan_again(event, viewer).hits}
+        return [
+            hit
+            if hit["signals"] or hit["item"] not in hits or hit["item"] not in stored
+            else {**hit, "signals": hits[hit["item"]].signals, "signals_from": RECOMPUTED}
+            for hit in missed
+        ]
 
     def _find_recall(self, reader: Reader, recall_id: str) -> JournalEvent:
         agent = self._actor.agent
@@ -290,17 +310,11 @@ class Explainer:
     def _rank_again(self, case: _Case) -> dict[str, Any]:
         """Rank again, and report the item's rank and what kept it out of the block."""
         event, settings = case.event, self._store.settings
-        data = event.data
-        request = RecallRequest(
-            purpose=data["purpose"],
-            k=data.get("k"),
-            token_budget=data.get("token_budget"),
-            depth=data.get("depth", "mixed"),
-        )
+        data, request = event.data, _request_of(event)
         is_fact = isinstance(case.stored.item, Fact)
         if request.depth in ("facts", "raw") and is_fact != (request.depth == "facts"):
             return case.verdict("depth", _REASONS["depth"])
-        plan = self._recaller(event.agent_id).plan(data["query"], case.viewer, request)
+        plan = self._plan_again(event, case.viewer)
         if position_of(plan.hits, case.id) is not None:
             return self._report_rank(case, plan, plan)
         wide_settings = replace(settings.retrieval, candidates=WIDE_CANDIDATES)
@@ -314,6 +328,11 @@ class Explainer:
             return case.verdict("no candidate", message)
         words = self._shared_words(data["query"], case.stored, case.viewer)
         return case.verdict("no candidate", words.pop("said"), words=words)
+
+    def _plan_again(self, event: JournalEvent, viewer: Viewer) -> RecallPlan:
+        """Return what the recall of an event would be now."""
+        recaller = self._recaller(event.agent_id)
+        return recaller.plan(event.data["query"], viewer, _request_of(event))
 
     def _report_rank(self, case: _Case, plan: RecallPlan, wide: RecallPlan) -> dict[str, Any]:
         """Report an item that is ranked now.
@@ -395,6 +414,16 @@ class Explainer:
             "retrieval.postings_cap, are read"
         )
         return f"it shares {common} and {parts} n-grams; {meaning}; {limits}"
+
+
+def _request_of(event: JournalEvent) -> RecallRequest:
+    data = event.data
+    return RecallRequest(
+        purpose=data["purpose"],
+        k=data.get("k"),
+        token_budget=data.get("token_budget"),
+        depth=data.get("depth", "mixed"),
+    )
 
 
 def _verdict(item_id: str, reason: str, message: str, **details: Any) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.events import RankedItem, RecallEvent
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.results import Hit, Recall
+from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.storage.store import Store
@@ -19,6 +20,7 @@ from memtier_plugin.storage.store import Store
 MAX_NEAR_MISSES: Final = 8  # hits without a line that are journalled, the best
 _RUNS: Final = 512  # not ended, whose recalls are kept in memory
 
+_OWN_SIGNALS: Final = {field.name for field in fields(Weights)}
 _UNKNOWN: Final = "this agent's journal has no such recall"
 _SEARCH: Final = "it was no recall with purpose='inject', so no prompt is known to have had it"
 
@@ -124,7 +126,7 @@ def recall_event(
         profile=profile,
         weights=weights,
         session_id=request.session_id,
-        at=to_iso(asked.viewer.at),
+        at=to_iso(asked.viewer.at) if request.at else "",
         sender=request.sender,
         k=asked.k,
         token_budget=asked.token_budget,
@@ -137,21 +139,25 @@ def recall_event(
         postings=recall.postings,
         vectors=recall.vectors,
         tokens=recall.tokens,
-        injected=tuple(_ranked_item(hit, ranks[hit.item.id]) for hit in recall.injected),
+        injected=tuple(_ranked_item(hit, ranks[hit.item.id], weights) for hit in recall.injected),
         probability=None if recall.probability is None else round(recall.probability, 4),
         silent=recall.silent or None,
-        near_misses=tuple(_ranked_item(hit, ranks[hit.item.id]) for hit in missed),
+        near_misses=tuple(_ranked_item(hit, ranks[hit.item.id], weights) for hit in missed),
     )
 
 
-def _ranked_item(hit: Hit, rank: int) -> RankedItem:
+def _ranked_item(hit: Hit, rank: int, weights: Mapping[str, float]) -> RankedItem:
     return RankedItem(
         item=hit.item.id,
         rank=rank,
         tier=hit.tier,
         score=round(hit.score, 9),
         weight=hit.weight,
-        signals={name: round(value, 6) for name, value in hit.signals.items()},
+        signals={
+            name: round(value, 6)
+            for name, value in hit.signals.items()
+            if name in weights or name not in _OWN_SIGNALS  # else it counts for nothing
+        },
         note=hit.note or None,
     )
 

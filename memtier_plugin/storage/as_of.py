@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
+from memtier_plugin.core.event_payload import StateEvent
 from memtier_plugin.core.events import (
     ForgetEvent,
     PromoteEvent,
-    StateEvent,
     SupersedeEvent,
     UnforgetEvent,
     payload_of,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
 
-from memtier_plugin.core.events import ChatEvent, EventPayload, new_event
+from memtier_plugin.core.event_payload import EventPayload
+from memtier_plugin.core.events import ChatEvent, new_event
 from memtier_plugin.core.paths import PROJECT_JOURNAL
 from memtier_plugin.providers.chat import ChatModel, Estimate, tariff_of
 from memtier_plugin.providers.host_model import HOST_MODEL, HostModelClient

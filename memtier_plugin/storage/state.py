@@ -12,18 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from memtier_plugin.core.event_payload import EventPayload, StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
     ConfideEvent,
     CreditEvent,
-    EventPayload,
     ForgetEvent,
     PromoteEvent,
     ReinstateEvent,
     RejectEvent,
     RestoreEvent,
     RevertEvent,
-    StateEvent,
     SupersedeEvent,
     UncreditEvent,
     UndoEvent,

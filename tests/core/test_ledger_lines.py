@@ -22,7 +22,7 @@ import pytest
 from memtier_plugin import MemTier
 from memtier_plugin.core.checksum import is_intact
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
-from memtier_plugin.core.events import PAYLOADS, RestoreByUndoEvent
+from memtier_plugin.core.events import PAYLOADS, RecallEvent, RestoreByUndoEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
 from memtier_plugin.facts.recall_check import Regression
 from memtier_plugin.lifecycle.selection import Selection
@@ -32,6 +32,8 @@ from tests.builders import Clock, user_message
 from tests.loopback import Loopback, honest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ledger_lines.jsonl"
+# Recalls as they were written in full, before they were packed.
+RECALLS_IN_FULL = GOLDEN.with_name("recalls_in_full.jsonl")
 # Facts as they were written before they had a person.
 WITHOUT_PERSON = GOLDEN.with_name("facts_without_person.jsonl")
 LINES = GOLDEN.read_bytes().splitlines(keepends=True)
@@ -41,7 +43,8 @@ RECORDS = {"episodic": Entry, "semantic": Fact, "procedural": Fact, "journal": J
 _ID = re.compile(rb"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
 _MEASURED = re.compile(rb'("(?:ms|score|cost|reserves|approved)": )[0-9.e-]+')
 _COUNTED = re.compile(rb'("(?:tokens|output_tokens|postings|vectors)": )\d+')
-_SIGNAL = re.compile(rb'("signals": )\{[^}]*\}')
+_SIGNALS = re.compile(rb'("signals": )"[^"]*"')
+_SCORES = re.compile(rb'"scores": "[^"]*"')
 _HASH = re.compile(rb'("prompt_hash": )"[0-9a-f]+"')
 _PORT = re.compile(rb"127\.0\.0\.1:\d+")
 _SPACE = re.compile(rb"loop/vectors-[0-9a-f]{8}")  # a hash of the address, which has a port
@@ -103,7 +106,8 @@ def normalised(written: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
         line = _SPACE.sub(b"loop/vectors-00000000", line)
         if kind == "journal":
             line = _COUNTED.sub(rb"\g<1>0", _MEASURED.sub(rb"\g<1>0.0", line))
-            line = _SIGNAL.sub(rb'\1{"words": 0.5}', line)
+            line = _SIGNALS.sub(rb'\1"words 1: 0.5"', line)
+            line = _SCORES.sub(lambda m: re.sub(rb"[0-9.-]+", b"0.00", m[0]), line)
         line = ledger.to_line(json.loads(line))
         shapes.setdefault((kind, shape(json.loads(line))), (kind, line))
     return list(shapes.values())
@@ -338,7 +342,7 @@ def test_every_kind_is_there() -> None:
     "line",
     [
         line
-        for file in (GOLDEN, WITHOUT_PERSON)
+        for file in (GOLDEN, WITHOUT_PERSON, RECALLS_IN_FULL)
         for line in (file.read_bytes().splitlines(keepends=True) if file.exists() else ())
     ],
 )
@@ -373,3 +377,10 @@ def test_lines_are_decoded_as_documents_are(line: bytes) -> None:
         assert decode_fact(line) == Fact.from_json(document)
     else:
         assert decode_entry(line) == Entry.from_json(document)
+
+
+@pytest.mark.parametrize("line", RECALLS_IN_FULL.read_bytes().splitlines(keepends=True))
+def test_recalls_in_full_are_read(line: bytes) -> None:
+    """A recall that an earlier version wrote in full is read with every field that it has."""
+    event = decode_event(line)
+    assert RecallEvent.of(event).in_full() == event.data
