@@ -25,6 +25,7 @@ from memtier_plugin.trust.fence import remove_blocks
 from .hermes import HOST, agent_of
 from .payloads import drop_oldest, text_or_none
 from .resident import Payload
+from .synthetic import user_words
 
 MAX_SESSIONS: Final = 2000  # sessions remembered; the oldest are dropped first
 UNPROMPTED_PLATFORMS: Final = frozenset(
@@ -98,7 +99,7 @@ class HermesTranslator:
             return None
         run = self.context(context, base)
         if name == "prefetch":
-            query = str(event.get("query") or "")
+            query = user_words(str(event.get("query") or ""), HOST)
             # A Hermes prompt holds the whole session, injected blocks included.
             since = self._compactions.last_compaction(run.session_id or "")
             asked = PromptEvent(
@@ -163,6 +164,9 @@ def _turn_messages(event: Payload) -> Iterator[Payload]:
     user = str(event.get("user") or "")
     now = _messages_of_turn(event.get("messages") or (), user)
     for message in merge_turn(_messages_of_turn(event.get("before") or (), user), now):
+        if message.get("role") == "user":
+            yield _spoken_or_system(message)
+            continue
         if message.get("role") != "tool":
             yield message
             continue
@@ -173,7 +177,7 @@ def _turn_messages(event: Payload) -> Iterator[Payload]:
         if key not in seen:
             yield from _live_call_messages(key, call)
     if not event.get("messages"):
-        yield {"role": "user", "content": str(event.get("user") or "")}
+        yield _spoken_or_system({"role": "user", "content": str(event.get("user") or "")})
         yield {"role": "assistant", "content": str(event.get("assistant") or "")}
 
 
@@ -201,10 +205,20 @@ def _messages_of_turn(messages: Sequence[Payload], user: str) -> list[Payload]:
     """Return the messages from the turn's user message on, else from the last user message."""
     spoken = [m for m in messages if m.get("role") in ("user", "assistant", "tool")]
     spoken = [m for m in spoken if not flatten_content(m.get("content")).startswith(_SUMMARIES)]
-    starts = [index for index, message in enumerate(spoken) if message["role"] == "user"]
-    mine = [index for index in starts if user and _is_same_text(spoken[index], user)]
-    chosen = mine or starts
+    asked = [index for index, message in enumerate(spoken) if message["role"] == "user"]
+    starts = [index for index in asked if _spoken_or_system(spoken[index])["role"] == "user"]
+    mine = [index for index in asked if user and _is_same_text(spoken[index], user)]
+    chosen = mine or starts or asked
     return spoken[chosen[-1] :] if chosen else spoken
+
+
+def _spoken_or_system(message: Payload) -> Payload:
+    """Return a message of the user's without Hermes' notes; what Hermes made up is the system's."""
+    text = flatten_content(message.get("content"))
+    words = user_words(text, HOST)
+    if words == text:
+        return message
+    return {**message, "content": words} if words else {**message, "role": "system"}
 
 
 def _is_same_text(message: Payload, user: str) -> bool:

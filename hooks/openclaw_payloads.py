@@ -26,11 +26,12 @@ from memtier_plugin.ingest.messages import flatten_content, parse_messages
 
 from .payloads import drop_oldest, text_or_none
 from .resident import Payload
+from .synthetic import is_continuation, user_words
 
 HOST: Final = "openclaw"
 SESSION_IDLE: Final = timedelta(hours=6)  # after which a new session begins
 UNPROMPTED_TRIGGERS: Final = frozenset(
-    {"cron", "heartbeat"}
+    {"cron", "heartbeat", "memory"}
 )  # triggers of turns that no user asked for
 MAX_KEPT: Final = 2000  # conversations and runs remembered; the oldest are dropped first
 
@@ -50,7 +51,6 @@ _TASK: Final = re.compile(
     r"(?:\n+Begin\. Execute the assigned task to completion\.)?\s*\Z",
     re.DOTALL | re.MULTILINE,
 )
-_RETRY: Final = "Continue the current task from the existing transcript"
 _FAILED_STOP_REASONS: Final = ("error", "aborted")  # the model's stop reasons that mean failure
 _RUN_ROLES: Final = ("user", "assistant", "toolResult")  # the roles that a run consists of
 
@@ -74,6 +74,7 @@ class Conversations:
     _conversations: dict[str, _Conversation] = field(default_factory=dict)
     _parents: dict[str, str] = field(default_factory=dict)
     _prompts: dict[str, str] = field(default_factory=dict)
+    _unprompted: dict[str, None] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -131,6 +132,17 @@ class Conversations:
             first = self._prompts.setdefault(run, prompt)
             drop_oldest(self._prompts, MAX_KEPT)
         return first
+
+    def note_unprompted(self, run: str | None) -> None:
+        """Record that no person asked for a run: `agent_end` does not say so."""
+        if run:
+            with self._lock:
+                self._unprompted[run] = None
+                drop_oldest(self._unprompted, MAX_KEPT)
+
+    def is_unprompted(self, run: str | None) -> bool:
+        """Tell whether no person asked for a run."""
+        return run in self._unprompted
 
     def _begin_session(self, key: str, now: datetime) -> None:
         before = self._conversations.pop(key, None)
@@ -193,7 +205,8 @@ class OpenClawTranslator:
             prompt = _prompt_event(event, context, run, self.known)
             return HookCall(name, run, prompt) if prompt else None
         if name == "agent_end" or (name == "before_compaction" and run.run_id):
-            ended = _run_event(event, context, run)
+            between = _between_sessions(context, run.run_id) or self.known.is_unprompted(run.run_id)
+            ended = _run_event(event, between=between)
             return HookCall(name, run, ended) if ended.messages else None
         if name == "session_end" and event.get("reason") in _ENDING_REASONS:
             self.known.end_session(_session_key(context), now)
@@ -258,13 +271,15 @@ def _prompt_event(
     conversations: Conversations,
 ) -> PromptEvent | None:
     if _between_sessions(context, run.run_id):
+        conversations.note_unprompted(run.run_id)
         return None
     prompt = _strip_subagent_preamble(
         str(event.get("currentUserMessage") or event.get("prompt") or "")
     )
     if run.run_id:
         prompt = conversations.first_prompt(run.run_id, prompt)
-    if not prompt.strip() or prompt.startswith(_RETRY):
+    prompt = user_words(prompt, HOST)
+    if not prompt.strip():
         return None
     return PromptEvent(prompt=prompt, visible_since=_visible_since(event.get("messages") or ()))
 
@@ -284,9 +299,9 @@ def _strip_subagent_preamble(text: str) -> str:
 # -- a run --------------------------------------------------------------------------------------
 
 
-def _run_event(event: Payload, context: Payload, run: RunContext) -> RunEvent:
+def _run_event(event: Payload, *, between: bool) -> RunEvent:
     mine = _messages_of_run(event.get("messages") or ())
-    spoken = parse_messages(_to_openai(mine, between=_between_sessions(context, run.run_id)))
+    spoken = parse_messages(_to_openai(mine, between=between))
     failure = _model_failure(mine)
     return RunEvent(
         messages=spoken,
@@ -323,7 +338,8 @@ def _messages_of_run(messages: Sequence[Any]) -> list[Payload]:
 
 
 def _is_retry(message: Payload) -> bool:
-    return message["role"] == "user" and flatten_content(message.get("content")).startswith(_RETRY)
+    text = flatten_content(message.get("content"))
+    return message["role"] == "user" and is_continuation(text)
 
 
 def _model_failure(messages: Sequence[Payload]) -> str | None:
@@ -340,8 +356,12 @@ def _to_openai(messages: Sequence[Payload], *, between: bool) -> Iterator[Messag
         content, when = message.get("content"), message.get("timestamp")
         if message["role"] == "user":
             text = _strip_subagent_preamble(flatten_content(content))
-            sender = {"role": "tool", "name": "session_message"} if between else {"role": "user"}
-            yield {**sender, "content": text, "timestamp": when}
+            words = user_words(text, HOST)
+            if between:
+                sender = {"role": "tool", "name": "session_message"}
+            else:
+                sender = {"role": "user" if words else "system"}
+            yield {**sender, "content": words or text, "timestamp": when}
         elif message["role"] == "assistant":
             if message.get("stopReason") in _FAILED_STOP_REASONS and not content:
                 continue
