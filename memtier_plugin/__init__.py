@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pluggy
 
     from memtier_plugin.answering.answerer import Answer
+    from memtier_plugin.async_memory import AsyncMemTier, Workers
     from memtier_plugin.core.errors import MemTierError
     from memtier_plugin.core.hookspecs import hookimpl
     from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent, Shown
@@ -18,17 +19,20 @@ if TYPE_CHECKING:
     from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.lifecycle.selection import Selection
     from memtier_plugin.memory import MemTier
+    from memtier_plugin.pool import MemoryPool
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Answer",
+    "AsyncMemTier",
     "Entry",
     "Fact",
     "FactDraft",
     "Hit",
     "MemTier",
     "MemTierError",
+    "MemoryPool",
     "Message",
     "PromptAddition",
     "PromptEvent",
@@ -42,6 +46,7 @@ __all__ = [
     "Signal",
     "Source",
     "ToolCall",
+    "Workers",
     "hookimpl",
     "register",
 ]
@@ -54,9 +59,11 @@ if not (_HERE / "hooks").is_dir():
 
 _HOMES = {
     "Answer": "answering.answerer",
+    "AsyncMemTier": "async_memory",
     "Hit": "core.results",
     "MemTier": "memory",
     "MemTierError": "core.errors",
+    "MemoryPool": "pool",
     "PromptAddition": "core.host",
     "PromptEvent": "core.host",
     "Recall": "core.results",
@@ -67,6 +74,7 @@ _HOMES = {
     "Settings": "core.settings.schema",
     "Shown": "core.host",
     "Signal": "core.results",
+    "Workers": "async_memory",
     "hookimpl": "core.hookspecs",
 }
 

@@ -1,21 +1,30 @@
 """Pool of open memories, one for each home, project, agent and workspace.
 
-Hosts and RPC clients name a memory in every call; it is opened once and shared by threads.
+Hosts and RPC clients name a memory in every call; it is opened once and shared by threads.  A pool
+for a server with many users bounds the file descriptors of all of them together.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
+from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.settings.load import load_settings, resolve_home, resolve_project
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.turns import Turns
 from memtier_plugin.memory import MemTier
+
+# The most descriptors that one call has open at a time: the index, its log and its shared memory,
+# a ledger, and a folder while it is synced; and some to spare.
+_DESCRIPTORS_A_CALL: Final = 8
+_MOST_IDLE: Final = 256  # memories without a descriptor that a bounded pool keeps
 
 _Key = tuple[Path, str | None, str, str | None]
 
@@ -34,10 +43,30 @@ class _PooledMemory:
     opening: threading.Lock = field(default_factory=threading.Lock)
 
 
-class MemoryPool:
-    """Opens memories on first use and closes each when the last of its sessions has ended."""
+class _Depth(threading.local):
+    """How many uses of the pool this thread is in."""
 
-    def __init__(self) -> None:
+    count = 0
+
+
+class MemoryPool:
+    """Opens memories on first use and closes each when the last of its sessions has ended.
+
+    Args:
+        descriptors: the most file descriptors that all memories together have open; callers beyond
+            that wait for their turn, and what nobody uses has none open.  Unbounded when None.
+        settings: overrides of single keys ("retrieval.k": 8), for every memory.
+    """
+
+    def __init__(
+        self, descriptors: int | None = None, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        if descriptors is not None and descriptors < _DESCRIPTORS_A_CALL:
+            raise MessageError(f"descriptors must be {_DESCRIPTORS_A_CALL} or more")
+        self.calls = descriptors // _DESCRIPTORS_A_CALL if descriptors else None
+        self._overrides = settings
+        self._depth = _Depth()
+        self._turns = self._new_turns()
         self._lock = threading.Lock()
         self._opened: dict[_Key, _PooledMemory] = {}
         # A thread that held a lock when the process forked does not exist in the child.
@@ -64,9 +93,30 @@ class MemoryPool:
     def use(self, context: RunContext) -> Iterator[MemTier]:
         """Return the memory of a context, kept open for the context's session.
 
+        Of a bounded pool it may be used until the end of the block only, and the call may wait for
+        other threads to end theirs.
+
         Raises:
             MemTierError: it cannot be opened.
         """
+        with self._take_turn(), self._use(context) as memory:
+            yield memory
+
+    @contextmanager
+    def _take_turn(self) -> Iterator[None]:
+        """Wait until another call may have descriptors open; a call within a call has its turn."""
+        if self._turns is None or self._depth.count:
+            yield
+            return
+        with self._turns:
+            self._depth.count += 1
+            try:
+                yield
+            finally:
+                self._depth.count -= 1
+
+    @contextmanager
+    def _use(self, context: RunContext) -> Iterator[MemTier]:
         key = _key(context)
         opened = self._find(context, key)
         with self._lock:
@@ -83,7 +133,11 @@ class MemoryPool:
                         opened.home, opened.project, context.agent_id, opened.settings
                     )
                 memory = opened.memory
-            yield memory
+            try:
+                yield memory
+            finally:
+                if self._turns is not None:
+                    memory.release()
         finally:
             self._leave(key, opened)
 
@@ -114,22 +168,35 @@ class MemoryPool:
         workspace = Path(context.workspace) if context.workspace else None
         project = context.project or os.environ.get("MEMTIER_PROJECT")
         project = project or resolve_project(home, workspace)
-        fresh = _PooledMemory(home, project, load_settings(home, project, workspace))
+        fresh = _PooledMemory(
+            home, project, load_settings(home, project, workspace, self._overrides)
+        )
         with self._lock:
             return self._opened.setdefault(key, fresh)
 
     def _leave(self, key: _Key, opened: _PooledMemory) -> None:
         with self._lock:
             opened.users -= 1
-            if opened.users or not opened.over:
-                return
-            self._opened.pop(key, None)
-            memory, opened.memory = opened.memory, None
-        if memory is not None:
-            memory.close()
+            closing = [] if opened.users or not opened.over else [(key, opened)]
+            if self._turns is not None:
+                # A dictionary keeps its order: what was used longest ago comes first.
+                self._opened[key] = self._opened.pop(key, opened)
+                idle = [pair for pair in self._opened.items() if not pair[1].users]
+                closing += idle[: max(0, len(self._opened) - _MOST_IDLE)]
+            for pair in closing:
+                self._opened.pop(pair[0], None)
+            memories = [pair[1].memory for pair in closing]
+            for pair in closing:
+                pair[1].memory = None
+        for memory in memories:
+            if memory is not None:
+                memory.close()
+
+    def _new_turns(self) -> Turns | None:
+        return Turns(self.calls) if self.calls else None
 
     def _unlock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._depth, self._turns = threading.Lock(), _Depth(), self._new_turns()
         for opened in self._opened.values():
             opened.opening, opened.users = threading.Lock(), 0
 

@@ -77,6 +77,10 @@ class Project:
                 delattr(self, name)
         self._store.close()
 
+    def release(self) -> None:
+        """Close the files that this thread has open; they are opened again when they are needed."""
+        self._store.release()
+
     @property
     def folder(self) -> Path:
         """The project's folder."""

@@ -34,6 +34,7 @@ ORDER = """
     hooks
     daemon
     transfer hosts
+    async_memory
     pool
     memory
     project
@@ -295,7 +296,7 @@ def test_no_top_level_packages() -> None:
 def test_exports() -> None:
     """The public names are sorted, few, and all there."""
     assert memtier_plugin.__all__ == sorted(memtier_plugin.__all__)
-    assert len(memtier_plugin.__all__) <= 22
+    assert len(memtier_plugin.__all__) <= 25
     for name in memtier_plugin.__all__:
         assert callable(getattr(memtier_plugin, name))
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):

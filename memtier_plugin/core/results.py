@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from memtier_plugin.core.bounds import Lines, Milliseconds, Tokens
 from memtier_plugin.core.host import PromptKind, Shown
@@ -15,6 +15,7 @@ from memtier_plugin.core.records import Entry, Fact, Purpose, Source, Tier
 Depth = Literal["mixed", "facts", "raw", "auto"]
 # How sure it must be that a block helps before it is injected; see `retrieval.floor`.
 FloorLevel = Literal["off", "careful", "balanced", "quiet"]
+_SHOWN_QUERY: Final = 60  # characters of a query in the repr of its recall
 Action = Literal["S", "R"]  # answer from the summary tier (facts), or go back to the raw log
 
 
@@ -192,7 +193,7 @@ class Hit:
         return replace(self, note=f"{self.note}; {note}" if self.note else note)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Recall:
     """The answer to one query.
 
@@ -220,6 +221,12 @@ class Recall:
     steps: tuple[Step, ...] = ()
     probability: float | None = None
     silent: str = ""
+
+    def __repr__(self) -> str:
+        """Return a line that fits on a screen; `hits` and `text` have the rest."""
+        query = self.query if len(self.query) <= _SHOWN_QUERY else f"{self.query[:_SHOWN_QUERY]}…"
+        counts = f"{len(self.hits)} hits, {len(self.injected)} injected, {self.tokens} tokens"
+        return f"<Recall {self.id} of {query!r}: {self.label}, {counts}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,11 @@ class IndexSessions:
         """
         return IndexReader(self._connection())
 
+    def release(self) -> None:
+        """Close what this thread has open of the index, unless it is in a session."""
+        if not self._open.count:
+            self.index.release()
+
     def _connection(self) -> apsw.Connection:
         """Return this thread's connection; file and tokenizer are checked once per session."""
         held = self.index.held() if self._open.count else None

@@ -251,6 +251,12 @@ class Index:
             return False
         return True
 
+    def release(self) -> None:
+        """Close this thread's connection; the next use opens another."""
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is not None and held.process == os.getpid():
+            self._close_held(held)
+
     def _close_held(self, held: _Held) -> None:
         self._local.held = None
         if held in self._held:
