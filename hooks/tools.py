@@ -154,6 +154,7 @@ def _forget(memory: MemTier, arguments: Payload, context: RunContext) -> dict[st
 
 def _is_own(memory: MemTier, item: Entry | Fact, sender: str | None) -> bool:
     """Tell whether an item is an entry of this agent and sender, or rests on such alone."""
+    sender = memory.viewer(sender).sender
     if isinstance(item, Entry):
         return _is_owner(item, memory.agent_id, sender)
     entries = {source.entry for source in item.sources}

@@ -179,7 +179,7 @@ class MemTier(Project):
             NotFound: the agent has no such session.
             LedgerError, IndexProblem: it is not marked.
         """
-        return self._confidences.mark_session(session)
+        return self._confidences.mark_session(self._redactor.redact_name(session))
 
     def record_sessions(self, sessions: Iterable[Session]) -> Iterator[list[Entry]]:
         """Record whole sessions, as an import does, many runs at once.
@@ -239,10 +239,11 @@ class MemTier(Project):
         )
         with self.store.shared_connection():
             entries = self._record(run, parsed)
-            recalls = self._recaller.journal.recalls_of_run(run_id, session_id, recall_ids)
+            session, named = map(self._actor.mask_name, (session_id, run_id))
+            recalls = self._recaller.journal.recalls_of_run(named, session or "", recall_ids)
             return assign_credit(
                 self._actor,
-                run.run,
+                self._redactor.redact_name(run.run),
                 parsed,
                 recalls.credited,
                 entries=entries,
@@ -351,6 +352,7 @@ class MemTier(Project):
             NotFound: an id, or the session, is not known.
             LedgerError, IndexProblem: nothing was hidden.
         """
+        session = self._actor.mask_name(session)
         return self.knowledge.of_sender(sender).forget(ids=ids, session=session, dry_run=dry_run)
 
     def unforget(self, ids: Collection[str], *, dry_run: bool = False) -> Forgotten:
@@ -461,6 +463,7 @@ class MemTier(Project):
             after_id: only entries written after this one.
         """
         self.store.refresh(self.agent_id, wait_ms=500, read_all=True)
+        session = self._actor.mask_name(session)
         entries = views.read_entries(
             self.store, agent=agent, date=date, session=session, after_id=after_id
         )

@@ -92,6 +92,7 @@ class FactService:
 
     def of_sender(self, sender: str | None) -> FactService:
         """Return the same service for one sender, who sees no other's personal facts."""
+        sender = self._actor.mask_name(sender)
         return FactService(self._actor, self._recaller, sender=sender)
 
     # -- looking -------------------------------------------------------------------------------
@@ -350,11 +351,12 @@ class FactService:
         if not message.content:
             raise MessageError("there is no text to remember")
         content = recorder.prepare(message).content
+        session = self._actor.redactor.redact_name(session)
         doubted = by == "assistant" and not self._consolidator.is_users_own_words(content, session)
         if doubted:
             message = replace(message, origin="external")  # its true origin is unknown
         # Named after the text: remembering the same words again adds nothing.
-        name = f"remember:{'-'.join(plain_words(text))[:200]}"
+        name = f"remember:{'-'.join(plain_words(content))[:200]}"
         private = private or self._consolidator.repeats_confidence(content, session)
         run = Run(
             agent=self._actor.agent, session=session, run=name, sender=sender, private=private

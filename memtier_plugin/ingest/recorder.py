@@ -45,7 +45,7 @@ class Recorder:
         """
         runs = [
             (replace(run, private=self._confidences.is_private(run, messages)), messages)
-            for run, messages in runs
+            for run, messages in ((self._masked(run), messages) for run, messages in runs)
         ]
         entries = self._write([self._new(run, messages) for run, messages in runs])
         for run, messages in runs if entries else ():
@@ -75,6 +75,29 @@ class Recorder:
             [self._actor.event(notice) for notice in self._limit_notices(entries)]
         )
         return entries
+
+    def _masked(self, run: Run) -> Run:
+        """Return a run whose names hold no secret."""
+        mask = self._redactor.redact_name
+        return replace(
+            run,
+            session=mask(run.session),
+            run=mask(run.run),
+            sender=self._actor.mask_name(run.sender),
+            parent=self._actor.mask_name(run.parent),
+        )
+
+    def _masked_names(self, message: Message) -> Message:
+        """Return a message whose speaker and tool hold no secret."""
+        tool = message.tool
+        if tool:
+            mask = self._actor.mask_name
+            name = self._redactor.redact_name(tool.name)
+            tool = replace(tool, name=name, call_id=mask(tool.call_id))
+        speaker = self._actor.mask_name(message.speaker)
+        if (tool, speaker) == (message.tool, message.speaker):
+            return message
+        return replace(message, tool=tool, speaker=speaker)
 
     def _limit_notices(self, entries: Sequence[Entry]) -> list[LimitEvent]:
         """Return the limits that new entries reached, or nearly so."""
@@ -126,13 +149,15 @@ class Recorder:
         return len(added), here | {entry.key: entry.id for entry in added}
 
     def _as_run(self, entry: Entry) -> NewRun:
-        run = Run(
-            agent=self._agent,
-            session=entry.session_id,
-            run=entry.run_id,
-            sender=entry.sender,
-            parent=entry.parent,
-            private=entry.private,
+        run = self._masked(
+            Run(
+                agent=self._agent,
+                session=entry.session_id,
+                run=entry.run_id,
+                sender=entry.sender,
+                parent=entry.parent,
+                private=entry.private,
+            )
         )
         message = Message(
             role=entry.role,
@@ -142,6 +167,7 @@ class Recorder:
             origin=entry.origin,
             tool=entry.tool,
         )
+        message = self._masked_names(message)
         if entry.truncated:  # cut once, with its mark: not again
             prepared = replace(message, content=self._redactor.redact(message.content).text), True
         else:
@@ -153,7 +179,7 @@ class Recorder:
         """Return how many messages of these sessions are not stored yet; nothing is written."""
         new: set[str] = set()
         for runs in self._batches(sessions):
-            given = [self._new(run, messages) for run, messages in runs]
+            given = [self._new(self._masked(run), messages) for run, messages in runs]
             new |= self._store.undelivered_keys(self._agent, given)
         return len(new)
 
@@ -217,6 +243,7 @@ class Recorder:
         truncated = len(content) > cap
         if truncated:
             content = f"{content[:cap]}\n[... {len(content) - cap} characters left out]"
+        message = self._masked_names(message)
         same = content == message.content
         return message if same else replace(message, content=content), truncated
 

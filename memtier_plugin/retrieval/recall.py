@@ -90,6 +90,7 @@ class Recaller:
             searches: off leaves the index alone, and with it whom the sender is linked with.
         """
         rights = self._settings.agents.get(self._actor.agent) or AgentRights()
+        sender = self._actor.mask_name(sender)
         linked = frozenset[str]()
         if searches and not self._store.paused:
             linked = linked_people(self._store.reader(), sender or "")
@@ -109,6 +110,13 @@ class Recaller:
         """
         started = time.monotonic()
         recall_id, now = new_id(), self._actor.clock()
+        mask = self._actor.mask_name
+        request = replace(
+            request,
+            session_id=mask(request.session_id),
+            run_id=mask(request.run_id),
+            sender=mask(request.sender),
+        )
         text, paused = remove_blocks(text).strip(), self._store.paused
         text = text if any(map(str.isprintable, text)) else ""  # nothing that a person would see
         # Where nothing is searched, a broken index does no harm.

@@ -22,6 +22,10 @@ class Actor:
     clock: Clock
     redactor: Redactor
 
+    def mask_name(self, name: str | None) -> str | None:
+        """Return the name of a session, run or sender as it is written: without secrets."""
+        return name and self.redactor.redact_name(name)
+
     def event(
         self,
         payload: EventPayload,

@@ -1,0 +1,137 @@
+"""Find secrets by their form: issuers' tokens, key blocks, URLs, headers, arguments of commands.
+
+The forms are data (`data/secret-formats.json`).  Every pattern takes linear time: it cannot fail
+after an unbounded scan that another start repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+Span = tuple[int, int, str]
+
+DATA: Final = Path(__file__).parent / "data"
+# A token starts after anything that is not part of one, or after an escape such as \n in JSON.
+_START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
+_BODY: Final = r"(?=[^\s\"']{{0,80}}\d)(?:[\w~+/=-]|\.(?=\w)){{{least},}}"
+_GENERIC: Final = "token"  # of an issuer that is not known
+_COOKIES: Final = re.compile(
+    r"(?i:\b(?P<set>set-)?cookies?\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\?[\"']?|--cookie[ =][\"']?)"
+    r"(?P<pairs>[^\n\"']{3,8192})"
+)
+_COOKIE: Final = re.compile(r"(?:^|;)[ \t]*(?P<name>[\w.$-]{1,80})=(?P<value>[^;\s\\]{4,4096})")
+_SESSION_NAME: Final = re.compile(
+    r"(?i)sess|sid\b|sid$|auth|token|jwt|csrf|xsrf|remember|login|secret|credential|passw"
+)
+_CARD: Final = re.compile(
+    r"[0-9](?<![\w.,/+=-][0-9])(?<![0-9][ .-][0-9])"
+    r"(?:[0-9]{12,15}|[0-9]{3}(?P<sep>[ -])[0-9]{4}(?P=sep)[0-9]{4}(?P=sep)[0-9]{4}"
+    r"|[0-9]{3}(?P<amex>[ -])[0-9]{6}(?P=amex)[0-9]{5})(?![\w/+=-]|[ .-][0-9])"
+)
+_ISSUED: Final = re.compile(  # Visa, Mastercard, Amex, Discover, JCB, UnionPay
+    r"(?:4\d{15}|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]|[3-6]\d|7[01]|720)\d{12,13}|3[47]\d{13}"
+    r"|6(?:011|5\d\d|4[4-9]\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14})\Z"
+)
+
+
+class _Format(NamedTuple):
+    """A secret known by its form; ``hints`` are plain texts, one of which any match contains.
+
+    The secret is the group ``secret``, or the whole match.  Any match holds at least ``shortest``
+    characters in a row without white space: prose, which has no such row, need not be looked at.
+    """
+
+    kind: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+    shortest: int
+
+
+def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
+    """Yield the secrets that a text has by their form; the better-known kind comes first.
+
+    Args:
+        tokens_only: known issuers' tokens alone, without what may stretch over white space.
+    """
+    longest = max(map(len, text.split()), default=0)
+    for kind, hints, pattern, shortest in _formats(min(longest, _longest_shortest())):
+        if tokens_only and (not shortest or kind == _GENERIC):
+            continue
+        if any(hint in text for hint in hints):
+            group = "secret" if "secret" in pattern.groupindex else 0
+            for match in pattern.finditer(text):
+                yield *match.span(group), kind
+    if not tokens_only:
+        yield from _cookies(text)
+        yield from _cards(text)
+
+
+@cache
+def _formats(longest: int) -> tuple[_Format, ...]:
+    """Return the formats of which a text with rows of so many characters can hold one."""
+    return tuple(form for form in _load() if form.shortest <= longest)
+
+
+@cache
+def _longest_shortest() -> int:
+    return max(form.shortest for form in _load())
+
+
+@cache
+def _load() -> tuple[_Format, ...]:
+    data: dict[str, Any] = json.loads((DATA / "secret-formats.json").read_text("utf-8"))
+    known = [
+        _Format(
+            form["kind"],
+            _hints(form["hints"]),
+            re.compile(form["pattern"].replace("{START}", _START)),
+            form["shortest"],
+        )
+        for form in data["formats"]
+    ]
+    generic = known.pop(next(i for i, form in enumerate(known) if form.kind == _GENERIC))
+    for row in data["prefixes"]:
+        prefixes = row["prefixes"].split()
+        pattern = _START + f"(?:{'|'.join(map(re.escape, prefixes))})"
+        pattern += _BODY.format(least=row["least"])
+        shortest = row["least"] + min(map(len, prefixes))
+        known.append(_Format(row["kind"], tuple(prefixes), re.compile(pattern), shortest))
+    return (*known, generic)
+
+
+def _hints(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
+def _cookies(text: str) -> Iterator[Span]:
+    """Yield the values of cookies that stand for a session, or look random."""
+    if "ookie" not in text and "OOKIE" not in text:
+        return
+    for header in _COOKIES.finditer(text):
+        for pair in _COOKIE.finditer(header["pairs"]):
+            value = pair["value"]
+            random = len(value) >= 20 and any(map(str.isdigit, value)) and "/" not in value
+            if random or _SESSION_NAME.search(pair["name"]):
+                start = header.start("pairs") + pair.start("value")
+                yield start, start + len(value), "cookie"
+            if header["set"]:
+                break  # the rest says how the cookie is kept
+
+
+def _cards(text: str) -> Iterator[Span]:
+    """Yield the numbers of payment cards: grouped as on a card, the check digit right."""
+    for match in _CARD.finditer(text):
+        number = re.sub(r"\D", "", match[0])
+        if _ISSUED.match(number) and _luhn(number):
+            yield *match.span(), "card-number"
+
+
+def _luhn(number: str) -> bool:
+    digits = [int(digit) for digit in reversed(number)]
+    doubled = (digit * 2 - 9 * (digit > 4) for digit in digits[1::2])
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0

@@ -1,0 +1,205 @@
+"""Find passwords, keys and PINs that a person states in prose, in the languages of the extractor.
+
+The words are data (`data/secret-words.json`).  A value with letters and digits is taken for one
+that was stated; a word is, at the end of a clause, unless it is what one says of passwords
+("expired"); a number is, if what it belongs to has digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from memtier_plugin.trust.secret_formats import DATA, Span
+from memtier_plugin.trust.secret_values import REFERENCE, TEMPLATE
+
+_CJK: Final = ("chinese", "japanese", "korean")
+_FOR: Final = r"(?:[ \t]+(?!(?:{verb})\b)[^\s.:=,;!?]{{1,30}}){{0,5}}?"
+_VALUE: Final = (
+    r"(?P<quote>[\"'`“”„«»‘’‹]?)[ \t]?(?P<value>(?<=[\"'`“„«‘‹])[^\n\"'`“”„«»‘’›]{1,200}"
+    r"|[^\s\"'`“”„«»‘’›]{1,512})"
+)
+_ASCII_VALUE: Final = r"[\"'`“「『]?(?P<value>[!#-&(-_a-~]{4,512})"
+_ENDS: Final = re.compile(
+    r"[\"'`”“»’›]?[ \t]*(?:[.,;:!?)\]、。，]|\\?\n|\r|\Z)"
+    r"|[\"'`”“»’›]?\s+[(\[-]"
+    r"|\s+(?:and|but|or|so|by the way|btw|thanks|please|now|und|aber|bitte|y|pero|et|mais|e|ma|mas"
+    r"|en|maar|и|а)\b"
+)
+_QUANTITY: Final = re.compile(
+    r"(?i)\d{1,6}(?:st|nd|rd|th|x|%|[kmgt]?i?b|[hdswy]|ms|min|sec|mm|cm|px|-?(?:bit|byte|char|digit"
+    r"|word|hour|day|week|month|year|minute|second|letter|zeichen|stellig|caract|mots|tage|jahre)"
+    r"[\w-]*)\Z|\d{4}-\d\d-\d\d\S*\Z|v?\d+(?:\.\d+){1,4}(?:[-+]\w{1,12})?\Z|v\d+\w?\Z"
+)
+_ENGLISH_NAME: Final = re.compile(r"(?i)(?:password|passphrase|passcode|token)s?\b")
+_SYMBOL: Final = re.compile(
+    r"[^\W\d_][^\w\s.,/:;()\[\]{}<>'\"-]|[^\w\s.,/:;()\[\]{}<>'\"-][^\W\d_]"
+)
+_ADDRESS: Final = re.compile(r"\S+@\S+\.\w+\Z|\w+://|[~.]{0,2}/\S*/|\\\\")
+_NO_VALUES: Final = (TEMPLATE, REFERENCE, _QUANTITY, _ADDRESS)
+_LATIN_PIN: Final = (
+    r"(?:\bPIN\b|\bPUK\b|\bTAN\b|\bOTP\b|(?i:\b(?:my|your|his|her|our|the|card|sim|bank|phone"
+    r"|unlock|meine|die|deine|mi|el|mon|le|il|mio|meu|mijn|de)(?:['’]s)?[ \t]pin"
+    r"|\b(?:security|verification|one[- ]time|2fa|mfa|otp"
+    r"|sicherheits|bestätigungs)[- ]?code))(?i:[- ]?(?:code|nummer|number))?"
+)
+_FOR_PIN: Final = (
+    r"(?:[ \t]+(?i:for|of|to|für|vom|del|de|du|della)(?:[ \t][^\s.:=\d]{1,30}){1,4}?)?"
+)
+_BEFORE_PIN: Final = re.compile(
+    rf"(?:{_LATIN_PIN}{_FOR_PIN}(?i:[ \t]+(?:is|was|ist|lautet|war|es|est|è|é)\b|[ \t]?[:=])?"
+    r"|\b(?i:cvv2?|cvc2?|csc)\b[ \t:=]{0,4}(?:(?i:is|ist|code)[ \t:]?)?"
+    r"|ПИН(?:-код)?|пин-код|密码是?|PIN码是?|暗証番号は?|비밀번호는?|핀번호는?)[ \t:=]{0,3}\Z"
+)
+_PIN_DIGITS: Final = re.compile(
+    r"[0-9](?<![\w.,:/+-][0-9])[0-9]{2,7}"
+    r"(?![\w-]|[.,:/][0-9]|[ \t]?(?:[mck]?m|kg|[gmk]?b|bit|bytes|[%°€$])\b)"
+)
+_PIN_WINDOW: Final = 96
+_PIN_LEAD: Final = 16  # characters of a name before its last word: "verification code"
+_PIN_HINTS: Final = (
+    *("pin", "puk", "tan", "otp", "code", "cvv", "cvc", "csc"),
+    *("пин", "密码", "暗証番号", "비밀번호", "핀번호"),
+)
+_LOGIN: Final = re.compile(
+    r"(?i)(?=[lscu])\b(?:(?:log|sign|logged|signed)[ -]?in (?:as|with|using)|credentials?(?: are|:)"
+    r"|creds?(?: are|:)|login(?: is| data)?:?|user(?:name)?(?: is|:)) {1,2}"
+    r"(?P<user>[^\s/:,;]{2,80})(?: ?[/:|] ?|,? (?:and|with|und|y|et) )"
+    r"(?:(?:the )?pass(?:word)? )?(?P<value>[^\s/]{6,200})"
+)
+
+
+class _Language(NamedTuple):
+    pattern: re.Pattern[str]
+    hints: tuple[str, ...]
+    predicates: frozenset[str]
+    endings: tuple[str, ...]
+    cjk: bool
+
+
+def find_statements(text: str, lower: str) -> Iterator[Span]:
+    """Yield what somebody states to be a password, a key or a PIN; ``lower`` is the lower case."""
+    for language in _languages():
+        if any(hint in lower for hint in language.hints):
+            yield from _stated(text, language)
+    if any(hint in lower for hint in _PIN_HINTS):
+        yield from _pins(text)
+    if "log" in lower or "cred" in lower or "user" in lower or "sign" in lower:
+        for match in _LOGIN.finditer(text):
+            value = match["value"].rstrip(").,;:!?\"'")
+            mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+            if mixed and not _ADDRESS.match(value):
+                start = match.start("value")
+                yield start, start + len(value), "password"
+
+
+def _pins(text: str) -> Iterator[Span]:
+    """Yield the numbers that stand behind what has digits: a PIN, a code, the back of a card."""
+    for number in _PIN_DIGITS.finditer(text):
+        before = text[max(0, number.start() - _PIN_WINDOW) : number.start()]
+        before = before[before.rfind("\n") + 1 :]
+        lower = before.lower()
+        last = max(lower.rfind(hint) for hint in _PIN_HINTS)
+        if last >= 0 and _BEFORE_PIN.search(before, max(0, last - _PIN_LEAD)):
+            yield *number.span(), "pin"
+
+
+def is_stated(value: str, *, password: bool, quoted: bool, ends: bool) -> bool:
+    """Tell whether what stands behind "the password is" is the password, in English.
+
+    Args:
+        password: the name is that of a password, not of a key.
+        ends: the clause ends behind the value.
+    """
+    english = _english()
+    return _is_value(value, password, quoted, ends, english)
+
+
+def clause_ends(text: str, at: int) -> bool:
+    """Tell whether a clause ends at a place."""
+    return _ENDS.match(text, at) is not None
+
+
+def _stated(text: str, language: _Language) -> Iterator[Span]:
+    done = 0
+    for match in language.pattern.finditer(text):
+        start, end = match.span("value")
+        if start < done or (match["assigned"] and _ENGLISH_NAME.match(match[0])):
+            continue  # `secret_names` decides
+        quoted = not language.cjk and bool(match["quote"])
+        if not quoted:
+            end = start + len(text[start:end].rstrip(").,;:!?}]>\\*-"))
+        password = bool(match["password"])
+        ends = language.cjk or _ENDS.match(text, end) is not None
+        if _is_value(text[start:end], password, quoted, ends, language):
+            done = end
+            yield start, end, "password" if password else "secret"
+
+
+def _is_value(value: str, password: bool, quoted: bool, ends: bool, language: _Language) -> bool:
+    if len(value) < 4 or any(look.match(value) for look in _NO_VALUES):
+        return False
+    digit, letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
+    if digit and letter:
+        return len(value) >= 6 or (password and ends)
+    if digit:
+        return password and value.isdigit() and (ends or quoted)
+    if not password:
+        return False
+    if " " in value:
+        return quoted and len(value) >= 8
+    if len(value) >= 6 and _SYMBOL.search(value):
+        return True
+    if re.fullmatch(r"[^\W\d_]{3,12}(?:[-_.][^\W\d_]{3,12}){2,9}", value):
+        return ends
+    word = value.lower()
+    if not word.isalpha() or word in language.predicates or len(word) < 5:
+        return False
+    return quoted or (ends and not word.endswith(language.endings))
+
+
+@cache
+def _words() -> dict[str, Any]:
+    words: dict[str, Any] = json.loads((DATA / "secret-words.json").read_text("utf-8"))
+    return words
+
+
+@cache
+def _english() -> _Language:
+    row = _words()["english"]
+    nothing = re.compile(r"(?!)")
+    predicates = frozenset(row["predicates"].split())
+    return _Language(nothing, (), predicates, tuple(row["endings"].split()), False)
+
+
+@cache
+def _languages() -> tuple[_Language, ...]:
+    languages = []
+    for name, row in _words().items():
+        if not isinstance(row, dict) or "password" not in row:
+            continue
+        cjk = name in _CJK
+        names = rf"(?:(?P<password>{row['password']})|(?P<key>{row['key']}))"
+        if cjk:
+            middle = (
+                rf"[^\n。.:=!-~]{{0,8}}?[ ]?(?:{row['verb']}|(?P<assigned>[:=]))[ \t:：]{{0,3}}"
+            )
+            source = names + middle + _ASCII_VALUE
+        else:
+            stop = r"\b" if name != "russian" else ""
+            verb = rf"(?:[ \t]*,?[ \t]+(?:{row['verb']})(?![^\W_])|[ \t]?(?P<assigned>[:=]))"
+            verb += r"[ \t:]{1,3}"
+            source = stop + names + _FOR.format(verb=row["verb"]) + verb + _VALUE
+        languages.append(
+            _Language(
+                re.compile(source, re.IGNORECASE),
+                tuple(row["hints"].split()),
+                frozenset(row["predicates"].split()),
+                tuple(row.get("endings", "").split()) or ("\0",),
+                cjk,
+            )
+        )
+    return tuple(languages)

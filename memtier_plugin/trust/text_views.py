@@ -1,0 +1,72 @@
+"""Views of a text in which a token that was broken is in one piece, with the way back."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
+
+# Characters that are not seen: they part a token for a pattern, and for no reader.
+INVISIBLE: Final = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+INVISIBLE_MORE: Final = "\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f"
+_UNSEEN: Final = re.compile(f"[{INVISIBLE}{INVISIBLE_MORE}]+")
+_WIDE: Final = re.compile("[\uff01-\uff5e\u3000]")
+_FOLD: Final = {
+    0x3000: " ",
+    **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
+}
+_TOKEN: Final = r"[A-Za-z0-9_+/=.-]"
+_BREAK: Final = re.compile(  # behind a row of characters as in tokens, with a digit among them
+    rf"(?<!{_TOKEN})(?=[A-Za-z_+/=.-]{{0,200}}[0-9]){_TOKEN}{{8,}}+"
+    rf"(?P<cut>[ \t]{{0,80}}+\\?\r?\n[ \t>|]{{0,80}}+)(?={_TOKEN})"
+)
+
+
+class TextView:
+    """A text without some of its parts; every place in it has one in the text."""
+
+    def __init__(self, text: str, left_out: Iterable[tuple[int, int]]) -> None:
+        parts, self._starts, self._shifts = [], [0], [0]
+        done = length = 0
+        for start, end in left_out:
+            parts.append(text[done:start])
+            length += start - done
+            done = end
+            self._starts.append(length)
+            self._shifts.append(done - length)
+        self.text = "".join([*parts, text[done:]])
+
+    def joins_within(self, start: int, end: int) -> list[int]:
+        """Return the places between two others where something was left out."""
+        first, last = bisect_right(self._starts, start), bisect_right(self._starts, end - 1)
+        return self._starts[max(first, 1) : last]
+
+    def place(self, at: int) -> int:
+        """Return where the character at a place of the view stands in the text."""
+        return at + self._shifts[bisect_right(self._starts, at) - 1]
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return the span of the text that a span of the view stands for."""
+        return self.place(start), self.place(end - 1) + 1
+
+
+def fold_wide(text: str) -> str:
+    """Return a text of the same length with full-width characters as plain ones."""
+    return text.translate(_FOLD) if _WIDE.search(text) else text
+
+
+def without_unseen(text: str) -> TextView | None:
+    """Return the view without characters that are not seen, if the text has any."""
+    if text.isascii():
+        return None
+    spans = [match.span() for match in _UNSEEN.finditer(text)]
+    return TextView(text, spans) if spans else None
+
+
+def without_breaks(text: str) -> TextView | None:
+    """Return the view in which tokens go on behind the ends of lines, if any may."""
+    if "\n" not in text:
+        return None
+    spans = [match.span("cut") for match in _BREAK.finditer(text)]
+    return TextView(text, spans) if spans else None

@@ -1,0 +1,72 @@
+"""Find seed phrases of wallets, by the words of BIP-39 or by what announces them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from memtier_plugin.trust.secret_formats import DATA, Span
+
+_SHORTEST = 12  # words of a phrase
+_HINTS = (
+    *("seed", "recovery", "backup", "mnemonic", "wiederherstellungsphrase", "semilla"),
+    *("récupération", "recupero", "recuperação", "助记词", "シードフレーズ", "니모닉", "сид-фраза"),
+)
+_WORD = re.compile(r"[A-Za-z]+")
+_BETWEEN = re.compile(r"[\s,;|]*(?:\(?\d{1,2}[.):]?[\s]*)?\Z")  # "abandon, ability", "2. ability"
+_ANNOUNCED = re.compile(
+    r"(?i:\b(?:(?:seed|recovery|backup|mnemonic|secret recovery)[ -]?(?:phrase|words?)|mnemonic"
+    r"|seed|wiederherstellungsphrase|frase semilla|phrase de récupération|frase di recupero"
+    r"|frase de recuperação)|助记词|シードフレーズ|니모닉|сид-фраза)"
+    r"[^\w\n:=]{0,4}(?:\b(?:is|are|ist|lautet|es|est|è|é)\b)?[ ]?[:=：]\s{0,4}"
+    r"(?P<secret>(?:[^\W\d_]{3,12}[ ,]{1,2}){11,23}[^\W\d_]{3,12})(?![^\W\d_])"
+)
+
+
+@cache
+def seed_words() -> frozenset[str]:
+    """Return the 2048 English words of which a seed phrase consists."""
+    return frozenset((DATA / "bip39-english.txt").read_text("ascii").split())
+
+
+def find_seed_phrases(text: str, lower: str) -> Iterator[Span]:
+    """Yield every row of twelve words or more that are words of seed phrases, or announced so."""
+    if text.count(" ") + text.count("\n") + text.count(",") < _SHORTEST - 1:
+        return
+    if any(hint in lower for hint in _HINTS):
+        for match in _ANNOUNCED.finditer(text):
+            yield *match.span("secret"), "seed-phrase"
+    if _has_row(_WORD.findall(lower)):
+        yield from _rows(text)
+
+
+def _has_row(words: Sequence[str]) -> bool:
+    """Tell whether twelve words of phrases follow each other; of prose a twelfth is looked at."""
+    known, end = seed_words(), 0
+    for at in range(_SHORTEST - 1, len(words), _SHORTEST):
+        if at < end or words[at] not in known:
+            continue
+        first, end = at, at + 1
+        while first and at - first < _SHORTEST and words[first - 1] in known:
+            first -= 1
+        while end < len(words) and end - first < _SHORTEST and words[end] in known:
+            end += 1
+        if end - first >= _SHORTEST:
+            return True
+    return False
+
+
+def _rows(text: str) -> Iterator[Span]:
+    words = seed_words()
+    first = end = count = 0
+    for word in _WORD.finditer(text):
+        known = word[0].lower() in words
+        if known and count and _BETWEEN.match(text[end : word.start()]):
+            end, count = word.end(), count + 1
+            continue
+        if count >= _SHORTEST:
+            yield first, end, "seed-phrase"
+        first, end, count = word.start(), word.end(), int(known)
+    if count >= _SHORTEST:
+        yield first, end, "seed-phrase"

@@ -1,0 +1,127 @@
+"""Ways to write a secret down, and texts that only look like one; the data files hold them."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin.memory import MemTier
+from memtier_plugin.trust.redaction import Redactor
+from tests.trust.secret_draws import leaked, look_alikes, secret_forms
+
+SEEDS = (0, 1, 2)
+SHARE_MASKED = 0.01  # of texts that only look like a secret
+MOST_TIMES = 100  # what a hostile text may cost, by what prose of its length costs
+PROSE = "The nightly build failed because the cache was cold, so we moved the job to the evening. "
+# What may be repeated: what each finder starts with, and what it goes on with.
+UNITS = (
+    *(
+        "a",
+        "1",
+        "=",
+        "A-",
+        "a_",
+        "Aa1_",
+        "\n",
+        "a\n",
+        "aaaaaaaaa1\n",
+        "x=\\\n",
+        "\u200b",
+        "a\u200b",
+    ),
+    *("\uff41", "\uff1a", "4111 ", "4111-", "4111 1111 1111 1111 ", "5", "L1a", "abandon "),
+    *("1. abandon ", "seed phrase: abandon ", "sntrys_", "dp.pt.", "st.", "ghp_\n", "EAAA", "pat"),
+    *("A3-ABCDEF-", "1Q~", "xprv", "?sig=", "&sig=a1", "$2b$", "$6$a$", "x-api-key: ", "x-a-x-a-"),
+    *("密码", "密码是a", "パスワードは", "비밀번호는", "mi contraseña ", "mi contraseña es "),
+    *("mot de passe du ", "mein passwort ", "пароль ", "пароль: ", "clave ", "clave del "),
+    *("my pin ", "PIN is ", "PIN for a a a ", "code 1234 ", "mysql ", "mysql -p", "login -p "),
+    *("Cookie: ", "Cookie: a=b; ", "log in as ", "log in as a / ", "credentials: a:", "token "),
+    *("htpasswd -b ", "ldap -w ", "smbclient -U a%", "-pass pass:", "echo a | sudo ", "api key "),
+    *("password is ", "the password for a a a a a a a is ", "password=x1y2z3 ", "--pass "),
+    *("password: '", "[redacted:", "password=[redacted:a]", "-----BEGIN PRIVATE KEY-----", "eyJ"),
+)
+
+redactor = Redactor()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_form_of_a_secret_is_masked(seed: int) -> None:
+    """Of each way to write a secret no ten characters in a row are left, whatever was drawn."""
+    forms = secret_forms(seed)
+    assert len(forms) >= 120
+    masked = {f.name: redactor.redact(f.text).text for f in forms}
+    assert {f.name: masked[f.name] for f in forms if leaked(f.secrets, masked[f.name])} == {}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_look_alikes_are_left_alone(seed: int) -> None:
+    """Of texts that only look like a secret at most one in a hundred is touched."""
+    texts = look_alikes(seed)
+    assert len(texts) >= 200
+    masked = [text for text in texts if redactor.redact(text).text != text]
+    assert len(masked) <= SHARE_MASKED * len(texts), masked
+
+
+def on_disk(home: Path) -> str:
+    """Return all that the files of a home hold, as text."""
+    files = [path for path in home.rglob("*") if path.is_file()]
+    return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
+
+
+def test_no_form_reaches_the_disk(tmp_path: Path) -> None:
+    """Recorded as user's, assistant's and tools' words and asked for: no file has any of it."""
+    home = tmp_path / "home"
+    forms = secret_forms(7)
+    with MemTier.open(home, "p", "host.main") as memory:
+        roles = ("user", "assistant", "tool")
+        messages = [{"role": role, "content": form.text} for form in forms for role in roles]
+        memory.end_run(messages, session_id="s", run_id="r")
+        for form in forms[::8]:
+            memory.recall(form.text, session_id="s", run_id="r2", purpose="inject")
+        memory.remember(forms[-1].text)
+    disk = on_disk(home)
+    for form in forms:  # a PIN's figures stand by chance in some id
+        assert not leaked(tuple(s for s in form.secrets if len(s) >= 7), disk), form.name
+
+
+def test_no_name_carries_a_secret_to_the_disk(tmp_path: Path) -> None:
+    """Session, run, sender, speaker, parent, tool and call id are masked, and still told apart."""
+    home = tmp_path / "home"
+    names = [f"work {form.text}" for form in secret_forms(8) if form.name == "GitHub app token"]
+    names += [f"{names[0][:-30]}{number}{names[0][-29:]}" for number in "XYZVWU"]
+    secrets = tuple(name.split("x-access-token:")[1].split("@")[0] for name in names)
+    session, run, sender, speaker, parent, tool, call = names
+    result = {"role": "tool", "tool": {"name": tool, "call_id": call, "ok": True}, "content": "ok"}
+    with MemTier.open(home, "p", "host.main") as memory:
+        messages = [{"role": "user", "content": "The pump is blue.", "speaker": speaker}, result]
+        for _ in range(2):  # the second delivery adds nothing
+            memory.end_run(messages, session_id=session, run_id=run, sender=sender, parent=parent)
+        memory.end_run([{"role": "user", "content": "And red."}], session_id=run, sender=session)
+        assert len([*memory.entries(session=session)]) == 2
+        recall = memory.recall("pump blue", session_id=run, run_id=session, sender=sender)
+        assert [hit.item.content for hit in recall.hits if hit.item.content.startswith("The")]
+        others = memory.recall("pump blue", sender=session)
+        assert all("blue" not in hit.item.content for hit in others.hits)
+    assert leaked(secrets, on_disk(home)) == []
+
+
+def milliseconds(text: str) -> float:
+    """Return what redacting 10 kB of a text takes, in this process's own time."""
+    started = time.process_time()
+    redactor.redact(text)
+    return (time.process_time() - started) * 1000 / (len(text) / 10_000)
+
+
+def test_hostile_texts_cost_a_bounded_multiple_of_prose() -> None:
+    """Repeated and mixed, up to 1 MB: milliseconds per 10 kB stay within a multiple of prose's."""
+    rng = random.Random(4)
+    mixed = ["".join(rng.choices(UNITS, k=rng.randrange(2, 5))) for _ in range(40)]
+    units = [*UNITS, *mixed]
+    prose = min(milliseconds(PROSE * 2000) for _ in range(3))
+    costs = {unit: milliseconds(unit * (20_000 // len(unit))) / prose for unit in units}
+    worst = sorted(units, key=costs.__getitem__)[-1:]
+    costs |= {unit: milliseconds(unit * (1_000_000 // len(unit))) / prose for unit in worst}
+    assert max(costs.values()) < MOST_TIMES, sorted(costs.items(), key=lambda item: -item[1])[:5]
