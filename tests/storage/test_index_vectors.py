@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index import vectors as index_vectors
@@ -83,8 +84,8 @@ def scan(
         candidates[min(cap, len(candidates)) - 1][0] if candidates else 0
     )  # never but a part of a row
     candidates = [(row, vector) for row, vector in candidates if row >= oldest]
-    query_signs = np.frombuffer(query, np.int8) > 0
-    order = sorted((int(np.sum((vector > 0) != query_signs)), -row) for row, vector in candidates)
+    asked = np.frombuffer(query, np.int8).astype(int)
+    order = sorted((-int(asked @ np.where(vector > 0, 1, -1)), -row) for row, vector in candidates)
     return [*dict.fromkeys(-row for _, row in order[:limit])], len(candidates)
 
 
@@ -263,6 +264,27 @@ def test_signs_are_padded(components: list[bytes], many: bool) -> None:
     bits = np.unpackbits(packed[-1])
     assert bits[: len(vector)].tolist() == (vector > 0).tolist()
     assert not bits[len(vector) :].any()
+
+
+def test_the_shortlist_holds_the_nearest(connection: Any) -> None:
+    """Of 4,000 vectors of 24 hidden dimensions 100 by signs hold 95 % of the exact ten."""
+    chance = np.random.default_rng(5)
+    basis = chance.normal(size=(24, 192)) / 5
+
+    def draw(count: int) -> NDArray[np.int8]:
+        drawn = chance.normal(size=(count, 24)) @ basis + 0.6 * chance.normal(size=(count, 192))
+        return np.clip(20 * drawn, -127, 127).astype(np.int8)
+
+    vectors = draw(4_000)
+    lengths = np.linalg.norm(vectors.astype(float), axis=1)
+    store: dict[int, Pieces] = {row: (1, [v.tobytes()]) for row, v in enumerate(vectors)}
+    kept = 0
+    with stored(connection, store) as index:
+        for query in draw(20):
+            shortlist, _ = index.shortlist("m", (1,), query.tobytes(), len(store), 100)
+            cosines = vectors.astype(float) @ query.astype(float) / lengths
+            kept += len({*np.argsort(-cosines)[:10].tolist()} & {*shortlist})
+    assert kept >= 0.95 * 200
 
 
 # -- comparing ------------------------------------------------------------------------------------

