@@ -38,11 +38,11 @@ def ask_hosts() -> list[HealthFinding]:
         _section(plugins, "entries", "memtier")
         or _section(plugins, "slots").get("memory") == "memtier"
     ):
-        findings += ownership.ask_openclaw(str(path))
+        findings += ownership.ask_openclaw(path)
     path = install.hermes_home() / "config.yaml"
     with suppress(OSError, SettingsError):
         if hermes_config.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
-            findings += ownership.ask_hermes(str(path))
+            findings += ownership.ask_hermes(path.parent)
     return findings
 
 

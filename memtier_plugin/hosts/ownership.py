@@ -2,14 +2,17 @@
 
 Another plugin may own a tool's name, and a host may drop a hook.  A running Gateway is asked for
 its tools; hooks, and everything where none runs, are asked of a process of the host that loads its
-plugins as the host does.
+plugins as the host does, with a state of its own: asking leaves nothing in the user's folders.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +30,7 @@ OPENCLAW_HOOKS: Final = (
 )
 ASK_SECONDS: Final = 60.0  # for one question; a cold start of OpenClaw takes 15
 _OURS: Final = "memtier"
+_GATEWAY_PORT: Final = 18789  # of a Gateway whose configuration names none
 
 # Loads the provider as a turn of Hermes does, and tells whose the tools are then.
 _ASK_HERMES: Final = """
@@ -43,16 +47,24 @@ print(json.dumps({"provider": name, "tools": owners}))
 """
 
 
-def ask_openclaw(where: str) -> Iterator[HealthFinding]:
-    """Yield whose the tools and hooks are in OpenClaw; nothing if it is not on the path."""
-    program = shutil.which("openclaw")
+def ask_openclaw(path: Path) -> Iterator[HealthFinding]:
+    """Yield whose the tools and hooks are in OpenClaw; nothing if it is not on the path.
+
+    Args:
+        path: OpenClaw's configuration, which is plain JSON.
+    """
+    program, where = shutil.which("openclaw"), str(path)
     if program is None:
         return
-    inspected = _ask([program, "plugins", "inspect", _OURS, "--runtime", "--json"])
+    with tempfile.TemporaryDirectory(prefix="memtier-ask-", ignore_cleanup_errors=True) as top:
+        environment = _openclaw_environment(path, Path(top))
+        command = [program, "plugins", "inspect", _OURS, "--runtime", "--json"]
+        inspected = _ask(command, environment)
     if inspected is None:
         yield _not_asked("OpenClaw", where, "openclaw plugins inspect memtier --runtime --json")
         return
-    catalog = _ask_gateway(program, "tools.catalog", {})
+    is_running = _listens(json.loads(path.read_text("utf-8")))
+    catalog = _ask_gateway(program, "tools.catalog", {}) if is_running else None
     if catalog is None:
         by = "a fresh process; no Gateway answers"
         registered = [name for tool in _list(inspected, "tools") for name in _list(tool, "names")]
@@ -80,13 +92,15 @@ def ask_openclaw(where: str) -> Iterator[HealthFinding]:
         yield HealthFinding("ok", f"OpenClaw calls MemTier's {', '.join(OPENCLAW_HOOKS)}", where)
 
 
-def ask_hermes(where: str) -> Iterator[HealthFinding]:
+def ask_hermes(home: Path) -> Iterator[HealthFinding]:
     """Yield whose the tools and the memory are in Hermes; nothing if it is not on the path."""
-    program = shutil.which("hermes")
+    program, where = shutil.which("hermes"), str(home / "config.yaml")
     if program is None:
         return
     python = _interpreter_of(program)
-    answer = _ask([python, "-c", _ASK_HERMES]) if python else None
+    with tempfile.TemporaryDirectory(prefix="memtier-ask-", ignore_cleanup_errors=True) as top:
+        environment = _hermes_environment(home, Path(top))
+        answer = _ask([python, "-c", _ASK_HERMES], environment) if python else None
     if answer is None:
         yield _not_asked("Hermes", where, "hermes memory status")
     elif answer.get("provider") != _OURS:
@@ -143,7 +157,46 @@ def _not_asked(host: str, where: str, remedy: str) -> HealthFinding:
     return HealthFinding("warn", f"{host} did not say whose the memory tools are", where, remedy)
 
 
-def _ask(command: Sequence[str]) -> Mapping[str, Any] | None:
+def _openclaw_environment(path: Path, top: Path) -> dict[str, str]:
+    """Return the environment of an OpenClaw with the user's plugins and a state of its own."""
+    plugins = json.loads(path.read_text("utf-8")).get("plugins", {})
+    state = Path(os.environ.get("OPENCLAW_STATE_DIR") or path.parent)
+    installed = state / "extensions" / _OURS  # where `openclaw plugins install` puts it
+    if installed.is_dir():
+        load = plugins.get("load")
+        paths = [*_list(load, "paths"), str(installed)]
+        plugins["load"] = {**(load if isinstance(load, dict) else {}), "paths": paths}
+    config = {"plugins": plugins, "logging": {"file": str(top / "openclaw.log")}}
+    (top / "openclaw.json").write_text(json.dumps(config), "utf-8")
+    own = {"OPENCLAW_CONFIG_PATH": top / "openclaw.json", "OPENCLAW_STATE_DIR": top / "state"}
+    return {**os.environ, **{name: str(value) for name, value in own.items()}}
+
+
+def _hermes_environment(home: Path, top: Path) -> dict[str, str]:
+    """Return the environment of a Hermes with the user's plugins and a state of its own."""
+    if (home / "plugins").is_dir():
+        (top / "plugins").symlink_to(home / "plugins")
+    for name in ("config.yaml", "memtier.json"):
+        if (home / name).is_file():
+            shutil.copy(home / name, top / name)
+    return {**os.environ, "HERMES_HOME": str(top), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _listens(config: Mapping[str, Any]) -> bool:
+    """Tell whether something listens where a configuration puts the Gateway."""
+    gateway = config.get("gateway")
+    port = gateway.get("port") if isinstance(gateway, Mapping) else None
+    try:
+        address = ("127.0.0.1", port if isinstance(port, int) else _GATEWAY_PORT)
+        with socket.create_connection(address, timeout=1):
+            return True
+    except (OSError, OverflowError):
+        return False
+
+
+def _ask(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Mapping[str, Any] | None:
     """Return the JSON object that a command prints, None if it fails."""
     try:
         done = subprocess.run(
@@ -153,6 +206,7 @@ def _ask(command: Sequence[str]) -> Mapping[str, Any] | None:
             errors="replace",
             check=False,
             stdin=subprocess.DEVNULL,
+            env=environment,
             timeout=ASK_SECONDS,
         )
     except (OSError, subprocess.SubprocessError):

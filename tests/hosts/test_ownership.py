@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +25,35 @@ CATALOG: dict[str, Any] = {
         {"tools": [{"id": tool, "source": "plugin", "pluginId": "memtier"} for tool in TOOLS]},
     ]
 }
+LISTENERS: list[socket.socket] = []
 GRANTED = {"grants": {"hooks": {"allowConversationAccess": {"effective": True}}}}
 
 
 @pytest.fixture(autouse=True)
-def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Point both hosts into a folder, with commands of its own on the path."""
     top = tmp_path / "hosts"
     monkeypatch.setenv("HERMES_HOME", str(top / "hermes"))
     monkeypatch.setenv("OPENCLAW_CONFIG_PATH", str(top / "openclaw" / "openclaw.json"))
     (top / "bin").mkdir(parents=True)
     monkeypatch.setenv("PATH", f"{top / 'bin'}:/usr/bin:/bin")
-    return top
+    yield top
+    while LISTENERS:
+        LISTENERS.pop().close()
 
 
 def openclaw_answers(hosts: Path, answers: dict[str, Any]) -> None:
     """Put a command in OpenClaw's place that answers by its words, and fails for all else."""
     path = hosts / "bin" / "openclaw"
+    port = 1  # at which nothing listens
+    if "tools.catalog" in answers:
+        listener = socket.create_server(("127.0.0.1", 0))
+        LISTENERS.append(listener)
+        port = listener.getsockname()[1]
+    config = hosts / "openclaw/openclaw.json"
+    if config.exists():
+        document = json.loads(config.read_text())
+        config.write_text(json.dumps(document | {"gateway": {"port": port}}))
     path.write_text(
         f"#!{sys.executable}\nimport json, sys\n"
         f"answers = json.loads({json.dumps(answers)!r})\n"
@@ -100,6 +114,27 @@ def test_what_is_another_s(hosts: Path, home: Path, answers: dict[str, Any], say
     usual = {"tools.catalog": CATALOG, "plugins.inspect": GRANTED, "inspect": INSPECTED}
     openclaw_answers(hosts, {**usual, **answers})
     assert any(says in what for what in found("error"))
+
+
+def test_asking_leaves_nothing(hosts: Path, home: Path) -> None:
+    """The host that is asked writes to a state of its own, which is gone afterwards."""
+    install.install_host("openclaw", home, "p")
+    install.install_host("hermes", home, "p")
+    for name, variable in (("openclaw", "OPENCLAW_STATE_DIR"), ("python", "HERMES_HOME")):
+        program = hosts / "bin" / name
+        program.write_text(
+            f"#!/bin/sh\nmkdir -p ${variable}\necho x > ${variable}/left\n"
+            f"echo ${variable} >> {hosts}/asked\n"
+        )
+        program.chmod(0o755)
+    (hosts / "bin/hermes").write_text(f"#!{hosts / 'bin/python'}\n")
+    (hosts / "bin/hermes").chmod(0o755)
+    before = {path for folder in ("openclaw", "hermes") for path in (hosts / folder).rglob("*")}
+    ask_hosts()
+    states = (hosts / "asked").read_text().split()
+    assert len(states) == 2 and not any(Path(state).exists() for state in states)
+    after = {path for folder in ("openclaw", "hermes") for path in (hosts / folder).rglob("*")}
+    assert after == before
 
 
 @pytest.mark.parametrize("answer", [{}, {"inspect": []}])
