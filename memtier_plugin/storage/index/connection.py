@@ -28,6 +28,7 @@ from memtier_plugin.core.errors import (
 from memtier_plugin.core.locks import hold_lock
 from memtier_plugin.core.paths import OPEN_FLAGS, check_ownership, tighten_mode
 from memtier_plugin.core.times import to_iso
+from memtier_plugin.storage.index import forked
 from memtier_plugin.storage.index.faulty_vfs import failing_vfs
 from memtier_plugin.storage.index.files import APPLICATION_ID, inode_of, set_aside
 
@@ -322,6 +323,7 @@ def connect(path: Path) -> apsw.Connection:
     """
     import apsw
 
+    forked.note_use()
     try:
         connection = _open(path)
         try:

@@ -8,20 +8,22 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from memtier_plugin.core import fault_injection
 
 _NAME: Final = "memtier-faults"
-_registered: list[object] = []  # the VFS stays registered as long as a reference exists
+# Of each SQLite of this process, the VFS: it stays registered as long as a reference exists.
+_registered: dict[ModuleType, object] = {}
 
 
 def failing_vfs() -> str:
-    """Register the fault-injecting VFS once per process and return its name."""
+    """Register the fault-injecting VFS once and return its name."""
     import apsw
 
-    if not _registered:
-        _registered.append(_make(apsw))
+    if apsw not in _registered:  # a forked child has a SQLite of its own
+        _registered[apsw] = _make(apsw)
     return _NAME
 
 
