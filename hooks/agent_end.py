@@ -31,6 +31,7 @@ def _end_run(memory: MemTier, event: RunEvent, context: RunContext) -> None:
         parent=context.parent,
         error=event.error or failure,
         private=context.private,
+        seen=event.seen,
     )
     if memory.settings.hooks.review_reminder:
         memory.knowledge.note_waiting(Audience(context.agent_id, context.sender))

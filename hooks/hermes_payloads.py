@@ -8,10 +8,11 @@ sign of failure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +22,10 @@ from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.fence import remove_blocks
+from memtier_plugin.trust.tool_origins import brings_external_text
 
 from .hermes import HOST, agent_of
-from .payloads import drop_oldest, text_or_none
+from .payloads import calls_by_id, drop_oldest, external_texts, text_or_none
 from .resident import Payload
 from .synthetic import user_words
 
@@ -107,14 +109,14 @@ class HermesTranslator:
             )
             return HookCall("before_prompt_build", run, asked) if query else None
         if name in ("sync_turn", "unfinished_turn"):
-            return _end_call(
-                "agent_end", _turn_messages(event), run, failed=bool(event.get("failed"))
-            )
+            return _end_call("agent_end", event, run, failed=bool(event.get("failed")))
         if name == "on_pre_compress":
             self._compactions.note(run.session_id or "", now or datetime.now(UTC))
-            return _end_call("before_compaction", _turn_messages(event), run)
+            return _end_call("before_compaction", event, run)
         if name == "on_delegation":
-            return _end_call("agent_end", _delegation_messages(event), _child_context(run, event))
+            spoken = parse_messages(_delegation_messages(event))
+            child = _child_context(run, event)
+            return HookCall("agent_end", child, RunEvent(messages=spoken)) if spoken else None
         return HookCall(name, run) if name in ("session_start", "session_end") else None
 
     def context(self, context: Payload, base: RunContext) -> RunContext:
@@ -145,11 +147,19 @@ def _child_context(run: RunContext, event: Payload) -> RunContext:
 
 
 def _end_call(
-    hook: str, messages: Iterator[Payload], run: RunContext, *, failed: bool = False
+    hook: str, event: Payload, run: RunContext, *, failed: bool = False
 ) -> HookCall | None:
-    spoken = parse_messages(messages)
-    event = RunEvent(messages=spoken, success=not failed)
-    return HookCall(hook, run, event) if spoken else None
+    earlier, _ = _split_turn(event.get("messages") or (), str(event.get("user") or ""))
+    spoken = parse_messages(_turn_messages(event))
+    # Of what a compaction took the calls come last in a turn, after what was said of them.
+    live = [
+        result
+        for key, call in _live_calls(event).items()
+        for result in _live_call_messages(key, call)
+    ]
+    seen = external_texts(chain(live, _with_outcomes(earlier, {})))
+    ended = RunEvent(messages=spoken, success=not failed, seen=seen)
+    return HookCall(hook, run, ended) if spoken else None
 
 
 def _delegation_messages(event: Payload) -> Iterator[Payload]:
@@ -159,26 +169,40 @@ def _delegation_messages(event: Payload) -> Iterator[Payload]:
 
 def _turn_messages(event: Payload) -> Iterator[Payload]:
     """Yield the turn's messages; tool calls lost to a compaction come from the live ones."""
-    live = {str(call.get("tool_call_id")): call for call in event.get("tools") or ()}
-    seen: set[str] = set()
+    live = _live_calls(event)
     user = str(event.get("user") or "")
     now = _messages_of_turn(event.get("messages") or (), user)
-    for message in merge_turn(_messages_of_turn(event.get("before") or (), user), now):
-        if message.get("role") == "user":
-            yield _spoken_or_system(message)
-            continue
-        if message.get("role") != "tool":
-            yield message
-            continue
-        key = str(message.get("tool_call_id"))
-        seen.add(key)
-        yield {**message, **_tool_outcome(flatten_content(message.get("content")), live.get(key))}
+    mine = merge_turn(_messages_of_turn(event.get("before") or (), user), now)
+    yield from _with_outcomes(mine, live)
+    seen = {str(message.get("tool_call_id")) for message in mine if message.get("role") == "tool"}
     for key, call in live.items():
         if key not in seen:
             yield from _live_call_messages(key, call)
     if not event.get("messages"):
         yield _spoken_or_system({"role": "user", "content": str(event.get("user") or "")})
         yield {"role": "assistant", "content": str(event.get("assistant") or "")}
+
+
+def _live_calls(event: Payload) -> dict[str, Payload]:
+    return {str(call.get("tool_call_id")): call for call in event.get("tools") or ()}
+
+
+def _with_outcomes(messages: Sequence[Payload], live: Mapping[str, Payload]) -> Iterator[Payload]:
+    """Yield messages; results of tools with how they fared and whether strangers wrote them."""
+    asked: dict[str, tuple[str, str]] = {}  # by the call's id: the tool and its arguments
+    for message in messages:
+        if message.get("role") == "user":
+            yield _spoken_or_system(message)
+            continue
+        if message.get("role") != "tool":
+            asked |= calls_by_id(message.get("tool_calls"))
+            yield message
+            continue
+        key = str(message.get("tool_call_id"))
+        result = flatten_content(message.get("content"))
+        name, arguments = asked.get(key, (str(message.get("name") or ""), ""))
+        outcome = _tool_outcome(result, live.get(key))
+        yield {**message, **outcome, **_origin(name, arguments, result)}
 
 
 def merge_turn(before: Sequence[Payload], now: Sequence[Payload]) -> list[Payload]:
@@ -203,13 +227,18 @@ def _message_key(message: Payload) -> tuple[Any, ...]:
 
 def _messages_of_turn(messages: Sequence[Payload], user: str) -> list[Payload]:
     """Return the messages from the turn's user message on, else from the last user message."""
+    return _split_turn(messages, user)[1]
+
+
+def _split_turn(messages: Sequence[Payload], user: str) -> tuple[list[Payload], list[Payload]]:
+    """Return the messages before a turn, and those of the turn."""
     spoken = [m for m in messages if m.get("role") in ("user", "assistant", "tool")]
     spoken = [m for m in spoken if not flatten_content(m.get("content")).startswith(_SUMMARIES)]
     asked = [index for index, message in enumerate(spoken) if message["role"] == "user"]
     starts = [index for index in asked if _spoken_or_system(spoken[index])["role"] == "user"]
     mine = [index for index in asked if user and _is_same_text(spoken[index], user)]
-    chosen = mine or starts or asked
-    return spoken[chosen[-1] :] if chosen else spoken
+    start = (mine or starts or asked or [0])[-1]
+    return spoken[:start], spoken[start:]
 
 
 def _spoken_or_system(message: Payload) -> Payload:
@@ -234,7 +263,12 @@ def _live_call_messages(key: str, call: Payload) -> Iterator[Payload]:
     yield {"role": "assistant", "content": "", "tool_calls": [asked]}
     result = str(call.get("result") or "")
     answer = {"role": "tool", "name": name, "tool_call_id": key, "content": result}
-    yield {**answer, **_tool_outcome(result, call)}
+    yield {**answer, **_tool_outcome(result, call), **_origin(name, asked["arguments"], result)}
+
+
+def _origin(name: str, arguments: str, result: str) -> dict[str, Any]:
+    """Return the origin of a tool's result, where strangers wrote it."""
+    return {"origin": "external"} if brings_external_text(name, arguments, result) else {}
 
 
 def _tool_outcome(result: str, live: Payload | None) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from typing import Any, Final
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.paths import make_private_folder, write_private_file
-from memtier_plugin.core.records import Message
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
+from memtier_plugin.trust.tool_origins import brings_external_text
 
-from .payloads import drop_oldest, text_or_none
+from .payloads import calls_by_id, drop_oldest, external_texts, text_or_none
 from .resident import Payload
 from .synthetic import is_continuation, user_words
 
@@ -52,6 +52,8 @@ _TASK: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _FAILED_STOP_REASONS: Final = ("error", "aborted")  # the model's stop reasons that mean failure
+# What another session reports; what that one has read is not known here.
+_ANOTHER_SESSION: Final = {"role": "tool", "name": "session_message", "origin": "external"}
 _RUN_ROLES: Final = ("user", "assistant", "toolResult")  # the roles that a run consists of
 
 
@@ -300,13 +302,14 @@ def _strip_subagent_preamble(text: str) -> str:
 
 
 def _run_event(event: Payload, *, between: bool) -> RunEvent:
-    mine = _messages_of_run(event.get("messages") or ())
+    earlier, mine = _messages_of_run(event.get("messages") or ())
     spoken = parse_messages(_to_openai(mine, between=between))
     failure = _model_failure(mine)
     return RunEvent(
         messages=spoken,
         success=bool(event.get("success", True)) and failure is None,
         error=text_or_none(event.get("error")) or failure,
+        seen=external_texts(_to_openai(earlier, between=False)),
     )
 
 
@@ -325,16 +328,17 @@ def _message_time(messages: Sequence[Payload], which: Callable[[Any], float]) ->
     return None
 
 
-def _messages_of_run(messages: Sequence[Any]) -> list[Payload]:
-    """Return the messages from the last user message on; earlier ones were delivered before.
+def _messages_of_run(messages: Sequence[Any]) -> tuple[list[Payload], list[Payload]]:
+    """Return the earlier messages, and those from the last user message on.
 
-    Retry prompts of the host and empty failed answers are left out, so that a message has the same
-    position in every attempt of a run.
+    The earlier ones were delivered before.  Retry prompts of the host and empty failed answers are
+    left out, so that a message has the same position in every attempt of a run.
     """
     spoken = [m for m in messages if isinstance(m, Mapping) and m.get("role") in _RUN_ROLES]
     spoken = [m for m in spoken if not _is_retry(m)]
     starts = [index for index, message in enumerate(spoken) if message["role"] == "user"]
-    return spoken[starts[-1] :] if starts else spoken
+    start = starts[-1] if starts else 0
+    return spoken[:start], spoken[start:]
 
 
 def _is_retry(message: Payload) -> bool:
@@ -350,17 +354,15 @@ def _model_failure(messages: Sequence[Payload]) -> str | None:
     return str(last.get("errorMessage") or last["stopReason"])
 
 
-def _to_openai(messages: Sequence[Payload], *, between: bool) -> Iterator[Message | dict[str, Any]]:
+def _to_openai(messages: Sequence[Payload], *, between: bool) -> Iterator[dict[str, Any]]:
     """Yield messages in OpenAI's format, which `parse_messages` reads."""
+    asked: dict[str, tuple[str, str]] = {}  # by the call's id: the tool and its arguments
     for message in messages:
         content, when = message.get("content"), message.get("timestamp")
         if message["role"] == "user":
             text = _strip_subagent_preamble(flatten_content(content))
             words = user_words(text, HOST)
-            if between:
-                sender = {"role": "tool", "name": "session_message"}
-            else:
-                sender = {"role": "user" if words else "system"}
+            sender = _ANOTHER_SESSION if between else {"role": "user" if words else "system"}
             yield {**sender, "content": words or text, "timestamp": when}
         elif message["role"] == "assistant":
             if message.get("stopReason") in _FAILED_STOP_REASONS and not content:
@@ -371,6 +373,7 @@ def _to_openai(messages: Sequence[Payload], *, between: bool) -> Iterator[Messag
                 for part in parts
                 if isinstance(part, Mapping) and part.get("type") == "toolCall"
             ]
+            asked |= calls_by_id(calls)
             spoken = [part for part in parts if _is_spoken(part)] if parts else content
             yield {"role": "assistant", "content": spoken, "tool_calls": calls, "timestamp": when}
         else:
@@ -381,7 +384,21 @@ def _to_openai(messages: Sequence[Payload], *, between: bool) -> Iterator[Messag
                 "content": content,
                 "timestamp": when,
                 **_tool_outcome(message),
+                **_origin(message, asked),
             }
+
+
+def _origin(result: Payload, asked: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Return the origin of a tool's result, where strangers wrote it."""
+    name, arguments = asked.get(str(result.get("toolCallId")), ("", ""))
+    details = result.get("details")
+    external = brings_external_text(
+        name or str(result.get("toolName") or ""),
+        arguments,
+        flatten_content(result.get("content")),
+        details if isinstance(details, Mapping) else None,
+    )
+    return {"origin": "external"} if external else {}
 
 
 def _is_spoken(part: Any) -> bool:

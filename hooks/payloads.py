@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.host import HookCall, RunContext
+from memtier_plugin.ingest.messages import flatten_content
 
 from .resident import Payload
 
 HOSTS: Final = ("openclaw", "hermes")
+MAX_SEEN: Final = 400_000  # characters of external text of earlier runs, the newest first
 
 
 class Translator(Protocol):
@@ -59,6 +65,38 @@ def open_translator(host: str, home: Path) -> Translator:
 def text_or_none(value: object) -> str | None:
     """Return a payload's value as text; None for nothing and for an empty text."""
     return str(value) if value not in (None, "") else None
+
+
+def calls_by_id(calls: object) -> dict[str, tuple[str, str]]:
+    """Return, by each call's id, the tool that it names and its arguments as JSON."""
+    asked = {}
+    for call in calls if isinstance(calls, list | tuple) else ():
+        function = call.get("function") or call if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping):
+            arguments = function.get("arguments") or ""
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False, default=str)
+            asked[str(call.get("id"))] = str(function.get("name") or ""), arguments
+    return asked
+
+
+def external_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the newest external texts of messages, up to `MAX_SEEN` characters, oldest first.
+
+    What no recorder could read is left out: it belongs to runs that were delivered before.
+    """
+    texts: list[str] = []
+    with suppress(MessageError):
+        texts += (
+            flatten_content(m.get("content")) for m in messages if m.get("origin") == "external"
+        )
+    kept, room = [], MAX_SEEN
+    for text in reversed(texts):
+        room -= len(text)
+        if room < 0:
+            break
+        kept.append(text)
+    return tuple(kept[::-1])
 
 
 def drop_oldest(entries: dict[str, Any], limit: int) -> None:

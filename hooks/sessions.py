@@ -75,4 +75,5 @@ def _record_unsaved(memory: MemTier, event: RunEvent, context: RunContext) -> No
             sender=context.sender,
             parent=context.parent,
             private=context.private,
+            seen=event.seen,
         )

@@ -139,6 +139,7 @@ class MemTier(Project):
         observed_at: datetime | None = None,
         parent: str | None = None,
         private: bool = False,
+        seen: Sequence[str] = (),
     ) -> list[Entry]:
         """Write a run's messages to the agent's ledger and return the new entries.
 
@@ -147,6 +148,7 @@ class MemTier(Project):
 
         Args:
             private: it is a confidence, whatever its words are: no other agent gets any of it.
+            seen: external text of earlier runs that the conversation still shows.
 
         Raises:
             MessageError: one of them is no message; nothing was written.
@@ -162,6 +164,7 @@ class MemTier(Project):
             parent=parent,
             observed_at=aware(observed_at),
             private=private,
+            seen=tuple(seen),
         )
         return self._record(run, parsed)
 
@@ -213,6 +216,7 @@ class MemTier(Project):
         parent: str | None = None,
         error: str | None = None,
         private: bool = False,
+        seen: Sequence[str] = (),
     ) -> RunResult:
         """Record a finished run, and credit or blame what was injected into it (MemTier, eq. 1).
 
@@ -220,7 +224,7 @@ class MemTier(Project):
             recall_ids: the recalls of this run, whatever run they named; by default those that
                 named its ``run_id``, or without one those of the session since its last run.
             error: why the run failed; a failed run earns no reward.
-            private: as for `record`.
+            private: as for `record`; ``seen`` too.
 
         Raises:
             MessageError: a message or an argument is not what it must be; nothing was written.
@@ -236,6 +240,7 @@ class MemTier(Project):
             parent=parent,
             observed_at=aware(observed_at),
             private=private,
+            seen=tuple(seen),
         )
         with self.store.shared_connection():
             entries = self._record(run, parsed)

@@ -51,8 +51,8 @@ LEVEL = {room: number for number, line in enumerate(reversed(ORDER)) for room in
 
 # What ranks, packs, credits, folds, parses and verifies does no I/O and has no clock.
 PURE = (
-    "text.* trust.confidences trust.echoes trust.escaping trust.fence trust.origins"
-    " trust.statements"
+    "text.* trust.confidences trust.echoes trust.escaping trust.external_text trust.fence"
+    " trust.origins trust.statements trust.tool_calls trust.tool_origins"
     " facts.extraction.* facts.verification.* facts.evolution facts.filters"
     " facts.summaries.selection facts.summaries.timelines learning.attribution lifecycle.purge.plan"
     " providers.pricing providers.structured_output"

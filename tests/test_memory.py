@@ -281,7 +281,7 @@ def test_tool_and_external_text(home: Path) -> None:
     run[2]["content"] = "fox: 1 found"
     page = {"role": "user", "content": "a page on the fox", "origin": "external"}
     with MemTier.open(home) as memory:
-        memory.record([*run, page], session_id="s")
+        memory.record([run[0], page, *run[1:]], session_id="s")
         searched = memory.recall("fox")
         assert {"fox: 1 found", "a page on the fox"} < set(texts(searched.injected))
         injected = memory.recall("fox", purpose="inject")

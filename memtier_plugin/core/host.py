@@ -83,11 +83,16 @@ class PromptAddition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """A finished run: its own messages only, not the session's."""
+    """A finished run: its own messages only, not the session's.
+
+    ``seen`` is external text of earlier runs that the conversation still shows: what the assistant
+    says is held against it.
+    """
 
     messages: tuple[Message, ...]
     success: bool = True
     error: str | None = None
+    seen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

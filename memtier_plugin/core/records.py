@@ -313,7 +313,10 @@ class JournalEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The agent, session, run and sender to which messages belong; ``private`` as in `Entry`."""
+    """The agent, session, run and sender to which messages belong; ``private`` as in `Entry`.
+
+    ``seen`` is external text of earlier runs that the conversation still shows; it is not written.
+    """
 
     agent: str
     session: str
@@ -322,6 +325,7 @@ class Run:
     parent: str | None = None
     observed_at: datetime | None = None
     private: bool = False
+    seen: tuple[str, ...] = ()
 
 
 @cache

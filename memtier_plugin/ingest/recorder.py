@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -15,6 +15,7 @@ from memtier_plugin.core.events import LimitEvent
 from memtier_plugin.core.records import Entry, Message, Run
 from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.delivery_keys import key_after, place_keys
+from memtier_plugin.ingest.held_lines import HeldLines
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.new_run import NewRun
@@ -47,7 +48,10 @@ class Recorder:
             (replace(run, private=self._confidences.is_private(run, messages)), messages)
             for run, messages in ((self._masked(run), messages) for run, messages in runs)
         ]
-        entries = self._write([self._new(run, messages) for run, messages in runs])
+        held = HeldLines(self._actor)
+        entries = self._write(
+            [self._new(run, messages, held.positions(run, messages)) for run, messages in runs]
+        )
         for run, messages in runs if entries else ():
             if run.private:
                 self._confidences.mark_earlier(run, messages)
@@ -173,7 +177,8 @@ class Recorder:
         else:
             prepared = self._prepared(message)
         delivery_key = key_after(entry, lambda position: delivery_key_at(entry, position))
-        return NewRun(run, [(entry.key, *prepared)], [delivery_key], tainted=entry.tainted)
+        tainted = {entry.key} if entry.tainted else ()
+        return NewRun(run, [(entry.key, *prepared)], [delivery_key], tainted)
 
     def count_new(self, sessions: Iterable[Session]) -> int:
         """Return how many messages of these sessions are not stored yet; nothing is written."""
@@ -209,7 +214,7 @@ class Recorder:
         """Return a message as it would be written."""
         return self._prepared(message)[0]
 
-    def _new(self, run: Run, messages: Sequence[Message]) -> NewRun:
+    def _new(self, run: Run, messages: Sequence[Message], held: Collection[int] = ()) -> NewRun:
         most = self._store.settings.limits.run_messages
         prepared = [
             (position, *self._prepared(message))
@@ -228,7 +233,11 @@ class Recorder:
             place_keys(
                 run.agent, run.run, ((position, message.role) for position, message, _ in prepared)
             ),
-            tainted=any(message.origin == "external" for message in messages),
+            tainted={
+                _delivery_key(identity, position, message)
+                for position, message, _ in prepared
+                if position in held
+            },
         )
 
     def _prepared(self, message: Message) -> tuple[Message, bool]:

@@ -17,12 +17,13 @@ class NewRun(NamedTuple):
     """A run to be recorded: the key, the final message and whether it was truncated, for each.
 
     ``position_keys`` identify a message by its position in the run, also after it was purged.
+    ``tainted`` has the keys of the messages that carry external text.
     """
 
     run: Run
     messages: Sequence[tuple[str, Message, bool]]
     position_keys: Sequence[str]
-    tainted: bool
+    tainted: Collection[str] = ()
 
     def new_messages(self, existing: Collection[str]) -> Iterator[tuple[str, Message, bool]]:
         """Yield the messages of which neither key exists."""
@@ -65,7 +66,8 @@ class NewRun(NamedTuple):
             speaker=message.speaker,
             parent=self.run.parent,
             tool=message.tool,
-            tainted=message.role == "assistant" and (self.tainted or _asks_to_store(message)),
+            tainted=message.role == "assistant"
+            and (key in self.tainted or _asks_to_store(message)),
             truncated=truncated,
             private=self.run.private,
             key=key,

@@ -27,8 +27,11 @@ def table(on: Sequence[Case], off: Sequence[Case]) -> list[dict[str, Any]]:
 
 def false_positives(on: Sequence[Case], off: Sequence[Case]) -> list[str]:
     """Return the benign texts that the defence keeps from being recalled, read or promoted."""
-    failures = [case.name for case in on if case.failed]
+    failures = [case.name for case in on if case.failed and not case.open]
+    failures += [f"{case.name}: it is not blocked" for case in on if case.open and not case.failed]
     for case, other in zip(on, off, strict=True):
+        if case.path == "host":  # what an assistant alone says after a tool waits, page or not
+            continue
         if lost := {*other.facts} - {*case.facts}:
             failures.append(f"{case.name}: not promoted: {'; '.join(sorted(lost))}")
     return failures
@@ -61,7 +64,7 @@ def of_set(texts: Path) -> dict[str, Any]:
     return {
         "classes": [*hostile, total],
         "failed": unexpected(played[True, False]),
-        "open": {c.name: c.open for c in played[True, False] if c.open},
+        "open": {c.name: c.open for c in (*played[True, False], *played[True, True]) if c.open},
         "benign": len(played[True, True]),
         "benign facts": sum(len(case.facts) for case in played[True, True]),
         "false positives": false_positives(played[True, True], played[False, True]),

@@ -28,12 +28,19 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.storage.ledger.jsonl import list_day_files, parse_line, read_lines
 from memtier_plugin.transfer.importers.transcripts import read_transcript
+from tests.attacks.host_sessions import play_session
 
 TEXTS = Path(__file__).with_name("texts")
 # Written without sight of the defence; what became of them then is told in README.md beside them.
 FIRST_SIGHT = Path(__file__).with_name("first_sight")
 SECOND_SIGHT = Path(__file__).with_name("second_sight")
-SETS = {"own": TEXTS, "first sight": FIRST_SIGHT, "second sight": SECOND_SIGHT}
+LAUNDERED = Path(__file__).with_name("laundered")
+SETS = {
+    "own": TEXTS,
+    "first sight": FIRST_SIGHT,
+    "second sight": SECOND_SIGHT,
+    "laundered": LAUNDERED,
+}
 AGENT, OTHER, SUB = "host.main", "host.other", "host.helper"
 FARMED = 12  # runs in which a planted line is made to look good
 A_DAY = 0.3  # what the weight of one line may gain or lose in a day
@@ -249,6 +256,9 @@ class World:
             ],
             run_id=run,
         )
+
+    def _host(self, case: Case) -> None:
+        case.entries = play_session(case, case.kind, self.home, self.project)
 
     def _flood(self, case: Case) -> None:
         self.run(case, [_user(case.known["honest"])], run_id=f"{case.number} honest")

@@ -612,3 +612,50 @@ def _kinds(sent: Sequence[Mapping[str, Any]]) -> list[str]:
 def test_a_session_is_begun(provider: hermes.Provider, wire: Wire) -> None:
     """The resident is warmed up when a session begins, aside from the host's thread."""
     assert _kinds(wire.sent)[0] == "session_start"
+
+
+def fetched(tool: str, arguments: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return a call and its result as Hermes keeps them."""
+    function = {"name": tool, "arguments": json.dumps(arguments or {})}
+    call = {"id": "c", "type": "function", "function": function}
+    result = {
+        "role": "tool",
+        "name": tool,
+        "tool_call_id": "c",
+        "content": '{"content": "A page."}',
+    }
+    return [{"role": "assistant", "content": "", "tool_calls": [call]}, result]
+
+
+@pytest.mark.parametrize(
+    ("messages", "origin"),
+    [
+        (fetched("web_extract", {"urls": ["https://a.example"]}), "external"),
+        (fetched("web_search", {"query": "a"}), "external"),
+        (fetched("browser_snapshot"), "external"),
+        (fetched("mcp_github_get_issue", {"number": 1}), "external"),
+        (fetched("delegate_task", {"goal": "Read up on it."}), "external"),
+        (fetched("execute_code", {"code": "from hermes_tools import web_extract"}), "external"),
+        (fetched("execute_code", {"code": "print(17 * 23)"}), None),
+        (fetched("terminal", {"command": "wget -qO- http://a.example"}), "external"),
+        (fetched("terminal", {"command": "git log --oneline"}), None),
+        (fetched("read_file", {"path": "notes.md"}), None),
+        (fetched("memory", {"action": "add"}), None),
+    ],
+)
+def test_results_that_strangers_wrote_are_external(
+    messages: list[dict[str, Any]], origin: str | None
+) -> None:
+    """The result of a tool that reaches out is external."""
+    event = {"user": USER["content"], "messages": [USER, *messages, ANSWER]}
+    run = run_of(translate("sync_turn", event))
+    assert [message.origin for message in run.messages if message.role == "tool"] == [origin]
+
+
+def test_a_turn_knows_the_external_text_before_it() -> None:
+    """The external text of earlier turns, and of calls that a compaction took, comes along."""
+    asked = {"role": "user", "content": "And now?"}
+    live = {"tool_name": "web_search", "tool_call_id": "z", "args": "{}", "result": "Lost."}
+    messages = [USER, *fetched("web_extract"), ANSWER, asked, ANSWER]
+    event = {"user": "And now?", "messages": messages, "tools": [live]}
+    assert run_of(translate("sync_turn", event)).seen == ("Lost.", '{"content": "A page."}')

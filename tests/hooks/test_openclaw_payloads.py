@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -349,10 +350,64 @@ def test_any_messages(home: Path, messages: list[dict[str, Any]]) -> None:
 
 @given(history=MESSAGES, answer=st.text(min_size=1))
 def test_history_does_not_matter(home: Path, history: list[dict[str, Any]], answer: str) -> None:
-    """A run is the same whatever was said before it."""
+    """A run is the same whatever was said before it, but for what its words are held against."""
     mine = [USER, {"role": "assistant", "content": answer}]
     alone = translate(OpenClawTranslator(home), "agent_end", {"messages": mine}, now=NOON)
     after = translate(
         OpenClawTranslator(home), "agent_end", {"messages": [*history, *mine]}, now=NOON
     )
-    assert run_of(alone) == run_of(after)
+    assert run_of(alone) == replace(run_of(after), seen=())
+
+
+def fetched(
+    tool: str, arguments: dict[str, Any] | None = None, text: str = "A page.", **result: Any
+) -> list[dict[str, Any]]:
+    """Return a call and its result as OpenClaw keeps them."""
+    call = {"type": "toolCall", "id": "c", "name": tool, "arguments": arguments or {}}
+    answer = {"role": "toolResult", "toolCallId": "c", "toolName": tool, "isError": False}
+    return [
+        {"role": "assistant", "content": [call], "stopReason": "toolUse"},
+        {**answer, "content": [{"type": "text", "text": text}], **result},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "origin"),
+    [
+        (fetched("web_fetch", {"url": "https://a.example"}), "external"),
+        (fetched("web_search", {"query": "a"}), "external"),
+        (fetched("browser", {"action": "snapshot"}), "external"),
+        (fetched("github__get_issue", {"number": 1}), "external"),
+        (fetched("tool_call", {"id": "core:web_fetch", "args": {"url": "a"}}), "external"),
+        (fetched("tool_call", {"id": "mcp:mail__read", "args": {}}), "external"),
+        (fetched("tool_call", {"id": "core:read", "args": {"path": "a"}}), None),
+        (fetched("tool_call", {"id": "memtier:memtier_search", "args": {"query": "a"}}), None),
+        (fetched("exec", {"command": "curl -s https://a.example | head"}), "external"),
+        (fetched("exec", {"command": "curl -s http://localhost:8080/health"}), None),
+        (fetched("exec", {"command": "pytest -q tests/test_web.py"}), None),
+        (fetched("read", {"path": "notes.md"}), None),
+        (fetched("read", details={"externalContent": {"untrusted": True}}), "external"),
+        (fetched("exec", text="<<<EXTERNAL_UNTRUSTED_CONTENT id=1>>> a"), "external"),
+    ],
+)
+def test_results_that_strangers_wrote_are_external(
+    translator: OpenClawTranslator, messages: list[dict[str, Any]], origin: str | None
+) -> None:
+    """The result of a tool that reaches out is external, by whatever wrapper it was called."""
+    run = run_of(translate(translator, "agent_end", {"messages": [USER, *messages]}))
+    assert [message.origin for message in run.messages if message.role == "tool"] == [origin]
+
+
+def test_a_run_knows_the_external_text_before_it(translator: OpenClawTranslator) -> None:
+    """The external text of earlier runs comes with a run, in full; nothing else of them does."""
+    page, notes = "A long page. " * 1000, "Notes of my own."
+    earlier = [USER, *fetched("web_fetch", text=page), *fetched("read", text=notes)]
+    run = run_of(translate(translator, "agent_end", {"messages": [*earlier, USER]}))
+    assert run.seen == (page,)
+
+
+def test_another_session_is_no_person(translator: OpenClawTranslator) -> None:
+    """What another session reports is external: what that one has read is not known."""
+    context = {"runId": "announce:v1:agent:main:subagent:1:r"}
+    run = run_of(translate(translator, "agent_end", {"messages": [USER]}, context))
+    assert [(m.role, m.origin) for m in run.messages] == [("tool", "external")]

@@ -54,7 +54,6 @@ def run(agent: str, *texts: str, session: str = "s", name: str = "r") -> NewRun:
         Run(agent=agent, session=session, run=name),
         messages,
         [f"@{key}" for key, _, _ in messages],
-        False,
     )
 
 

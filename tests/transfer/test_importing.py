@@ -222,6 +222,20 @@ def test_openclaw_keeps_what_was_said_and_done(tmp_path: Path) -> None:
     assert (call.name, json.loads(call.arguments)) == ("exec", {"command": "make"})
 
 
+def test_pages_in_an_openclaw_transcript_are_external(tmp_path: Path) -> None:
+    """What a tool fetched from elsewhere is external in an imported session too."""
+    origins = {}
+    for tool in ("web_fetch", "read"):
+        call = {"type": "toolCall", "id": "c", "name": tool, "arguments": {}}
+        lines: list[dict[str, Any]] = [
+            {"role": "assistant", "content": [call]},
+            {"role": "toolResult", "toolCallId": "c", "toolName": tool, "content": "A page."},
+        ]
+        [session] = read(tmp_path, "openclaw", "\n".join(map(json.dumps, lines)), "s1.jsonl")
+        origins[tool] = session.turns[-1].message.origin
+    assert origins == {"web_fetch": "external", "read": None}
+
+
 def test_an_openclaw_transcript_has_a_header_and_other_lines(tmp_path: Path) -> None:
     """The header names the session; lines of other types than `message` are not its words."""
     lines = [

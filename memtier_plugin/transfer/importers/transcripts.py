@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import ImportFileError, MessageError
-from memtier_plugin.core.records import Message, Role
+from memtier_plugin.core.records import Message, Role, ToolCall
 from memtier_plugin.ingest.messages import parse_message, parse_messages
 from memtier_plugin.ingest.sessions import Session, Turn
 from memtier_plugin.transfer.importers.chat_exports import (
@@ -51,6 +51,7 @@ from memtier_plugin.transfer.importers.sessions import (
     read_text_lines,
     require_field,
 )
+from memtier_plugin.trust.tool_origins import brings_external_text
 
 _MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
 
@@ -241,6 +242,7 @@ def _agent_end_session(payload: dict[str, Any], name: str, location: str) -> Ite
 
 def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Session]:
     turns: list[Turn] = []
+    asked: dict[str | None, ToolCall] = {}
     for location, record in records:
         if not isinstance(record, dict):
             raise ImportFileError(f"{location}: expected a message, found {record!r:.60}")
@@ -249,11 +251,22 @@ def _openclaw_session(name: str, records: list[tuple[str, Any]]) -> Iterator[Ses
         except _MESSAGE_ERRORS as error:
             raise ImportFileError(f"{location}: {error}") from error
         if message:
+            asked |= {call.call_id: call for call in message.tool_calls}
+            if message.tool and _is_external(message, asked.get(message.tool.call_id), record):
+                message = replace(message, origin="external")
             run_id = as_object(record.get("__openclaw")).get("runId")
             run_id = run_id if isinstance(run_id, str) else None
             turns.append(Turn(id=str(len(turns)), message=message, run_id=run_id))
     if turns:
         yield Session(session_id=name, observed_at=turns[0].message.observed_at, turns=tuple(turns))
+
+
+def _is_external(message: Message, call: ToolCall | None, record: Mapping[str, Any]) -> bool:
+    """Tell whether a tool's result is what strangers wrote."""
+    call = call or message.tool
+    assert call is not None
+    details = as_object(record.get("details"))
+    return brings_external_text(call.name, call.arguments, message.content, details)
 
 
 _HEADING: Final = re.compile(r"#+\s+(.*)")

@@ -1,0 +1,231 @@
+"""Find what an assistant has from external text: words, figures, names, ids.  Pure.
+
+What the user said too is the user's.  Right after the text was read, in the same run, what rests on
+nothing that the user said is held as well: a translation or a paraphrase shares no word with it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Final
+
+import regex
+
+from memtier_plugin.text.grammar import common_words
+from memtier_plugin.text.languages import detect_language, iter_sentences
+from memtier_plugin.text.lexicon import LANGUAGES, lexicon
+from memtier_plugin.text.tokenizer import plain_words
+
+MAX_CHARS: Final = 200_000  # of one text that is compared
+
+_SHORTEST_CODE: Final = 5  # letters and figures that are compared without what stands between them
+_MAX_PASSAGES: Final = 500  # that are compared for one word
+_SHARED_WORDS: Final = 3  # with a passage of the external text, and
+_SHARED_PART: Final = 0.4  # this part of a sentence's words
+_OWN_PART: Final = 1 / 3  # of the words after a page, which the user must have said
+_OWN_PART_FOREIGN: Final = 3 / 4  # where the page is in another language
+
+_MARK: Final = regex.compile(r"[A-Za-z0-9_.+@:/=#%&?~$|,'-]++")
+_FIGURES: Final = regex.compile(
+    r"(?<![\dA-Za-z])[A-Za-z]{0,3}+\d[\dA-Za-z]*+(?:[ .,\-/–]{1,2}+\d[\dA-Za-z]*+)++"
+)
+_PIECES: Final = regex.compile(r"[/@=|,?&#]|://")
+_SQUEEZED: Final = regex.compile(r"[^\p{L}\p{N}]+")
+_SMALL: Final = regex.compile(r"\d{1,2}|(?:19|20)\d\d")  # days, counts, years: anybody's figures
+_NAME: Final = regex.compile(r"(?<=[\p{L}\p{N},;:'’”\")»-]\s)\p{Lu}[\p{L}\p{M}\p{N}’'-]+")
+_UNSPACED: Final = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]+")
+_IDEOGRAPHS: Final = regex.compile(r"[\p{Han}\p{Katakana}\u30fc]{2,}|\p{Hangul}{2,}")
+_NOUNS_CAPITAL: Final = ("german",)
+
+Words = Callable[[str], Sequence[str]]
+
+
+class ExternalText:
+    """The external text of a session, and what its user said, as the session goes on.
+
+    Args:
+        words: how a text is taken apart, with word endings removed.
+    """
+
+    def __init__(self, words: Words) -> None:
+        self._words_of = words
+        self._external = _Marks()
+        self._trusted = _Marks()
+        self._own: set[str] = set()
+        self._passages: dict[str, list[int]] = defaultdict(list)  # word: the passages that have it
+        self._count = 0
+        self._languages: set[str | None] = set()
+        self._unread: list[tuple[str, bool]] = []  # most sessions are never held against anything
+        self._any = False
+
+    def __bool__(self) -> bool:
+        return self._any
+
+    @property
+    def read_in_run(self) -> bool:
+        """True once external text was read in this run."""
+        return bool(self._languages)
+
+    def begin_run(self) -> None:
+        """Forget what was read in earlier runs alone, so that only comparing tells."""
+        self._languages.clear()
+
+    def add_external(self, text: str) -> None:
+        """Add what strangers wrote."""
+        text = text[:MAX_CHARS]
+        if not text.strip():
+            return
+        self._any = True
+        self._languages.add(_language(text))
+        self._unread.append((text, True))
+
+    def add_trusted(self, text: str) -> None:
+        """Add what the user said, or the assistant before any stranger's text."""
+        self._unread.append((text[:MAX_CHARS], False))
+
+    def _read(self) -> None:
+        """Take apart what was added since the last time."""
+        for text, external in self._unread:
+            if external:
+                self._add_passages(text)
+            else:
+                self._trusted.add(text)
+                self._own |= self._content(text)
+        self._unread.clear()
+
+    def _add_passages(self, text: str) -> None:
+        self._external.add(text)
+        sentences = [self._content(sentence) for sentence in iter_sentences(text)]
+        for passage in [a | b for a, b in pairwise(sentences)] or sentences:
+            for word in passage:
+                if len(self._passages[word]) < _MAX_PASSAGES:
+                    self._passages[word].append(self._count)
+            self._count += 1
+
+    def is_carried_by(self, text: str) -> bool:
+        """Tell whether a text has something from the external text alone."""
+        self._read()
+        return (
+            len(text) > MAX_CHARS
+            or any(
+                self._external.has(mark) and not self._trusted.has(mark) for mark in _marks(text)
+            )
+            or any(map(self._shares, dict.fromkeys(iter_sentences(text))))
+        )
+
+    def is_grounded(self, text: str) -> bool:
+        """Tell whether a text that follows external text rests on what the user said.
+
+        One without words that mean something rests on nothing.
+        """
+        self._read()
+        words = self._content(text)
+        language = _language(text)
+        foreign = any(other not in (None, language) for other in self._languages)
+        needed = _OWN_PART_FOREIGN if foreign else _OWN_PART
+        return bool(words) and len(words & self._own) >= needed * len(words)
+
+    def _shares(self, sentence: str) -> bool:
+        content = self._content(sentence)
+        words = content - self._own
+        passages = Counter(p for word in words for p in self._passages.get(word, ()))
+        if not passages:
+            return False
+        [(_, most)] = passages.most_common(1)
+        if most >= max(_SHARED_WORDS, _SHARED_PART * len(content)):
+            return True
+        names = words.intersection(self._names(sentence))
+        named = {passage for name in names for passage in self._passages.get(name, ())}
+        return any(passages[passage] > 1 for passage in named)
+
+    def _names(self, sentence: str) -> Iterator[str]:
+        if _language(sentence) in _NOUNS_CAPITAL:
+            return
+        for match in _NAME.finditer(sentence):
+            if match[0].casefold() not in _weekdays():
+                yield from self._content(match[0])
+
+    def _content(self, text: str) -> set[str]:
+        """Return the words that mean something, with their endings removed."""
+        language = detect_language(text)
+        common = _function_words(language)
+        plain = [word for word in plain_words(_UNSPACED.sub(" ", text)) if word not in common]
+        content = {*self._words_of(" ".join(plain))} if plain else set()
+        for run in _IDEOGRAPHS.findall(text):
+            content |= {a + b for a, b in pairwise(run)}
+        return content
+
+
+class _Marks:
+    """Figures, ids, addresses and settings of texts."""
+
+    def __init__(self) -> None:
+        self._tokens: set[str] = set()
+        self._squeezed: list[str] = []
+
+    def add(self, text: str) -> None:
+        self._tokens.update(_marks(text))
+        self._squeezed.append(_squeeze(text))
+
+    def has(self, mark: str) -> bool:
+        if mark in self._tokens:
+            return True
+        squeezed = _squeeze(mark)
+        return len(squeezed) >= _SHORTEST_CODE and any(squeezed in text for text in self._squeezed)
+
+
+def _squeeze(text: str) -> str:
+    return str(_SQUEEZED.sub("", unicodedata.normalize("NFKC", text).casefold()))
+
+
+def _marks(text: str) -> Iterator[str]:
+    """Yield what identifies something: figures, codes, addresses, paths, options, settings."""
+    text = unicodedata.normalize("NFKC", text)
+    for match in _FIGURES.finditer(text):
+        if len(_squeeze(match[0])) >= _SHORTEST_CODE:
+            yield match[0].casefold()
+    for match in _MARK.finditer(text):
+        for piece in {match[0], *_PIECES.split(match[0])}:
+            mark = piece.strip(".,:;'-/|").rstrip("%").casefold()
+            if _is_mark(mark, piece):
+                yield mark
+
+
+def _is_mark(mark: str, piece: str) -> bool:
+    if any(map(str.isdigit, mark)):
+        return len(mark) > 2 and not _SMALL.fullmatch(mark)
+    if len(_squeeze(mark)) < _SHORTEST_CODE:
+        return False
+    return any(char in mark for char in "_@=/") or "." in mark or piece.startswith("--")
+
+
+def _language(text: str) -> str | None:
+    """Return the language of a text, or the script of its first letter that is not Latin."""
+    known = detect_language(text)
+    if known is None and (match := regex.search(r"[\p{L}--\p{Latin}]", text, regex.V1)):
+        return unicodedata.name(match[0], "?").split()[0]
+    return known
+
+
+@cache
+def _function_words(language: str | None) -> frozenset[str]:
+    if language is None:
+        return frozenset().union(*map(_function_words, LANGUAGES))
+    if language not in LANGUAGES:
+        return frozenset()
+    words = lexicon(language)
+    return frozenset(common_words(language) | words.stop_words)
+
+
+@cache
+def _weekdays() -> frozenset[str]:
+    return frozenset(
+        name
+        for words in map(lexicon, LANGUAGES)
+        for names in words.weekdays
+        for name in names.split()
+    )
