@@ -2,8 +2,9 @@
 
 The reader is any OpenAI-compatible chat endpoint, used as in MemTier, section 4.1: temperature 0,
 at most 30 tokens, no LLM judge (`answers` scores).  A condition decides what it is given:
-``memory`` the block that would be injected, ``oracle`` the gold turns as a block, ``none`` nothing,
-``full`` the whole conversation.
+``memory`` the block that would be injected, ``oracle`` the gold turns as a block, ``sessions`` the
+gold turns' whole sessions (the oracle of MemTier, table 6), ``none`` nothing, ``full`` the whole
+conversation.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from memtier_plugin.core.settings.schema import Endpoint, all_keys
 from memtier_plugin.providers.endpoint import ChatReply, EndpointClient
 from memtier_plugin.retrieval.block import BlockPlan
 
-CONDITIONS: Final = ("memory", "oracle", "none", "full")
-DEFAULT_CONDITIONS: Final = CONDITIONS[:3]
+DEFAULT_CONDITIONS: Final = ("memory", "oracle", "none")
+CONDITIONS: Final = (*DEFAULT_CONDITIONS, "sessions", "full")
 _MAX_ANSWER_TOKENS: Final = 30  # of an answer (MemTier, section 4.1)
 _BUDGET: Final = 1_000_000  # tokens; large enough for any block
 _INSTRUCTION: Final = (

@@ -356,18 +356,24 @@ def _ask_reader(
     conditions: Sequence[str],
 ) -> dict[str, ReaderAnswer]:
     """Have the reader answer under each condition."""
-    answers = {}
-    for condition in conditions:
-        if condition == "memory":
-            answers[condition] = reader.answer(question, recall.text, recall.id)
-        else:
-            hits = [
-                hit
-                for turn, hit in recorded.hits.items()
-                if condition == "full" or (condition == "oracle" and turn in question.gold)
-            ]
-            answers[condition] = reader.answer(question, build_full_block(hits))
-    return answers
+    gold = {turn: recorded.hits[turn] for turn in recorded.hits if turn in question.gold}
+    sessions = {source.session for hit in gold.values() for source in hit.sources}
+    shown: dict[str, list[Hit]] = {
+        "none": [],
+        "oracle": [*gold.values()],
+        "sessions": [
+            hit
+            for hit in recorded.hits.values()
+            if any(source.session in sessions for source in hit.sources)
+        ],
+        "full": [*recorded.hits.values()],
+    }
+    return {
+        condition: reader.answer(question, recall.text, recall.id)
+        if condition == "memory"
+        else reader.answer(question, build_full_block(shown[condition]))
+        for condition in conditions
+    }
 
 
 def _draw_questions(questions: Sequence[DatasetQuestion], size: int) -> list[DatasetQuestion]:

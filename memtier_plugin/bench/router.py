@@ -272,6 +272,8 @@ def _summarise_arm(cases: Sequence[RouterCase], arm: str) -> dict[str, Any]:
 def _summarise_routes(cases: Sequence[RouterCase]) -> dict[str, Any]:
     """Return the share escalated, the omissions, and the table of S right x R right x route.
 
+    Unverifiable omissions are counted over all questions (UOR, TierMem, section 4.1.2), and over
+    those that were answered from facts.
     An arm is right if it shows every gold turn.  An escalation repairs a question that facts alone
     get wrong and the log right, and regresses one in the opposite case.
     """
@@ -291,7 +293,8 @@ def _summarise_routes(cases: Sequence[RouterCase]) -> dict[str, Any]:
     right = table["R"]["SR"] + table["R"]["Sr"]
     return {
         "escalated": mean([case.action == "R" for case in cases]),
-        "unverifiable_omission": mean([case.omitted for case in from_facts]),
+        "unverifiable_omission": mean([case.omitted for case in cases]),
+        "omission_from_facts": mean([case.omitted for case in from_facts]),
         "table": table,
         "repair_rate": _ratio(table["R"]["sR"], wrong),
         "regress_rate": _ratio(table["R"]["Sr"], right),

@@ -32,7 +32,8 @@ def router_view(report: Report) -> list[Section]:
         f"{against['tokens']:.1%} of its tokens; the goal, {goal['injected_recall']:.0%} at "
         f"{goal['tokens']:.0%}, is {'met' if met else 'not met'}\n"
         f"answered from facts that lack a gold turn which the log would have shown: "
-        f"{routes['unverifiable_omission']:.1%} of the answers from facts"
+        f"{routes['unverifiable_omission']:.1%} of all, "
+        f"{routes['omission_from_facts']:.1%} of the answers from facts"
     )
     table = ReportTable(("", "injected", "of raw's", "tokens", "of raw's", "p50 ms", "p95 ms"))
     for arm, row in report["arms"].items():

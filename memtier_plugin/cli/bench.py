@@ -215,10 +215,10 @@ def _run_retrieval(dataset: str, **options: Any) -> None:
 _CONDITIONS: Final = click.option(
     "--condition",
     "conditions",
-    type=click.Choice(["memory", "oracle", "none", "full"]),
+    type=click.Choice(["memory", "oracle", "sessions", "none", "full"]),
     multiple=True,
-    help="The reader's input: the block, the gold turns, nothing, all turns; can be given "
-    "again [memory, oracle, none].",
+    help="The reader's input: the block, the gold turns, their whole sessions, nothing, all "
+    "turns; can be given again [memory, oracle, none].",
 )
 _BASELINE: Final = click.option(
     "--baseline",

@@ -222,6 +222,21 @@ def talk(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_oracle_by_session_reads_whole_sessions(tmp_path: Path) -> None:
+    """It has more to read than the gold turns alone, and not what other sessions hold."""
+    path = talk(tmp_path)
+    [sample] = json.loads(path.read_text())
+    away = {"speaker": "Ida", "dia_id": "D2:1", "text": "The ferry was late, again and again."}
+    sample["conversation"] |= {"session_2_date_time": "1:56 pm on 9 May, 2024", "session_2": [away]}
+    path.write_text(json.dumps([sample]))
+    conditions = ("oracle", "sessions", "full")
+    with Loopback() as server:
+        reader = Reader(server.base_url, "extractive")
+        report = run_retrieval("locomo", path, reader=reader, conditions=conditions)
+    tokens = [report["answers"][name]["prompt_tokens"] for name in conditions]
+    assert tokens == sorted(tokens) and len(set(tokens)) == 3
+
+
 def test_a_reader_answers_from_what_it_is_given(tmp_path: Path) -> None:
     """From the block and from the gold turns an extractive reader is right, from nothing wrong."""
     with Loopback() as server:

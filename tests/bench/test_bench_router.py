@@ -41,7 +41,8 @@ def test_the_table_counts_what_either_arm_would_have_shown() -> None:
         "R": {"SR": 2, "Sr": 1, "sR": 2, "sr": 1},
     }
     assert summary["routes"]["escalated"] == 0.75
-    assert summary["routes"]["unverifiable_omission"] == 0.5
+    assert summary["routes"]["unverifiable_omission"] == 1 / 8
+    assert summary["routes"]["omission_from_facts"] == 0.5
     assert summary["routes"]["repair_rate"] == pytest.approx(2 / 3, abs=1e-4)
     assert summary["routes"]["regress_rate"] == pytest.approx(1 / 3, abs=1e-4)
     assert summary["arms"]["routed"]["tokens"] == 80
