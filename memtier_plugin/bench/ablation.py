@@ -8,6 +8,7 @@ embedding model, and every variant queries that recording.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,9 +32,11 @@ from memtier_plugin.bench.retrieval import (
     prepare_dataset,
 )
 from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval import paper_scorer
+from memtier_plugin.storage.project_folder import ProjectFolder
 
 GROUPS: Final = ("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise")
 _SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
@@ -81,6 +84,8 @@ def run_ablation(
     overrides: Mapping[str, Any] | None = None,
     reader: Reader | None = None,
     progress: Progress | None = None,
+    *,
+    learn: bool = False,
 ) -> dict[str, Any]:
     """Ask every question of a data set once for each variant; return the differences, for JSON.
 
@@ -88,13 +93,12 @@ def run_ablation(
         profile: `recall_first` or `paper` [both].
         only: which of `GROUPS` to vary [all].
         reader: also let it answer from each variant's block.
+        learn: credit right answers, as for `run_retrieval`; each variant learns for itself.
         dataset, data, facts, limit, sample, overrides, progress: as for `run_retrieval`.
 
     Raises:
-        ImportFileError: the data set is unknown, not as published, or without evidence.
+        ImportFileError, EndpointError, SettingsError: as by `run_retrieval`.
         Unsupported: the profile has nothing of these groups to vary.
-        SettingsError: an override is not a setting.
-        EndpointError: the reader does not answer.
     """
     loaded = prepare_dataset(dataset, data, facts, limit, sample, answered=reader is not None)
     groups = tuple(only) or GROUPS
@@ -106,7 +110,7 @@ def run_ablation(
         ]
         if not any(arm.variant.group for arm in arms):
             raise Unsupported(f"nothing to vary in {profile}: {', '.join(groups)}")
-        run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
+        run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress, learn=learn)
         _ask(run, Path(folder), arms, reader)
     return {
         "kind": "ablation",
@@ -117,6 +121,7 @@ def run_ablation(
         "skipped": loaded.skipped,
         "unresolved": loaded.unresolved,
         "reader": reader.model if reader else None,
+        **run.credits_counted(),
         "profiles": [
             _profile_report(
                 base, [a for a in arms if a.profile == base.profile and a.variant.group]
@@ -185,15 +190,25 @@ def _ask(run: BenchRun, folder: Path, arms: Sequence[_Arm], reader: Reader | Non
     run.recordings = len({arm.overrides.get("embedding.model") for arm in arms})
     for conversation in run.loaded.conversations:
         recorded: dict[str | None, RecordedConversation] = {}
-        for arm in arms:
+        for number, arm in enumerate(arms):
             model = arm.overrides.get("embedding.model")
             home = folder / f"home-{model or 'configured'}".replace("/", "-")
-            with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:
-                if model not in recorded:
+            if model not in recorded:
+                with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:
                     recorded[model] = run.record(memory, conversation)
+            if run.learn:
+                home = _copy_project(home, folder / f"arm-{number}", conversation.id)
+            with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:
                 arm.outcomes += run.ask(
                     memory, conversation, recorded[model], reader, conditions=["memory"]
                 )
+
+
+def _copy_project(home: Path, copy: Path, project: str) -> Path:
+    """Copy a project into a home of its own, where a variant learns without the others."""
+    source, copied = (ProjectFolder.of(make_home(root), project).path for root in (home, copy))
+    shutil.copytree(source, copied)
+    return copy
 
 
 def _profile_report(base: _Arm, others: Sequence[_Arm]) -> dict[str, Any]:

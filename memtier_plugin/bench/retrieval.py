@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
+from memtier_plugin.bench.answer_credit import credit_right_answer
 from memtier_plugin.bench.answers import ReaderAnswer
 from memtier_plugin.bench.baselines import Baseline
 from memtier_plugin.bench.datasets import Conversation, Dataset, DatasetQuestion, load_dataset
@@ -53,6 +54,8 @@ def run_retrieval(
     reader: Reader | None = None,
     conditions: Sequence[str] = DEFAULT_CONDITIONS,
     progress: Progress | None = None,
+    *,
+    learn: bool = False,
 ) -> dict[str, Any]:
     """Ask every question of a data set and measure the results; return a JSON report.
 
@@ -66,6 +69,8 @@ def run_retrieval(
         overrides: settings for the run, by dotted key.
         reader: also let it answer, given each of the ``conditions`` of `reading`.
         progress: told of each step.
+        learn: credit what was injected for each question that is answered right, as MemTier's
+            benchmark does (section 3.2): by the reader, or without one if a gold turn is injected.
 
     Raises:
         ImportFileError: the data set is unknown, not as published, or without evidence.
@@ -77,7 +82,9 @@ def run_retrieval(
         raise Unsupported(f"the baseline {baseline!r} injects nothing for a reader to read")
     loaded = prepare_dataset(dataset, data, facts, limit, sample, answered=reader is not None)
     chosen = {**(overrides or {}), **({"retrieval.profile": profile} if profile else {})}
-    return measure_dataset(loaded, facts, baseline, chosen, reader, conditions, progress)
+    return measure_dataset(
+        loaded, facts, baseline, chosen, reader, conditions, progress, learn=learn
+    )
 
 
 def measure_dataset(
@@ -88,9 +95,11 @@ def measure_dataset(
     reader: Reader | None = None,
     conditions: Sequence[str] = DEFAULT_CONDITIONS,
     progress: Progress | None = None,
+    *,
+    learn: bool = False,
 ) -> dict[str, Any]:
     """Ask the questions of a loaded data set; arguments and report as for `run_retrieval`."""
-    run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
+    run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress, learn=learn)
     settings, outcomes = (
         ({}, list(run.rank_by(baseline)))
         if baseline
@@ -105,6 +114,7 @@ def measure_dataset(
         "skipped": loaded.skipped,
         "unresolved": loaded.unresolved,
         "reader": reader.model if reader else None,
+        **run.credits_counted(),
         **summarise_outcomes(outcomes),
         "ingest": {"turns": run.turns, "seconds": round(run.seconds, 3)},
         "latency_ms": latency_percentiles([outcome.seconds for outcome in outcomes]),
@@ -186,7 +196,8 @@ class RecordedConversation:
 class BenchRun:
     """Records conversations and asks their questions, with counts and timings.
 
-    ``recordings`` and ``repeats``: how often each conversation is recorded, and asked.
+    ``recordings`` and ``repeats``: how often each conversation is recorded, and asked; ``learn``:
+    whether right answers move the weights, and ``credited`` how many of them did.
     """
 
     loaded: Dataset
@@ -198,6 +209,8 @@ class BenchRun:
     seconds: float = 0.0
     facts_stored: int = 0
     asked: int = 0
+    learn: bool = False
+    credited: int = 0
 
     def recorded_conversations(
         self, overrides: Mapping[str, Any] | None
@@ -316,18 +329,26 @@ class BenchRun:
                 if reader and question.answer
                 else {}
             )
+            shown = frozenset(recorded.turns(recall.injected))
+            if self.learn and (right := _right_answer(question, recorded, shown, answers)):
+                run_id = f"answered:{self.asked}"
+                self.credited += credit_right_answer(memory, recall, run_id, right)
             yield QuestionOutcome(
                 id=question.id,
                 category=question.category,
                 gold=question.gold,
                 ranked=recorded.turns(search.hits),
-                injected=frozenset(recorded.turns(recall.injected)),
+                injected=shown,
                 tokens=recall.tokens,
                 seconds=searched - started,
                 inject_seconds=injected - searched,
                 answers=answers,
             )
             self.count_asked()
+
+    def credits_counted(self) -> dict[str, int]:
+        """Return how many right answers moved a weight, for the report of a run that learns."""
+        return {"credited": self.credited} if self.learn else {}
 
     def count_asked(self) -> None:
         """Count a question and report the progress."""
@@ -374,6 +395,18 @@ def _ask_reader(
         else reader.answer(question, build_full_block(shown[condition]))
         for condition in conditions
     }
+
+
+def _right_answer(
+    question: DatasetQuestion,
+    recorded: RecordedConversation,
+    shown: frozenset[str],
+    answers: Mapping[str, ReaderAnswer],
+) -> str:
+    """Return the words of a right answer: the reader's, or without one the evidence shown."""
+    if answer := answers.get("memory"):
+        return answer.text if answer.soft_em else ""
+    return "\n".join(recorded.hits[turn].text for turn in sorted(question.gold & shown))
 
 
 def _draw_questions(questions: Sequence[DatasetQuestion], size: int) -> list[DatasetQuestion]:

@@ -144,8 +144,12 @@ _PROFILE: Final = click.option(
     type=click.Choice(["recall_first", "paper"]),
     help="The retrieval profile [the configured one].",
 )
+_LEARN: Final = click.option(
+    "--learn", is_flag=True, help="Credit what was injected for each right answer."
+)
 _RETRIEVAL: Final = combine_options(
     _data_option(),
+    _LEARN,
     _PROFILE,
     _facts_option("none"),
     _limit_option(),
