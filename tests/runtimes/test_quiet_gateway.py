@@ -55,3 +55,49 @@ def test_without_the_grant(ground: Ground, openclaw: OpenClaw) -> None:
     findings = [finding["what"] for finding in document["findings"] if finding["level"] == "error"]
     assert code == 1
     assert any("MemTier's before_prompt_build, agent_end" in what for what in findings)
+
+
+RIVAL = """
+const tool = (name) => () => ({
+  name, label: name, description: name, parameters: { type: "object", properties: {} },
+  async execute() { return { content: [{ type: "text", text: "rival" }], details: {} }; },
+});
+export default {
+  id: "rival", name: "Rival", description: "Another memory",
+  register(api) {
+    for (const name of ["memory_recall", "memory_store"]) api.registerTool(tool(name), { name });
+    api.on("before_prompt_build", () => ({ prependContext: "<rival>Their line.</rival>" }));
+  },
+};
+"""
+
+
+def test_another_memory_plugin(ground: Ground, openclaw: OpenClaw) -> None:
+    """Beside another memory with tools and a block of its own, ours work and nothing is logged."""
+    as_it_comes(openclaw)
+    folder = openclaw.top / "rival"
+    folder.mkdir()
+    (folder / "index.js").write_text(RIVAL)
+    tools = {"tools": ["memory_recall", "memory_store"]}
+    schema = {"type": "object", "additionalProperties": False, "properties": {}}
+    manifest = {"id": "rival", "name": "Rival", "version": "0.0.1", "contracts": tools}
+    manifest |= {"kind": "memory", "activation": {"onStartup": True}, "configSchema": schema}
+    (folder / "openclaw.plugin.json").write_text(json.dumps(manifest))
+    package = {"name": "rival", "version": "0.0.1", "type": "module"}
+    package |= {"openclaw": {"extensions": ["./index.js"]}}
+    (folder / "package.json").write_text(json.dumps(package))
+    config = json.loads(openclaw.config.read_text())
+    config["plugins"]["load"]["paths"].append(str(folder))
+    grant = {"enabled": True, "hooks": {"allowConversationAccess": True}}
+    config["plugins"]["entries"]["rival"] = grant
+    openclaw.config.write_text(json.dumps(config))
+    ground.plant(openclaw.agent, "My bag is in the blue locker.")
+    with openclaw.gateway():
+        openclaw.post("Where is my bag?", "agent:main:rival")
+        code, document = memtier(ground, openclaw, "doctor", "--project", "shared")
+    assert code == 0, document["findings"]
+    assert errors(openclaw) == []
+    assert "blue locker" in ground.model.asked()[-1]
+    assert [entry.content for entry in ground.entries(openclaw.agent) if entry.role == "user"] == [
+        "Where is my bag?"
+    ]
