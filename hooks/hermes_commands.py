@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any, Final
 
-from .hermes import read_config
+from .hermes import config_path, read_config
 
 COMMANDS: Final = ("status", "search", "log", "doctor", "review")
 
@@ -26,4 +26,5 @@ def memtier_command(args: Any) -> None:
     try:
         sys.exit(subprocess.run(command, check=False).returncode)
     except OSError as error:
-        sys.exit(f"memtier: cannot start {command[0]}: {error}")
+        remedy = f"put it on the path, or name it as `command` in {config_path()}"
+        sys.exit(f"memtier: cannot start {command[0]}: {error.strerror}; {remedy}")

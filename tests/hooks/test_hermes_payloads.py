@@ -525,6 +525,9 @@ def test_the_command_of_a_shell(hermes_home: Path, capfd: pytest.CaptureFixture[
         hermes_commands.memtier_command(parser.parse_args(words))
     scope = "--home|/h|--project|p|--agent|hermes.default"
     assert capfd.readouterr().out.strip() == f"{scope}|search|--k|2|the|berth"
+    (hermes_home / "memtier.json").write_text(json.dumps({"command": ["memtier-that-is-gone"]}))
+    with pytest.raises(SystemExit, match=r"No such file or directory; put it on the path"):
+        hermes_commands.memtier_command(parser.parse_args([]))
 
 
 def test_tools(provider: hermes.Provider, wire: Wire) -> None:
