@@ -1,9 +1,10 @@
 """Measure what routing saves and costs: facts only, the raw log, and routed, at equal k.
 
 Every question is recalled once at each depth, with the same k and token budget.  Always raw is
-`depth="raw"`: entries only, ranked as usual and packed into the budget.  Two more arms compare: the
-same entries truncated as in a routed recall, to separate the effect of routing from that of
-truncation; and the first five whole pages of the entries, as TierMem reads them.
+`depth="raw"`: entries only, ranked as usual and packed into the budget.  Three more arms compare:
+routed without the links from facts to their source lines (TierMem, Table 4); the entries of always
+raw truncated as in a routed recall, to separate the effect of routing from that of truncation; and
+the first five whole pages of the entries, as TierMem reads them.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ from memtier_plugin.retrieval.routing import RoutingInput, select_from_log
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.trust.redaction import Redactor
 
-ARMS: Final = ("facts", "raw", "routed", "mixed", "raw cut", "pages")
+_UNLINKED: Final = "routed, no links"
+ARMS: Final = ("facts", "raw", "routed", _UNLINKED, "mixed", "raw cut", "pages")
 _DEPTHS: Final[Mapping[str, Depth]] = {
     "facts": "facts",
     "raw": "raw",
     "routed": "auto",
+    _UNLINKED: "auto",
     "mixed": "mixed",
 }
 PAGES: Final = 5  # pages that TierMem's raw path reads
@@ -142,15 +145,34 @@ def _ask_all(
     return settings, cases
 
 
+def open_without_links(memory: MemTier) -> MemTier:
+    """Open a memory again in which no fact lends its strength to the lines that it rests on."""
+    retrieval = memory.settings.retrieval
+    weights = replace(retrieval.weights, source=0.0, session=0.0)
+    settings = replace(memory.settings, retrieval=replace(retrieval, weights=weights))
+    return MemTier.open(memory.home, memory.project, memory.agent_id, settings)
+
+
 def _ask_arms(
     memory: MemTier, conversation: Conversation, recorded: RecordedConversation
+) -> Iterator[RouterCase]:
+    with open_without_links(memory) as unlinked:
+        yield from _ask_each(memory, unlinked, conversation, recorded)
+
+
+def _ask_each(
+    memory: MemTier,
+    unlinked: MemTier,
+    conversation: Conversation,
+    recorded: RecordedConversation,
 ) -> Iterator[RouterCase]:
     for question in conversation.questions:
         recalls: dict[str, Recall] = {}
         arms: dict[str, ArmResult] = {}
         for name, depth in _DEPTHS.items():
             started = time.perf_counter()
-            recall = memory.recall(question.text, at=question.at, depth=depth)
+            asked = unlinked if name == _UNLINKED else memory
+            recall = asked.recall(question.text, at=question.at, depth=depth)
             seconds = time.perf_counter() - started
             recalls[name] = recall
             arms[name] = _arm_result(question, recorded, recall.injected, recall.tokens, seconds)

@@ -10,6 +10,7 @@ _NAMES: Final = {
     "facts": "facts only",
     "raw": "always raw",
     "routed": "routed",
+    "routed, no links": "routed, without links to source lines",
     "mixed": "mixed (the default)",
     "raw cut": "always raw, cut as routed is",
     "pages": "five whole pages, as TierMem",

@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin.bench.report import markdown, report_sections
-from memtier_plugin.bench.router import ARMS, ArmResult, RouterCase, run_router, summarise_cases
+from memtier_plugin.bench.router import (
+    ARMS,
+    ArmResult,
+    RouterCase,
+    open_without_links,
+    run_router,
+    summarise_cases,
+)
 from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.memory import MemTier
 from tests.bench.test_bench import locomo
+from tests.builders import make_draft, say_each
 from tests.processes import run_memtier
 
 
@@ -68,6 +77,19 @@ def test_a_run_measures_every_arm_on_every_question(tmp_path: Path) -> None:
     )
     assert "always raw" in markdown(report)
     assert len(report_sections(report)) == 5
+
+
+def test_without_links_a_fact_lends_nothing_to_its_source_line(home: Path) -> None:
+    """The arm without links ranks a line by itself, whatever fact rests on it."""
+    with MemTier.open(home, "p", settings={"embedding.model": "none"}) as memory:
+        named, _ = say_each(memory, "Ortrud is what I named the grey one.", "The cat food is out.")
+        memory.add_facts([make_draft(named, "Ortrud", text="The cat of Ada is called Ortrud.")])
+        with open_without_links(memory) as unlinked:
+            scores = [
+                {hit.id: hit.score for hit in asked.recall("What is the cat called?").hits}
+                for asked in (memory, unlinked)
+            ]
+    assert scores[0][named.id] > scores[1].get(named.id, 0.0)
 
 
 def test_a_router_needs_facts(tmp_path: Path) -> None:
