@@ -50,8 +50,8 @@ def distill(scope: Scope, teacher: str, folder: Path, vocabulary: str, dims: int
     settings_file = scope.path / "config.yaml"
     if vocabulary == "project":
         with scope.open() as memory:
-            model = distill_model(teacher, folder, _project_words(memory), dims)
             register_export(memory.folder, folder, "model")  # for the receipts of purges
+            model = distill_model(teacher, folder, _project_words(memory), dims)
         projects = scope.path / "projects"
         settings_file = projects / encode_file_name(memory.project) / "project.yaml"
     else:

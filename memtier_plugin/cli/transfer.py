@@ -181,6 +181,8 @@ def export(scope: Scope, form: str, session: str | None, output: Path | None) ->
             for chunk in chunks:
                 click.echo(chunk, nl=False)
             return
+        # Before it can be seen, and once more with what it holds.
+        export_register.register_export(memory.folder, output.resolve(), form)
         with progress_bar() as report:
             written = _write_new_file(output, chunks, partial(report, "exporting"))
         export_register.register_export(memory.folder, output.resolve(), form)
@@ -217,7 +219,6 @@ def backup(scope: Scope, dest: Path) -> None:
             memory.folder, memory.project, dest, now, partial(report, "backing up")
         )
         manifest = archives.verify_backup(archive, partial(report, "verifying"))
-        export_register.register_export(memory.folder, archive.resolve(), "backup")
     scope.show(
         {"archive": str(archive), **_manifest_figures(manifest), "bytes": archive.stat().st_size}
     )

@@ -1,5 +1,7 @@
 """Register files written outside of the home, so that a purge can report copies there.
 
+A file is registered before it can be seen, so that none is unknown whose writer was killed.
+
 `exports.jsonl` in the project's folder has a line for each file: time, path, kind, and a hash that
 identifies it.  It holds no exported content.
 """
@@ -19,6 +21,7 @@ from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.storage.ledger import jsonl
 
 REGISTER_FILE: Final = "exports.jsonl"
+PART: Final = "part"  # kind of a file that becomes an export once it is complete
 _PIECE: Final = 1024 * 1024
 
 
@@ -42,17 +45,18 @@ class Export:
         return bool(self.digest) and self.digest == file_digest(self.path)
 
 
-def register_export(folder: Path, path: Path, kind: str) -> Export:
-    """Record an exported file of this kind ("jsonl", "markdown", "backup", "model").
+def register_export(folder: Path, path: Path, kind: str, *, content: Path | None = None) -> Export:
+    """Record an exported file of this kind ("jsonl", "markdown", "backup", "model", "part").
 
     Args:
         folder: the project's folder.
+        content: the file that is about to become ``path``.
 
     Raises:
         LedgerError: the register cannot be written.
     """
     absolute = Path(os.path.abspath(path))
-    export = Export(datetime.now(UTC), absolute, kind, file_digest(absolute))
+    export = Export(datetime.now(UTC), absolute, kind, file_digest(content or absolute))
     record = {
         "at": to_iso(export.at),
         "path": str(absolute),

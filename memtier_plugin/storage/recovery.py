@@ -16,6 +16,7 @@ from typing import Final
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.paths import RESTORING
+from memtier_plugin.storage import export_register
 from memtier_plugin.storage.index.files import AS_OF_PREFIX, BUILD_LOCK, NEW_INDEX
 from memtier_plugin.storage.store import Store
 
@@ -23,6 +24,7 @@ from memtier_plugin.storage.store import Store
 _WRITING: Final = 60.0
 _MAKING: Final = 3600.0
 _NEW: Final = re.compile(r"\..+\.(\d+)\.\d+\.new")  # `write_private_file`'s
+_PART: Final = re.compile(r"\..+\.(\d+)\.part")  # of a backup
 
 
 def find_unfinished(store: Store) -> list[Path]:
@@ -65,11 +67,27 @@ def _abandoned_files(store: Store) -> Iterator[Path]:
     for path in (*store.project_folder.path.rglob(names), *in_home):
         if (match := _NEW.fullmatch(path.name)) and _is_abandoned(path, match[1], _WRITING):
             yield path
+    yield from abandoned_parts(store.project_folder.path)
     for path in home.glob(f"{RESTORING}*"):
         if _is_abandoned(path, path.name.removeprefix(RESTORING).partition("-")[0], _MAKING):
             yield path
     for path in store.project_folder.path.glob(f"{AS_OF_PREFIX}*.sqlite3*"):
         if _is_abandoned(path, "", _MAKING):
+            yield path
+
+
+def abandoned_parts(folder: Path, *more: Path) -> Iterator[Path]:
+    """Yield the parts of backups that dead processes left, wherever they were written.
+
+    Args:
+        folder: the project's folder, whose register knows them.
+        more: other files that may be such parts.
+    """
+    exports = export_register.list_exports(folder)
+    registered = [export.path for export in exports if export.kind == export_register.PART]
+    for path in {*registered, *more}:
+        match = _PART.fullmatch(path.name)
+        if match and path.is_file() and _is_abandoned(path, match[1], _MAKING):
             yield path
 
 

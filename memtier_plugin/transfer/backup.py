@@ -37,6 +37,8 @@ from memtier_plugin.core.paths import (
     register_long_name,
 )
 from memtier_plugin.core.times import to_iso
+from memtier_plugin.storage.export_register import PART, register_export
+from memtier_plugin.storage.recovery import abandoned_parts
 from memtier_plugin.storage.snapshot import FrozenFile, belongs_to_backup, freeze_parts
 
 Progress = Callable[[int, int], None]
@@ -58,6 +60,9 @@ class _FileRewritten(Exception):
 def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress: Progress) -> Path:
     """Write a project's backup and return its path; ``dest`` is a new file or a folder.
 
+    Parts and archive are registered before they can be seen: a purge knows of them, also where
+    this process was killed.
+
     Args:
         progress: called with (bytes done, bytes in all).
 
@@ -73,6 +78,9 @@ def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress
         raise BackupError(f"{dest} is inside the project that is backed up; name another place")
     part = dest.with_name(f".{dest.name}.{os.getpid()}.part")
     try:
+        for path in abandoned_parts(folder, *dest.parent.glob(".*.tar.gz.*.part")):
+            path.unlink(missing_ok=True)
+        register_export(folder, part, PART)
         for left in range(_MAX_ATTEMPTS, 0, -1):
             try:
                 with _new_file(part) as file:
@@ -82,6 +90,8 @@ def write_backup(folder: Path, project: str, dest: Path, now: datetime, progress
                 if left == 1:
                     raise BackupError(f"{error} was rewritten again and again") from None
                 part.unlink()
+        register_export(folder, dest, "backup", content=part)
+        fault_injection.pass_point("after register backup")
         _publish(part, dest)
     except OSError as error:
         raise BackupError(f"cannot write {dest}: {error}") from error

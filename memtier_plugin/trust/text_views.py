@@ -10,7 +10,7 @@ from typing import Final
 # Characters that are not seen: they part a token for a pattern, and for no reader.
 INVISIBLE: Final = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
 INVISIBLE_MORE: Final = "\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f"
-_UNSEEN: Final = re.compile(f"[{INVISIBLE}{INVISIBLE_MORE}]+")
+UNSEEN: Final = re.compile(f"[{INVISIBLE}{INVISIBLE_MORE}]+")
 _WIDE: Final = re.compile("[\uff01-\uff5e\u3000]")
 _FOLD: Final = {
     0x3000: " ",
@@ -60,7 +60,7 @@ def without_unseen(text: str) -> TextView | None:
     """Return the view without characters that are not seen, if the text has any."""
     if text.isascii():
         return None
-    spans = [match.span() for match in _UNSEEN.finditer(text)]
+    spans = [match.span() for match in UNSEEN.finditer(text)]
     return TextView(text, spans) if spans else None
 
 

@@ -28,7 +28,6 @@ from memtier_plugin.operations.health.hook_marks import count_queued_runs
 from memtier_plugin.operations.hook_latency import HookWait
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.parameters import BadParams
-from memtier_plugin.storage import export_register
 from memtier_plugin.transfer import backup
 
 PROJECT = "faults"
@@ -232,7 +231,6 @@ def transfer(world: World) -> None:
         world.tell({"backing_up": True})
     with world.open(day=203) as memory:
         backup.write_backup(memory.folder, PROJECT, archive, START, lambda *_: None)
-        export_register.register_export(memory.folder, archive, "backup")
     if not restored:
         backup.restore_backup(archive, world.home, COPY)
     world.tell({"restored": True})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import BackupError
 from memtier_plugin.core.paths import HOME_MARKER, make_project_folder
 from memtier_plugin.memory import MemTier
@@ -22,7 +24,7 @@ from memtier_plugin.storage import export_register
 from memtier_plugin.storage.ledger import jsonl
 from memtier_plugin.transfer import backup as archives
 from memtier_plugin.transfer.backup import restore_backup, verify_backup, write_backup
-from tests.processes import run_memtier
+from tests.processes import child_environment, run_memtier, start_python
 from tests.proofs.checks import ask, content, unequal
 
 NOW = datetime(2026, 3, 14, 9, tzinfo=UTC)
@@ -106,7 +108,9 @@ def test_whatever_was_said_comes_back(
     _, back = restore_backup(archive, root / "home", "q")
 
     def files(top: Path) -> dict[str, bytes]:
-        paths = [path for path in top.rglob("*") if path.is_file() and path.suffix == ".jsonl"]
+        paths = [
+            path for path in top.rglob("*.jsonl") if path.name != export_register.REGISTER_FILE
+        ]
         return {str(path.relative_to(top)): path.read_bytes() for path in paths}
 
     assert files(folder) == files(back) != {}
@@ -130,7 +134,7 @@ def test_the_command_refuses_to_overwrite(tmp_path: Path, home: Path) -> None:
     assert back["project"] == "copy" and back["facts"] == 1
     assert run("restore", archive, "--home", str(tmp_path / "new"))["project"] == "harbor"
     assert [export.kind for export in export_register.list_exports(home / "projects/harbor")] == [
-        "backup"
+        *("part", "backup")
     ]
     inside = home / "projects/harbor/a.tar.gz"
     assert "inside" in run("backup", str(inside), "--project", "harbor", code=1)["error"]
@@ -149,6 +153,7 @@ def test_a_torn_line_and_what_is_derived_stay_out(tmp_path: Path, home: Path) ->
         archive = write_backup(memory.folder, "harbor", tmp_path / "a.tgz", NOW, quiet)
     names = {file["path"] for file in verify_backup(archive)["files"]}
     assert {name.partition("/")[0] for name in names} == {
+        export_register.REGISTER_FILE,
         "episodic",
         "semantic",
         "journal",
@@ -297,3 +302,52 @@ def test_a_home_that_cannot_be_written_is_backed_up(tmp_path: Path, home: Path) 
         assert verify_backup(write_backup(folder, "harbor", tmp_path / "a.tgz", NOW, quiet))
     finally:
         folder.chmod(0o700)
+
+
+KILLED_BACKUP = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from memtier_plugin.transfer.backup import write_backup
+
+folder, dest = map(Path, sys.argv[1:])
+write_backup(folder, "harbor", dest, datetime.now(UTC), lambda done, total: None)
+"""
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["before fsync backup", "before link backup", "after register backup", "after link backup"],
+)
+def test_no_archive_of_a_killed_backup_is_unknown(tmp_path: Path, point: str) -> None:
+    """Killed before or behind the moment an archive is visible: a purge names it, or clears it."""
+    home, outside = tmp_path / "home", tmp_path / "archives"
+    outside.mkdir()
+    memory = filled(home)
+    environment = child_environment(**{fault_injection.VARIABLE: point})
+    arguments = ("-c", KILLED_BACKUP, memory.folder, outside / "all.tar.gz")
+    assert start_python(*arguments, env=environment).wait() == -signal.SIGKILL
+    written = [path.name for path in outside.iterdir()]
+    assert written, "the backup was killed before it wrote anything"
+    receipt = memory.purge("The tide gauge 3 hangs")
+    left = {path.name for path in outside.iterdir()}
+    named = {Path(e["path"]).name for e in receipt.copies.exports if e["what"] == "left"}
+    assert left == named == ({"all.tar.gz"} if point == "after link backup" else set())
+    assert receipt.gone is not bool(left)
+    memory.close()
+
+
+def test_the_next_backup_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    """Parts of dead processes go, those of a MemTier that did not register them too."""
+    memory = filled(tmp_path / "home")
+    outside = tmp_path / "archives"
+    outside.mkdir()
+    dead = start_python("-c", "")
+    dead.wait()
+    stale = outside / f".old.tar.gz.{dead.pid}.part"
+    running = outside / f".now.tar.gz.{os.getpid()}.part"
+    for part in (stale, running):
+        part.write_bytes(b"half")
+    write_backup(memory.folder, "harbor", outside / "new.tar.gz", NOW, quiet)
+    assert {path.name for path in outside.iterdir()} == {"new.tar.gz", running.name}
+    memory.close()

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from memtier_plugin.lifecycle.purge.archives import archive_holds
+from memtier_plugin.lifecycle.purge.encoded import merge_spans
 from memtier_plugin.lifecycle.purge.plan import PlainFileEdit, SpanFinder, Spans, TextFinder
 from memtier_plugin.lifecycle.purge.rewrite import text_digest
 from memtier_plugin.storage import export_register as exports
@@ -59,7 +61,7 @@ def scan_files(
         if isinstance(finder, TextFinder) and finder(owner):
             scan.left.append({"path": folder, "why": "the name of an agent"})
     for export in exports.list_exports(store.project_folder.path):
-        _scan_export(scan, export, in_files, delete=delete_exports)
+        _scan_export(scan, export, in_files, searchable=any(needles), delete=delete_exports)
     return scan
 
 
@@ -82,9 +84,23 @@ def count_in_files(paths: Iterable[Path], needles: Sequence[str]) -> dict[str, i
 
 
 def _scan_export(
-    scan: FileScan, export: exports.Export, in_files: SpanFinder, *, delete: bool
+    scan: FileScan,
+    export: exports.Export,
+    in_files: SpanFinder,
+    *,
+    searchable: bool,
+    delete: bool,
 ) -> None:
-    """Decide what happens to an exported file: rewritten, deleted or left."""
+    """Decide what happens to an exported file: rewritten, deleted or left.
+
+    Args:
+        searchable: there is a text to look for in archives; without one each may hold it.
+    """
+    if export.kind == exports.PART:
+        if export.exists and str(export.path) not in scan.deletions:
+            what = "a backup that is being written"
+            scan.left.append({"path": str(export.path), "why": what})
+        return
     if not export.exists:
         what = "moved away or deleted: not looked at"
         scan.exports.append({"path": str(export.path), "what": what})
@@ -93,6 +109,8 @@ def _scan_export(
     edit = _find_in_file(export.path, in_files) if editable else None
     if editable and not edit:
         return  # it does not hold the text
+    if export.kind == "backup" and searchable and not archive_holds(export.path, in_files):
+        return
     what = "left"
     if delete and export.unchanged:
         scan.deletions.append(str(export.path))
@@ -122,13 +140,7 @@ def _file_finder(finder: SpanFinder, needles: Sequence[str]) -> SpanFinder:
     finders = [TextFinder(needle) for needle in needles if needle]
 
     def find(text: str) -> Spans:
-        merged: list[tuple[int, int]] = []
-        for start, end in sorted(span for each in finders for span in each.find_all(text)):
-            if merged and start < merged[-1][1]:
-                merged[-1] = merged[-1][0], max(end, merged[-1][1])
-            else:
-                merged.append((start, end))
-        return merged
+        return merge_spans(span for each in finders for span in each.find_all(text))
 
     return find
 

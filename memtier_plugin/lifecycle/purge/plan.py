@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from memtier_plugin.core import checksum
+from memtier_plugin.lifecycle.purge.encoded import EncodedFinder, merge_spans
 
 PURGED_MARK: Final = "[purged]"
 MIN_TEXT_CHARS: Final = 4  # characters of a text to be purged
@@ -236,7 +237,7 @@ def _spans(given: Iterable[Sequence[int]]) -> Spans:
 
 
 class TextFinder:
-    """Finds one text in any case and with any whitespace, also as JSON writes it.
+    """Finds one text in any case and with any whitespace, as JSON writes it, and encoded.
 
     Where the end of a text was truncated, it finds the beginning too.
     """
@@ -253,12 +254,14 @@ class TextFinder:
         self._pattern = re.compile("|".join(dict.fromkeys(patterns)), re.IGNORECASE)
         self._text = plain.casefold()
         self._least = max(MIN_TEXT_CHARS, min(8, len(self._text) // 2))
+        self._encoded = EncodedFinder([text])
         # Words by which a fact that paraphrases it is recognised.
         self.words = frozenset(word_set(text)) if len(parts) > 1 else frozenset()
 
     def find_all(self, value: str) -> Spans:
-        """Return the spans of the full text."""
-        return [match.span() for match in self._pattern.finditer(value)]
+        """Return the spans of the full text, in whatever form it is found."""
+        plain = [match.span() for match in self._pattern.finditer(value)]
+        return merge_spans([*plain, *self._encoded.find_all(value)])
 
     def __call__(self, value: str) -> Spans:
         """Return the spans of the text, and of its beginning at a truncated end."""

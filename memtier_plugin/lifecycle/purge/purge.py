@@ -17,8 +17,9 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.events import ForgetEvent, PurgeEvent
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.lifecycle.purge import rewrite
+from memtier_plugin.lifecycle.purge.encoded import MIN_CHARS, NOT_LOOKED_FOR
 from memtier_plugin.lifecycle.purge.files import count_in_files
-from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK
+from memtier_plugin.lifecycle.purge.plan import MIN_TEXT_CHARS, PURGED_MARK, TextFinder
 from memtier_plugin.lifecycle.purge.rewrite import Progress
 from memtier_plugin.lifecycle.purge.scan import Copies, CopyScan, CopyScanner
 from memtier_plugin.lifecycle.selection import Selection, select_items
@@ -36,6 +37,12 @@ _UNREACHABLE: Final = (
     "backups and copies of the home that MemTier did not make",
     "what was sent to an endpoint (a chat model, an embedding model)",
     "blocks that a file system, a snapshot or an SSD has not yet overwritten",
+)
+
+
+_ITEMS_ONLY: Final = "encoded copies in lines that were not selected: purge the text (--text-stdin)"
+_TOO_SHORT: Final = (
+    f"base64, hexadecimal and line breaks in texts of less than {MIN_CHARS} characters"
 )
 
 
@@ -58,8 +65,9 @@ class Receipt:
 
     @property
     def gone(self) -> bool:
-        """True if no copy is left."""
-        return self.done and self.clean and not any(self.found_after.values())
+        """True if no copy is left, in an archive neither."""
+        left = any(export["what"] == "left" for export in self.copies.exports)
+        return self.done and self.clean and not left and not any(self.found_after.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -108,7 +116,7 @@ class Purger:
         if dry_run:
             self._catch_up()
             scan = self._scan(target, delete_exports)
-            beyond = _list_unreachable(scan.copies)
+            beyond = _list_unreachable(scan)
             return Receipt(scan.plan.id, self._actor.clock(), False, scan.copies, beyond=beyond)
         with self._store.exclusive(rewrite.LOCK):
             self._complete(progress)
@@ -169,7 +177,7 @@ class Purger:
             self._catch_up()
             scan = self._scan(target, delete_exports)
         after, where = self._verify(first)
-        now, beyond = self._actor.clock(), _list_unreachable(first.copies)
+        now, beyond = self._actor.clock(), _list_unreachable(first)
         receipt = Receipt(first.plan.id, now, True, first.copies, after, where, clean, beyond)
         purged = self._actor.event(PurgeEvent(receipt=_without_words(receipt)))
         self._store.append_events([purged], shared=True)
@@ -199,7 +207,8 @@ class Purger:
     def _verify(self, first: CopyScan) -> tuple[dict[str, int], tuple[str, ...]]:
         """Look for all copies again: in every line, by recall, and byte for byte."""
         self._store.catch_up_all()
-        copies = CopyScanner(self._store).rescan(first)
+        rest = CopyScanner(self._store).rescan(first)
+        copies = rest.copies
         files = local_files.list_all_files(self._store)
         exported = [Path(export["path"]) for export in first.copies.exports]
         files.update(path for path in exported if path.is_file())
@@ -219,6 +228,7 @@ class Purger:
             "vectors": copies.vectors,
             "ngrams": copies.ngrams,
             "bytes": sum(by_file.values()),
+            "files": len(rest.plan.plain),
         }
         return counts, tuple(sorted({*by_file, *(left["path"] for left in copies.left)}))
 
@@ -238,8 +248,12 @@ class Purger:
         return count
 
 
-def _list_unreachable(copies: Copies) -> tuple[str, ...]:
+def _list_unreachable(scan: CopyScan) -> tuple[str, ...]:
     """Return the copies that a purge cannot remove, and what it cannot know of."""
+    copies = scan.copies
+    more = () if isinstance(scan.finder, TextFinder) else (_ITEMS_ONLY,)
+    if scan.needles and min(map(len, scan.needles)) < MIN_CHARS:
+        more = (*more, _TOO_SHORT)
     moved = [
         f"{export['path']}: {export['what']}"
         for export in copies.exports
@@ -251,7 +265,7 @@ def _list_unreachable(copies: Copies) -> tuple[str, ...]:
         if export["what"] == "left"
     ]
     other = [f"{file['path']}: {file['why']}" for file in copies.left]
-    return (*left, *moved, *other, *_UNREACHABLE)
+    return (*left, *moved, *other, *_UNREACHABLE, NOT_LOOKED_FOR, *more)
 
 
 def _without_words(receipt: Receipt) -> dict[str, Any]:

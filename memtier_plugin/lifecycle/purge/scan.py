@@ -151,11 +151,11 @@ class CopyScanner:
             _Target(finder, needles, stubs=stubs, texts=texts, runs=runs, partly=partly)
         )
 
-    def rescan(self, first: CopyScan) -> Copies:
-        """Return the copies that are found again of what was to be purged."""
+    def rescan(self, first: CopyScan) -> CopyScan:
+        """Look again for what was to be purged."""
         names = isinstance(first.finder, TextFinder)
         target = _Target(first.finder, first.needles, names=names, stubs=first.plan.stubs)
-        return self._scan(target).copies
+        return self._scan(target)
 
     def _scan(self, target: _Target) -> CopyScan:
         matches = self._find(target)

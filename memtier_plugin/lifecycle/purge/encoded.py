@@ -1,0 +1,236 @@
+"""Find copies of a text that are written in another form: encoded, wrapped, normalised.  Pure.
+
+A text is read as a person or a program would read it: escapes of JSON (nested, too), percent,
+quoted-printable and HTML are resolved, base64 and hexadecimal runs are decoded, characters that are
+not seen and accents are left out, and a word goes on behind the end of a line.  Every character
+read knows where it was written.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from memtier_plugin.trust.text_views import UNSEEN
+
+MIN_CHARS: Final = 8  # of a text that is looked for with line breaks inside, or in a decoded run
+FORMS: Final = (
+    "percent-encoded, quoted-printable, HTML and JSON escapes (each up to three times nested)",
+    "base64 and hexadecimal (of it or of what holds it)",
+    "NFC, NFD, NFKC and NFKD, in any case",
+    "invisible characters and line breaks inside",
+)
+NOT_LOOKED_FOR: Final = (
+    "copies that are compressed, encrypted, hashed, scrambled, in pictures, translated or reworded"
+)
+_PASSES: Final = 3  # encodings within each other
+_LINES_BEHIND: Final = 4  # words at the ends of a run of base64 that are no part of it
+_CHUNK: Final = 1024 * 1024  # characters that are read at once
+_ESCAPE: Final = re.compile(
+    r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)|(?P<soft>=\r?\n)|(?P<quoted>(?:=[0-9A-F]{2})+)"
+    r"|(?P<json>(?<!\\)\\++(?:u[0-9A-Fa-f]{4}(?:\\++u[dD][c-fC-F][0-9A-Fa-f]{2})?|x[0-9A-Fa-f]{2}|[\"'/bfnrt]))"
+    r"|(?P<html>&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8});)"
+)
+_SHORT_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_RUN: Final = re.compile(
+    r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{8,}+"
+    r"(?:[ \t]{0,8}(?:\\++[rn]|\r?\n){1,4}[ \t>]{0,8}[A-Za-z0-9+/_-]{4,})*={0,2}"
+)
+_HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2}){4,}\Z")
+_LINE_END: Final = re.compile(r"[ \t]*(?:\\++[rn]|\r?\n)+[ \t>]*")
+_SPACE: Final = re.compile(r"[\s+]+")  # also as forms of the web write it
+
+
+class Reading(NamedTuple):
+    """What a text says, and where each character begins and ends in the text."""
+
+    text: str
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+
+class EncodedFinder:
+    """Finds texts in the forms that `FORMS` lists."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        needles = {needle for text in texts if (needle := _needle(text))}
+        self._needles = sorted(needles, key=lambda needle: needle[0])
+        shortest = min((len(needle) for needle, _ in needles), default=0)
+        self._shortest_run = max(MIN_CHARS, shortest * 4 // 3 - 2)
+
+    def __bool__(self) -> bool:
+        return bool(self._needles)
+
+    def find_all(self, value: str) -> list[tuple[int, int]]:
+        """Return the spans of the copies, in order and apart."""
+        if not self._needles:
+            return []
+        overlap = min(_CHUNK // 2, 16 * max(len(text) for text, _ in self._needles) + 1024)
+        spans = set[tuple[int, int]]()
+        for at in range(0, max(1, len(value)), _CHUNK - overlap):
+            piece = value[at : at + _CHUNK]
+            spans |= {(at + start, at + end) for start, end in self._find(piece, nested=True)}
+            if at + _CHUNK >= len(value):
+                break
+        return merge_spans(spans)
+
+    def _find(self, value: str, *, nested: bool) -> Iterator[tuple[int, int]]:
+        reading = Reading(value, range(len(value)), range(1, len(value) + 1))
+        for count in range(_PASSES + 1):
+            yield from self._search(reading)
+            if count == _PASSES or not _ESCAPE.search(reading.text):
+                break
+            reading = _unescape(reading)
+        for run in _RUN.finditer(value) if nested else ():
+            if self._count_in_run(run[0]):
+                yield run.start(), run.start() + self._needed(run[0])
+
+    def _search(self, reading: Reading) -> Iterator[tuple[int, int]]:
+        plain = _normalise(reading)
+        squeezed, gaps = _squeeze(plain)
+        for needle, breaks in self._needles:
+            at = squeezed.text.find(needle)
+            while at >= 0:
+                end = at + len(needle)
+                if all(
+                    gap - at in breaks or ("\n" in gaps[gap] and len(needle) >= MIN_CHARS)
+                    for gap in range(at + 1, end)
+                    if gap in gaps
+                ):
+                    yield squeezed.starts[at], squeezed.ends[end - 1]
+                at = squeezed.text.find(needle, at + 1)
+
+    def _needed(self, run: str) -> int:
+        """Return the length of a run without the lines behind it that are no part of it."""
+        end, copies = len(run), self._count_in_run(run)
+        for line in [*_LINE_END.finditer(run)][: -_LINES_BEHIND - 1 : -1]:
+            if self._count_in_run(run[: line.start()]) < copies:
+                break
+            end = line.start()
+        return end
+
+    def _count_in_run(self, run: str) -> int:
+        """Return how often a run of base64 or of hexadecimal figures says one of the texts."""
+        letters = _LINE_END.sub("", run).rstrip("=")
+        if len(letters) < self._shortest_run:
+            return 0
+        most = 0
+        for data in _decodings(letters):
+            spans = self._find(data.decode("utf-8", "replace"), nested=False)
+            most = max(most, sum(end - start >= MIN_CHARS for start, end in {*spans}))
+        return most
+
+
+def merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans in order, those that overlap as one."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _needle(text: str) -> tuple[str, frozenset[int]] | None:
+    """Return a text without white space, and the places where it had some."""
+    stripped = text.strip()
+    plain = _normalise(Reading(stripped, range(len(stripped)), range(1, len(stripped) + 1)))
+    squeezed, gaps = _squeeze(plain)
+    return (squeezed.text, frozenset(gaps)) if len(squeezed.text) >= 4 else None
+
+
+def _unescape(reading: Reading) -> Reading:
+    """Resolve the escapes of a text once."""
+    text: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    done = 0
+    for match in _ESCAPE.finditer(reading.text):
+        begin, end = match.span()
+        text.append(reading.text[done:begin])
+        starts += reading.starts[done:begin]
+        ends += reading.ends[done:begin]
+        meaning = _meaning(match)
+        text.append(meaning)
+        starts += [reading.starts[begin]] * len(meaning)
+        ends += [reading.ends[end - 1]] * len(meaning)
+        done = end
+    text.append(reading.text[done:])
+    starts += reading.starts[done:]
+    ends += reading.ends[done:]
+    return Reading("".join(text), starts, ends)
+
+
+def _meaning(match: re.Match[str]) -> str:
+    escape = match[0]
+    if match["soft"]:
+        return ""
+    if match["percent"] or match["quoted"]:
+        return bytes.fromhex(escape.replace(escape[0], "")).decode("utf-8", "replace")
+    if match["html"]:
+        return html.unescape(escape)
+    codes = re.findall(r"[ux]([0-9A-Fa-f]{2,4})", escape)
+    if codes:
+        units = "".join(chr(int(code, 16)) for code in codes)
+        return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _SHORT_ESCAPES.get(escape[-1], escape[-1])
+
+
+def _normalise(reading: Reading) -> Reading:
+    """Leave out case, accents and what is not seen."""
+    if reading.text.isascii():
+        return Reading(reading.text.lower(), reading.starts, reading.ends)
+    text: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    for index, char in enumerate(reading.text):
+        if char.isascii():
+            plain = char.lower()
+        elif UNSEEN.match(char):
+            continue
+        else:
+            parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
+            plain = "".join(part for part in parts if not unicodedata.combining(part))
+        text.append(plain)
+        starts += [reading.starts[index]] * len(plain)
+        ends += [reading.ends[index]] * len(plain)
+    return Reading("".join(text), starts, ends)
+
+
+def _squeeze(reading: Reading) -> tuple[Reading, dict[int, str]]:
+    """Leave out white space; also return, by the place behind it, what was left out."""
+    gaps: dict[int, str] = {}
+    text: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    done = 0
+    for space in _SPACE.finditer(reading.text):
+        text.append(reading.text[done : space.start()])
+        starts += reading.starts[done : space.start()]
+        ends += reading.ends[done : space.start()]
+        gaps[len(starts)] = space[0]
+        done = space.end()
+    text.append(reading.text[done:])
+    starts += reading.starts[done:]
+    ends += reading.ends[done:]
+    return Reading("".join(text), starts, ends), gaps
+
+
+def _decodings(letters: str) -> Iterator[bytes]:
+    """Yield what a run stands for, wherever in it a group of figures begins."""
+    if _HEX.match(letters):
+        yield bytes.fromhex(letters)
+    standard = letters.replace("-", "+").replace("_", "/")
+    for offset in range(4):
+        group = standard[offset:]
+        group = group[: len(group) - (len(group) % 4 == 1)]
+        try:
+            yield base64.b64decode(group + "=" * (-len(group) % 4))
+        except (binascii.Error, ValueError):
+            continue
