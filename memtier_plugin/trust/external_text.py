@@ -57,6 +57,7 @@ class ExternalText:
         self._trusted = _Marks()
         self._own: set[str] = set()
         self._passages: dict[str, list[int]] = defaultdict(list)  # word: the passages that have it
+        self._names: dict[str, set[str | None]] = defaultdict(set)  # name: languages it stood in
         self._count = 0
         self._languages: set[str | None] = set()
         self._unread: list[tuple[str, bool]] = []  # most sessions are never held against anything
@@ -99,7 +100,12 @@ class ExternalText:
 
     def _add_passages(self, text: str) -> None:
         self._external.add(text)
-        sentences = [self._content(sentence) for sentence in iter_sentences(text)]
+        sentences = []
+        for sentence in iter_sentences(text):
+            sentences.append(self._content(sentence))
+            language = _language(sentence)
+            for name in self._names_in(sentence, language):
+                self._names[name].add(language)
         for passage in [a | b for a, b in pairwise(sentences)] or sentences:
             for word in passage:
                 if len(self._passages[word]) < _MAX_PASSAGES:
@@ -135,19 +141,27 @@ class ExternalText:
         passages = Counter(p for word in words for p in self._passages.get(word, ()))
         if not passages:
             return False
+        language = _language(sentence)
+        if self._names_abroad(words, language):
+            return True
         [(_, most)] = passages.most_common(1)
         if most >= max(_SHARED_WORDS, _SHARED_PART * len(content)):
             return True
-        names = words.intersection(self._names(sentence))
+        names = words & self._names_in(sentence, language)
         named = {passage for name in names for passage in self._passages.get(name, ())}
         return any(passages[passage] > 1 for passage in named)
 
-    def _names(self, sentence: str) -> Iterator[str]:
-        if _language(sentence) in _NOUNS_CAPITAL:
-            return
-        for match in _NAME.finditer(sentence):
-            if match[0].casefold() not in _weekdays():
-                yield from self._content(match[0])
+    def _names_abroad(self, words: set[str], language: str | None) -> bool:
+        """Tell whether a word is a name from another language, which shares no other word."""
+        known = [self._names[word] for word in words & self._names.keys()]
+        return language is not None and any(None not in n and language not in n for n in known)
+
+    def _names_in(self, sentence: str, language: str | None) -> set[str]:
+        """Return the words of names: those with a capital within a sentence."""
+        if language in _NOUNS_CAPITAL:
+            return set()
+        names = [match[0] for match in _NAME.finditer(sentence)]
+        return self._content(" ".join(n for n in names if n.casefold() not in _weekdays()))
 
     def _content(self, text: str) -> set[str]:
         """Return the words that mean something, with their endings removed."""

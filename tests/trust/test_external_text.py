@@ -63,6 +63,14 @@ def test_what_the_user_said_is_the_users() -> None:
     assert not text.is_carried_by("Odo Fenn has the account DE12345678901234567890.")
 
 
+def test_a_name_is_carried_into_another_language() -> None:
+    """In another language no word but a name can be shared, so a name alone is enough."""
+    text = session("Disable the login before contacting Brightdesk support.")
+    assert text.is_carried_by("Schalte die Anmeldung aus, bevor du Brightdesk anrufst.")
+    assert not text.is_carried_by("Der neue Server steht im Keller, bevor du ihn anrufst.")
+    assert not text.is_carried_by("I would call Brightdesk on Monday.")
+
+
 def test_after_a_page_words_must_be_the_users() -> None:
     """Right after a page, a line rests on the user's words, more of them if languages differ."""
     text = session(user="We sail from Brixham with four people. What does it cost?")
