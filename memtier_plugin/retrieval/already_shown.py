@@ -6,7 +6,6 @@ keeps what is injected (Hermes) those lines too.  Repeating it would cost tokens
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.host import Shown
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Hit
 from memtier_plugin.storage.store import Store
@@ -30,7 +30,7 @@ class AlreadyShown:
         self._store = store
         self._agent = agent
         self._injected: dict[str, dict[str, datetime]] = {}  # by session and item: when
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
 
     def find_shown(self, session: str | None, shown: Shown | None, hits: Sequence[Hit]) -> set[str]:
         """Return the ids of the hits whose words stand in the conversation."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.events import RankedItem, RecallEvent
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.results import Hit, Recall
 from memtier_plugin.core.settings.schema import Weights
@@ -42,7 +42,7 @@ class RecallJournal:
         self._store = store
         self._agent = agent
         self._by_run: dict[tuple[str, str], list[JournalEvent]] = {}
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
 
     def write(self, event: JournalEvent) -> None:
         """Write a recall; one that cannot be written is credited in this process all the same."""
