@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.core.paths import index_path
-from memtier_plugin.storage.index.connection import Index, index_problem
+from memtier_plugin.storage.index.connection import (
+    Index,
+    close_connection,
+    connect,
+    index_problem,
+)
 from memtier_plugin.storage.index.files import broken_indexes, is_own_index
 from memtier_plugin.storage.index.reader import IndexReader
 from memtier_plugin.storage.index.renewal import INCOMPLETE, mark_incomplete
@@ -77,8 +82,17 @@ class IndexSessions:
         self._connection().set_busy_timeout(milliseconds)
 
     def check_index(self) -> str:
-        """Return "ok", or the first damage that SQLite finds in the index."""
-        [(result,)] = self._connection().execute("PRAGMA quick_check(1)").fetchall()
+        """Return "ok", or the first damage that SQLite finds in the index.
+
+        By a connection of its own: one that has searched checks the text index against what it
+        remembers of it, and takes what others wrote since for damage.
+        """
+        self._connection()  # made or mended first, if need be
+        fresh = connect(self.index.path)
+        try:
+            [(result,)] = fresh.execute("PRAGMA quick_check(1)").fetchall()
+        finally:
+            close_connection(fresh)
         return str(result)
 
     @property

@@ -6,8 +6,10 @@ import json
 import os
 import random
 import threading
+import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -617,3 +619,30 @@ def test_data_is_the_ledger_line(home: Path) -> None:
             assert source.file is not None and source.line is not None
             assert memory.folder / source.file == written(memory)
             assert json.loads(lines[source.line - 1])["id"] == hit.id
+
+
+def test_a_check_beside_writers_finds_no_damage(home: Path) -> None:
+    """A connection that has searched does not take for damage what others wrote since."""
+    with MemTier.open(home) as memory:
+        say(memory, "the owl lives in the oak")
+        memory.recall("owl")
+        stop = threading.Event()
+
+        def write(number: int) -> None:
+            for turn in count():
+                say(memory, f"the fox {number} sleeps in barn {turn}")
+                memory.recall("fox")
+                if stop.is_set():
+                    break
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        results = set()
+        for _ in range(25):
+            time.sleep(0.05)
+            results.add(memory.store.check_index())
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert results == {"ok"}
