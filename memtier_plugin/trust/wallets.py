@@ -9,6 +9,7 @@ from functools import cache
 from memtier_plugin.trust.secret_formats import DATA, Span
 
 _SHORTEST = 12  # words of a phrase
+_DISTINCT = 2 / 3  # of them; a phrase is drawn at random
 _HINTS = (
     *("seed", "recovery", "backup", "mnemonic", "wiederherstellungsphrase", "semilla"),
     *("récupération", "recupero", "recuperação", "助记词", "シードフレーズ", "니모닉", "сид-фраза"),
@@ -58,15 +59,22 @@ def _has_row(words: Sequence[str]) -> bool:
 
 
 def _rows(text: str) -> Iterator[Span]:
-    words = seed_words()
-    first = end = count = 0
+    known = seed_words()
+    row: list[re.Match[str]] = []
     for word in _WORD.finditer(text):
-        known = word[0].lower() in words
-        if known and count and _BETWEEN.match(text[end : word.start()]):
-            end, count = word.end(), count + 1
-            continue
-        if count >= _SHORTEST:
-            yield first, end, "seed-phrase"
-        first, end, count = word.start(), word.end(), int(known)
-    if count >= _SHORTEST:
-        yield first, end, "seed-phrase"
+        if word[0].lower() not in known:
+            yield from _phrase(row)
+            row = []
+        elif row and not _BETWEEN.match(text[row[-1].end() : word.start()]):
+            yield from _phrase(row)
+            row = [word]
+        else:
+            row.append(word)
+    yield from _phrase(row)
+
+
+def _phrase(row: Sequence[re.Match[str]]) -> Iterator[Span]:
+    """Yield a row that is long enough for a phrase and does not repeat a few words."""
+    distinct = {word[0].lower() for word in row}
+    if len(row) >= _SHORTEST and len(distinct) >= _DISTINCT * len(row):
+        yield row[0].start(), row[-1].end(), "seed-phrase"

@@ -10,9 +10,9 @@ import memtier
 import memtier_plugin
 
 PUBLIC = """
-    Answer Entry Fact FactDraft Hit MemTier MemTierError Message PromptAddition PromptEvent Recall
-    RecallRequest RunContext RunEvent Selection Settings Shown Signal Source ToolCall hookimpl
-    register
+    Answer AsyncMemTier Entry Fact FactDraft Hit MemTier MemTierError MemoryPool Message
+    PromptAddition PromptEvent Recall RecallRequest RunContext RunEvent Selection Settings Shown
+    Signal Source ToolCall Workers hookimpl register
 """.split()  # noqa: SIM905
 
 

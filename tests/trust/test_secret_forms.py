@@ -125,3 +125,9 @@ def test_hostile_texts_cost_a_bounded_multiple_of_prose() -> None:
     worst = sorted(units, key=costs.__getitem__)[-1:]
     costs |= {unit: milliseconds(unit * (1_000_000 // len(unit))) / prose for unit in worst}
     assert max(costs.values()) < MOST_TIMES, sorted(costs.items(), key=lambda item: -item[1])[:5]
+
+
+def test_a_word_repeated_is_no_seed_phrase() -> None:
+    """A row of a few words again and again was not drawn at random."""
+    for text in ("word " * 40, "test word again " * 8, "abandon " * 11 + "about"):
+        assert redactor.redact(text).text == text
