@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from memtier_plugin.cli import views
 from memtier_plugin.cli.completion import complete_facts
 from memtier_plugin.cli.review import review, source_lines
-from memtier_plugin.cli.scope import CliGroup, Scope
+from memtier_plugin.cli.scope import CliGroup, Scope, limit_option
 from memtier_plugin.cli.times import parse_span, written_option
 from memtier_plugin.cli.views import (
     Document,
@@ -75,14 +75,7 @@ def _is_about(view: FactView, subject: str) -> bool:
 
 @facts.command("search")
 @click.argument("query")
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    metavar="N",
-    default=10,
-    show_default=True,
-    help="How many facts to show.",
-)
+@limit_option(10, "How many facts to show.")
 @click.pass_obj
 def facts_search(scope: Scope, query: str, limit: int) -> None:
     """Find the facts that QUERY asks for, best first."""
@@ -133,14 +126,7 @@ def facts_diff(scope: Scope, since: str, until: str | None, written: bool) -> No
 
 
 @facts.command("runs")
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    metavar="N",
-    default=20,
-    show_default=True,
-    help="How many, the newest.",
-)
+@limit_option(20, "How many, the newest.")
 @click.pass_obj
 def facts_runs(scope: Scope, limit: int) -> None:
     """List the consolidations, with their figures."""

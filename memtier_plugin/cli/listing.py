@@ -10,7 +10,7 @@ import click
 from rich.console import RenderableType
 from rich.table import Table
 
-from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.scope import CliCommand, Scope, limit_option
 from memtier_plugin.cli.views import Document, column_table, format_time, safe_text
 from memtier_plugin.core.paths import list_projects
 from memtier_plugin.core.times import to_iso
@@ -46,9 +46,7 @@ def _describe_project(folder: ProjectFolder, name: str, current: str) -> dict[st
 
 
 @click.command(cls=CliCommand)
-@click.option(
-    "--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="How many."
-)
+@limit_option(20, "How many.")
 @click.pass_obj
 def sessions(scope: Scope, limit: int) -> None:
     """List the sessions of the project, the last that spoke first."""

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from memtier_plugin.cli.completion import complete_items, complete_recalls
-from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.cli.scope import CliCommand, Scope, limit_option, progress_bar
 from memtier_plugin.cli.times import parse_optional_time, written_option
 from memtier_plugin.cli.views import (
     Document,
@@ -49,14 +49,7 @@ _INDENT: Final = 13  # columns before the text of a ranked line
     type=click.Choice(["mixed", "facts", "raw", "auto"]),
     help="Facts, the raw log, or both; auto decides by the question [retrieval.depth].",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    metavar="N",
-    default=10,
-    show_default=True,
-    help="How many hits to show.",
-)
+@limit_option(10, "How many hits to show.")
 @click.option("--explain", "signals", is_flag=True, help="Show the signals behind each score.")
 @click.option("--inject-preview", is_flag=True, help="Show the block as a prompt would get it.")
 @click.pass_obj

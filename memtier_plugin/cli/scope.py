@@ -139,6 +139,18 @@ def common_options() -> list[click.Parameter]:
     ]
 
 
+def limit_option(default: int, help: str) -> OptionDecorator:
+    """Return the option that bounds how many rows a command shows."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1),
+        metavar="N",
+        default=default,
+        show_default=True,
+        help=help,
+    )
+
+
 def combine_options(*decorators: OptionDecorator) -> OptionDecorator:
     """Combine options and arguments, listed in the order of the help."""
     return lambda command: reduce(lambda done, add: add(done), reversed(decorators), command)
