@@ -10,6 +10,7 @@ import stat
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,9 @@ from memtier_plugin.core.paths import check_ownership, make_private_folder, sock
 
 MAX_CONNECTIONS: Final = 64
 SEND_SECONDS: Final = 10  # how long a client may read nothing before its connection ends
+REQUEST_SECONDS: Final = 10.0  # how long one may take for its first line
+MAX_SILENT: Final = 32  # connections without a line; the oldest ends for one more
+_PEEK: Final = 65_536  # bytes that count as a line
 
 _log = logging.getLogger("memtier")
 
@@ -62,6 +66,8 @@ class SocketListener:
         self._waker, self._woken = socket.socketpair()
         self._guard = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
+        self._silent: dict[socket.socket, None] = {}  # without a request yet, the oldest first
+        self._ended: set[socket.socket] = set()  # by us, and about to go
         self._thread = threading.Thread(target=self._accept, name="memtier-accept", daemon=True)
         self._thread.start()
 
@@ -102,22 +108,53 @@ class SocketListener:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         thread = threading.Thread(target=self._attend, args=(connection,), daemon=True)
         with self._guard:
-            if len(self._connections) >= MAX_CONNECTIONS:
+            if len(self._silent) >= MAX_SILENT:
+                self._end_oldest_silent()
+            if len(self._connections) - len(self._ended) >= MAX_CONNECTIONS:
                 _log.warning("a connection was refused: %d are open", MAX_CONNECTIONS)
                 return False
             self._connections[connection] = thread
+            self._silent[connection] = None
             thread.start()
         return True
+
+    def _end_oldest_silent(self) -> None:
+        oldest = next(iter(self._silent))
+        del self._silent[oldest]
+        self._ended.add(oldest)
+        with suppress(OSError):  # it has just ended
+            oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end of the input
 
     def _attend(self, connection: socket.socket) -> None:
         try:
             with connection, connection.makefile("rb") as reader:
-                self._talk(reader, connection.sendall)
+                asked = _wait_for_request(connection)
+                with self._guard:
+                    self._silent.pop(connection, None)
+                if asked:
+                    self._talk(reader, connection.sendall)
+                else:
+                    _log.warning("a connection ended: no request in %g s", REQUEST_SECONDS)
         except OSError as error:
             _log.info("a connection broke: %s", error)
         finally:
             with self._guard:
+                self._silent.pop(connection, None)
+                self._ended.discard(connection)
                 del self._connections[connection]
+
+
+def _wait_for_request(connection: socket.socket) -> bool:
+    """Wait for a whole line or the end of the input; tell whether either came in time."""
+    end = time.monotonic() + REQUEST_SECONDS
+    while (left := end - time.monotonic()) > 0:
+        if not select.select([connection], [], [], left)[0]:
+            return False
+        begun = connection.recv(_PEEK, socket.MSG_PEEK)
+        if not begun or b"\n" in begun or len(begun) == _PEEK:
+            return True
+        time.sleep(0.05)  # a part of a line
+    return False
 
 
 def _take(path: Path) -> int:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.memory import MemTier
+from memtier_plugin.server import unix_socket
 from memtier_plugin.server.rpc import MAX_LINE_BYTES
 from memtier_plugin.server.unix_socket import peer_uid
 from tests.builders import turns, write_config
@@ -285,6 +287,53 @@ def test_the_socket(serve: Callable[..., Server], home: Path) -> None:
             assert json.loads(client.readline())["id"] == id(client)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_silent_connections_lock_nobody_out(serve: Callable[..., Server]) -> None:
+    """Of connections that ask nothing the oldest end for new ones; who has asked stays."""
+    path = Path(serve().call("ping")["result"]["socket"])
+    ping = json.dumps(request("ping")).encode() + b"\n"
+
+    def asked(client: IO[bytes]) -> bool:
+        client.write(ping)
+        client.flush()
+        return "result" in json.loads(client.readline() or b"{}")
+
+    def silent(number: int) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(path))
+        if number % 2:
+            with suppress(OSError):
+                connection.sendall(b'{"jsonrpc"')
+        return connection
+
+    with connect(path) as friend:
+        assert asked(friend)
+        crowd = [silent(number) for number in range(100)]
+        with connect(path) as late:
+            assert asked(late)
+        assert asked(friend)
+        for connection in crowd:
+            connection.close()
+
+
+def test_a_connection_without_a_request_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends no whole line in time is let go, and takes no thread any more."""
+    monkeypatch.setattr(unix_socket, "REQUEST_SECONDS", 0.3)
+    home.mkdir(mode=0o700)
+    listener = unix_socket.SocketListener(home, lambda reader, send: send(reader.readline()))
+    try:
+        for begun in (b"", b"half of a line"):
+            client = socket.socket(socket.AF_UNIX)
+            client.settimeout(PATIENCE)
+            client.connect(str(listener.path))
+            client.sendall(begun)
+            with suppress(ConnectionResetError):  # with the half line unread
+                assert client.recv(1) == b""
+            client.close()
+        wait_until(lambda: not listener._connections)
+    finally:
+        listener.close()
 
 
 def test_a_second_server(serve: Callable[..., Server], home: Path) -> None:
