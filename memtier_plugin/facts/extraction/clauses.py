@@ -40,7 +40,7 @@ CODE_LINE: Final = re.compile(
 _SENTENCE: Final = re.compile(r"[^\s.!?](?:[^.!?\n]|[.](?=\S)|[!?](?=[\w]))*[.!?]*")
 _CUT: Final = re.compile(
     r"(?:\s?[,;:—–]|\s-)?\s(?:(?:and|but|so|because|since|though|although|which|while|as|cuz|cause|"
-    r"['’](?:cause|cuz))\s+)+(?=(?:I|we|my|our|it|he|she|they|you|can|could|would|will|please|how|"
+    r"['’](?:cause|cuz))\s+){1,4}(?=(?:I|we|my|our|it|he|she|they|you|can|could|would|will|please|how|"
     r"what|that|this|there|things|everything|everyone|life|the \w+ (?:is|are|was|were|has|"
     r"have))\b)|\s?(?:[;—–]|,\s(?=(?:can|could|would|will|do|does|did|is|are|how|what|why|which|"
     r"where|when|should|please|I|we|you|it|he|she|they|that|this|those|thanks|so|but|because|which|"

@@ -37,7 +37,7 @@ _TURN: Final = regex.compile(
     r"(?: \([^)\n]{1,20}\))?[:：][ \t]+\S[^\n]*"
 )
 _QUOTED: Final = regex.compile(
-    r"\"[^\"\n]+\"|“[^”\n]+”|«[^»\n]+»|„[^“”\n]+[“”]|「[^」\n]+」|『[^』\n]+』"
+    r"\"[^\"\n]+\"|“[^“”\n]+”|«[^«»\n]+»|„[^„“”\n]+[“”]|「[^「」\n]+」|『[^『』\n]+』"
 )
 _QUOTE_OPENS: Final = regex.compile(r"[:：]\s*[\"“«„「『]")
 _MOST: Final = 0.5  # of a sentence's characters that are quoted
@@ -48,8 +48,8 @@ _LIST_MARK: Final = regex.compile(
 )
 # What somebody is quoted to say in several sentences, and what is played: "[She nods.]".
 _SPEECH: Final = regex.compile(
-    r"“[^”\n]*?[.!?…]\s[^”\n]*”|(?<!\S)\"[^\"\n]*?[.!?…]\s[^\"\n]*\"|(?<!\S)\[[^\]\n]{12,}\]|"
-    r"(?<!\S)\([^)\n]{8,}\)(?=\s|$)"
+    r"“[^“”\n]*?[.!?…]\s[^“”\n]*”|(?<!\S)\"[^\"\n]*?[.!?…]\s[^\"\n]*\"|(?<!\S)\[[^\[\]\n]{12,}\]|"
+    r"(?<!\S)\([^()\n]{8,}\)(?=\s|$)"
 )
 _UNFINISHED: Final = regex.compile(r"[\p{L}\p{N},]\s*\Z")
 _GOES_ON: Final = regex.compile(r"\s*\p{Ll}")

@@ -1,0 +1,68 @@
+"""What a consolidation reads costs in proportion to its length, however it was written."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from memtier_plugin.facts.extraction.rules import extract_facts
+from tests.builders import make_entry
+
+SAID = datetime(2026, 3, 4, 10, tzinfo=UTC)
+CHARS = 40_000
+MOST = 25.0  # times what prose of the same length takes
+PROSE = "The heron moved to the green barn near the river because it rained. "
+UNITS = (
+    *("“", "„", "«", "「", '"', '"a" ', " (", "[", "[x](", "**a** ", "`a` ", "<a>", '{"a": '),
+    *("because ", "so because and ", "and ", "if ", "A and B and ", "never ", "not ", "that is "),
+    *("I ", "I am ", "I'm ", "we will ", "my sister ", "my sister Ana ", "My friend, ", "called "),
+    *("2026-01-01 ", "last Friday, ", "3 days ago ", "on 1 May 2026, ", "in my ", "when I was "),
+    *("a", "A", "A. ", "Aa ", "Ann Bob Cid ", "1 ", "1. ", "- x\n", "> a\n", "|a|\n", "Ann: hi\n"),
+    *(
+        "from: x\n",
+        "a: ",
+        "a=",
+        "/a",
+        ", ",
+        "; ",
+        " - ",
+        "... ",
+        "? ",
+        "  \t",
+        "\n",
+        "\r\n",
+        "a\u200b",
+    ),
+    *("我", "我叫小明。", "私は", "나는 ", "я ", "Ich bin ", "j'ai ", "yo soy ", "é", "😀"),
+)
+
+
+def seconds(text: str) -> float:
+    """Return the CPU time that it takes to extract facts from a text."""
+    entry = make_entry(text[:CHARS], SAID, id="e")
+    started = time.process_time()
+    extract_facts([entry])
+    return time.process_time() - started
+
+
+@pytest.fixture(scope="module")
+def prose() -> float:
+    """Return the time for prose, the second time: the first makes the tables."""
+    return [seconds(PROSE * (CHARS // len(PROSE) + 1)) for _ in range(2)][1]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_repeated_unit_is_read_in_linear_time(unit: str, prose: float) -> None:
+    """No mark and no word makes a pattern look at the rest of the text from each of its places."""
+    assert seconds(unit * (CHARS // len(unit) + 1)) < MOST * prose
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_units_at_random_are_read_in_linear_time(seed: int, prose: float) -> None:
+    """Nor do several of them, in any order."""
+    chance = random.Random(seed)
+    few = chance.sample(UNITS, 3)
+    assert seconds("".join(chance.choices(few, k=CHARS))) < MOST * prose
