@@ -224,7 +224,7 @@ def pause(world: World) -> None:
 @step
 def transfer(world: World) -> None:
     """Back the project up, and restore it under another name."""
-    archive = world.home.with_suffix(".tar.gz")
+    archive = _archive(world)
     archive.unlink(missing_ok=True)
     restored = (world.home / "projects" / COPY).exists()  # by the process that died after it
     if not restored:
@@ -236,13 +236,20 @@ def transfer(world: World) -> None:
     world.tell({"restored": True})
 
 
+def _archive(world: World) -> Path:
+    return world.home.with_suffix(".tar.gz")
+
+
 @step
 def purge(world: World) -> None:
     """Record a secret, and erase it from every file."""
     with world.open(day=204) as memory:
         memory.record(talk(f"The vault's word is {SECRET}"), session_id="vault", run_id="p1")
         receipt = memory.purge(SECRET)
-        if not receipt.gone:
+        left = {export["path"] for export in receipt.copies.exports if export["what"] == "left"}
+        # Where an earlier process died in here, the archive was made while the secret was there.
+        named = receipt.clean and left == {str(_archive(world))}
+        if not (receipt.gone or named):
             raise JobFailed(f"the purge left something: {receipt.to_json()}")
         world.tell({"purged": SECRET})
 
