@@ -93,8 +93,8 @@ class MemoryPool:
     def use(self, context: RunContext) -> Iterator[MemTier]:
         """Return the memory of a context, kept open for the context's session.
 
-        Of a bounded pool it may be used until the end of the block only, and the call may wait for
-        other threads to end theirs.
+        With a bounded pool the call may wait for other threads to finish, and the memory must not
+        be used after the block.
 
         Raises:
             MemTierError: it cannot be opened.

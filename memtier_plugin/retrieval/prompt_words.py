@@ -150,7 +150,5 @@ def names_time(token: Token | None, language: str) -> bool:
 def _calendar(language: str) -> frozenset[str]:
     words = lexicon(language)
     units: Iterable[str] = (word for forms in words.units.values() for word in forms)
-    names = (
-        word for part in (words.months, words.weekdays) for line in part for word in line.split()
-    )
-    return frozenset((*units, *names)) | words_of("day_parts")
+    months = (name for names in words.months for name in names.split())
+    return frozenset((*units, *months)) | words.weekday_forms | words_of("day_parts")

@@ -134,7 +134,9 @@ class SocketListener:
                 if asked:
                     self._talk(reader, connection.sendall)
                 else:
-                    _log.warning("a connection ended: no request in %g s", REQUEST_SECONDS)
+                    _log.warning(
+                        "closed a connection that sent no request within %g s", REQUEST_SECONDS
+                    )
         except OSError as error:
             _log.info("a connection broke: %s", error)
         finally:

@@ -84,8 +84,8 @@ class IndexSessions:
     def check_index(self) -> str:
         """Return "ok", or the first damage that SQLite finds in the index.
 
-        By a connection of its own: one that has searched checks the text index against what it
-        remembers of it, and takes what others wrote since for damage.
+        Uses a connection of its own: one that has searched compares the text index with the
+        structure that it cached, and reports as damage what others have written since.
         """
         self._connection()  # made or mended first, if need be
         fresh = connect(self.index.path)

@@ -213,6 +213,11 @@ class Lexicon:
         """The full names of the weekdays, from Monday."""
         return tuple(names.split()[0] for names in self.weekdays)
 
+    @cached_property
+    def weekday_forms(self) -> frozenset[str]:
+        """The names of the weekdays, full and short."""
+        return frozenset(name for names in self.weekdays for name in names.split())
+
     def number_words(self, low: int, high: int) -> WordList:
         """Return the number words for a range of values, both ends included."""
         return tuple(word for word, value in self.numbers.items() if low <= value <= high)

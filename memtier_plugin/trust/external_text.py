@@ -1,7 +1,8 @@
-"""Find what an assistant has from external text: words, figures, names, ids.  Pure.
+"""Find what an assistant took from external text: words, figures, names, ids.  Pure.
 
-What the user said too is the user's.  Right after the text was read, in the same run, what rests on
-nothing that the user said is held as well: a translation or a paraphrase shares no word with it.
+What the user said as well counts as the user's.  In the run that read the text, a line is also held
+if nothing that the user said supports it: a translation or a paraphrase may share no word with its
+source.
 """
 
 from __future__ import annotations
@@ -237,9 +238,4 @@ def _function_words(language: str | None) -> frozenset[str]:
 
 @cache
 def _weekdays() -> frozenset[str]:
-    return frozenset(
-        name
-        for words in map(lexicon, LANGUAGES)
-        for names in words.weekdays
-        for name in names.split()
-    )
+    return frozenset().union(*(words.weekday_forms for words in map(lexicon, LANGUAGES)))

@@ -97,7 +97,7 @@ def find_dates(text: str, said_on: datetime, language: str, tense: Tense | None)
 
 def names_weekdays_only(text: str, said_on: datetime, language: str) -> bool:
     """Tell whether all times in a text are bare weekdays, as in "never deploy on Friday"."""
-    names = {name for day in lexicon(language).weekdays for name in day.split()}
+    names = lexicon(language).weekday_forms
     dates = find_dates(text, said_on, language, None)
     mentioned = (text[dated.mention.start : dated.mention.end].casefold() for dated in dates)
     return all(mention.split()[-1] in names for mention in mentioned)
