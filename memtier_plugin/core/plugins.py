@@ -11,6 +11,7 @@ import importlib
 import inspect
 import logging
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,15 @@ SHIPPED_HANDLERS: Final = (
 
 _log = logging.getLogger("memtier")
 _lock = threading.RLock()
+
+
+def _renew_after_fork() -> None:
+    """Give a child a lock of its own: a thread that held it when the process forked is gone."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 @dataclass(frozen=True, slots=True)

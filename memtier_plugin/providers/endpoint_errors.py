@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from memtier_plugin.core.errors import AnswerLost, ContextTooLong, EndpointError, EndpointRefused
+from memtier_plugin.core.workers import TooManyJobs
 
 # How servers word that a request exceeds the context of the model, in order: OpenAI and vLLM;
 # llama.cpp (also with status 500) and its Python server; Ollama and LM Studio; Anthropic, Gemini,
@@ -46,6 +47,9 @@ def to_endpoint_error(
     excerpt = " ".join(text.split())[:_MAX_SHOWN_CHARS]
     if isinstance(status, int):
         return _status_error(status, text, excerpt, where, key_env, _retry_after(error))
+    if isinstance(error, TooManyJobs):
+        hint = "earlier requests still wait for their answers; it is tried again later"
+        return _as_transient(EndpointError(f"{where} was not asked: {hint} ({excerpt})"))
     if isinstance(error, TimeoutError) or type(error).__name__ == "APITimeoutError":
         hint = "is it overloaded? endpoints.*.timeout_s gives it longer"
         return _as_transient(AnswerLost(f"{where} did not answer within {limit:g} s; {hint}"))

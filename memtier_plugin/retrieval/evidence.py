@@ -59,7 +59,7 @@ def gather_evidence(
     parts = _parts(pool, weights, math.log(2 + items))
     query = QueryEvidence(
         items=items,
-        known=_coverage(parts, weights, known),
+        known=_coverage(parts, weights, known)[1],
         asks=len(parts) > 1,
         model=model if similarity else None,
     )
@@ -77,12 +77,11 @@ def gather_evidence(
         for other in pool.adjacent[position]:
             if other in terms:
                 together = together | terms[other]
-        coverage = _coverage(parts, weights, together)
-        alone = coverage if together is own else _coverage(parts, weights, own)
+        matched, coverage = _coverage(parts, weights, together)
         evidence[row] = Evidence(
             coverage=coverage,
-            own_coverage=alone,
-            matched=math.fsum([weights[term] for term in together]),
+            own_coverage=coverage if together is own else _coverage(parts, weights, own)[1],
+            matched=matched,
             cosine=similarity.get(row, 0.0),
             time=times[position],
             speaker=named[speaker],
@@ -112,12 +111,17 @@ def _parts(pool: Pool, weights: Mapping[str, float], rarest: float) -> list[tupl
 
 def _coverage(
     parts: Sequence[tuple[Set[str], float]], weights: Mapping[str, float], terms: Set[str]
-) -> float:
-    """Return the share of the part that these words cover best, by weight."""
-    return min(
-        1.0,
-        max(math.fsum([weights[t] for t in terms & part]) / covering for part, covering in parts),
-    )
+) -> tuple[float, float]:
+    """Return the weight of these words, and the share of the part that they cover best.
+
+    Args:
+        parts: first the query as a whole, then its questions; see `_parts`.
+        terms: some of the weighed words.
+    """
+    (_, covering), *questions = parts
+    matched = math.fsum([weights[term] for term in terms])
+    shares = [math.fsum([weights[t] for t in terms & part]) / full for part, full in questions]
+    return matched, min(1.0, max([matched / covering, *shares]))
 
 
 def _own_terms(

@@ -18,6 +18,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from memtier_plugin.trust.secret_formats import Span, find_formats
@@ -28,6 +29,8 @@ from memtier_plugin.trust.wallets import find_seed_phrases
 
 _MARKER: Final = re.compile(r"(\[redacted:[a-z0-9-]+\])")
 _SHORTEST_NAME: Final = 8  # of a name that may hold a secret
+_LONGEST_NAME: Final = 256  # of a name that is remembered
+_NAMES: Final = 512  # that are remembered, with what they are written as
 _UNGUESSABLE: Final = 20  # bytes of a secret that nobody finds by trying
 _TAIL_CHARS: Final = 6  # of a token behind the end of a line; with a digit among them
 
@@ -58,6 +61,8 @@ class Redactor:
         self._extra = extra
         self._exact = frozenset(allow)
         self._patterns = tuple(filter(None, map(_compiled, allow)))
+        # The same few names stand on every message.
+        self._remembered_name = lru_cache(_NAMES)(self._masked_name)
 
     def redact(self, text: str) -> RedactedText:
         """Return the text with every secret replaced; doing it twice is doing it once."""
@@ -85,6 +90,10 @@ class Redactor:
         """
         if not self._enabled or len(name) < _SHORTEST_NAME or not name.strip("0123456789+- "):
             return name
+        return (self._remembered_name if len(name) <= _LONGEST_NAME else self._masked_name)(name)
+
+    def _masked_name(self, name: str) -> str:
+        """Return a name with its secrets replaced, whether or not it was seen before."""
         if not self.redact(name).kinds:
             return name
         pieces = _MARKER.split(name)

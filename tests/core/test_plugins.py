@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from memtier_plugin.core import hookspecs, plugins
 from tests.builders import write_config
-from tests.processes import child_environment, run_python
+from tests.processes import child_environment, run_in_fork, run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -268,3 +269,22 @@ def test_the_same_failure_is_logged_once(only: Any, caplog: pytest.LogCaptureFix
     assert plugins.load_errors() == [
         plugins.PluginError("only", "memtier_extract", "ValueError: again", 3)
     ]
+
+
+def test_a_child_waits_for_no_thread_of_its_parent() -> None:
+    """A process that forks while another thread loads plugins leaves its child able to use them."""
+    loading, done = threading.Event(), threading.Event()
+
+    def load() -> None:
+        with plugins._lock:
+            loading.set()
+            done.wait()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    loading.wait()
+    try:
+        assert run_in_fork(lambda: plugins.manager() and plugins.load_errors(), seconds=10) == ""
+    finally:
+        done.set()
+        thread.join()

@@ -18,6 +18,7 @@ from memtier_plugin.core.errors import (
     SettingsError,
 )
 from memtier_plugin.core.settings.schema import Endpoint
+from memtier_plugin.core.workers import WorkerPool
 from memtier_plugin.providers import endpoint as module
 from memtier_plugin.providers.endpoint import EndpointClient, resolve_model
 from tests.loopback import TOO_LONG, Loopback, tokens_of, vectors_of
@@ -278,6 +279,17 @@ def test_no_server() -> None:
         pass
     with pytest.raises(EndpointError, match="cannot be reached; is the server running"):
         EndpointClient(Endpoint(base_url=stopped.base_url)).embed("m", TEXTS, attempts=1)
+
+
+def test_too_many_requests_that_wait(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that waits for earlier ones is told from a server that is down."""
+    monkeypatch.setattr(module, "_workers", WorkerPool("memtier-endpoint", max_jobs=1))
+    server.always("slow")
+    with pytest.raises(AnswerLost):
+        client(server).embed("m", TEXTS, attempts=1, seconds=0.1)
+    with pytest.raises(EndpointError, match="was not asked: earlier requests still wait") as caught:
+        client(server).embed("m", TEXTS, attempts=1, seconds=0.1)
+    assert caught.value.transient and "1 jobs" in str(caught.value)
 
 
 def test_key(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:

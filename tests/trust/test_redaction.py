@@ -291,3 +291,21 @@ def test_what_detect_secrets_knows_is_found(
     )
     secret = data.draw(st.from_regex(plain, fullmatch=True))
     assert secret not in redact(f"see {secret} there").text
+
+
+def test_names_are_read_once() -> None:
+    """The names that stand on every message are looked through once, and bounded in number."""
+    seen: list[str] = []
+
+    def watch(text: str) -> list[tuple[int, int, str]]:
+        seen.append(text)
+        return []
+
+    redactor = Redactor(extra=watch)
+    for _ in range(3):
+        assert redactor.redact_name("a-session-of-mine") == "a-session-of-mine"
+    assert seen == ["a-session-of-mine"]
+    for number in range(2000):
+        redactor.redact_name(f"session-of-number-{number}")
+    seen.clear()
+    assert redactor.redact_name("a-session-of-mine") and seen
