@@ -27,6 +27,7 @@ from memtier_plugin.transfer import backup as archives
 from memtier_plugin.transfer.importers.detect import MEMTIER_FORMAT, detect_format
 from memtier_plugin.transfer.importers.files import SkipCallback
 from memtier_plugin.transfer.importers.proposals import PROPOSED_FORMATS, propose_facts
+from memtier_plugin.transfer.importers.time_limit import DEFAULT_MINUTES, TimeLimit
 from memtier_plugin.transfer.importers.transcripts import FORMATS, read_transcript
 
 _EXAMPLES: Final = 3
@@ -42,9 +43,17 @@ _MAX_LEFT_OUT: Final = 20  # rows of what was left out
     help="The format [detected].",
 )
 @click.option("--dry-run", is_flag=True, help="Only count, and show some of it.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0),
+    default=DEFAULT_MINUTES,
+    show_default=True,
+    help="Stop after so long, to be gone on with by the same command; 0: no limit.",
+)
 @click.pass_obj
-def import_(scope: Scope, file: Path, form: str | None, dry_run: bool) -> None:
+def import_(scope: Scope, file: Path, form: str | None, dry_run: bool, minutes: float) -> None:
     """Read conversations or memories of FILE (or a folder, or ZIP) into the log."""
+    limit = TimeLimit(minutes)
     form = form or detect_format(file)
     left_out: list[dict[str, str]] = []
 
@@ -53,7 +62,7 @@ def import_(scope: Scope, file: Path, form: str | None, dry_run: bool) -> None:
 
     with _open_memory(scope, dry_run) as memory:
         bring = _import_memtier_export if form == MEMTIER_FORMAT else _import_transcript
-        document = bring(scope, memory, file, form, dry_run, skip)
+        document = bring(scope, memory, file, form, dry_run, skip, limit)
     shown = {"left_out": len(left_out), "why": left_out[:_MAX_LEFT_OUT]}
     scope.show({"format": form, "dry_run": dry_run, **document, **shown}, import_view)
 
@@ -73,11 +82,17 @@ def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
 
 
 def _import_transcript(
-    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, skip: SkipCallback
+    scope: Scope,
+    memory: MemTier,
+    file: Path,
+    form: str,
+    dry_run: bool,
+    skip: SkipCallback,
+    limit: TimeLimit,
 ) -> dict[str, Any]:
     """Validate the whole file first, so that a refused file leaves nothing behind; then record."""
     names, origins, examples, total = set[str](), Counter[str](), list[str](), 0
-    for session in read_transcript(file, form, skip):
+    for session in limit.read(read_transcript(file, form, skip)):
         names.add(session.session_id)
         total += len(session.turns)
         origins.update(message.origin or message.role for message in session.messages)
@@ -90,11 +105,13 @@ def _import_transcript(
     with progress_bar() as report:
         sessions = _report_progress(read_transcript(file, form), report, total)
         if dry_run:
-            return {**figures, "new": memory.count_new(sessions), "examples": examples}
+            new_ones = memory.count_new(limit.read(sessions))
+            return {**figures, "new": new_ones, "examples": examples}
         recorded = proposed = 0
         for new in memory.record_sessions(sessions):
             recorded += len(new)
             proposed += propose_facts(memory, new) if form in PROPOSED_FORMATS else 0
+            limit.check(recorded)
     return {
         **figures,
         "recorded": recorded,
@@ -111,7 +128,13 @@ def _report_progress(sessions: Iterable[Session], report: Any, total: int) -> It
 
 
 def _import_memtier_export(
-    scope: Scope, memory: MemTier, file: Path, form: str, dry_run: bool, skip: SkipCallback
+    scope: Scope,
+    memory: MemTier,
+    file: Path,
+    form: str,
+    dry_run: bool,
+    skip: SkipCallback,
+    limit: TimeLimit,
 ) -> dict[str, Any]:
     from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
 
@@ -120,6 +143,7 @@ def _import_memtier_export(
             memory,
             file,
             skip,
+            limit,
             agent=scope.agent,
             dry_run=dry_run,
             progress=lambda number: report("importing", number, 0),

@@ -21,6 +21,7 @@ MemTierError
 ├── CapReached             more would be spent on an endpoint than the user allows
 ├── BackupError            an archive cannot be made, or is not whole; nothing was overwritten
 ├── ImportFileError        a file to import does not have the format named; names file and place
+├── ImportStopped          an import took its time; what it recorded stands, and it can go on
 ├── NotFound               no item, recall or project of that id
 ├── Closed                 the memory was closed before this call
 ├── Paused                 the project is switched off (`memtier off`)
@@ -141,6 +142,10 @@ class BackupError(MemTierError):
 
 class ImportFileError(MemTierError):
     """A file to import does not have the format named."""
+
+
+class ImportStopped(MemTierError):
+    """An import took longer than it may; what it recorded stands, and importing again goes on."""
 
 
 class NotFound(MemTierError):

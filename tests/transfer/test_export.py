@@ -15,6 +15,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
 from memtier_plugin.transfer.export import export_jsonl, export_markdown
 from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
+from memtier_plugin.transfer.importers.time_limit import TimeLimit
 
 Left = list[tuple[str, str]]
 
@@ -57,7 +58,7 @@ def written(path: Path, memory: MemTier, **more: Any) -> Path:
 def bring(memory: MemTier, path: Path, **more: Any) -> tuple[tuple[int, ...], Left]:
     """Import an export; return entries, facts, and how many of each were new."""
     left: Left = []
-    done = import_memtier_export(memory, path, lambda *why: left.append(why), **more)
+    done = import_memtier_export(memory, path, lambda *why: left.append(why), TimeLimit(0), **more)
     return (done.entries, done.facts, done.recorded, done.new_facts), left
 
 

@@ -1,4 +1,4 @@
-"""What is imported is bounded in bytes, files, nesting and kind, with a clear refusal."""
+"""What is imported is bounded in bytes, files, nesting, kind and time, with a clear refusal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import os
 import resource
 import time
 import zipfile
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from memtier_plugin import MemTier
-from memtier_plugin.core.errors import ImportFileError, LedgerError
+from memtier_plugin.core.errors import ImportFileError, ImportStopped, LedgerError
+from memtier_plugin.ingest import recorder
 from memtier_plugin.storage.ledger import jsonl
-from memtier_plugin.transfer.importers import files
+from memtier_plugin.transfer.export import export_jsonl
+from memtier_plugin.transfer.importers import files, time_limit
 from memtier_plugin.transfer.importers.detect import detect_format
+from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
+from memtier_plugin.transfer.importers.time_limit import TimeLimit
 from tests.builders import say
 from tests.processes import run_memtier
 
@@ -86,3 +91,44 @@ def test_pipes_are_refused(tmp_path: Path, home: Path) -> None:
         with pytest.raises(LedgerError, match="not a plain file"):
             jsonl.read_lines(ledger)
         assert next(f.where for f in memory.doctor() if f.level == "error") == str(ledger)
+
+
+def test_an_import_that_takes_long_is_gone_on_with(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its limit of time an import ends between lines that are recorded, and can go on."""
+    monkeypatch.setattr(recorder, "_TOGETHER", 10)
+    path = tmp_path / "talks.jsonl"
+    turn = {"role": "user", "content": "The same sentence again and again."}
+    talks = [{"id": f"talk {n}", "messages": [turn] * 5} for n in range(20)]
+    path.write_text("\n".join(map(json.dumps, talks)))
+    ticks = count()
+    monkeypatch.setattr(time_limit, "monotonic", lambda: next(ticks))  # a second a question
+    command = ["--project", "default", "import", str(path), "--minutes"]
+
+    refused = run_memtier(*command, "0.1", code=1).stderr
+    assert "before the file was read through; nothing was recorded" in refused
+    assert "--minutes 0.2" in refused
+    with MemTier.open(home) as memory:
+        assert memory.status()["entries"] == 0
+    assert "50 new messages are recorded" in run_memtier(*command, "0.4", code=1).stderr
+    with MemTier.open(home) as memory:
+        assert memory.status()["entries"] == 50
+    again = run_memtier(*command, "0.4", code=1).stderr
+    assert "no new message was reached. Give it longer: `--minutes 0.8`" in again
+    assert json.loads(run_memtier("--json", *command, "0").stdout)["recorded"] == 50
+
+
+def test_an_export_that_takes_long_is_gone_on_with(tmp_path: Path, home: Path) -> None:
+    """MemTier's own exports are imported with the same limit."""
+    with MemTier.open(home) as memory:
+        for number in range(5):
+            say(memory, f"The boat number {number} is red.", run_id=f"r{number}")
+        path = tmp_path / "export.jsonl"
+        path.write_text("".join(export_jsonl(memory)))
+    with MemTier.open(tmp_path / "other") as memory:
+        ticks = count()
+        with pytest.raises(ImportStopped, match="nothing was recorded"):
+            limit = TimeLimit(0.05, clock=lambda: next(ticks))
+            import_memtier_export(memory, path, lambda *_: None, limit)
+        assert import_memtier_export(memory, path, lambda *_: None, TimeLimit(0)).recorded == 5

@@ -17,6 +17,7 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.memory import MemTier
 from memtier_plugin.transfer.importers.detect import EXPORT_KEY
 from memtier_plugin.transfer.importers.files import SkipCallback, read_json_lines
+from memtier_plugin.transfer.importers.time_limit import TimeLimit
 
 _BATCH_SIZE: Final = 1000  # entries per batch
 _EXAMPLES: Final = 3
@@ -39,6 +40,7 @@ def import_memtier_export(
     memory: MemTier,
     path: Path,
     skip: SkipCallback,
+    limit: TimeLimit,
     *,
     agent: str | None = None,
     dry_run: bool = False,
@@ -53,14 +55,16 @@ def import_memtier_export(
 
     Raises:
         ImportFileError: the file is not an export, or cannot be read.
-        LedgerError, IndexProblem: only a part was written; importing again completes it.
+        LedgerError, IndexProblem, ImportStopped: only a part was written; importing again
+            completes it.
     """
-    importer = _Importer(memory, _cited_entries(path), dry_run)
+    importer = _Importer(memory, _cited_entries(path, limit), dry_run)
     report, facts = importer.report, list[tuple[str, Fact]]()
     for number, (location, record) in enumerate(_read_records(path, skip), start=1):
         if isinstance(record, Entry):
             if importer.add(replace(record, agent_id=agent or record.agent_id)):
                 progress(number)
+                limit.check(report.recorded)
         else:
             facts.append((location, record))
     importer.flush()
@@ -79,11 +83,11 @@ def import_memtier_export(
     return report
 
 
-def _cited_entries(path: Path) -> set[str]:
+def _cited_entries(path: Path, limit: TimeLimit) -> set[str]:
     """Return the ids of the entries that an export's facts cite as sources."""
     return {
         source.entry
-        for _, record in _read_records(path, lambda *_: None)
+        for _, record in limit.read(_read_records(path, lambda *_: None))
         if isinstance(record, Fact)
         for source in record.sources
     }
