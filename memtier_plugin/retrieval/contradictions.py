@@ -8,14 +8,15 @@ written, which supersedes the older.  Facts of different agents both stand, and 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.text.normalise import normalise
 
 REPLACES_NOTE = "replaces an older one"
+_LAST_DAY: Final = timedelta(days=1)
 OF_THEN_NOTE = "of the time asked about; a newer one says otherwise"
 
 
@@ -65,12 +66,18 @@ def preference_key(hit: Hit) -> tuple[float, datetime, str]:
 
 
 def mark_ended(hits: Iterable[Hit], at: datetime) -> list[Hit]:
-    """Add a note to each fact that had expired, by its own words, at a given time."""
+    """Add a note to each fact that did not hold at a given time, by its own words.
+
+    It holds on the whole of its last day, and not before its first.
+    """
     marked = []
     for hit in hits:
-        until = hit.item.valid_to if isinstance(hit.item, Fact) else None
-        if until is not None and until <= at:
-            hit = hit.with_note(f"held until {until:%Y-%m-%d}")
+        if isinstance(hit.item, Fact):
+            since, until = hit.item.valid_from, hit.item.valid_to
+            if until is not None and until + _LAST_DAY <= at:
+                hit = hit.with_note(f"held until {until:%Y-%m-%d}")
+            elif since is not None and since > at:
+                hit = hit.with_note(f"holds from {since:%Y-%m-%d}")
         marked.append(hit)
     return marked
 

@@ -414,10 +414,12 @@ def mark_replaced(hits: Sequence[Hit], replaced: Mapping[str, Replacement]) -> t
 
 
 def mark_older(hit: Hit, now: Replacement) -> Hit:
-    """Return an older hit with a note on until when it held, and what holds now."""
+    """Return an older hit with a note on until when it held, and what holds now, or then."""
     words = now.statement.split()
     quote = " ".join(words[:_NOTE_WORDS]) + (" ..." if len(words) > _NOTE_WORDS else "")
-    note = f"until {hit_time(now.by):%Y-%m-%d}; now: {quote.rstrip('.')}{_origin(now.by)}"
+    item, since = now.by.item, hit_time(now.by)
+    when = "then" if isinstance(item, Fact) and since > item.timestamp else "now"
+    note = f"until {since:%Y-%m-%d}; {when}: {quote.rstrip('.')}{_origin(now.by)}"
     return hit.with_note(note)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from memtier_plugin.text.dates.annotate import RELATIVE
+from memtier_plugin.text.dates.annotate import MONTH, RELATIVE
 
 MAX_CLAUSE_CHARS: Final = 400
 _LEAD: Final = re.compile(
@@ -29,7 +29,8 @@ _FRONT: Final = re.compile(
     rf"school"
     r"|college|university|my (?:free|spare|down) ?time|my [\w]+s|\w+ \d{4}|(?:19|20)\d\d)|for "
     r"(?:my|our)|on (?:my|our|weekends|weekdays|\w+days)|at (?:my|our|work|school|home)|after "
-    r"(?:work|school)|around \w+|since (?!then))[^,.!?;]{0,50}),? (?=(?:I|we)\b)",
+    rf"(?:work|school)|around \w+|(?:from|between) (?:{MONTH}|\d)|since (?!then))"
+    r"[^,.!?;]{0,50}),? (?=(?:I|we)\b)",
     re.IGNORECASE,
 )
 CODE_LINE: Final = re.compile(

@@ -54,12 +54,15 @@ from memtier_plugin.facts.extraction.vocabulary import (
     PRAISE,
     RELEASE,
     SOMETHING,
+    SPAN,
     STATE,
+    STAYED,
     THING,
     TO_DO,
     TOOL,
     TRADE,
     UNIT,
+    UNTIL,
     WHAT,
 )
 
@@ -235,6 +238,8 @@ SELF_STATEMENTS: Final = (
     ("did", rf"{ME} (?P<value>was {DONE}\b .+)"),
     ("did", rf"{HAVING} been (?P<value>{DONE}\b .+)"),
     ("did", rf"{HAVE}{ADVERB} (?P<value>{FEAT} {SOMETHING}.*)"),
+    ("did", rf"{ME}{ADVERB} (?P<value>{STAYED}\b.*? {SPAN}.*)"),
+    ("does", rf"{AM}{ADVERB} (?P<value>(?:in|on|at|away|out|off)\b.*? {UNTIL}.*)"),
     ("does", rf"{AM}{ADVERB} (?P<value>{ACT} .+)"),
     ("usually", rf"{ME}{ADVERB} (?P<value>(?P<verb>{HABIT}) (?:(?!{OFTEN})\S.*?)?{OFTEN}.*)"),
     (
@@ -244,6 +249,10 @@ SELF_STATEMENTS: Final = (
         rf"speciali[sz]e|major|sing|garden|run(?= an?\b| my\b)|knit|study|grow(?! up)|commute|"
         rf"breed|compete|meditate|support(?= the\b| [A-Z])) .+)",
     ),
+)
+
+AFTER_TIME: Final = (  # after the time in which it was so: "In 2021 I worked for ..."
+    ("did", rf"{ME}{ADVERB} (?P<value>{STAYED}\b .+)"),
 )
 
 TENTATIVE: Final = (  # statements about wishes, valid in spite of a word of doubt

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from memtier_plugin.facts.extraction.pattern_table import (
+    AFTER_TIME,
     INSTRUCTIONS,
     NAMED_THINGS,
     OWN_THINGS,
@@ -43,6 +44,7 @@ _TABLES: Final = {
     "order": INSTRUCTIONS,
     "bare": SUBJECTLESS,
     "thing": NAMED_THINGS,
+    "after time": AFTER_TIME,
 }
 # Most rows begin with "I"; the word after it decides which of them can match.
 _FORMS: Final = {
@@ -69,14 +71,18 @@ def _fits(kind: str, row: str) -> bool:
     return form == kind or (kind == "i" and (form is None or row.startswith(HAVE)))
 
 
-def candidate_rules(clause: str, *, unsure: bool = False) -> tuple[Rule, ...]:
+def candidate_rules(
+    clause: str, *, unsure: bool = False, after_time: bool = False
+) -> tuple[Rule, ...]:
     """Return the rows that can match a clause, in the order in which they are tried.
 
     Args:
         unsure: the clause contains a word of doubt.
+        after_time: a time stands before it.
     """
     opening = _OPENING.match(clause)
     kind = (opening.lastgroup if opening else None) or "thing"
     if unsure and kind in _TABLES:
         return ()
-    return _compiled(kind, unsure)
+    rules = _compiled(kind, unsure)
+    return (*rules, *_compiled("after time", unsure)) if after_time and not unsure else rules

@@ -30,7 +30,7 @@ from memtier_plugin.facts.extraction.references import (
 )
 from memtier_plugin.facts.extraction.rephrase import rephrase_in_third_person, to_third_person
 from memtier_plugin.facts.extraction.statement_drafts import draft_statement, is_rephrased
-from memtier_plugin.facts.extraction.vocabulary import KIN
+from memtier_plugin.facts.extraction.vocabulary import KIN, SPAN
 from memtier_plugin.text.dates.annotate import annotate_dates, has_date
 from memtier_plugin.text.dates.validity import Tense, find_validity, names_weekdays_only
 from memtier_plugin.text.languages import iter_sentence_spans
@@ -84,6 +84,7 @@ _CALLED: Final = re.compile(
     rf"\b(?:(?:[Mm]y|[Oo]ur) (?P<own>{KIN}),? |(?:an?|[Mm]y|[Oo]ur) (?P<other>{KIN}),? (?:named|"
     rf"called) )(?P<name>(?!(?:I|God|Day|Christmas|Easter|{_CALENDAR})[a-z]*\b)[A-Z][a-z]+)\b"
 )
+_TIMED: Final = re.compile(rf"(?i)(?:{SPAN}|in (?:19|20)\d\d)")
 _LAST_TALK: Final = re.compile(
     r"(?i)\b(?:talk\w*|chat\w*|spoke|spoken|convers\w*|caught up|met up)\b"
 )
@@ -195,7 +196,8 @@ def _clause_drafts(
             continue
         clause = entry.content[start:end]
         unsure = bool(_UNSURE.search(clause))
-        for rule in candidate_rules(clause, unsure=unsure):
+        timed = front < start and bool(_TIMED.match(entry.content, front, start))
+        for rule in candidate_rules(clause, unsure=unsure, after_time=timed):
             if match := rule.pattern.match(clause):
                 draft = _draft(entry, rule, match, front, start)
                 if isinstance(draft, FactDraft):

@@ -62,6 +62,16 @@ DATE: Final = (
     rf"(?:the )?\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {MONTH}(?:,? \d{{4}})?|{MONTH},? \d{{4}}|"
     rf"\d{{1,2}}/\d{{1,2}}/\d{{2,4}}|in (?:{MONTH}|(?:19|20)\d\d\b)|(?i:{RELATIVE}))"
 )
+_ANY_DATE: Final = rf"(?:{DATE}|{MONTH}|{_WEEKDAY}|(?:19|20)\d\d|\d{{1,2}}\b)"
+UNTIL: Final = rf"(?:(?:until|till|through|from) (?:the )?{_ANY_DATE})"
+SPAN: Final = (  # a time that is over, or in which something is so
+    rf"(?:(?:from|between) (?:the )?{_ANY_DATE}.{{0,12}} (?:to|until|till|through|and) (?:the )?"
+    rf"{_ANY_DATE}|{UNTIL}|{DATE})"
+)
+STAYED: Final = (  # what lasts
+    r"(?:lived|resided|stayed|worked|studied|served|taught|used(?! to\b)|(?:was|were) (?:in|at|on|"
+    r"an?|the|our|my))"
+)
 LASTING: Final = (
     rf"(?:for (?:about |around |almost |nearly |over |more than |at least )?(?:the (?:past|last) "
     rf")?(?:\d+|an?|{ONE_TO_TEN}|twenty|a few|several|many|a couple of) (?:hour|day|week|month|"

@@ -78,7 +78,8 @@ def annotate_dates(text: str, said_on: datetime, *, future: bool | None) -> str:
 
     def annotate(match: re.Match[str]) -> str:
         nonlocal open_ended
-        date = _resolve(match[0].lower(), said_on, future)
+        past = text[max(0, match.start() - 6) : match.start()].lower().endswith("since ")
+        date = _resolve(match[0].lower(), said_on, False if past else future)
         open_ended = open_ended or not date
         return f"{match[0]} ({date})" if date else match[0]
 

@@ -20,7 +20,7 @@ _YEAR: Final = r"(?P<y>(?:1[6-9]|20)\d\d)"
 _OF: Final = r"(?:\s*,\s*|\s+(?:of|de|del|di|the|von|van)\s+|\s+)"
 _SLASHED: Final = regex.compile(rf"\b(?P<a>\d\d?)/(?P<b>\d\d?)/{_YEAR}\b")
 _REACH: Final = 40  # characters before a month in which a preposition is looked for
-_MONTH_CUES: Final = ("in", "since", "until", "by", "last", "next", "this")
+_MONTH_CUES: Final = ("in", "since", "until", "by", "last", "next", "this", "from", "between", "to")
 
 
 @cache

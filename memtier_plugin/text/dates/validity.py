@@ -1,8 +1,10 @@
 """Find from when until when a statement says that it holds.  Pure.
 
 A statement holds from the day it names as the past or by a word like "since" or "from", until the
-day after a word like "until"; a plan holds from the moment it is made.  "On Tuesday" is the last
-one of what is past, and the next one of what is to come; "every Tuesday" is no date.
+day after a word like "until"; a range ("from March to June") holds to its last day, and so does a
+state of a time that is over ("lived there in 2016").  What ended at a day in the past is known for
+that day.  A plan holds from the moment it is made.  "On Tuesday" is the last one of what is past,
+and the next one of what is to come; "every Tuesday" is no date.  (Event times: Mem-T, 3.1.)
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import regex
 
 from memtier_plugin.text.dates.mentions import DateMention, without_overlaps
 from memtier_plugin.text.dates.periods import Period
+from memtier_plugin.text.dates.ranges import find_range
 from memtier_plugin.text.dates.relative import find_relative_dates
 from memtier_plugin.text.dates.stated import find_stated_dates
 from memtier_plugin.text.lexicon import lexicon
@@ -45,6 +48,11 @@ _TO: Final = regex.compile(
 _LAST: Final = regex.compile(r"(?i)(?<!the )\blast\s*\Z")
 _WEEKEND: Final = regex.compile(r"(?i)\blast weekend\b")
 _OF: Final = regex.compile(r"(?i)\s+(?:of|in each|every)\b")
+_LASTING: Final = regex.compile(  # what lasts, and is over where the time that it names is
+    r"(?i)\b(?:lived|resided|stayed|worked|studied|served|taught|"
+    r"(?<=(?:i|we|they|she|he) )used(?! to\b)|(?:was|were) (?:in|at|on|an?|"
+    r"the|our|my))\b"
+)
 _PLURAL: Final = regex.compile(
     r"(?i)(?:every|each|jede\w*|cada|tod[oa]s l[oa]s|tou(?:s|tes) les|chaque)\b"
 )
@@ -82,7 +90,7 @@ def find_dates(text: str, said_on: datetime, language: str, tense: Tense | None)
     dates = []
     for mention in chosen:
         number = numbers.get(mention)
-        direction = _direction(text, mention, language) or tense
+        direction = _direction(text, mention, language, tense) or tense
         if number is not None:
             if not _recurs(text, mention) or (tense == "past" and _is_last(text, mention)):
                 period = _weekday(today, number, direction)
@@ -133,13 +141,17 @@ def find_validity(
         tense: whether it tells of the past or of something to come; None: of neither.
         verb: where its verb stands: a date between its opening and that names a thing, no event.
     """
+    dates = find_dates(text, said_on, language, tense)
+    if window := _range(text, dates, said_on.date(), tense):
+        return window
     validity, end = Validity(), 0
-    for dated in find_dates(text, said_on, language, tense):
+    for dated in dates:
         between, end = text[end : dated.mention.start], dated.mention.end
         if dated.period is None:
             continue
-        first, _ = dated.period
-        closes = validity.since and _TO.fullmatch(between)  # "from 3 May to 9 May"
+        first, last = dated.period
+        first = dated.mention.approximate_day or first
+        closes = validity.since and _TO.fullmatch(between)  # "from Friday to Sunday"
         match "until" if closes else _cue(text, dated.mention, language):
             case "until":
                 validity = validity._replace(until=_moment(first))
@@ -149,9 +161,24 @@ def find_validity(
                 continue
             case _ if tense == "past" and first < said_on.date() and not validity.since:
                 validity = validity._replace(since=_moment(first))
+                if last < said_on.date() and language == "english" and _LASTING.search(text):
+                    validity = validity._replace(until=_moment(last))
     if validity.since and validity.until and validity.until < validity.since:
         return Validity(validity.since)
+    if validity.until and not validity.since and validity.until < said_on:
+        return Validity(validity.until, validity.until)
     return validity
+
+
+def _range(text: str, dates: Sequence[Dated], today: date, tense: Tense | None) -> Validity | None:
+    """Return the window of a range that a statement names; None where it names none."""
+
+    def resolve(mention: DateMention) -> Period | None:
+        ahead: Tense = "past" if tense == "past" else "future"
+        return mention.period or _year_for(mention, today, ahead)
+
+    days = find_range(text[:_MAX_CHARS], [dated.mention for dated in dates], resolve)
+    return Validity(_moment(days.first), _moment(days.last)) if days else None
 
 
 def _moment(day: date) -> datetime:
@@ -174,14 +201,17 @@ def _cue(text: str, mention: DateMention, language: str) -> Literal["since", "un
     return ""
 
 
-def _direction(text: str, mention: DateMention, language: str) -> Tense | None:
+def _direction(text: str, mention: DateMention, language: str, tense: Tense | None) -> Tense | None:
     """Return where in time a date lies by its preposition: "since May" is the last one."""
     before = text[max(0, mention.start - _REACH) : mention.start]
     if _SINCE.search(before):
         return "past"
     if _AHEAD.search(before):
         return "future"
-    return "future" if _cue(text, mention, language) else None
+    cue = _cue(text, mention, language)
+    if cue == "until" and tense == "past":
+        return "past"
+    return "future" if cue else None
 
 
 @cache
