@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import shlex
 import shutil
 import sys
 import threading
@@ -23,13 +21,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.core.paths import write_private_file
 from memtier_plugin.operations.hook_latency import HookWait
 
-from .resident import ModelOffer, Payload, ResidentClient
+from . import hermes_host, hermes_settings
+from .hermes_settings import HOST, NAME, agent_of, config_path, read_config
+from .resident import ResidentClient
+from .resident_connection import ModelOffer, Payload
 
-NAME: Final = "memtier"
-HOST: Final = "hermes"
 PROMPT_SECONDS: Final = 4.0  # of the eight that Hermes waits
 END_SECONDS: Final = 20.0  # on Hermes' own worker thread
 TOOL_SECONDS: Final = 10.0
@@ -76,29 +74,6 @@ TOOLS: Final[Mapping[str, tuple[str, dict[str, Any], list[str]]]] = {
 }
 
 
-def config_path(hermes_home: str | Path | None = None) -> Path:
-    """Return the path of the provider's configuration, next to Hermes' own."""
-    home = hermes_home or os.environ.get("HERMES_HOME") or Path.home() / ".hermes"
-    return Path(home) / f"{NAME}.json"
-
-
-def read_config(hermes_home: str | Path | None = None) -> dict[str, Any]:
-    """Return the configuration: command, home, project, environment; all have defaults."""
-    config: dict[str, Any] = {}
-    with suppress(OSError, ValueError):
-        config = dict(json.loads(config_path(hermes_home).read_text("utf-8")))
-    config.setdefault("command", _command())
-    config.setdefault("home", os.environ.get("MEMTIER_HOME") or str(Path.home() / ".memtier"))
-    config.setdefault("project", "default")
-    return config
-
-
-def _command() -> list[str]:
-    """Return the command that runs `memtier`: this checkout's environment, else the one on PATH."""
-    own = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "memtier"
-    return [str(own) if own.is_file() else shutil.which("memtier") or "memtier"]
-
-
 class Provider:
     """The provider that Hermes calls; `register` adds the base class that Hermes requires."""
 
@@ -129,13 +104,13 @@ class Provider:
         """
         if config_path().is_file() or shutil.which(str(read_config()["command"][0])):
             return True
-        return _is_selected()
+        return hermes_host.is_selected()
 
     def initialize(self, session_id: str, **details: Any) -> None:
         """Remember the session, and start the resident in the background."""
         self._config = read_config(details.get("hermes_home"))
         with suppress(Exception):  # Hermes' internals may change; the messages hold most of it too
-            _attach_to_host(self)
+            hermes_host.attach(self)
         self._resident = ResidentClient(
             self._config["command"],
             Path(self._config["home"]),
@@ -149,9 +124,9 @@ class Provider:
 
     def _model_offer(self) -> ModelOffer | None:
         """Return the offer of Hermes' own model, if its user has consented."""
-        if self._config.get("host_model") is not True or not _contexts:
+        if self._config.get("host_model") is not True or not hermes_host.is_attached():
             return None
-        return ModelOffer(HOST, self._config.get("project"), _complete_by_host)
+        return ModelOffer(HOST, self._config.get("project"), hermes_host.complete)
 
     def _warm_up(self) -> None:
         if self._resident is not None:  # in the background
@@ -315,31 +290,11 @@ class Provider:
 
     def get_config_schema(self) -> list[dict[str, Any]]:
         """Return the fields that `hermes memory setup` asks for."""
-        defaults = read_config()
-        return [
-            {
-                "key": "project",
-                "description": "The project whose memory this is",
-                "default": defaults["project"],
-            },
-            {
-                "key": "home",
-                "description": "Where MemTier keeps everything",
-                "default": defaults["home"],
-            },
-            {
-                "key": "command",
-                "description": "How `memtier` is run, in its own environment",
-                "default": shlex.join(defaults["command"]),
-            },
-        ]
+        return hermes_settings.list_setup_fields()
 
     def save_config(self, values: Payload, hermes_home: str) -> None:
         """Write the chosen configuration (mode 0600)."""
-        config = {**read_config(hermes_home), **values}
-        if isinstance(config["command"], str):
-            config["command"] = shlex.split(config["command"])
-        write_private_file(config_path(hermes_home), json.dumps(config, indent=1))
+        hermes_settings.save_config(values, hermes_home)
 
     def get_status_config(self, _config: Any = None) -> dict[str, Any]:
         """Return what `hermes memory status` shows."""
@@ -428,68 +383,6 @@ def _copy_messages(messages: Sequence[Payload] | None) -> list[dict[str, Any]]:
         }
         for message in messages or ()
     ]
-
-
-def _is_selected() -> bool:
-    """Tell whether Hermes' configuration names this provider."""
-    with suppress(Exception):  # Hermes' internals may change
-        return bool(import_module("plugins.memory")._get_active_memory_provider() == NAME)
-    return False
-
-
-def agent_of(context: Payload) -> str:
-    """Return the name by which MemTier knows the agent."""
-    return f"{HOST}.{context.get('agent_identity') or 'default'}"
-
-
-_attached: list[Provider] = []
-_contexts: list[Any] = []  # Hermes' context of this plugin, once attached
-
-
-def _on_tool_call(**details: Any) -> None:
-    for provider in _attached:
-        provider.note_tool(details)
-
-
-def _answer_command(arguments: str = "") -> str:
-    return _attached[0].answer_command(arguments)
-
-
-def _complete_by_host(request: Payload) -> dict[str, Any]:
-    """Ask the model that Hermes is configured with; Hermes keeps its keys and its policy."""
-    answer = _contexts[0].llm.complete(
-        [dict(message) for message in request["messages"]],
-        temperature=request.get("temperature"),
-        max_tokens=request.get("max_tokens"),
-        timeout=request.get("seconds"),
-        purpose=f"{NAME}.{request.get('purpose')}",
-    )
-    usage = answer.usage
-    return {
-        "text": answer.text,
-        "model": f"{answer.provider}/{answer.model}",
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "cost": usage.cost_usd,
-    }
-
-
-def _attach_to_host(provider: Provider) -> None:
-    """Subscribe to tool calls as they happen, and answer `/memtier` in a chat.
-
-    A compaction may drop a call's messages, and they do not tell whether it succeeded.
-    """
-    host = import_module("hermes_cli.plugins")  # exists inside Hermes only
-    first = not _attached
-    _attached[:] = [provider]
-    if first:
-        manifest = host.PluginManifest(name=NAME, source="user")
-        context = host.PluginContext(manifest, host.get_plugin_manager())
-        _contexts[:] = [context]
-        context.register_hook("post_tool_call", _on_tool_call)
-        context.register_command(
-            NAME, _answer_command, "How this project's memory does; `review` decides on what waits"
-        )
 
 
 def register(ctx: Any) -> None:

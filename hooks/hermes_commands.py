@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any, Final
 
-from .hermes import config_path, read_config
+from .hermes_settings import config_path, read_config
 
 COMMANDS: Final = ("status", "search", "log", "doctor", "review")
 

@@ -24,9 +24,9 @@ from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.fence import remove_blocks
 from memtier_plugin.trust.tool_origins import brings_external_text
 
-from .hermes import HOST, agent_of
+from .hermes_settings import HOST, agent_of
 from .payloads import calls_by_id, drop_oldest, external_texts, text_or_none
-from .resident import Payload
+from .resident_connection import Payload
 from .synthetic import user_words
 
 MAX_SESSIONS: Final = 2000  # sessions remembered; the oldest are dropped first

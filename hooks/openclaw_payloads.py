@@ -25,7 +25,7 @@ from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.tool_origins import brings_external_text
 
 from .payloads import calls_by_id, drop_oldest, external_texts, text_or_none
-from .resident import Payload
+from .resident_connection import Payload
 from .synthetic import is_continuation, user_words
 
 HOST: Final = "openclaw"

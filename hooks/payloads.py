@@ -13,7 +13,7 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.host import HookCall, RunContext
 from memtier_plugin.ingest.messages import flatten_content
 
-from .resident import Payload
+from .resident_connection import Payload
 
 HOSTS: Final = ("openclaw", "hermes")
 MAX_SEEN: Final = 400_000  # characters of external text of earlier runs, the newest first

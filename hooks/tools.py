@@ -19,7 +19,7 @@ from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.trust import origins
 from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text
 
-from .resident import Payload
+from .resident_connection import Payload
 
 MAX_HITS: Final = 50
 _PREFIX: Final = "memtier_"  # hosts have tools of their own that are called memory_search and so on

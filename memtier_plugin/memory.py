@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, Self, Unpack
@@ -24,30 +23,23 @@ from memtier_plugin.core.times import Clock, aware, utc_now
 from memtier_plugin.facts import views
 from memtier_plugin.facts.consolidation import ConsolidationReport
 from memtier_plugin.facts.dependents import Forgotten
-from memtier_plugin.facts.people import People
 from memtier_plugin.facts.review import ReviewOutcome
-from memtier_plugin.facts.service import FactService
-from memtier_plugin.facts.summaries.job import Summariser
-from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.learning.credit import RunResult, assign_credit
-from memtier_plugin.lifecycle.history import History
-from memtier_plugin.lifecycle.purge.purge import Purger, Receipt
+from memtier_plugin.lifecycle.purge.purge import Receipt
 from memtier_plugin.lifecycle.purge.rewrite import Progress
 from memtier_plugin.lifecycle.retention import RetentionResult, apply_retention
 from memtier_plugin.lifecycle.selection import Selection
-from memtier_plugin.project import Project
 from memtier_plugin.retrieval.explain import Explainer
-from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.services import Services
 
 REMEMBERED_SESSION: Final = "remembered"  # the session of what somebody asked to be kept
 
 
 @check_methods
-class MemTier(Project):
+class MemTier(Services):
     """The memory of one agent in one project; safe to share between threads."""
 
     @classmethod
@@ -85,47 +77,6 @@ class MemTier(Project):
             raise NotFound(f"there is no project {project!r} in {where}; `memtier init` makes one")
         make_project_folder(where, project)
         return memory
-
-    @cached_property
-    def _recaller(self) -> Recaller:
-        return Recaller(self._actor)
-
-    @cached_property
-    def knowledge(self) -> FactService:
-        """The service for the project's facts: search, review, consolidate, roll back."""
-        return FactService(self._actor, self._recaller)
-
-    def viewer(self, sender: str | None) -> Viewer:
-        """Return this agent as it asks for a sender, with what the project grants it."""
-        return self._recaller.viewer(sender, self._clock())
-
-    @cached_property
-    def people(self) -> People:
-        """The people of the project, and which senders are one person."""
-        return People(self._actor)
-
-    @cached_property
-    def history(self) -> History:
-        """The project at other times: recall as of a time, compare two times, undo runs."""
-        return History(self._actor, self.knowledge.person)
-
-    @cached_property
-    def summariser(self) -> Summariser:
-        """The job that summarises sessions and days, and writes timelines."""
-        return Summariser(self._actor)
-
-    @cached_property
-    def purger(self) -> Purger:
-        """The service that purges items, and completes an interrupted purge."""
-        return Purger(self._actor)
-
-    @cached_property
-    def _confidences(self) -> Confidences:
-        return Confidences(self._actor)
-
-    @cached_property
-    def _recorder(self) -> Recorder:
-        return Recorder(self._actor)
 
     # -- writing -------------------------------------------------------------------------------
 

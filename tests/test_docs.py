@@ -338,6 +338,7 @@ def test_every_room_is_in_the_architecture() -> None:
         "memory",
         "pool",
         "project",
+        "services",
     }:
         assert f"| `{room}/` |" in page, room
 

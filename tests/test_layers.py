@@ -37,6 +37,7 @@ ORDER = """
     async_memory
     pool
     memory
+    services
     project
     operations
     lifecycle answering

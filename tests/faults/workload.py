@@ -21,7 +21,9 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.records import Entry
 from memtier_plugin.daemon import jobs, scheduler
-from memtier_plugin.hooks import agent_end, before_prompt_build, guard, resident
+from memtier_plugin.hooks import agent_end, before_prompt_build, guard
+from memtier_plugin.hooks.resident import ResidentClient
+from memtier_plugin.hooks.resident_connection import ResidentFailed, ResidentRefused
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.health.hook_marks import count_queued_runs
@@ -120,7 +122,7 @@ def queue(world: World) -> None:
     expected = lambda record: "is not stored yet" not in record.getMessage()  # noqa: E731
     logger.addFilter(expected)
     try:
-        client = resident.ResidentClient(["/nowhere/memtier"], world.home)
+        client = ResidentClient(["/nowhere/memtier"], world.home)
         event = {"user": QUEUED, "assistant": "The bread is done.", "messages": []}
         context = {"session_id": "queued", "run_id": "q1"}
         run = {"host": "hermes", "name": "sync_turn", "event": event, "context": context}
@@ -147,7 +149,7 @@ def deliver(world: World) -> None:
         world.stored(entries)
 
 
-class _Delivery(resident.ResidentClient):
+class _Delivery(ResidentClient):
     """A client whose resident answers in this process: its methods, without the pipe."""
 
     def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
@@ -156,9 +158,9 @@ class _Delivery(resident.ResidentClient):
         try:
             return Methods(self.home, lambda _context: None).hook(**params)
         except (BadParams, MessageError) as error:
-            raise resident.ResidentRefused(str(error)) from error
+            raise ResidentRefused(str(error)) from error
         except Exception as error:
-            raise resident.ResidentFailed(str(error)) from error
+            raise ResidentFailed(str(error)) from error
 
 
 @step

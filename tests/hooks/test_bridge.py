@@ -54,7 +54,8 @@ def test_both_sides_mean_the_same_socket(
 @node
 def test_both_sides_agree_on_the_limits() -> None:
     """What both pipes know by number is the same number."""
-    python = (ROOT / "hooks" / "resident.py").read_text("utf-8")
+    files = ("resident.py", "resident_connection.py")
+    python = "".join((ROOT / "hooks" / file).read_text("utf-8") for file in files)
     script = (SHIM / "bridge.js").read_text("utf-8")
     for name in ("MAX_QUEUED", "MAX_IN_MEMORY", "MAX_REQUEST_BYTES"):
         (ours,) = re.findall(rf"^{name}: Final = ([^#\n]+?)\s*(?:#|$)", python, re.MULTILINE)

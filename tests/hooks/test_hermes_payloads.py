@@ -25,7 +25,7 @@ from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.plugins import manager
-from memtier_plugin.hooks import hermes, hermes_commands
+from memtier_plugin.hooks import hermes, hermes_commands, hermes_host, hermes_settings
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator, merge_turn
 from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.fence import remove_blocks
@@ -482,7 +482,7 @@ def test_a_missing_command_is_told_in_the_turn(
 def test_a_selected_provider_is_there(hermes_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Selected in a folder that Hermes loads in place, it runs without its command, and says so."""
     (hermes_home / "memtier.json").unlink()
-    monkeypatch.setattr(hermes, "_command", lambda: ["memtier-that-is-gone"])
+    monkeypatch.setattr(hermes_settings, "_command", lambda: ["memtier-that-is-gone"])
     chosen = types.ModuleType("plugins.memory")
     monkeypatch.setitem(sys.modules, "plugins", types.ModuleType("plugins"))
     monkeypatch.setitem(sys.modules, "plugins.memory", chosen)
@@ -562,9 +562,9 @@ def test_configuration(hermes_home: Path) -> None:
     idle = hermes.Provider()
     assert [field["key"] for field in idle.get_config_schema()] == ["project", "home", "command"]
     idle.save_config({"project": "q", "command": "python -m memtier_plugin"}, str(hermes_home))
-    saved = hermes.read_config()
+    saved = hermes_settings.read_config()
     assert (saved["project"], saved["command"]) == ("q", ["python", "-m", "memtier_plugin"])
-    assert hermes.config_path().stat().st_mode & 0o777 == 0o600
+    assert hermes_settings.config_path().stat().st_mode & 0o777 == 0o600
 
 
 def test_hermes_environment_needs_nothing_of_ours(tmp_path: Path) -> None:
@@ -599,13 +599,13 @@ def test_two_providers_are_told_of_calls_once(provider: hermes.Provider) -> None
     """Hermes makes a provider anew in one process: only the newest hears of tool calls."""
     newest = hermes.Provider()
     newest._context = {"session_id": SAMPLES["post_tool_call:terminal:ok"]["session_id"]}
-    before = list(hermes._attached)
-    hermes._attached[:] = [newest]
+    before = list(hermes_host._attached)
+    hermes_host._attached[:] = [newest]
     try:
-        hermes._on_tool_call(**SAMPLES["post_tool_call:terminal:ok"])
+        hermes_host._on_tool_call(**SAMPLES["post_tool_call:terminal:ok"])
         assert [len(instance._tool_calls) for instance in (provider, newest)] == [0, 1]
     finally:
-        hermes._attached[:] = before
+        hermes_host._attached[:] = before
 
 
 def _kinds(sent: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.paths import socket_path
-from memtier_plugin.hooks.resident import (
+from memtier_plugin.hooks.resident import ResidentClient
+from memtier_plugin.hooks.resident_connection import (
     MAX_REQUEST_BYTES,
-    ResidentClient,
     ResidentRefused,
     ResidentUnreachable,
-    _fit_request,
+    fit_request,
 )
 from memtier_plugin.memory import MemTier
 from tests.processes import PATIENCE, ROOT, held_ledger, running, wait_until
@@ -312,10 +312,10 @@ def test_a_payload_of_many_megabytes(home: Path, pipe: Callable[..., ResidentCli
     """A tool result of 5 MB passes whole; more than a line may hold is cut, not lost."""
     five = turn("r1") | {"noise": None}
     five["event"] = {"messages": [{"role": "user", "content": "x" * 5_000_000}]}
-    assert "characters left out" not in _fit_request(five)
+    assert "characters left out" not in fit_request(five)
     huge = {"event": {"messages": [{"role": "tool", "content": "é" * 1_500_000}] * 3_000}}
     huge["event"]["messages"] = huge["event"]["messages"][:20]
-    assert len(_fit_request(huge)) <= MAX_REQUEST_BYTES
+    assert len(fit_request(huge)) <= MAX_REQUEST_BYTES
     many = turn("r2")
     many["event"]["messages"] = [
         {"role": "user", "content": "Many."},

@@ -13,7 +13,8 @@ import pytest
 
 from memtier_plugin.core.events import ChatEvent
 from memtier_plugin.daemon import child, jobs
-from memtier_plugin.hooks.resident import ModelOffer, Payload, ResidentClient
+from memtier_plugin.hooks.resident import ResidentClient
+from memtier_plugin.hooks.resident_connection import ModelOffer, Payload
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
 from tests.builders import turns

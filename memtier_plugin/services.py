@@ -1,0 +1,63 @@
+"""The services behind the façade: what does the work, made when it is first asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from memtier_plugin.core.codecs import check_methods
+from memtier_plugin.facts.people import People
+from memtier_plugin.facts.service import FactService
+from memtier_plugin.facts.summaries.job import Summariser
+from memtier_plugin.ingest.confidences import Confidences
+from memtier_plugin.ingest.recorder import Recorder
+from memtier_plugin.lifecycle.history import History
+from memtier_plugin.lifecycle.purge.purge import Purger
+from memtier_plugin.project import Project
+from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.recall import Recaller
+
+
+@check_methods
+class Services(Project):
+    """The services of one agent in one project; each holds the project's store."""
+
+    @cached_property
+    def _recaller(self) -> Recaller:
+        return Recaller(self._actor)
+
+    @cached_property
+    def knowledge(self) -> FactService:
+        """The service for the project's facts: search, review, consolidate, roll back."""
+        return FactService(self._actor, self._recaller)
+
+    def viewer(self, sender: str | None) -> Viewer:
+        """Return this agent as it asks for a sender, with what the project grants it."""
+        return self._recaller.viewer(sender, self._clock())
+
+    @cached_property
+    def people(self) -> People:
+        """The people of the project, and which senders are one person."""
+        return People(self._actor)
+
+    @cached_property
+    def history(self) -> History:
+        """The project at other times: recall as of a time, compare two times, undo runs."""
+        return History(self._actor, self.knowledge.person)
+
+    @cached_property
+    def summariser(self) -> Summariser:
+        """The job that summarises sessions and days, and writes timelines."""
+        return Summariser(self._actor)
+
+    @cached_property
+    def purger(self) -> Purger:
+        """The service that purges items, and completes an interrupted purge."""
+        return Purger(self._actor)
+
+    @cached_property
+    def _confidences(self) -> Confidences:
+        return Confidences(self._actor)
+
+    @cached_property
+    def _recorder(self) -> Recorder:
+        return Recorder(self._actor)
