@@ -2,8 +2,8 @@
 
 The variants are those of MemTier's Table 2 (signals, k, token budget, scoping), Table 7 (Stage 1 by
 BM25, vectors or both), Table 8 (how many sessions Stage 1 chooses) and appendix E (normalised
-BM25), and the signals and sizes of `recall_first`.  A conversation is recorded once per
-embedding model, and every variant queries that recording.
+BM25), the signals and sizes of `recall_first`, and ranks fused as in True Memory.  A conversation
+is recorded once per embedding model, and every variant queries that recording.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.storage.project_folder import ProjectFolder
 
-GROUPS: Final = ("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise")
+GROUPS: Final = (
+    *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
+    "fusion",
+)
 _SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
     "recall_first": {
         "k": (4, 8, 16, 32),
@@ -46,6 +49,13 @@ _SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
         "sessions": (1, 3, 5, 10),
     },
     "paper": {"k": (1, 2, 4, 8), "token_budget": (150, 300, 600), "sessions": (1, 3, 5, 10)},
+    "rrf": {"k": (5, 10, 16), "token_budget": (300, 600, 1200)},
+}
+# What other profiles find in place of `recall_first`, by the changed settings.
+_FUSIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "profile rrf": {"retrieval.profile": "rrf"},
+    "profile rrf, k 16": {"retrieval.profile": "rrf", "rrf.k": 16},
+    "profile rrf, no guard": {"retrieval.profile": "rrf", "rrf.guard": False},
 }
 _CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "scope": ("sessions", "none"),
@@ -90,7 +100,7 @@ def run_ablation(
     """Ask every question of a data set once for each variant; return the differences, for JSON.
 
     Args:
-        profile: `recall_first` or `paper` [both].
+        profile: `recall_first`, `paper` or `rrf` [each].
         only: which of `GROUPS` to vary [all].
         reader: also let it answer from each variant's block.
         learn: credit right answers, as for `run_retrieval`; each variant learns for itself.
@@ -140,7 +150,7 @@ def list_variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant
     Args:
         settings: the unchanged profile's, by dotted key.
     """
-    section = "paper" if profile == "paper" else "retrieval"
+    section = "retrieval" if profile == "recall_first" else profile
     prefix = f"{section}.weights."
     weights = {
         key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)
@@ -158,6 +168,11 @@ def list_variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant
         for size in sizes:
             if size != settings[key]:
                 yield Variant(group, f"{group} {size}", {key: size})
+    if profile == "recall_first":
+        for name, fused in _FUSIONS.items():
+            yield Variant("fusion", name, fused)
+    if profile == "rrf":
+        yield Variant("signals", "without guard", {"rrf.guard": False})
     if profile != "paper":
         return
     for group, choices in _CHOICES.items():

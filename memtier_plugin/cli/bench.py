@@ -27,7 +27,10 @@ DATASETS: Final = {
 }
 TABLES: Final = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "E")
 JUDGED: Final = ("silence", "currency", "identity", "discretion", "keep")
-PARTS: Final = ("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise")
+PARTS: Final = (
+    *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
+    "fusion",
+)
 
 _Run = Callable[..., Mapping[str, Any]]
 
@@ -141,7 +144,7 @@ _OUTPUTS: Final = combine_options(
 )
 _PROFILE: Final = click.option(
     "--profile",
-    type=click.Choice(["recall_first", "paper"]),
+    type=click.Choice(["recall_first", "paper", "rrf"]),
     help="The retrieval profile [the configured one].",
 )
 _LEARN: Final = click.option(

@@ -62,12 +62,12 @@ class Judge:
         self._settings = settings
         self._allowed = allowed
         self._find_shown = find_shown
-        self._is_paper = settings.retrieval.profile == "paper"
+        self._is_published = settings.retrieval.profile != "recall_first"
 
     def applies(self, request: RecallRequest) -> bool:
         """Tell whether what is found is judged: not for a search, and not as published."""
         off = self._settings.retrieval.floor == "off"
-        return request.purpose != "search" and not off and not self._is_paper
+        return request.purpose != "search" and not off and not self._is_published
 
     def judge(
         self,
@@ -78,7 +78,7 @@ class Judge:
     ) -> Judged:
         """Return the lines that are worth showing; a search shows the others after them, marked."""
         searching, asking = (query.request.purpose == p for p in ("search", "ask"))
-        if self._is_paper and not asking:
+        if self._is_published and not asking:
             return Judged(lines.hits)
         current = put_current_first(lines.hits, replaced)
         level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
@@ -153,7 +153,7 @@ class Judge:
         self, candidates: Candidates, selection: Selection, lines: RoutedHits
     ) -> Mapping[str, Replacement]:
         """Return, by id, the lines that a later one, perhaps in the prompt already, replaces."""
-        if self._is_paper or not lines.hits:
+        if self._is_published or not lines.hits:
             return {}
         shown = [hit for hit in candidates.hits if hit.id in selection.already_shown]
         hits = [*lines.hits[:CONSIDERED], *shown]

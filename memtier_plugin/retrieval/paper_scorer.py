@@ -75,15 +75,22 @@ def select_sessions(
     return tuple(sessions)
 
 
-def fuse_ranks(lists: Sequence[Sequence[str]], constant: int = RRF_CONSTANT) -> dict[str, float]:
+def fuse_ranks(
+    lists: Sequence[Sequence[str]],
+    constant: int = RRF_CONSTANT,
+    weights: Sequence[float] | None = None,
+) -> dict[str, float]:
     """Fuse rankings of names by reciprocal rank (Cormack et al. 2009), best first.
 
-    A name earns 1 / (constant + rank) in each ranking that has it; equal ones go by name.
+    A name earns w / (constant + rank) in each ranking that has it; equal ones go by name.
+
+    Args:
+        weights: w of each ranking (True Memory, eq. 3); 1 for all when None.
     """
     scores: dict[str, float] = {}
-    for names in lists:
+    for names, weight in zip(lists, weights or [1.0] * len(lists), strict=True):
         for rank, name in enumerate(names, start=1):
-            scores[name] = scores.get(name, 0.0) + 1 / (constant + rank)
+            scores[name] = scores.get(name, 0.0) + weight / (constant + rank)
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -19,7 +19,7 @@ from memtier_plugin.core.garbage import delayed_collection
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Signal, Step
-from memtier_plugin.core.settings.schema import AgentRights, Settings
+from memtier_plugin.core.settings.schema import AgentRights, Paper, Retrieval, Rrf, Settings
 from memtier_plugin.core.times import aware
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
@@ -99,6 +99,11 @@ class Recaller:
     @property
     def _is_paper(self) -> bool:
         return self._settings.retrieval.profile == "paper"
+
+    @property
+    def _is_published(self) -> bool:
+        """True for a profile that ranks as a paper has it, without what `recall_first` adds."""
+        return self._settings.retrieval.profile != "recall_first"
 
     def recall(
         self, text: str, request: RecallRequest = _DEFAULTS, *, by_meaning: bool = True
@@ -182,7 +187,9 @@ class Recaller:
         started: float,
     ) -> Query:
         settings = self._settings
-        size = settings.paper if self._is_paper else settings.retrieval
+        size: Paper | Rrf | Retrieval = settings.retrieval
+        if self._is_published:
+            size = settings.paper if self._is_paper else settings.rrf
         deadline_ms, budget = request.deadline_ms, request.token_budget
         budget = size.token_budget if budget is None else budget
         judged = text and not self._store.paused and self._judge.applies(request)
@@ -253,13 +260,13 @@ class Recaller:
         degradations += self._search_problems(result)
         if unindexed is not None:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
-        if not self._is_paper:
+        if not self._is_published:
             hits = mark_ended(hits, viewer.at)
         return hits if self._is_paper else self._rerank(text, hits, until), result
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:
         """Return the words of a query that name the project: its own name, or one it is called."""
-        if self._is_paper or not find_identifiers(text):
+        if self._is_published or not find_identifiers(text):
             return ()
         reader = self._store.reader()
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
@@ -304,13 +311,13 @@ class Recaller:
         hits = self._allowed(query, candidates.hits)
         already_shown: tuple[str, ...] = ()
         if shown := self._find_shown(query, hits):
-            if not self._is_paper:  # and what says the same in another line
+            if not self._is_published:  # and what says the same in another line
                 first = hits[:DEDUPLICATION_WINDOW]
                 shown |= find_copies(first, shown, self._stated_values(hits))
             already_shown = tuple(hit.id for hit in hits[: query.k] if hit.id in shown)
             hits = [hit for hit in hits if hit.id not in shown]
         values: dict[str, StatedValue] = {}
-        if not self._is_paper:
+        if not self._is_published:
             values = self._stated_values(hits)
             hits = collapse_duplicates(hits, DEDUPLICATION_WINDOW, values)
             replacing = self._replacing(values, query.until)
@@ -357,7 +364,7 @@ class Recaller:
         ms = (time.monotonic() - started) * 1000
         routed = Routed(lines, route, (Step(name="route", ms=ms, read=len(selection.hits)),))
         # What further searches find has no evidence for this question, so that it answers none.
-        if route.action == "R" and not self._is_paper and query.request.purpose != "ask":
+        if route.action == "R" and not self._is_published and query.request.purpose != "ask":
             return self._follow_up(query, candidates, question, routed)
         return routed
 

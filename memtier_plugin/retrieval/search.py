@@ -1,7 +1,8 @@
 """From a query to ranked rows, by the profile of the settings, within a deadline.
 
 `recall_first` gathers candidates (`candidates`), scores them by a table of signals (`signals`) and
-adds these up by weight (`ranking`).  `paper` ranks as MemTier was published (`paper_search`).
+adds these up by weight (`ranking`).  `paper` ranks as MemTier was published (`paper_search`),
+`rrf` fuses ranks as True Memory was (`fused_search`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.candidates import PoolBuilder
 from memtier_plugin.retrieval.evidence import QueryEvidence, gather_evidence
+from memtier_plugin.retrieval.fused_search import FusedSearch
 from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.retrieval.paper_search import PaperSearch
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, QueryVector, Viewer, parse_query
@@ -92,6 +94,8 @@ class Search:
         self._builder = None
         if self._settings.retrieval.profile == "paper":
             return self._rank_as_published(query)
+        if self._settings.retrieval.profile == "rrf":
+            return self._rank_fused(query)
         return self._rank_recall_first(query, plugin_signals)
 
     def rank_by_words(self) -> SearchResult:
@@ -158,6 +162,22 @@ class Search:
             order.postings,
             order.vectors,
             partly_embedded=self._partly_embedded,
+        )
+
+    def _rank_fused(self, query: str) -> SearchResult:
+        """Rank as True Memory was published: the ranks by words and by vectors are fused."""
+        parsed = parse_query(query, self._viewer.at, self._tokenizer)
+        search = FusedSearch(
+            self._reader, self._settings, [*self._scopes, *self._shared], self._check
+        )
+        order = search.rank(parsed, self._vector)
+        return SearchResult(
+            order.ranked,
+            order.postings,
+            order.vectors,
+            partly_embedded=self._partly_embedded,
+            terms=order.terms,
+            model=self._vector.model if self._vector else None,
         )
 
     def _similarity(self, rows: Sequence[int]) -> Mapping[int, float]:

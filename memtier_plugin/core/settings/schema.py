@@ -67,7 +67,7 @@ class Weights:
 class Retrieval:
     """Limits on what a recall reads, ranks and injects."""
 
-    profile: Literal["recall_first", "paper"] = "recall_first"
+    profile: Literal["recall_first", "paper", "rrf"] = "recall_first"
     depth: Depth = "mixed"
     floor: FloorLevel = "balanced"
     k: int = _within(16, 1, 1000)
@@ -111,6 +111,15 @@ class Paper:
     stage_one: Literal["bm25", "dense", "rrf"] = "bm25"
     normalise: Literal["raw", "log1p", "minmax", "zscore"] = "raw"
     weights: PaperWeights = PaperWeights()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rrf:
+    """The `rrf` profile's own size, and its salience guard (True Memory, stages 8 and 9)."""
+
+    k: int = _within(10, 1, 1000)
+    token_budget: int = _within(600, 16, 100_000)
+    guard: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +302,7 @@ class Settings:
     retrieval: Retrieval = Retrieval()
     embedding: Embedding = Embedding()
     paper: Paper = Paper()
+    rrf: Rrf = Rrf()
     attribution: Attribution = Attribution()
     trust: Trust = Trust()
     ledger: Ledger = Ledger()
