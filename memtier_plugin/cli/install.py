@@ -18,10 +18,10 @@ from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.hosts import host_model
 from memtier_plugin.hosts import install as installing
 from memtier_plugin.hosts.change_diff import diff_file
+from memtier_plugin.hosts.configured import DEFAULT_PROJECT
 from memtier_plugin.memory import MemTier
 
 _DIFF_COLOURS = {"+": "green", "-": "red"}
-DEFAULT_PROJECT = "default"  # the project of every host, unless one is named
 
 
 @click.command(cls=CliCommand)

@@ -51,9 +51,10 @@ class Scope:
         folders = self.folder_project
         if self._is_chosen or (self.path / "projects" / encode_file_name(folders)).is_dir():
             return folders
+        from memtier_plugin.hosts.configured import configured_project
         from memtier_plugin.hosts.project import hosts_project
 
-        return hosts_project(self.path) or folders
+        return hosts_project(self.path) or configured_project(self.path) or folders
 
     @property
     def folder_project(self) -> str:
@@ -77,12 +78,13 @@ class Scope:
         """Open the memory; only commands that write create one."""
         from memtier_plugin.memory import MemTier
 
+        project = self.project_name
         memory = MemTier.open(
             self.path,
-            self.project_name,
+            project,
             self.agent or "main",
             workspace=Path.cwd(),
-            create=create,
+            create=create or project != self.folder_project,  # the hosts' is there from the start
         )
         with suppress(MemTierError):  # another process is completing it; `status` reports it
             memory.purger.complete(wait=0)

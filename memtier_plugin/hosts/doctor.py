@@ -18,6 +18,7 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.hosts import hermes_config, host_model, install, ownership
+from memtier_plugin.hosts.configured import read_json, section
 from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.operations.health.hook_marks import count_queued_runs
 
@@ -33,10 +34,10 @@ def ask_hosts() -> list[HealthFinding]:
     """Ask each host that has MemTier configured whose its tools and hooks are; takes seconds."""
     findings: list[HealthFinding] = []
     path = install.openclaw_config_path()
-    plugins = _section(_read_json(path), "plugins")
+    plugins = section(read_json(path), "plugins")
     if (
-        _section(plugins, "entries", "memtier")
-        or _section(plugins, "slots").get("memory") == "memtier"
+        section(plugins, "entries", "memtier")
+        or section(plugins, "slots").get("memory") == "memtier"
     ):
         findings += ownership.ask_openclaw(path)
     path = install.hermes_home() / "config.yaml"
@@ -44,14 +45,6 @@ def ask_hosts() -> list[HealthFinding]:
         if hermes_config.read_provider(path.read_text("utf-8"), str(path)) == "memtier":
             findings += ownership.ask_hermes(path.parent)
     return findings
-
-
-def _read_json(path: Path) -> Any:
-    """Return a JSON document, None if it cannot be read."""
-    try:
-        return json.loads(path.read_text("utf-8") or "{}")
-    except (OSError, ValueError):
-        return None
 
 
 # -- OpenClaw -----------------------------------------------------------------------------------
@@ -74,14 +67,14 @@ def _check_openclaw(home: Path) -> Iterator[HealthFinding]:
                 "openclaw plugins inspect memtier --runtime --json",
             )
         return
-    plugins = _section(config, "plugins")
-    entry = _section(plugins, "entries", "memtier")
-    if not entry and _section(plugins, "slots").get("memory") != "memtier":
+    plugins = section(config, "plugins")
+    entry = section(plugins, "entries", "memtier")
+    if not entry and section(plugins, "slots").get("memory") != "memtier":
         return
     findings = [
         *_check_openclaw_plugin(plugins, entry, where, again),
         *_check_openclaw_paths(plugins, path.parent, again),
-        *_check_command(_section(entry, "config"), home, where, again),
+        *_check_command(section(entry, "config"), home, where, again),
     ]
     yield from host_model.check_openclaw(config, entry, home, where)
     yield from findings or [
@@ -93,7 +86,7 @@ def _check_openclaw_plugin(
     plugins: Mapping[str, Any], entry: Mapping[str, Any], where: str, again: str
 ) -> Iterator[HealthFinding]:
     """Yield the settings that keep OpenClaw from loading the plugin or calling its hooks."""
-    hooks, slot = _section(entry, "hooks"), _section(plugins, "slots").get("memory")
+    hooks, slot = section(entry, "hooks"), section(plugins, "slots").get("memory")
     if plugins.get("enabled") is False:
         yield _error(
             "OpenClaw loads no plugin: plugins.enabled is false",
@@ -123,7 +116,7 @@ def _check_openclaw_plugin(
         )
     if hooks.get("allowPromptInjection") is False:
         yield _error("OpenClaw drops recall: allowPromptInjection is false", where, again)
-    limits = {**_section(hooks, "timeouts"), "any hook": hooks.get("timeoutMs")}
+    limits = {**section(hooks, "timeouts"), "any hook": hooks.get("timeoutMs")}
     for name, limit in limits.items():
         if isinstance(limit, int | float) and limit < 2000:
             yield _warn(
@@ -131,7 +124,7 @@ def _check_openclaw_plugin(
                 where,
                 "raise or remove plugins.entries.memtier.hooks.timeoutMs and timeouts",
             )
-    config = _section(entry, "config")
+    config = section(entry, "config")
     accepted = {"command", "home", "project", "environment", "hostModel"}
     accepted |= {"promptDeadlineMs", "endDeadlineMs"}
     if unknown := set(config) - accepted:
@@ -147,7 +140,7 @@ def _check_openclaw_paths(
 ) -> Iterator[HealthFinding]:
     """Yield problems with the folders in which OpenClaw finds the plugin."""
     state = Path(os.environ.get("OPENCLAW_STATE_DIR") or state)
-    named = [Path(str(path)) for path in _section(plugins, "load").get("paths") or ()]
+    named = [Path(str(path)) for path in section(plugins, "load").get("paths") or ()]
     ours = [path for path in named if path.name == "openclaw" and path.parent.name == "hooks"]
     copies = [path for path in (state / "extensions" / "memtier",) if path.is_dir()]
     for path in ours:
@@ -327,10 +320,3 @@ def _error(what: str, where: str, remedy: str) -> HealthFinding:
 
 def _warn(what: str, where: str, remedy: str) -> HealthFinding:
     return HealthFinding("warn", what, where, remedy)
-
-
-def _section(config: Any, *names: str) -> Mapping[str, Any]:
-    """Return a nested section, empty if it is missing or not a mapping."""
-    for name in names:
-        config = config.get(name) if isinstance(config, Mapping) else None
-    return config if isinstance(config, Mapping) else {}

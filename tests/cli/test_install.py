@@ -194,6 +194,42 @@ def test_the_project_of_a_host_that_loads_its_plugin_itself(
     assert json.loads(run_memtier("status", "--json").stdout)["project"] == "default"
 
 
+def openclaw_with(enabled: bool, **config: Any) -> dict[str, Any]:
+    """Return what `openclaw plugins install` leaves in OpenClaw's configuration."""
+    entry = {"enabled": enabled, "config": config}
+    return {"plugins": {"entries": {"memtier": entry}, "slots": {"memory": "memtier"}}}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("openclaw/openclaw.json", openclaw_with(True), True),
+        ("openclaw/openclaw.json", openclaw_with(False), False),
+        ("openclaw/openclaw.json", {"plugins": {"slots": ["no"], "entries": 3}}, False),
+        ("openclaw/openclaw.json", openclaw_with(True, home="/elsewhere"), False),
+        ("openclaw/openclaw.json", openclaw_with(True, home=5, project=""), True),
+        ("hermes/config.yaml", {"memory": {"provider": "memtier"}}, True),
+        ("hermes/config.yaml", {"memory": {"provider": "mem0"}}, False),
+    ],
+)
+def test_the_project_of_a_plugin_before_its_first_turn(
+    hosts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    text: dict[str, Any],
+    expected: bool,
+) -> None:
+    """A plugin that the host itself installed has its project shown before any turn."""
+    monkeypatch.chdir(tmp_path)
+    (hosts / file).parent.mkdir(parents=True, exist_ok=True)
+    (hosts / file).write_text(json.dumps(text))
+    if expected:
+        assert json.loads(run_memtier("status", "--json").stdout)["project"] == "default"
+    else:
+        assert "memtier init" in run_memtier("status", code=1).output
+
+
 def test_a_host_that_does_not_start(hosts: Path) -> None:
     """A host that fails by itself is told apart from one that does without MemTier."""
     host(hosts, "openclaw", "raise SystemExit('openclaw needs node 24')")

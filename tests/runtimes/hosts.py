@@ -27,6 +27,7 @@ from tests.processes import wait_until
 
 # Where `make test-runtimes` puts the hosts; read now, as tests see none of MemTier's variables.
 RUNTIMES = Path(os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes").expanduser()
+OPENCLAW = RUNTIMES / "openclaw"
 PROJECT = "shared"
 TURN = 240.0  # seconds that a turn may take
 READY_LINE = re.compile(r"\[gateway\](?!.*broker).*\bready\b")
@@ -137,8 +138,9 @@ class OpenClaw:
 
     agent = "openclaw.main"
 
-    def __init__(self, ground: Ground, name: str = "openclaw") -> None:
+    def __init__(self, ground: Ground, name: str = "openclaw", prefix: Path = OPENCLAW) -> None:
         self.ground = ground
+        self.prefix = prefix  # where it is installed; another one is another version
         self.top = ground.top / name
         (self.top / "work").mkdir(parents=True)
         self.log = self.top / "openclaw.log"
@@ -152,8 +154,9 @@ class OpenClaw:
     @property
     def environment(self) -> dict[str, str]:
         """What its processes get."""
-        bins = RUNTIMES / "openclaw" / "node_modules" / ".bin"
         base = self.ground.environment
+        # Every version runs on the newest one's node.
+        bins = ":".join(str(top / "node_modules" / ".bin") for top in (self.prefix, OPENCLAW))
         return {
             **base,
             "PATH": f"{bins}:{base['PATH']}",

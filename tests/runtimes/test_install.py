@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from memtier_plugin.memory import MemTier
-from tests.runtimes.hosts import RUNTIMES, Ground, Hermes, Host, OpenClaw
+from tests.runtimes.hosts import OPENCLAW, RUNTIMES, Ground, Hermes, Host, OpenClaw
 
 ROOT = Path(__file__).parents[2]
 
 
 def memtier(ground: Ground, host: Host, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Run `memtier` as the user of a host does; return its exit code and document."""
-    path = f"{RUNTIMES}/openclaw/node_modules/.bin:{RUNTIMES}/hermes/venv/bin"
     environment = host.environment
-    environment["PATH"] = f"{path}:{environment['PATH']}"
+    bins = (OPENCLAW / "node_modules" / ".bin", RUNTIMES / "hermes" / "venv" / "bin")
+    environment["PATH"] = ":".join([environment["PATH"], *map(str, bins)])
     done = subprocess.run(
         [*ground.command, "--home", str(ground.home), *arguments, "--json"],
         env=environment,
