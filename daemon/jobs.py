@@ -24,6 +24,8 @@ from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
 from memtier_plugin.operations.reembed import EmbeddingReport, read_embedding_state
+from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE
+from memtier_plugin.priority.job import PriorityReport
 from memtier_plugin.providers.chat import NO_MODEL
 from memtier_plugin.storage import recovery
 
@@ -120,6 +122,28 @@ def write_summaries(memory: MemTier, stop: threading.Event) -> int:
     return written
 
 
+def prioritise_entries(memory: MemTier, stop: threading.Event) -> PriorityReport:
+    """Rate new entries and bring tiers up to date; return the report of the last pass.
+
+    Raises:
+        MemTierError: it ended early; the next run continues.
+    """
+    report = PriorityReport(left=True)
+    while report.left and not stop.is_set():
+        report = memory.prioritiser.run(stop=stop.is_set)
+        if report.defaulted:
+            _log.warning(
+                "project %r: priority.model answered no number for %d of %d entries: rated %d",
+                memory.project,
+                report.defaulted,
+                report.by_model,
+                DEFAULT_IMPORTANCE,
+            )
+        if report.problem:
+            _log.warning("project %r: rated by rules: %s", memory.project, report.problem)
+    return report
+
+
 def _run_consolidation(extractor: str, memory: MemTier, run: JobRun) -> None:
     for report in consolidate_backlog(memory, run.stop, extractor):
         if run.on_run is not None:
@@ -129,6 +153,10 @@ def _run_consolidation(extractor: str, memory: MemTier, run: JobRun) -> None:
 def _run_summaries(memory: MemTier, run: JobRun) -> None:
     if written := write_summaries(memory, run.stop):
         _log.info("project %r: %d summaries and timelines", memory.project, written)
+
+
+def _run_priority(memory: MemTier, run: JobRun) -> None:
+    prioritise_entries(memory, run.stop)
 
 
 def _run_embedding(memory: MemTier, run: JobRun) -> None:
@@ -146,6 +174,7 @@ def _run_embedding(memory: MemTier, run: JobRun) -> None:
 JOBS: Final[Mapping[str, Callable[[MemTier, JobRun], None]]] = {
     "consolidation": partial(_run_consolidation, RULES),
     "summaries": _run_summaries,
+    "priority": _run_priority,
     "model": partial(_run_consolidation, MODEL),
     "embedding": _run_embedding,
     "sweep": lambda memory, _run: sweep_project(memory),
@@ -158,8 +187,11 @@ def jobs_in_group(group: str, settings: Settings) -> list[str]:
     remote = [] if settings.consolidation.model == NO_MODEL else ["model"]
     if settings.embedding.model.startswith(ENDPOINT):
         remote.append("embedding")
+    if settings.priority.enabled and settings.priority.model != NO_MODEL:
+        remote.append("priority")
     if group == "local":
-        local = ("consolidation", "summaries", "embedding")
+        local = ["consolidation", "summaries", "embedding"]
+        local += ["priority"] if settings.priority.enabled else []  # compares what was embedded
         return [name for name in local if name not in remote]
     return remote if group == "endpoint" else ["sweep"]
 

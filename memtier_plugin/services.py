@@ -12,6 +12,7 @@ from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.lifecycle.history import History
 from memtier_plugin.lifecycle.purge.purge import Purger
+from memtier_plugin.priority.job import Prioritiser
 from memtier_plugin.project import Project
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
@@ -48,6 +49,11 @@ class Services(Project):
     def summariser(self) -> Summariser:
         """The job that summarises sessions and days, and writes timelines."""
         return Summariser(self._actor)
+
+    @cached_property
+    def prioritiser(self) -> Prioritiser:
+        """The job that rates entries, and keeps personas and tiers."""
+        return Prioritiser(self._actor)
 
     @cached_property
     def purger(self) -> Purger:

@@ -43,6 +43,7 @@ ORDER = """
     lifecycle answering
     facts
     learning retrieval ingest
+    priority
     storage
     providers trust
     text
@@ -56,6 +57,7 @@ PURE = (
     " trust.origins trust.statements trust.tool_calls trust.tool_origins"
     " facts.extraction.* facts.verification.* facts.evolution facts.filters"
     " facts.summaries.selection facts.summaries.timelines learning.attribution lifecycle.purge.plan"
+    " priority.formula priority.importance priority.persona"
     " providers.pricing providers.structured_output"
     " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
     " retrieval.non_answers retrieval.project_names retrieval.paper_scorer retrieval.query"
@@ -79,7 +81,7 @@ HOMES = {
     "pluggy": "__init__ core.hookspecs core.plugins",
     "rank_bm25": "retrieval.paper_scorer bench.*",
     "parsedatetime": "text.*",
-    "regex": "text.* trust.* facts.* retrieval.* learning.tool_outcomes",
+    "regex": "text.* trust.* facts.* priority.* retrieval.* learning.tool_outcomes",
     "rich": "cli.* bench.*",
     "safetensors": "providers.embedding.*",
     "sqlite_vec": "storage.index.sqlite_vec",

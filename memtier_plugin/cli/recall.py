@@ -226,7 +226,10 @@ def explain_view(document: Document) -> RenderableType:
         again = any(row["signals_from"] == RECOMPUTED for row in document[name])
         title += " (the journal has their scores; their signals are computed again)" * again
         parts += ["", safe_text(title, "bold")]
-        parts += [line for row in document[name] for line in _ranked_row_view(row, counted)]
+        for row in document[name]:
+            parts += _ranked_row_view(row, counted)
+            if of_row := document.get("priorities", {}).get(row["id"]):
+                parts.append(_indented(_format_priority(of_row), "dim"))
     credits = column_table("run", "line", "reward", "share", "change", right=["reward", "share"])
     for credit in document["credits"]:
         credits.add_row(
@@ -255,6 +258,12 @@ def _ranked_row_view(row: Document, counted: Document) -> Sequence[RenderableTyp
         _indented(details, "cyan"),
         _indented(_format_contributions(row, counted), "dim"),
     )
+
+
+def _format_priority(priority: Document) -> str:
+    """Format the priority of an entry with the parts that it rests on."""
+    parts = "importance {importance}, alignment {alignment:.2f}, {uses} uses"
+    return f"{{tier}}: priority {{priority:.3f}} ({parts})".format(**priority)
 
 
 def _format_contributions(row: Document, counted: Document) -> str:

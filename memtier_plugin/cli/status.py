@@ -38,6 +38,7 @@ def status_view(document: Document) -> RenderableType:
         *((name, format_value(document[name])) for name in first if name in document),
         *_consolidation_rows(document),
         ("embedding", describe_embedding(document.get("embedding", {}))),
+        *_priority_rows(document),
         ("disk", describe_usage(document.get("disk", {}))),
     ]
     parts: list[RenderableType] = [name_value_table(rows)]
@@ -139,6 +140,13 @@ def _consolidation_rows(document: Document) -> Iterator[tuple[str, str]]:
         yield "review", f"{describe_counts(counts)} wait{since}: memtier review"
     for held in document.get("held_back", ()):
         yield "held back", f"{format_time(held['at'])} {held['run']}: {format_value(held['why'])}"
+
+
+def _priority_rows(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the row on rated entries and the tiers that point at some of them."""
+    if counts := document.get("priority"):
+        tiers = "{cache} by priority in the cache, {buffer} in the buffer".format(**counts)
+        yield "priority", f"{counts['rated']} entries rated, {tiers}"
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:

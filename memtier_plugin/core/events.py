@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, Self
 from memtier_plugin.core import recall_lines
 from memtier_plugin.core.event_payload import EventPayload, StateEvent, fields_of, optional
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.priority_events import ImportanceEvent, PersonaEvent, PrioritiseEvent
 from memtier_plugin.core.records import JournalEvent
 
 # -- recall and learning ---------------------------------------------------------------------------
@@ -418,7 +419,7 @@ class HookFailedEvent(EventPayload):
 
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
-    for payload in tuple(globals().values())
+    for payload in (*globals().values(), ImportanceEvent, PersonaEvent, PrioritiseEvent)
     if isinstance(payload, type) and issubclass(payload, EventPayload) and "KIND" in vars(payload)
 }
 

@@ -18,6 +18,7 @@ from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.priority.headers import describe_priorities
 from memtier_plugin.retrieval.block import is_injectable, keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
 from memtier_plugin.retrieval.contributions import (
@@ -139,6 +140,13 @@ class Explainer:
                     explain_journalled(hit, stored, weights)
                     for hit in self._with_signals(event, stored)
                 ],
+                "priorities": describe_priorities(
+                    reader.priorities,
+                    [*stored],
+                    event.agent_id,
+                    RecallEvent.of(event).sender or "",
+                    self._actor.clock(),
+                ),
                 "credits": [credit.to_json() for credit in _credits_of(reader, event)],
             }
             if why is not None:

@@ -22,6 +22,7 @@ from memtier_plugin.storage.index.pages import Page
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.index.vector_coverage import Coverage
 from memtier_plugin.storage.index.vectors import Vectors
+from memtier_plugin.storage.priority_reader import PriorityReader
 from memtier_plugin.storage.state import State
 
 
@@ -489,6 +490,10 @@ class Reader(CandidateReader, ItemReader, JournalReader, Protocol):
     @property
     def overviews(self) -> OverviewReader:
         """Groups of lines, and shelves."""
+
+    @property
+    def priorities(self) -> PriorityReader:
+        """Importance and tiers."""
 
     @property
     def coverage(self) -> VectorCoverage:

@@ -75,6 +75,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[str, 
             *reviewed(home / "reviewed"),
             *paid(home / "paid", server),
             *ended(home / "ended"),
+            *prioritised(home / "prioritised"),
         ]
         yield normalised(written)
 
@@ -317,6 +318,21 @@ def ended(home: Path) -> list[tuple[str, bytes]]:
         memory.knowledge.propose_forget([asked.id])
         [waiting] = memory.knowledge.review_queue()
         memory.knowledge.reject([waiting.id], "still true")
+        return stored(home)
+
+
+def prioritised(home: Path) -> list[tuple[str, bytes]]:
+    """Rate entries, and count the use of one."""
+    clock = Clock(MONDAY)
+    with opened(home, clock, **{"priority.enabled": True, "retrieval.k": 1}) as memory:
+        memory.record([user_message("I prefer tea.")], session_id="s1", run_id="r1", sender="ann")
+        memory.consolidate()
+        memory.prioritiser.run()
+        clock.later(hours=1)
+        asked = "Which drink do I prefer?"
+        memory.recall(asked, session_id="s2", run_id="r2", purpose="inject", sender="ann")
+        memory.end_run([user_message(asked)], session_id="s2", run_id="r2", sender="ann")
+        memory.prioritiser.run()
         return stored(home)
 
 

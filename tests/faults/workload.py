@@ -195,7 +195,7 @@ def forget(world: World) -> None:
 def background(world: World) -> None:
     """Do the jobs of the daemon."""
     run = jobs.JobRun(threading.Event())
-    names = ("consolidation", "summaries", "embedding", "sweep")
+    names = ("consolidation", "summaries", "embedding", "priority", "sweep")
     if not scheduler.run_jobs(world.home, PROJECT, names, run):
         raise JobFailed("a job failed, as the log tells")
 

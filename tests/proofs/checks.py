@@ -45,6 +45,8 @@ CONTENT = {
     "events": "SELECT id, stamp, kind, agent, run, data FROM events",
     "touches": "SELECT * FROM touches",
     "cursors": "SELECT * FROM cursors",
+    "importance": "SELECT * FROM importance",
+    "headers": "SELECT * FROM headers",
     "bad_lines": "SELECT path, line FROM bad_lines JOIN files ON files.id = file",
     "files": "SELECT path, ledger, owner, size, offset, lines, tail FROM files",
 }

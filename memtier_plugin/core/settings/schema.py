@@ -237,6 +237,18 @@ class Summaries:
     idle_hours: float = _within(6.0, 0.01, 8_760)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priority:
+    """The rating of entries, and the sizes of the tiers that follow from it (HMO)."""
+
+    enabled: bool = False
+    model: str = "none"
+    sessions: int = _within(3, 0, 100)
+    cache: int = _within(20, 0, 1_000)
+    buffer: int = _within(200, 0, 10_000)
+    drift: float = _within(0.15, 0, 2)
+
+
 FactMode = Literal["auto", "review", "explicit"]
 SensitiveMode = Literal["review", "share", "drop"]
 
@@ -314,6 +326,7 @@ class Settings:
     consolidation: Consolidation = Consolidation()
     host_model: HostModel = HostModel()
     summaries: Summaries = Summaries()
+    priority: Priority = Priority()
     facts: Facts = Facts()
     ask: Ask = Ask()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)

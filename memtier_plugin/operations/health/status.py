@@ -110,6 +110,8 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     behind = store.files_behind()
     names = [segment.name for segment in behind]
     report["index"] |= {**counts, "bytes": store.index_size(), "behind": names}
+    if store.settings.priority.enabled:
+        report["priority"] = {**reader.priorities.counts()}
     for agent, what, when in reader.last_activity():
         name = "last_stored" if what == "stored" else "last_recall"
         if what == "stored":

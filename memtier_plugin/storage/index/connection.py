@@ -154,11 +154,28 @@ def m004_content(connection: apsw.Connection) -> None:
     connection.execute("ALTER TABLE files ADD COLUMN crc INTEGER")
 
 
+def m005_priorities(connection: apsw.Connection) -> None:
+    """Keep the importance of entries, and what their priority and their tier rest on."""
+    connection.execute(
+        """CREATE TABLE importance(
+            item TEXT PRIMARY KEY, score INTEGER NOT NULL, stamp TEXT NOT NULL,
+            event TEXT NOT NULL) WITHOUT ROWID"""
+    )
+    connection.execute(
+        """CREATE TABLE headers(
+            item TEXT PRIMARY KEY, agent TEXT NOT NULL, sender TEXT NOT NULL,
+            tier INTEGER NOT NULL, alignment REAL NOT NULL, uses INTEGER NOT NULL, used TEXT,
+            number INTEGER NOT NULL, stamp TEXT NOT NULL, event TEXT NOT NULL) WITHOUT ROWID"""
+    )
+    connection.execute("CREATE INDEX headers_tier ON headers(agent, sender, tier)")
+
+
 MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
     m001_first,
     m002_standing,
     m003_private,
     m004_content,
+    m005_priorities,
 )
 
 

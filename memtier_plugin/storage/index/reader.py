@@ -9,6 +9,7 @@ from memtier_plugin.storage.index.item_reader import IndexItemReader
 from memtier_plugin.storage.index.journal_reader import IndexJournalReader
 from memtier_plugin.storage.index.overviews import IndexOverviews
 from memtier_plugin.storage.index.pages import IndexPages
+from memtier_plugin.storage.index.priorities import IndexPriorities
 from memtier_plugin.storage.index.vector_coverage import IndexCoverage
 
 
@@ -24,6 +25,11 @@ class IndexReader(IndexCandidateReader, IndexItemReader, IndexJournalReader):
     def overviews(self) -> IndexOverviews:
         """Shelf and overview queries on the same connection."""
         return IndexOverviews(self._db)
+
+    @cached_property
+    def priorities(self) -> IndexPriorities:
+        """Importance and tier queries on the same connection."""
+        return IndexPriorities(self._db)
 
     @cached_property
     def coverage(self) -> IndexCoverage:

@@ -1,0 +1,1 @@
+"""Importance, persona, priority and tiers of memories (HMO)."""

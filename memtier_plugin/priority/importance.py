@@ -1,0 +1,50 @@
+"""How important an entry is, from 1 to 10, by rules or by a model's answer.  Pure.
+
+HMO, section 3.1 and table 6: 9 to 10 for identity, hard limits and milestones, 7 to 8 for
+preferences, habits and technical decisions, 4 to 6 for what informs, 1 to 3 for what passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import regex
+
+from memtier_plugin.core.records import Entry
+from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE, HIGHEST, LOWEST
+from memtier_plugin.text.speech import only_acknowledges, only_asks
+from memtier_plugin.text.traits import is_standing_instruction
+
+MAX_CHARS: Final = 2_000  # of an entry that are rated
+STANDING, PREFERENCE, FACT, STATEMENT, TALK = 9, 8, 6, DEFAULT_IMPORTANCE, 2
+
+LIMIT_RELATIONS: Final = frozenset({"always", "never", "allergic_to", "remember"})
+PREFERENCE_RELATIONS: Final = frozenset(
+    {"likes", "dislikes", "prefers", "favorite", "diet", "usually", "decided", "considers"}
+)
+_INTEGER: Final = regex.compile(r"\d+")
+
+
+def rate_by_rules(entry: Entry, relations: Collection[str] = ()) -> int:
+    """Return the importance of an entry.
+
+    Args:
+        relations: of the facts that rest on it.
+    """
+    own = entry.role == entry.origin == "user"
+    text = entry.content[:MAX_CHARS]
+    if not LIMIT_RELATIONS.isdisjoint(relations) or (own and is_standing_instruction(text)):
+        return STANDING
+    if not PREFERENCE_RELATIONS.isdisjoint(relations):
+        return PREFERENCE
+    if relations:
+        return FACT
+    return TALK if only_acknowledges(text) or only_asks(text) else STATEMENT
+
+
+def parse_importance(answer: str) -> int | None:
+    """Return the first integer of a model's answer within 1 to 10; None where there is none."""
+    match = _INTEGER.search(answer)
+    # Digits of any length: only the first few decide on which side of the limits they lie.
+    return min(max(int(match[0][:4]), LOWEST), HIGHEST) if match else None

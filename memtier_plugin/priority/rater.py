@@ -1,0 +1,40 @@
+"""Rate entries by a chat model: one number for one record (HMO, table 6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from memtier_plugin.core.records import Entry
+from memtier_plugin.priority.importance import MAX_CHARS, parse_importance
+from memtier_plugin.providers.chat import ChatModel
+from memtier_plugin.providers.prompt import fence_data, load_prompt
+
+PURPOSE: Final = "importance"
+_MAX_ANSWER_TOKENS: Final = 400  # reasoning models need more than the number takes
+
+
+class ChatRater:
+    """Asks a chat model how important entries are."""
+
+    def __init__(self, model: ChatModel) -> None:
+        """Bind to a model."""
+        self.model = model
+        self._prompt = load_prompt("importance")
+
+    def rate(self, entry: Entry, persona: str) -> int | None:
+        """Return the importance of an entry; None for an answer without a number.
+
+        Args:
+            persona: the lines that are known of its sender, "" for none.
+
+        Raises:
+            CapReached, EndpointError: the model was not asked, or did not answer.
+        """
+        record = f"{entry.speaker or entry.role}: {entry.content[:MAX_CHARS]}"
+        user = f"{fence_data([persona])}\n\n{fence_data([record])}"
+        reply = self.model.chat(
+            [{"role": "system", "content": self._prompt.text}, {"role": "user", "content": user}],
+            purpose=PURPOSE,
+            max_tokens=_MAX_ANSWER_TOKENS,
+        )
+        return parse_importance(reply.text)
