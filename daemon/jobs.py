@@ -114,6 +114,7 @@ def write_summaries(memory: MemTier, stop: threading.Event) -> int:
     written = 0
     if memory.paused or not memory.settings.summaries.enabled:
         return written
+    written += memory.working.run(stop=stop.is_set)
     while not stop.is_set():
         report = memory.summariser.run(stop=stop.is_set)
         written += report.written

@@ -159,7 +159,7 @@ def _end_call(
     ]
     seen = external_texts(chain(live, _with_outcomes(earlier, {})))
     ended = RunEvent(messages=spoken, success=not failed, seen=seen)
-    return HookCall(hook, run, ended) if spoken else None
+    return HookCall(hook, run, ended) if spoken or hook == "before_compaction" else None
 
 
 def _delegation_messages(event: Payload) -> Iterator[Payload]:

@@ -206,7 +206,9 @@ class OpenClawTranslator:
         if name == "before_prompt_build":
             prompt = _prompt_event(event, context, run, self.known)
             return HookCall(name, run, prompt) if prompt else None
-        if name == "agent_end" or (name == "before_compaction" and run.run_id):
+        if name == "before_compaction" and not run.run_id:  # between two runs: all is stored
+            return HookCall(name, run, RunEvent(messages=()))
+        if name in ("agent_end", "before_compaction"):
             between = _between_sessions(context, run.run_id) or self.known.is_unprompted(run.run_id)
             ended = _run_event(event, between=between)
             return HookCall(name, run, ended) if ended.messages else None

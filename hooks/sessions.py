@@ -38,7 +38,10 @@ def session_end(context: RunContext) -> None:
 
 @hookimpl
 def before_compaction(event: RunEvent, context: RunContext) -> None:
-    """Record the messages that are not stored yet; no credit, as the run has not ended."""
+    """Record the messages that are not stored yet, and keep what the session was about.
+
+    No credit, as the run has not ended.
+    """
     run_guarded(
         "before_compaction",
         lambda hooks: hooks.end_deadline_ms,
@@ -77,3 +80,5 @@ def _record_unsaved(memory: MemTier, event: RunEvent, context: RunContext) -> No
             private=context.private,
             seen=event.seen,
         )
+    if context.session_id:
+        memory.working.compacted(context.session_id, context.sender)

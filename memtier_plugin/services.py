@@ -8,6 +8,7 @@ from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.facts.people import People
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.summaries.job import Summariser
+from memtier_plugin.facts.summaries.working import WorkingMemory
 from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.recorder import Recorder
 from memtier_plugin.lifecycle.history import History
@@ -54,6 +55,11 @@ class Services(Project):
     def prioritiser(self) -> Prioritiser:
         """The job that rates entries, and keeps personas and tiers."""
         return Prioritiser(self._actor)
+
+    @cached_property
+    def working(self) -> WorkingMemory:
+        """The running summaries of sessions."""
+        return WorkingMemory(self._actor)
 
     @cached_property
     def purger(self) -> Purger:

@@ -49,6 +49,10 @@ class AlreadyShown:
             ids |= {h.id for h in hits if h.id in injected and injected[h.id] >= shown.since}
         return ids
 
+    def was_injected(self, session: str, item: str) -> bool:
+        """Tell whether an item was injected into a session before."""
+        return item in self._injected_into(session)
+
     def record_injected(self, session: str, ids: Collection[str], now: datetime) -> None:
         """Remember what was injected into a session."""
         with self._mutex:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import FloorLevel, Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import Judged, apply_floor, block_bar, mark_nearest, refuse_all
 from memtier_plugin.retrieval.non_answers import (
@@ -34,6 +36,7 @@ from memtier_plugin.retrieval.replacement import (
 from memtier_plugin.retrieval.routing import RoutedHits
 from memtier_plugin.retrieval.session_lines import newest_of_session, select_last
 from memtier_plugin.retrieval.standing import read_standing, select_standing
+from memtier_plugin.retrieval.working_memory import NOTE, is_left_behind, read_working
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.lexicon import lexicon
@@ -49,6 +52,7 @@ class Judge:
     Args:
         allowed: which hits may stand in the block of a query.
         find_shown: the ids of the hits that the conversation of a query shows already.
+        was_injected: whether a session has had an item before.
     """
 
     def __init__(
@@ -57,11 +61,13 @@ class Judge:
         settings: Settings,
         allowed: Callable[[Query, Iterable[Hit]], list[Hit]],
         find_shown: Callable[[Query, Sequence[Hit]], set[str]],
+        was_injected: Callable[[str, str], bool],
     ) -> None:
         self._store = store
         self._settings = settings
         self._allowed = allowed
         self._find_shown = find_shown
+        self._was_injected = was_injected
         self._is_published = settings.retrieval.profile != "recall_first"
 
     def applies(self, request: RecallRequest) -> bool:
@@ -125,9 +131,12 @@ class Judge:
             judged = apply_floor(level, evidence, hits, bar=bar, asker=asker)
         if asking:  # answered by what is found alone
             return judged
-        if kinds.follow_up or (kinds.is_short and not judged.hits):
-            return judged.led_by(self._session_lines(query))
-        return judged.led_by(self._standing_lines(query)) if kinds.task else judged
+        vague = bool(kinds.follow_up)
+        if vague or (kinds.is_short and not judged.hits):
+            first = self._session_lines(query)
+        else:
+            first = self._standing_lines(query) if kinds.task else []
+        return judged.led_by([*self._working_memory(query, vague=vague), *first])
 
     def _standing_lines(self, query: Query) -> list[Hit]:
         """Return the standing instructions that hold for a task, and are not in sight."""
@@ -147,6 +156,28 @@ class Judge:
             reader = self._store.reader()
             hits = self._allowed(query, newest_of_session(reader, viewer, session))
             return select_last(hits, query.text, self._find_shown(query, hits), query.k)
+        return []
+
+    def _working_memory(self, query: Query, *, vague: bool) -> list[Hit]:
+        """Return the summary of the prompt's own session, if it needs it and does not show it."""
+        viewer, request = query.viewer, query.request
+        session, shown = request.session_id, request.shown
+        if not session or not self._settings.summaries.working:
+            return []
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            reader = self._store.reader()
+            hit = read_working(reader, viewer, session)
+            if hit is None or not self._allowed(query, [hit]) or self._find_shown(query, [hit]):
+                return []
+            resumed = False
+            if not vague and shown is None:
+                last = newest_of_session(reader, viewer, session)[:1]
+                idle = timedelta(hours=self._settings.summaries.idle_hours)
+                resumed = bool(last) and viewer.at - hit_time(last[0]) >= idle
+            if vague or (
+                is_left_behind(hit, resumed=resumed) and not self._was_injected(session, hit.id)
+            ):
+                return [hit.with_note(NOTE)]
         return []
 
     def find_replaced(

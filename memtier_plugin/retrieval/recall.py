@@ -74,7 +74,10 @@ class Recaller:
         self._store = actor.store
         self._settings = settings or actor.store.settings
         self._already_shown = AlreadyShown(actor.store, actor.agent)
-        self._judge = Judge(actor.store, self._settings, self._allowed, self._find_shown)
+        was_injected = self._already_shown.was_injected
+        self._judge = Judge(
+            actor.store, self._settings, self._allowed, self._find_shown, was_injected
+        )
         self.journal = RecallJournal(actor.store, actor.agent)
 
     @property

@@ -396,6 +396,9 @@ class OverviewReader(Protocol):
     def session_groups(self, least: int) -> list[LineGroup]:
         """Return the sessions with at least this many quotable lines, latest activity first."""
 
+    def session_group(self, agent: str, sender: str, session: str) -> LineGroup | None:
+        """Return the quotable lines of one session; None if it has none."""
+
     def day_groups(self, least: int) -> list[LineGroup]:
         """Return the UTC days with at least this many quotable lines, newest first."""
 
@@ -409,8 +412,10 @@ class OverviewReader(Protocol):
     def word_rarity(self, agent: str, sender: str, words: Collection[str]) -> dict[str, float]:
         """Return the idf of each word among all lines of an agent and sender."""
 
-    def shelved_facts(self, shelf: str) -> list[ShelvedFact]:
-        """Return every fact ever put on a shelf, oldest first."""
+    def shelved_facts(
+        self, shelf: str, about: tuple[str, str, str] | None = None
+    ) -> list[ShelvedFact]:
+        """Return every fact put on a shelf, or of this agent, sender and subject, oldest first."""
 
     def shelf_rows(
         self,

@@ -96,7 +96,9 @@ _FEW: Final = (
     r"[\p{L}--\p{Latin}--\p{Cyrillic}--\p{Han}--\p{Hiragana}--\p{Katakana}--\p{Hangul}--\p{Arabic}"
     r"--\p{scx=Kana}--\p{scx=Common}]"
 )
-_NAMED_ROLES: Final = frozenset([*_ROLES, "fact", "how-to", "summary", "timeline", "recall"])
+_NAMED_ROLES: Final = frozenset(
+    [*_ROLES, "fact", "how-to", "summary", "timeline", "working", "recall"]
+)
 _WORD: Final = rf"(?:{'|'.join(_ROLES)}|hệ\ thống|người\ dùng|trợ\ lý)"
 _OPENS: Final = r"""
     (?: ^[\s>\#*_=~|/\[\](){}\u2039\u203a\u00ab\u00bb\u2022\u00b7\u2500-\u257f0-9.`+-]{0,20}

@@ -214,8 +214,13 @@ def test_nobody_asked(translator: OpenClawTranslator, trigger: str, name: str) -
 
 
 def test_a_compaction(translator: OpenClawTranslator) -> None:
-    """A compaction without messages stores nothing; its summary is never a part of a run."""
-    assert [call for call in replayed(translator, "compaction-hooks") if call] == []
+    """A compaction without messages stores no line; its summary is never a part of a run."""
+    [compacted] = [call for call in replayed(translator, "compaction-hooks") if call]
+    assert (compacted.hook, compacted.context.session_id) == (
+        "before_compaction",
+        "agent:main:comp",
+    )
+    assert run_of(compacted).messages == ()
     call, ended = replayed(translator, "after-compaction-turn")
     assert prompt_of(call) == "after compaction turn"
     assert [m.role for m in run_of(ended).messages] == ["user", "assistant"]
@@ -227,7 +232,8 @@ def test_a_compaction_in_the_middle_of_a_run(translator: OpenClawTranslator) -> 
     call = translate(translator, "before_compaction", {"messages": [USER]})
     assert call is not None
     assert (call.hook, call.context.run_id) == ("before_compaction", "r1")
-    assert translate(translator, "before_compaction", {"messages": [USER]}, {"runId": None}) is None
+    between = translate(translator, "before_compaction", {"messages": [USER]}, {"runId": None})
+    assert run_of(between).messages == ()
 
 
 def test_a_reset_begins_a_session(translator: OpenClawTranslator) -> None:

@@ -235,6 +235,7 @@ class Summaries:
 
     enabled: bool = True
     idle_hours: float = _within(6.0, 0.01, 8_760)
+    working: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

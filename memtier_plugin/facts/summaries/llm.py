@@ -50,10 +50,12 @@ class CitedSentence:
 class ChatSummariser:
     """Asks a chat model to summarise lines."""
 
-    def __init__(self, model: ChatModel, words: Callable[[str], Sequence[str]]) -> None:
-        """Bind to a model and the tokenizer used to compare words."""
+    def __init__(
+        self, model: ChatModel, words: Callable[[str], Sequence[str]], prompt: str = "summarise"
+    ) -> None:
+        """Bind to a model, the tokenizer used to compare words, and a prompt."""
         self.model = model
-        self.prompt = load_prompt("summarise")
+        self.prompt = load_prompt(prompt)
         self._words = words
 
     def summarise(self, lines: Sequence[SourceSentence]) -> list[CitedSentence]:

@@ -140,6 +140,11 @@ def select_sentences(
         budget -= costs[chosen]
 
 
+def is_telling(sentence: SourceSentence, words: Callable[[str], Sequence[str]]) -> bool:
+    """Tell whether a sentence says something: it is no greeting, and long enough."""
+    return _boost(sentence, set(words(sentence.quote))) > 0
+
+
 def format_quote(sentence: SourceSentence) -> str:
     """Return a sentence with its speaker; a long one is truncated."""
     text = " ".join(sentence.quote.split())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from memtier_plugin.core.records import Source
 from memtier_plugin.storage.index.bm25 import idf
 from memtier_plugin.storage.index.records import to_utf8
+from memtier_plugin.text.normalise import normalise
 
 if TYPE_CHECKING:
     import apsw
@@ -71,6 +72,20 @@ class IndexOverviews:
             for agent, sender, name, lines, last, session in rows
         ]
 
+    def session_group(self, agent: str, sender: str, session: str) -> LineGroup | None:
+        """Return the quotable lines of one session; None if it has none."""
+        rows = self._db.execute(
+            """SELECT count(*), max(observed), sessions.id FROM sessions
+               JOIN items ON items.session = sessions.id
+               WHERE sessions.agent = ?1 AND name = ?3 AND indexed AND quotable AND scope =
+                 (SELECT id FROM scopes WHERE agent = ?1 AND sender = ?2 AND shelf = '')
+               GROUP BY sessions.id""",
+            tuple(map(to_utf8, (agent, sender, session))),
+        )
+        for lines, last, number in rows:
+            return LineGroup(agent, sender, session, lines, last, (number,))
+        return None
+
     def day_groups(self, least: int) -> list[LineGroup]:
         """Return the UTC days with at least this many quotable lines, newest first."""
         rows = self._db.execute(
@@ -131,15 +146,24 @@ class IndexOverviews:
 
     # -- what there is already -----------------------------------------------------------------
 
-    def shelved_facts(self, shelf: str) -> list[ShelvedFact]:
-        """Return every fact ever put on a shelf, oldest first."""
+    def shelved_facts(
+        self, shelf: str, about: tuple[str, str, str] | None = None
+    ) -> list[ShelvedFact]:
+        """Return every fact ever put on a shelf, oldest first.
+
+        Args:
+            about: only those of this agent and sender about this subject.
+        """
+        own = "subject = ?2 AND agent = ?3 AND sender = ?4" if about else "true"
+        agent, sender, subject = about or ("", "", "")
         rows = self._db.execute(
-            """SELECT items.id, agent, sender, CAST(data AS TEXT) ->> 'subject', relation,
+            f"""SELECT items.id, agent, sender, CAST(data AS TEXT) ->> 'subject', relation,
                       CAST(data AS TEXT) ->> 'value', indexed, superseded_by IS NOT NULL,
                       coalesce(forgotten OR reverted OR reviewed IS 'rejected', 0)
-               FROM scopes JOIN items ON items.scope = scopes.id JOIN facts USING (row)
-               LEFT JOIN states ON item = items.id WHERE shelf = ? ORDER BY items.id""",
-            (shelf,),
+               FROM facts JOIN items USING (row) JOIN scopes ON scopes.id = items.scope
+               LEFT JOIN states ON item = items.id
+               WHERE shelf = ?1 AND {own} ORDER BY items.id""",  # noqa: S608
+            (shelf, *map(to_utf8, (normalise(subject)[0], agent, sender)))[: 4 if about else 1],
         )
         return [*map(ShelvedFact._make, rows)]
 

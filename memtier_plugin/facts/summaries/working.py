@@ -1,0 +1,204 @@
+"""Working memory: write the running summary of a session, as a fact of its agent and sender.
+
+Derived from the session's lines, it can be made again at any time; a later one supersedes it, and
+what becomes of a line that it quotes (forgotten, purged) becomes of it.  By rules wherever a host
+waits; the background job may ask a model to word it (Mem-T, 3.1, UpdWork).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from memtier_plugin.core.errors import CapReached, EndpointError, SettingsError
+from memtier_plugin.core.events import SupersedeEvent
+from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.records import Entry, Fact, Origin, count_tokens
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS, ChatSummariser
+from memtier_plugin.facts.summaries.running import BATCH, MAX_TOKENS, fold_session
+from memtier_plugin.facts.summaries.selection import SourceSentence, format_summary
+from memtier_plugin.retrieval.working_memory import AT_COMPACTION, RELATION, SHELF
+from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.budget import ChatBudget
+from memtier_plugin.storage.index.overviews import LineGroup
+
+MAX_LINES: Final = 400  # of a session that are read, the newest
+MAX_SESSIONS: Final = 50  # of a pass, those that were active last
+RECENT: Final = timedelta(days=7)  # an older session is not gone on with
+MAX_BY_MODEL: Final = 10  # of a pass
+_LOCK: Final = "working"
+_LOCK_SECONDS: Final = 0.5
+_WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
+
+
+@dataclass(slots=True)
+class _Model:
+    """The model of a pass, opened when it is first needed."""
+
+    budget: ChatBudget
+    words: Callable[[str], Sequence[str]]
+    left: int = MAX_BY_MODEL
+    problem: str = ""
+    _chat: ChatSummariser | None = field(default=None)
+
+    def take(self) -> ChatSummariser | None:
+        """Return it for one more summary; None where none is configured, or enough were asked."""
+        if self.left and self._chat is None:
+            try:
+                model = self.budget.chat_model()
+            except SettingsError as error:
+                model, self.problem = None, str(error)
+            self._chat = ChatSummariser(model, self.words, "working") if model else None
+            self.left = self.left if self._chat else 0
+        if not self.left:
+            return None
+        self.left -= 1
+        return self._chat
+
+    def give_up(self, error: Exception) -> None:
+        """Ask it no more in this pass."""
+        self.left, self.problem = 0, str(error)
+
+
+class WorkingMemory:
+    """Writes the running summaries of a project, in one agent's name."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the project keeps working memory."""
+        return not self._store.paused and self._store.settings.summaries.working
+
+    def compacted(self, session: str, sender: str | None) -> Fact | None:
+        """Write the summary of this agent's session, whose lines go out of the model's sight.
+
+        By rules alone: a host waits.  Returns None where there is nothing to write.
+
+        Raises:
+            LedgerError, IndexProblem: it was not written.
+        """
+        if not self.enabled:
+            return None
+        session, who = self._actor.mask_name(session) or "", self._actor.mask_name(sender) or ""
+        with self._store.exclusive(_LOCK, _LOCK_SECONDS), self._store.session() as reader:
+            self._store.refresh(self._actor.agent, wait_ms=100)
+            group = reader.overviews.session_group(self._actor.agent, who, session)
+            return self._update(group, AT_COMPACTION, None) if group else None
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> int:
+        """Write the summaries of recent sessions with a whole new batch; return how many.
+
+        Raises:
+            LedgerError: nothing could be written.
+            IndexProblem: the index cannot be read.
+        """
+        if not self.enabled:
+            return 0
+        budget = ChatBudget(self._store, self._actor.agent, self._actor.clock)
+        model = _Model(budget, self._store.tokenizer.words)
+        written, least = 0, (self._actor.clock() - RECENT).timestamp()
+        with self._store.session() as reader:
+            self._store.catch_up_all()
+            groups = reader.overviews.session_groups(BATCH)[:MAX_SESSIONS]
+            for group in groups:
+                if stop() or group.last < least:
+                    break
+                with self._store.exclusive(_LOCK, _LOCK_SECONDS):
+                    written += self._update(group, RELATION, model) is not None
+        return written
+
+    def _update(self, group: LineGroup, relation: str, model: _Model | None) -> Fact | None:
+        """Write a session's summary in the place of its older one; None if none is due."""
+        reader = self._store.reader()
+        about = group.agent, group.sender, group.name
+        existing = reader.overviews.shelved_facts(SHELF, about)
+        covered = group.lines - group.lines % BATCH if relation == RELATION else group.lines
+        value = f"{covered} lines"
+        same = [fact for fact in existing if fact.value == value and fact.relation == relation]
+        shown_later = relation == RELATION and any(
+            fact.value == value or fact.value == f"{group.lines} lines" for fact in existing
+        )
+        if any(f.withdrawn or (f.in_place and f.indexed) for f in same) or shown_later:
+            return None
+        rows = reader.overviews.group_rows(group, MAX_LINES)
+        stored = reader.items_by_row(rows)
+        lines = [item for r in rows if r in stored and isinstance(item := stored[r].item, Entry)]
+        lines = lines[: len(lines) - (group.lines - covered)]
+        fact = self._summarise(group, lines, relation, value, model)
+        if fact is None:
+            return None
+        now, old = self._actor.clock(), tuple(fact.id for fact in existing if fact.in_place)
+        self._store.append_facts([fact], now)
+        if old:
+            event = SupersedeEvent(items=old, by=fact.id, valid_to=to_iso(now))
+            self._store.append_events([self._actor.event(event)], shared=True)
+        return fact
+
+    def _summarise(
+        self,
+        group: LineGroup,
+        lines: Sequence[Entry],
+        relation: str,
+        value: str,
+        model: _Model | None,
+    ) -> Fact | None:
+        """Return the summary of lines; None where no sentence says anything."""
+        words = self._store.tokenizer.words
+        vocabulary = {word for line in lines for word in words(line.content)}
+        overviews = self._store.reader().overviews
+        rarity = overviews.word_rarity(group.agent, group.sender, vocabulary)
+        quoted = fold_session(lines, words, rarity)
+        if not quoted:
+            return None
+        heading = f"So far ({value}, the purpose first)"
+        text, name, prompt = format_summary(heading, quoted), None, None
+        if model and (chat := model.take()):
+            wide = fold_session(lines, words, rarity, PROMPT_TOKENS)
+            if worded := _ask(model, chat, wide):
+                quoted, sentences = worded
+                text = f"{heading}: {' '.join(sentences)}"
+                name, prompt = chat.model.name, chat.prompt.hash
+        entries = {sentence.entry.id: sentence.entry for sentence in quoted}
+        origins = {entry.origin for entry in entries.values()}
+        return Fact(
+            id=new_id(),
+            timestamp=self._actor.clock(),
+            project=self._store.project,
+            subject=group.name,
+            relation=relation,
+            value=value,
+            text=text,
+            sources=tuple(entry.source for entry in entries.values()),
+            valid_from=min(line.observed_at for line in lines),
+            quote=quoted[0].quote,
+            span=(quoted[0].start, quoted[0].end),
+            extractor=SHELF,
+            model=name,
+            prompt_hash=prompt,
+            origin=next(origin for origin in _WEAKEST if origin in origins),
+            private_to=(group.agent, group.sender),
+        )
+
+
+def _ask(
+    model: _Model, chat: ChatSummariser, lines: Sequence[SourceSentence]
+) -> tuple[list[SourceSentence], list[str]] | None:
+    """Return what a model quotes and says within the budget; None where it fails."""
+    try:
+        worded = chat.summarise(lines)
+    except (CapReached, EndpointError) as error:
+        model.give_up(error)
+        return None
+    units: dict[SourceSentence, None] = {}
+    sentences: list[str] = []
+    for each in worded:
+        if count_tokens(" ".join([*sentences, each.text])) <= MAX_TOKENS:
+            sentences.append(each.text)
+            units.update(dict.fromkeys(each.units))
+    return ([*units], sentences) if sentences else None
