@@ -69,13 +69,18 @@ def summaries(recall: Recall) -> list[str]:
     ]
 
 
-def test_prompts_after_a_compaction_have_what_they_lean_on(memory: MemTier) -> None:
+@pytest.mark.parametrize(
+    ("step", "least"), [(5, (3, 6)), pytest.param(1, (18, 34), marks=pytest.mark.slow)]
+)
+def test_prompts_after_a_compaction_have_what_they_lean_on(
+    memory: MemTier, step: int, least: tuple[int, int]
+) -> None:
     """Of 20 prompts after a compaction and 40 vague follow-ups most get all that they need.
 
     Without working memory 3 and 12 do.  A plain prompt after these gets no summary.
     """
     after = vague = plain = 0
-    for number, session in enumerate(SESSIONS):
+    for number, session in enumerate(SESSIONS[::step]):
         name = f"s{number}"
         talk(memory, session, name)
         memory.working.compacted(name, None)
@@ -85,7 +90,7 @@ def test_prompts_after_a_compaction_have_what_they_lean_on(memory: MemTier) -> N
             block = ask(memory, follow_up.text, name).text
             vague += all(need in block for need in follow_up.needs)
         plain += bool(summaries(ask(memory, PLAIN, name)))
-    assert (after >= 18, vague >= 34, plain) == (True, True, 0)
+    assert after >= least[0] and vague >= least[1] and plain == 0, (after, vague, plain)
 
 
 def test_a_session_in_sight_gets_no_summary(memory: MemTier) -> None:
@@ -210,9 +215,9 @@ def test_it_can_be_switched_off(tmp_path: Path) -> None:
 
 def test_a_model_words_it_in_the_background(tmp_path: Path, server: Loopback) -> None:
     """Its sentences count as far as the lines they cite bear them out; a host waits for none."""
-    told = {"text": "Never restart crane before 18:00.", "cites": [6]}
+    borne_out = {"text": "Never restart crane before 18:00.", "cites": [6]}
     made_up = {"text": "The shop runs on host heron.", "cites": [1]}
-    server.answers({"sentences": [told, made_up]})
+    server.answers({"sentences": [borne_out, made_up]})
     settings = {
         "endpoints.local.base_url": server.base_url,
         "consolidation.model": "endpoint:local/m",
@@ -230,5 +235,5 @@ def test_a_model_words_it_in_the_background(tmp_path: Path, server: Loopback) ->
 def shelf(memory: MemTier) -> list[Any]:
     """Return the summaries that stand."""
     memory.catch_up()
-    found_facts = memory.store.reader().overviews.shelved_facts("working")
-    return [fact for fact in found_facts if fact.indexed]
+    on_shelf = memory.store.reader().overviews.shelved_facts("working")
+    return [fact for fact in on_shelf if fact.indexed]
