@@ -17,11 +17,11 @@ from memtier_plugin.storage.index.item_reader import (
     SessionSpan,
     Standing,
 )
-from memtier_plugin.storage.index.overviews import LineGroup, ShelvedFact
 from memtier_plugin.storage.index.pages import Page
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.index.vector_coverage import Coverage
 from memtier_plugin.storage.index.vectors import Vectors
+from memtier_plugin.storage.overview_reader import OverviewReader
 from memtier_plugin.storage.priority_reader import PriorityReader
 from memtier_plugin.storage.state import State
 
@@ -388,53 +388,6 @@ class PageReader(Protocol):
 
     def session_pages(self, agent: str, session: str, scopes: Sequence[int]) -> Iterator[Page]:
         """Yield every page of a session that these scopes may see, by sender and turn."""
-
-
-class OverviewReader(Protocol):
-    """Read groups of lines to summarise, and what is on a shelf."""
-
-    def session_groups(self, least: int) -> list[LineGroup]:
-        """Return the sessions with at least this many quotable lines, latest activity first."""
-
-    def session_group(self, agent: str, sender: str, session: str) -> LineGroup | None:
-        """Return the quotable lines of one session; None if it has none."""
-
-    def day_groups(self, least: int) -> list[LineGroup]:
-        """Return the UTC days with at least this many quotable lines, newest first."""
-
-    def group_rows(self, group: LineGroup, limit: int, day: int | None = None) -> list[int]:
-        """Return a group's newest rows, up to a limit, in conversation order.
-
-        Args:
-            day: the number of the day, for a group of `day_groups`.
-        """
-
-    def word_rarity(self, agent: str, sender: str, words: Collection[str]) -> dict[str, float]:
-        """Return the idf of each word among all lines of an agent and sender."""
-
-    def shelved_facts(
-        self, shelf: str, about: tuple[str, str, str] | None = None
-    ) -> list[ShelvedFact]:
-        """Return every fact put on a shelf, or of this agent, sender and subject, oldest first."""
-
-    def shelf_rows(
-        self,
-        shelf: str,
-        scopes: Sequence[int],
-        limit: int,
-        start: float = -1e300,
-        end: float = 1e300,
-    ) -> list[int]:
-        """Return the newest rows on a shelf, in these scopes, observed within a time span."""
-
-    def shelves_of(self, rows: Collection[int]) -> dict[int, str]:
-        """Return the shelf of each row that is on one."""
-
-    def changed_facts(self) -> list[int]:
-        """Return the rows of shared facts whose subject and relation have had another value."""
-
-    def remaining_sources(self, facts: Iterable[str]) -> Mapping[str, Sequence[Source]]:
-        """Return each fact's sources that are not forgotten; facts without any are left out."""
 
 
 class VectorCoverage(Protocol):

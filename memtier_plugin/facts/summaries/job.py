@@ -27,7 +27,7 @@ from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import LineGroup, ShelvedFact
 from memtier_plugin.storage.index.records import Stored
-from memtier_plugin.storage.readers import OverviewReader
+from memtier_plugin.storage.overview_reader import OverviewReader
 from memtier_plugin.text.normalise import normalise
 
 MAX_MODEL_SUMMARIES: Final = 10  # of a pass
