@@ -56,8 +56,9 @@ PURE = (
     "text.* trust.confidences trust.echoes trust.escaping trust.external_text trust.fence"
     " trust.origins trust.statements trust.tool_calls trust.tool_origins"
     " facts.extraction.* facts.verification.* facts.evolution facts.filters"
-    " facts.summaries.selection facts.summaries.timelines learning.attribution lifecycle.purge.plan"
     " priority.formula priority.importance priority.persona"
+    " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
+    " learning.attribution lifecycle.purge.plan"
     " providers.pricing providers.structured_output"
     " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
     " retrieval.non_answers retrieval.project_names retrieval.paper_scorer retrieval.query"
@@ -98,7 +99,16 @@ HOMES = {
 BACKENDS = "storage.index.* storage.ledger.*"
 VALUES = frozenset(
     {
-        *("Candidate", "Confirmation", "LineGroup", "Match", "Page", "RowLengths", "ShelvedFact"),
+        *(
+            "Candidate",
+            "Confirmation",
+            "GroupBy",
+            "LineGroup",
+            "Match",
+            "Page",
+            "RowLengths",
+            "ShelvedFact",
+        ),
         "SessionSpan",
         *("Stored", "SHARED", "COVERED_SHARE", "K1", "B", "idf", "saturation", "embed_texts"),
     }

@@ -40,7 +40,7 @@ from memtier_plugin.storage.project_folder import ProjectFolder
 
 GROUPS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
-    "fusion",
+    *("fusion", "adaptive"),
 )
 _SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
     "recall_first": {
@@ -57,6 +57,12 @@ _FUSIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "profile rrf, k 16": {"retrieval.profile": "rrf", "rrf.k": 16},
     "profile rrf, no guard": {"retrieval.profile": "rrf", "rrf.guard": False},
 }
+# What is off by default, switched on; of these settings, some make a background job write more.
+_ADAPTIVE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "profiles of people": {"people.profiles": True},
+    "summaries of months and people": {"summaries.long": True},
+}
+_WRITTEN: Final = ("people.profiles", "summaries.long")
 _CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "scope": ("sessions", "none"),
     "stage_one": ("bm25", "dense", "rrf"),
@@ -171,6 +177,8 @@ def list_variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant
     if profile == "recall_first":
         for name, fused in _FUSIONS.items():
             yield Variant("fusion", name, fused)
+        for name, switched in _ADAPTIVE.items():
+            yield Variant("adaptive", name, switched)
     if profile == "rrf":
         yield Variant("signals", "without guard", {"rrf.guard": False})
     if profile != "paper":
@@ -200,23 +208,30 @@ def _arms(
 
 
 def _ask(run: BenchRun, folder: Path, arms: Sequence[_Arm], reader: Reader | None) -> None:
-    """Record each conversation once per embedding model, and query it for each arm."""
+    """Record each conversation once per embedding model and background job, and query each arm."""
     run.repeats = len(arms)
-    run.recordings = len({arm.overrides.get("embedding.model") for arm in arms})
+    run.recordings = len({*map(_recording_of, arms)})
     for conversation in run.loaded.conversations:
-        recorded: dict[str | None, RecordedConversation] = {}
+        recorded: dict[tuple[Any, ...], RecordedConversation] = {}
         for number, arm in enumerate(arms):
-            model = arm.overrides.get("embedding.model")
-            home = folder / f"home-{model or 'configured'}".replace("/", "-")
-            if model not in recorded:
+            key = _recording_of(arm)
+            home = folder / "-".join(["home", *map(str, key)]).replace("/", "-")
+            if key not in recorded:
                 with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:
-                    recorded[model] = run.record(memory, conversation)
+                    recorded[key] = run.record(memory, conversation)
+                    if any(key[1:]):
+                        memory.summariser.run(limit=100_000)
             if run.learn:
                 home = _copy_project(home, folder / f"arm-{number}", conversation.id)
             with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:
                 arm.outcomes += run.ask(
-                    memory, conversation, recorded[model], reader, conditions=["memory"]
+                    memory, conversation, recorded[key], reader, conditions=["memory"]
                 )
+
+
+def _recording_of(arm: _Arm) -> tuple[Any, ...]:
+    """Return what decides how an arm's conversations are recorded."""
+    return tuple(arm.overrides.get(key) for key in ("embedding.model", *_WRITTEN))
 
 
 def _copy_project(home: Path, copy: Path, project: str) -> Path:

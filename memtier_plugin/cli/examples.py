@@ -54,6 +54,7 @@ EXAMPLES: Final = {
     "people": "list",
     "people link": "telegram:4711 ines",
     "people list": "",
+    "people show": "ines",
     "people unlink": "telegram:4711",
     "private": "session-17",
     "projects": "",

@@ -180,13 +180,16 @@ class RejectEvent(StateEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummariseEvent(EventPayload):
-    """A pass wrote summaries of sessions and days, and timelines."""
+    """A pass wrote summaries, timelines and profiles."""
 
     KIND: ClassVar[str] = "summarise"
 
     sessions: int = 0
     days: int = 0
     timelines: int = 0
+    months: int | None = optional()
+    people: int | None = optional()
+    profiles: int | None = optional()
     superseded: int = 0
     problem: str = ""
 

@@ -25,7 +25,7 @@ Status = Literal["active", "proposed"]
 Purpose = Literal["search", "inject", "ask"]
 SHARED: Final = ("", "")  # the audience of facts that everybody in a project shares
 # What is found only by a query that asks for it; see `Fact.shelf`.
-ON_DEMAND_KINDS: Final = ("summary", "timeline", "working")
+ON_DEMAND_KINDS: Final = ("summary", "timeline", "working", "profile")
 
 
 def person_audience(person: str) -> tuple[str, str]:
@@ -221,7 +221,7 @@ class Fact:
 
     @property
     def shelf(self) -> str:
-        """What must be asked for to be found: "summary", "timeline", "working", or ""."""
+        """What must be asked for to be found: of `ON_DEMAND_KINDS`, or ""."""
         return self.extractor if self.extractor in ON_DEMAND_KINDS else ""
 
     def to_json(self) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.facts.persons import NAME
+from memtier_plugin.facts.summaries.people import PeopleReader, Profile
+from memtier_plugin.facts.summaries.profiles import MIN_LINES
 from memtier_plugin.retrieval.visibility import linked_groups
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.readers import Reader
@@ -64,6 +66,23 @@ class People:
             )
             for person in sorted(ids)
         ]
+
+    def profiles(self, name: str | None = None) -> list[Profile]:
+        """Return what is known of the people who spoke often enough, by agent and sender.
+
+        Args:
+            name: only of those of this name, or id; all of them when None.
+
+        Raises:
+            NotFound: nobody of this name spoke often enough.
+        """
+        self._store.catch_up_all()
+        name = "user" if name == THE_USER else name
+        with self._store.session():
+            profiles = PeopleReader(self._store).profiles(name)
+        if name is not None and not profiles:
+            raise NotFound(f"nobody called {name!r} has said {MIN_LINES} lines yet")
+        return profiles
 
     def link(self, people: Iterable[str]) -> list[str]:
         """Say that senders are one person; their facts are then told to each of them.

@@ -15,7 +15,13 @@ from typing import Final
 
 from memtier_plugin.core.settings.schema import Retrieval
 from memtier_plugin.retrieval import ranking
-from memtier_plugin.retrieval.query import ParsedQuery, QueryVector, Viewer, requested_kinds
+from memtier_plugin.retrieval.query import (
+    ParsedQuery,
+    QueryVector,
+    Viewer,
+    asks_character,
+    requested_kinds,
+)
 from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.readers import Reader
@@ -28,6 +34,8 @@ _REACH: Final = 4  # turns on either side that a window looks at
 _FACTS: Final = 80  # facts that take part in a ranking
 _PIECES: Final = 200  # the nearest to the query, whose rows may become candidates
 _NEAREST: Final = 50  # of these the rows that become candidates
+_PROFILES: Final = 200  # the newest, among which names are looked for
+_NAMED: Final = 4  # profiles that one question opens
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
 
 Scores = dict[int, float]  # by row
@@ -61,6 +69,7 @@ class PoolBuilder:
 
     Attributes:
         check: called between the steps; raises when the deadline has passed.
+        profiles: whether a question about somebody finds their profile.
         terms: how much each word of the query counts that was looked up.
         lexical: the candidates by words, with their scores, as soon as there are some.
         postings: how many were read so far; likewise `vectors`.
@@ -74,6 +83,7 @@ class PoolBuilder:
     scopes: Sequence[int]
     shared: Sequence[int]
     check: Callable[[], None]
+    profiles: bool = False
     terms: Mapping[str, float] = field(default_factory=dict)
     lexical: tuple[Sequence[Candidate], Mapping[int, float]] = ((), {})
     postings: int = 0
@@ -186,16 +196,31 @@ class PoolBuilder:
 
     def _find_kinds(self, rows: Collection[int]) -> dict[int, str]:
         """Return which rows are summaries or timelines, first those of the times named."""
+        ordered = self._named_profiles()
         if len(self._fact_scopes) == len(self.shared):
-            return {}
+            return dict.fromkeys(ordered, "profile")
         overviews, scopes = self.reader.overviews, self._fact_scopes
-        ordered: list[int] = []
         for span in self.query.spans:
             start, end = span.start.timestamp() - ranking.DAY_SECONDS, span.end.timestamp()
             ordered += overviews.shelf_rows("summary", scopes, _NEWEST, start, end)
         ordered += [*overviews.shelf_rows("summary", scopes, _NEWEST), *rows]
         kinds = overviews.shelves_of(ordered)
         return {row: kinds[row] for row in ordered if row in kinds}
+
+    def _named_profiles(self) -> list[int]:
+        """Return the profiles of the people whom a question about somebody names."""
+        if not self.profiles or not asks_character(self.query.text):
+            return []
+        viewer, reader = self.viewer, self.reader
+        scopes = reader.scopes(
+            viewer.agent, viewer.sender, read_all=viewer.read_all, shelf="profile"
+        )
+        rows = reader.overviews.shelf_rows("profile", scopes, _PROFILES) if scopes else []
+        people = {row: candidate.speaker or "" for row, candidate in self._by_row(rows).items()}
+        named = [row for row in rows if row in people and self.query.names(people[row])]
+        if not named and self.query.of_oneself:
+            named = [row for row in rows if len(rows) == 1 or people.get(row) == "user"]
+        return named[:_NAMED]
 
     def _sources(self, facts: Sequence[Candidate]) -> dict[int, list[int]]:
         """Return, for each fact, the rows of its entries that the viewer may see."""

@@ -7,6 +7,7 @@ written, which supersedes the older.  Facts of different agents both stand, and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -78,6 +79,30 @@ def mark_ended(hits: Iterable[Hit], at: datetime) -> list[Hit]:
                 hit = hit.with_note(f"held until {until:%Y-%m-%d}")
             elif since is not None and since > at:
                 hit = hit.with_note(f"holds from {since:%Y-%m-%d}")
+        marked.append(hit)
+    return marked
+
+
+def mark_namesakes(hits: Iterable[Hit]) -> list[Hit]:
+    """Add a note to profiles of people who share a name: whose each of them is."""
+    hits = list(hits)
+    people: dict[str, tuple[str, str]] = {}  # by hit, the name and the sender
+    for hit in hits:
+        if isinstance(hit.item, Fact) and hit.item.shelf == "profile":
+            _, sender = hit.item.private_to or ("", "")
+            people[hit.id] = normalise(hit.item.subject)[0], sender
+    if len(people) < 2:
+        return hits
+    everybody = {*people.values()}
+    words = Counter(word for name, _ in everybody for word in {*name.split()})
+    names = Counter(name for name, _ in everybody)
+    marked = []
+    for hit in hits:
+        name, sender = people.get(hit.id, ("", ""))
+        count = max((words[word] for word in name.split()), default=0)
+        if count > 1:
+            own = f": of {sender or 'the user'}" if names[name] > 1 else ""
+            hit = hit.with_note(f"one of {count} of that name{own}")
         marked.append(hit)
     return marked
 

@@ -332,7 +332,10 @@ class Explainer:
             return self._report_rank(case, plan, wide)
         paper = settings.retrieval.profile == "paper"
         if case.kind and (paper or case.kind not in requested_kinds(data["query"])):
-            message = f"it is a {case.kind}: recall_first finds it for a query that asks for one"
+            asks = "asks for one"
+            if case.kind == "profile":
+                asks = "asks what that person is like, while people.profiles is on"
+            message = f"it is a {case.kind}: recall_first finds it for a query that {asks}"
             return case.verdict("no candidate", message)
         words = self._shared_words(data["query"], case.stored, case.viewer)
         return case.verdict("no candidate", words.pop("said"), words=words)

@@ -18,6 +18,8 @@ import regex
 from memtier_plugin.retrieval.project_names import weigh_names, without_names
 from memtier_plugin.retrieval.visibility import Asker
 from memtier_plugin.text.dates.spans import TimeSpan, find_time_spans
+from memtier_plugin.text.lexicon import LANGUAGES
+from memtier_plugin.text.phrases import Words
 from memtier_plugin.text.tokenizer import Tokenizer
 
 MAX_QUERY_CHARS: Final = 20_000  # of a query that are looked at
@@ -145,6 +147,12 @@ class ParsedQuery:
         """Tell whether the query has a word of a speaker's name."""
         return any(word in self.terms for word in self.tokenizer.words(speaker))
 
+    @property
+    def of_oneself(self) -> bool:
+        """Whether the asker speaks of themself: "what am I like?"."""
+        readings = (Words.of(self.text[:2000], name) for name in LANGUAGES)
+        return any(words.has_word("first_person") for words in readings)
+
 
 def parse_query(
     text: str, at: datetime, tokenizer: Tokenizer, project_names: Collection[str] = ()
@@ -192,6 +200,11 @@ def asks_overview(query: str) -> bool:
 def asks_history(query: str) -> bool:
     """Tell whether a query asks how something was before, or how it changed."""
     return _HISTORY.search(query[:2000]) is not None
+
+
+def asks_character(query: str) -> bool:
+    """Tell whether a query asks what somebody is like: their traits, tastes or interests."""
+    return any(Words.of(query[:2000], name).has("character_cues") for name in LANGUAGES)
 
 
 def requested_kinds(query: str) -> set[str]:

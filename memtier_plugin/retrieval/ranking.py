@@ -93,7 +93,8 @@ def overview_signal(
     must be about what is asked.
 
     Args:
-        kinds: what each candidate is: "summary", "timeline" or neither.
+        kinds: what each candidate is: "summary", "timeline", "profile" (of somebody who is asked
+            about) or none of them.
         times: how near each is to the time that the query names; empty when it names none.
         observed: when each was said.
         words: the lexical score of each.
@@ -106,7 +107,7 @@ def overview_signal(
         ranks = {at: rank for rank, at in enumerate(sorted(newest, reverse=True))}
         recency = [1.0 / (1.0 + ranks[at] / 4) if at in ranks else 0.0 for at in observed]
     return [
-        near if kind == "summary" else share if kind == "timeline" else 0.0
+        {"summary": near, "timeline": share, "profile": 1.0}.get(kind, 0.0)
         for kind, share, near in zip(kinds, shares, recency, strict=True)
     ]
 

@@ -27,6 +27,7 @@ from memtier_plugin.retrieval.block import BlockPlan, keep_injectable, passage_s
 from memtier_plugin.retrieval.contradictions import (
     StatedValue,
     mark_ended,
+    mark_namesakes,
     rank_newest_first,
     stated_values,
 )
@@ -264,7 +265,7 @@ class Recaller:
         if unindexed is not None:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
         if not self._is_published:
-            hits = mark_ended(hits, viewer.at)
+            hits = mark_namesakes(mark_ended(hits, viewer.at))
         return hits if self._is_paper else self._rerank(text, hits, until), result
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:

@@ -120,6 +120,7 @@ class Search:
             self._scopes,
             self._shared,
             self._check,
+            self._settings.people.profiles,
         )
         pool = builder.build()
         signals = score_signals(pool)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from memtier_plugin.core.records import Source
-from memtier_plugin.storage.index.overviews import LineGroup, ShelvedFact
+from memtier_plugin.storage.index.overviews import GroupBy, LineGroup, ShelvedFact
 
 
 class OverviewReader(Protocol):
@@ -18,14 +18,21 @@ class OverviewReader(Protocol):
     def session_group(self, agent: str, sender: str, session: str) -> LineGroup | None:
         """Return the quotable lines of one session; None if it has none."""
 
-    def day_groups(self, least: int) -> list[LineGroup]:
-        """Return the UTC days with at least this many quotable lines, newest first."""
+    def line_groups(self, by: GroupBy, least: int) -> list[LineGroup]:
+        """Return the groups with at least this many quotable lines, the latest first."""
 
-    def group_rows(self, group: LineGroup, limit: int, day: int | None = None) -> list[int]:
+    def group_rows(
+        self,
+        group: LineGroup,
+        limit: int,
+        span: tuple[float, float] = (-1e300, 1e300),
+        speaker: str | None = None,
+    ) -> list[int]:
         """Return a group's newest rows, up to a limit, in conversation order.
 
         Args:
-            day: the number of the day, for a group of `day_groups`.
+            span: when they were said, in seconds since 1970, the end excluded.
+            speaker: only theirs, for a group of speakers.
         """
 
     def word_rarity(self, agent: str, sender: str, words: Collection[str]) -> dict[str, float]:

@@ -231,9 +231,10 @@ class HostModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summaries:
-    """Settings of the summaries of sessions and days, and of when a session is over."""
+    """Settings of summaries, and of when a session is over; ``long``: also of months and people."""
 
     enabled: bool = True
+    long: bool = False
     idle_hours: float = _within(6.0, 0.01, 8_760)
     working: bool = True
 
@@ -248,6 +249,13 @@ class Priority:
     cache: int = _within(20, 0, 1_000)
     buffer: int = _within(200, 0, 10_000)
     drift: float = _within(0.15, 0, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class People:
+    """Whether profiles of people are written, and recalled by questions about somebody."""
+
+    profiles: bool = False
 
 
 FactMode = Literal["auto", "review", "explicit"]
@@ -328,6 +336,7 @@ class Settings:
     host_model: HostModel = HostModel()
     summaries: Summaries = Summaries()
     priority: Priority = Priority()
+    people: People = People()
     facts: Facts = Facts()
     ask: Ask = Ask()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Write summaries of sessions and days, and timelines of changed facts, as facts: the job.
+"""Write summaries, profiles of people, and timelines of changed facts, as facts: the job.
 
 What is due is read from the index, so there is no cursor to lose: a group whose lines have no
 current summary gets one, the newest first.  Facts are written before what they supersede, so that
@@ -19,8 +19,10 @@ from memtier_plugin.core.events import SummariseEvent, SupersedeEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, Origin, count_tokens
 from memtier_plugin.core.times import from_iso, to_iso
-from memtier_plugin.facts.summaries import selection, timelines
+from memtier_plugin.facts.persons import USER
+from memtier_plugin.facts.summaries import profiles, selection, timelines
 from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS, ChatSummariser, CitedSentence
+from memtier_plugin.facts.summaries.people import PeopleReader
 from memtier_plugin.facts.summaries.selection import SourceSentence
 from memtier_plugin.facts.summaries.timelines import PastValue, Timeline
 from memtier_plugin.storage.actor import Actor
@@ -34,6 +36,7 @@ MAX_MODEL_SUMMARIES: Final = 10  # of a pass
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older lines are summarised without a model
 BATCH_SIZE: Final = 20  # summaries that are written at once
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ALWAYS: Final = (-1e300, 1e300)
 _WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
 
 
@@ -44,6 +47,9 @@ class SummaryReport:
     sessions: int = 0
     days: int = 0
     timelines: int = 0
+    months: int = 0
+    people: int = 0
+    profiles: int = 0
     superseded: int = 0
     left: int = 0
     problem: str = ""  # why the model wrote no more
@@ -51,7 +57,8 @@ class SummaryReport:
     @property
     def written(self) -> int:
         """The number of new items."""
-        return self.sessions + self.days + self.timelines
+        longer = self.months + self.people + self.profiles
+        return self.sessions + self.days + self.timelines + longer
 
 
 @dataclass(slots=True)
@@ -87,12 +94,14 @@ class _DueItem:
 
 @dataclass(frozen=True, slots=True)
 class _SummaryScope:
-    """The range of a summary: the lines of a session, or of a day with its number."""
+    """The range of a summary: a session, a span of time or a speaker, of one agent and sender."""
 
     kind: str
     group: LineGroup
     subject: str
-    day: int | None = None
+    heading: Callable[[Sequence[Entry]], str]
+    span: tuple[float, float] = _ALWAYS
+    speaker: str | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -101,6 +110,8 @@ class _SummaryScope:
     @property
     def value(self) -> str:
         """The lines covered, as part of the key: a later last line makes another summary."""
+        if self.speaker is not None:  # goes on growing: in steps, or each line made a new one
+            return f"{profiles.step_of(self.group.lines)} lines"
         return f"{self.group.lines} lines until {to_iso(_time_of(self.group.last))}"
 
 
@@ -128,12 +139,20 @@ class Summariser:
             work = _Pass(new_id(), limit, stop)
             # Timelines first: an outdated one misleads.
             self._write(work, timelines.RELATION, self._due_timelines(work))
+            if self._store.settings.people.profiles:
+                self._write(work, profiles.RELATION, self._due_profiles(work))
+            if self._store.settings.summaries.long:
+                self._write(work, selection.PERSON_SUMMARY, self._due_people(work))
+                self._write(work, selection.MONTH_SUMMARY, self._due_months(work))
             self._write(work, selection.DAY_SUMMARY, self._due_days(work))
             self._write(work, selection.SESSION_SUMMARY, self._due_sessions(work))
             report = SummaryReport(
                 sessions=work.counts[selection.SESSION_SUMMARY],
                 days=work.counts[selection.DAY_SUMMARY],
                 timelines=work.counts[timelines.RELATION],
+                months=work.counts[selection.MONTH_SUMMARY],
+                people=work.counts[selection.PERSON_SUMMARY],
+                profiles=work.counts[profiles.RELATION],
                 superseded=work.superseded,
                 left=work.left,
                 problem=work.problem,
@@ -143,6 +162,9 @@ class Summariser:
                     sessions=report.sessions,
                     days=report.days,
                     timelines=report.timelines,
+                    months=report.months or None,
+                    people=report.people or None,
+                    profiles=report.profiles or None,
                     superseded=report.superseded,
                     problem=report.problem,
                 )
@@ -213,17 +235,34 @@ class Summariser:
         for group in self._overviews.session_groups(selection.MIN_LINES):
             last = _time_of(group.last)
             if now - last >= idle or last.date() < now.date():
-                scope = _SummaryScope(selection.SESSION_SUMMARY, group, group.name)
+                heading = partial(selection.format_session_heading, group.name)
+                scope = _SummaryScope(selection.SESSION_SUMMARY, group, group.name, heading)
                 yield from self._due_summary(work, scope, shelf)
 
     def _due_days(self, work: _Pass) -> Iterator[_DueItem]:
         today, shelf = (self._actor.clock() - _EPOCH).days, self._summaries()
-        for group in self._overviews.day_groups(selection.MIN_LINES):
+        for group in self._overviews.line_groups("day", selection.MIN_LINES):
             day = int(group.name)
             if day < today:
                 name = f"{_EPOCH + timedelta(days=day):%Y-%m-%d}"
-                scope = _SummaryScope(selection.DAY_SUMMARY, group, name, day)
+                span = (day * 86_400.0, (day + 1) * 86_400.0)
+                heading = selection.format_day_heading
+                scope = _SummaryScope(selection.DAY_SUMMARY, group, name, heading, span)
                 yield from self._due_summary(work, scope, shelf)
+
+    def _due_months(self, work: _Pass) -> Iterator[_DueItem]:
+        this_month, shelf = f"{self._actor.clock():%Y-%m}", self._summaries()
+        for group in self._overviews.line_groups("month", selection.MIN_MONTH_LINES):
+            if group.name < this_month:
+                heading = partial(selection.format_heading, group.name)
+                span = _span_of_month(group.name)
+                scope = _SummaryScope(selection.MONTH_SUMMARY, group, group.name, heading, span)
+                yield from self._due_summary(work, scope, shelf)
+
+    def _due_people(self, work: _Pass) -> Iterator[_DueItem]:
+        shelf = self._summaries()
+        for group in self._overviews.line_groups("speaker", profiles.MIN_LINES):
+            yield from self._due_summary(work, _scope_of_person(group), shelf)
 
     def _due_summary(
         self,
@@ -244,7 +283,9 @@ class Summariser:
         return shelf
 
     def _lines(self, scope: _SummaryScope) -> list[Entry]:
-        rows = self._overviews.group_rows(scope.group, selection.MAX_LINES, scope.day)
+        rows = self._overviews.group_rows(
+            scope.group, selection.MAX_LINES, scope.span, scope.speaker
+        )
         stored = self._store.reader().items_by_row(rows)
         items = [stored[row].item for row in rows if row in stored]
         return [item for item in items if isinstance(item, Entry)]
@@ -258,11 +299,7 @@ class Summariser:
         tokenize = self._store.tokenizer.words
         words = {word for sentence in sentences for word in tokenize(sentence.quote)}
         rarity = self._overviews.word_rarity(group.agent, group.sender, words)
-        heading = (
-            selection.format_day_heading(lines)
-            if scope.kind == selection.DAY_SUMMARY
-            else selection.format_session_heading(scope.subject, lines)
-        )
+        heading = scope.heading(lines)
         room = selection.MAX_TOKENS - selection.HEADING_TOKENS
         quoted = selection.select_sentences(sentences, tokenize, rarity, room)
         if not quoted:
@@ -335,6 +372,42 @@ class Summariser:
                 fitting.append(sentence)
         return fitting
 
+    # -- people --------------------------------------------------------------------------------
+
+    def _due_profiles(self, work: _Pass) -> Iterator[_DueItem]:
+        shelf: dict[tuple[str, ...], list[ShelvedFact]] = {}
+        for fact in self._overviews.shelved_facts(profiles.RELATION):
+            shelf.setdefault((fact.agent, fact.sender, fact.subject), []).append(fact)
+        people = PeopleReader(self._store)
+        for group in self._overviews.line_groups("speaker", profiles.MIN_LINES):
+            facts = people.facts_about(group)
+            existing = shelf.get((group.agent, group.sender, group.name or USER), ())
+            value = profiles.profile_value(group.lines, facts)
+            same = [fact for fact in existing if fact.value == value]
+            make = partial(self._profile_fact, people, group, facts, value)
+            yield from self._due(work, existing, same, make)
+
+    def _profile_fact(
+        self, people: PeopleReader, group: LineGroup, facts: Sequence[Fact], value: str
+    ) -> Fact | None:
+        profile = people.text_of(group, facts)
+        if profile is None:
+            return None
+        return Fact(
+            id=new_id(),
+            timestamp=self._actor.clock(),
+            project=self._store.project,
+            subject=group.name or USER,
+            relation=profiles.RELATION,
+            value=value,
+            text=profile.text,
+            sources=profile.sources,
+            valid_from=_time_of(group.last),
+            extractor="profile",
+            origin=profile.origin,
+            private_to=(group.agent, group.sender),
+        )
+
     # -- timelines -----------------------------------------------------------------------------
 
     def _due_timelines(self, work: _Pass) -> Iterator[_DueItem]:
@@ -387,6 +460,18 @@ class Summariser:
 
 def _time_of(stamp: float) -> datetime:
     return _EPOCH + timedelta(seconds=stamp)
+
+
+def _span_of_month(name: str) -> tuple[float, float]:
+    first = datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC)
+    following = (first + timedelta(days=32)).replace(day=1)
+    return first.timestamp(), following.timestamp()
+
+
+def _scope_of_person(group: LineGroup) -> _SummaryScope:
+    name = group.name or USER
+    heading = partial(selection.format_heading, name)
+    return _SummaryScope(selection.PERSON_SUMMARY, group, name, heading, speaker=group.name)
 
 
 def _is_presentable(stored: Stored) -> bool:

@@ -24,9 +24,12 @@ from memtier_plugin.text.traits import TOOL_CALL_MARK, is_quotable, is_standing_
 
 SESSION_SUMMARY: Final = "session_summary"
 DAY_SUMMARY: Final = "day_summary"
+MONTH_SUMMARY: Final = "month_summary"
+PERSON_SUMMARY: Final = "person_summary"
 MAX_TOKENS: Final = 150  # of a summary, ...
 HEADING_TOKENS: Final = 25  # ... of which the heading takes these
 MIN_LINES: Final = 8  # of a session or a day that is summarised
+MIN_MONTH_LINES: Final = 3  # of a month
 MAX_LINES: Final = 2000  # that are read for a summary, the newest
 
 _MAX_ENTRY_CHARS: Final = 8_000  # of an entry that are read
@@ -166,9 +169,14 @@ def format_summary(heading: str, quoted: Sequence[SourceSentence]) -> str:
 
 def format_session_heading(session: str, lines: Sequence[Entry]) -> str:
     """Return the heading of a session's summary: its name, its days and its size."""
+    return format_heading(f"Session {session[:_MAX_NAME_CHARS]}", lines)
+
+
+def format_heading(what: str, lines: Sequence[Entry]) -> str:
+    """Return a heading: what it is of, its days and its size."""
     first, last = _days(lines)
     days = first if first == last else f"{first} to {last}"
-    return f"Session {session[:_MAX_NAME_CHARS]}, {days}, {len(lines)} lines"
+    return f"{what[: 2 * _MAX_NAME_CHARS]}, {days}, {len(lines)} lines"
 
 
 def format_day_heading(lines: Sequence[Entry]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from memtier_plugin.core.records import Source
 from memtier_plugin.storage.index.bm25 import idf
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     import apsw
 
 DAY_SECONDS: Final = 86_400
+GroupBy = Literal["day", "month", "speaker"]
+_PERSONS: Final = "role = 'user'"
+_GROUPED_BY: Final[Mapping[GroupBy, tuple[str, str]]] = {
+    "day": (f"CAST(observed / {DAY_SECONDS} AS INTEGER) - (observed < 0)", "TRUE"),
+    "month": ("strftime('%Y-%m', observed, 'unixepoch')", "TRUE"),
+    "speaker": ("coalesce(speaker, '')", _PERSONS),
+}
 
 
 class LineGroup(NamedTuple):
@@ -86,43 +93,54 @@ class IndexOverviews:
             return LineGroup(agent, sender, session, lines, last, (number,))
         return None
 
-    def day_groups(self, least: int) -> list[LineGroup]:
-        """Return the UTC days with at least this many quotable lines, newest first."""
+    def line_groups(self, by: GroupBy, least: int) -> list[LineGroup]:
+        """Return the groups with at least this many quotable lines, the latest first.
+
+        A day is named by its number since 1970, a month as "2026-11", both in UTC; a user without a
+        name is the speaker "", and no assistant is.
+        """
+        name, which = _GROUPED_BY[by]
         rows = self._db.execute(
-            f"""SELECT agent, sender, day, lines, last, inside
-                FROM (SELECT scope,
-                             CAST(observed / {DAY_SECONDS} AS INTEGER) - (observed < 0) AS day,
-                             count(*) AS lines, max(observed) AS last,
+            f"""SELECT agent, sender, name, lines, last, inside
+                FROM (SELECT scope, {name} AS name, count(*) AS lines, max(observed) AS last,
                              json_group_array(DISTINCT session) AS inside
-                      FROM items WHERE session IS NOT NULL AND indexed AND quotable
-                      GROUP BY scope, day HAVING lines >= ?)
-                JOIN scopes ON scopes.id = scope ORDER BY day DESC, agent, sender""",  # noqa: S608
+                      FROM items WHERE session IS NOT NULL AND indexed AND quotable AND {which}
+                      GROUP BY scope, {name} HAVING lines >= ?)
+                JOIN scopes ON scopes.id = scope ORDER BY last DESC, agent, sender, name""",  # noqa: S608
             (least,),
         )
         return [
-            LineGroup(agent, sender, str(day), lines, last, tuple(json.loads(inside)))
-            for agent, sender, day, lines, last, inside in rows
+            LineGroup(agent, sender, str(name), lines, last, tuple(json.loads(inside)))
+            for agent, sender, name, lines, last, inside in rows
         ]
 
-    def group_rows(self, group: LineGroup, limit: int, day: int | None = None) -> list[int]:
+    def group_rows(
+        self,
+        group: LineGroup,
+        limit: int,
+        span: tuple[float, float] = (-1e300, 1e300),
+        speaker: str | None = None,
+    ) -> list[int]:
         """Return a group's newest rows, up to a limit, in conversation order.
 
         Args:
-            day: the number of the day, for a group of `day_groups`.
+            span: when they were said, in seconds since 1970, the end excluded.
+            speaker: only theirs, for a group of speakers.
         """
-        start, end = (
-            (-1e300, 1e300) if day is None else (day * DAY_SECONDS, (day + 1) * DAY_SECONDS)
-        )
+        start, end = span
         rows = self._db.execute(
-            """SELECT row FROM items WHERE session IN (SELECT value FROM json_each(?))
+            f"""SELECT row FROM items WHERE session IN (SELECT value FROM json_each(?))
                  AND observed >= ? AND observed < ? AND indexed AND quotable
+                 AND (? OR coalesce(speaker, '') = ? AND {_PERSONS})
                  AND scope = (SELECT id FROM scopes WHERE agent = ? AND sender = ? AND shelf = '')
                ORDER BY observed DESC, (SELECT name FROM sessions WHERE id = session) DESC,
-                 turn DESC, items.id DESC LIMIT ?""",
+                 turn DESC, items.id DESC LIMIT ?""",  # noqa: S608
             (
                 json.dumps(group.sessions),
                 start,
                 end,
+                speaker is None,
+                to_utf8(speaker or ""),
                 to_utf8(group.agent),
                 to_utf8(group.sender),
                 limit,
