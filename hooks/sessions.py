@@ -10,6 +10,7 @@ from memtier_plugin.core.host import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.retrieval import reranking
 
 from .guard import run_guarded
 
@@ -61,6 +62,7 @@ def _warm_up(memory: MemTier) -> None:
             embedder.encode(
                 ["warm up"]
             )  # load numpy and the model before the first recall needs them
+    reranking.warm_up(memory.settings)
     status = memory.status()
     consolidation = memory.settings.consolidation.enabled and status["consolidation"]["due"]
     if consolidation or status["embedding"]["due"]:

@@ -62,7 +62,8 @@ PURE = (
     " providers.pricing providers.structured_output"
     " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
     " retrieval.non_answers retrieval.project_names retrieval.paper_scorer retrieval.query"
-    " retrieval.ranking retrieval.routing retrieval.signals storage.index.bm25 storage.state"
+    " retrieval.ranking retrieval.rerank_fusion retrieval.routing retrieval.signals"
+    " storage.index.bm25 storage.state"
 )
 READERS = "text.tokenizer text.lexicon facts.extraction.llm"  # of threads, of their data files
 IMPURE = frozenset({"io", "os", "pathlib", "random", "socket", "subprocess", "threading", "time"})
@@ -76,7 +77,7 @@ HOMES = {
     "matplotlib": "bench.plot",
     "model2vec": "providers.embedding.distill providers.embedding.static",
     "msgspec": "core.codecs",
-    "numpy": "providers.embedding.* storage.index.vectors bench.*",
+    "numpy": "providers.cross_encoder providers.embedding.* storage.index.vectors bench.*",
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint",
     "pluggy": "__init__ core.hookspecs core.plugins",

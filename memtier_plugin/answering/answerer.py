@@ -27,17 +27,19 @@ from memtier_plugin.answering.citations import (
 )
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
 from memtier_plugin.answering.write_back import FindingWriter
-from memtier_plugin.core.errors import CapReached, EndpointError
+from memtier_plugin.core.errors import CapReached, EndpointError, RerankUnavailable
 from memtier_plugin.core.events import AskEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Fact, Purpose
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest, Route, Step
 from memtier_plugin.core.times import aware
+from memtier_plugin.providers.reranking import NO_RERANKER
 from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.follow_up import FollowUp, FollowUpBudget
 from memtier_plugin.retrieval.pages import PageReader
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.retrieval.reranking import NOT_RERANKED, order_pages
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.pages import Page
@@ -46,6 +48,7 @@ from memtier_plugin.text.passages import select_passage
 EXTRACTIVE_LINES: Final = 5  # of an answer without a model
 EXTRACTIVE: Final = "extractive"
 NOTHING: Final = "Nothing about this is stored."
+_RERANK_SECONDS: Final = 30.0  # for the pages of a question, which waits for a model anyway
 MIN_SHARE: Final = 0.5  # of the best line's probability, for a line to be quoted
 
 
@@ -280,6 +283,7 @@ class Answerer:
             pages = PageReader(reader, inquiry.viewer)
             # The pages that facts and entries point at, in turn, so that neither fills a round.
             linked = _alternate(pages.pages_of_hits(facts), pages.pages_of_hits(lines))
+            linked = self._rerank_pages(inquiry, linked, pages)
             budget.add_pages(page.id for page in linked)
             for number in range(settings.rounds):
                 inquiry.rounds = number + 1
@@ -299,6 +303,20 @@ class Answerer:
                 if not budget.pending:
                     break
         return _distinct(findings)
+
+    def _rerank_pages(self, inquiry: _Inquiry, linked: list[Page], pages: PageReader) -> list[Page]:
+        """Return pages in the order of `rerank.model`, if there is one, else as they are."""
+        settings, started = self._store.settings, time.monotonic()
+        if settings.rerank.model == NO_RERANKER:
+            return linked
+        name, question = "rerank pages", self._recaller.redact(inquiry.text)
+        try:
+            linked = order_pages(question, linked, pages, settings, _RERANK_SECONDS)
+        except RerankUnavailable as error:
+            name = f"pages {NOT_RERANKED}: {error}"
+        ms = (time.monotonic() - started) * 1000
+        inquiry.steps.append(Step(name=name, ms=ms, read=len(linked)))
+        return linked
 
     def _follow_up(self, inquiry: _Inquiry, search: FollowUp) -> Sequence[Hit]:
         by_meaning = search.kind == "semantic"

@@ -35,6 +35,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
+from memtier_plugin.providers.reranking import NO_RERANKER
 from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.storage.project_folder import ProjectFolder
 
@@ -174,13 +175,7 @@ def list_variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant
         for size in sizes:
             if size != settings[key]:
                 yield Variant(group, f"{group} {size}", {key: size})
-    if profile == "recall_first":
-        for name, fused in _FUSIONS.items():
-            yield Variant("fusion", name, fused)
-        for name, switched in _ADAPTIVE.items():
-            yield Variant("adaptive", name, switched)
-    if profile == "rrf":
-        yield Variant("signals", "without guard", {"rrf.guard": False})
+    yield from _mechanisms(profile, settings)
     if profile != "paper":
         return
     for group, choices in _CHOICES.items():
@@ -194,6 +189,19 @@ def list_variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant
     counted = [name for name, weight in weights.items() if weight]
     equal = {prefix + name: 1 / len(counted) for name in counted}
     yield Variant("normalise", "zscore, weights equal", {"paper.normalise": "zscore", **equal})
+
+
+def _mechanisms(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
+    """Yield the variants that switch a mechanism on, or off where it is configured."""
+    if profile == "recall_first":
+        for name, fused in _FUSIONS.items():
+            yield Variant("fusion", name, fused)
+        for name, switched in _ADAPTIVE.items():
+            yield Variant("adaptive", name, switched)
+    if profile != "paper" and settings["rerank.model"] != NO_RERANKER:
+        yield Variant("signals", "without rerank", {"rerank.model": NO_RERANKER})
+    if profile == "rrf":
+        yield Variant("signals", "without guard", {"rrf.guard": False})
 
 
 def _arms(

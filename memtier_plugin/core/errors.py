@@ -125,6 +125,10 @@ class EmbeddingUnavailable(MemTierError):
     """The vector of a text is not available now; recalls go on by words."""
 
 
+class RerankUnavailable(MemTierError):
+    """What was found cannot be reranked now; recalls keep the first order."""
+
+
 class CapReached(MemTierError):
     """A call would exceed the user's spending limit for endpoints.
 

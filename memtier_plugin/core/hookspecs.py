@@ -18,6 +18,7 @@ import pluggy
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.core.results import Hit, Signal
+from memtier_plugin.core.settings.schema import Settings
 
 ENTRY_POINT_GROUP: Final = "memtier"
 
@@ -102,8 +103,10 @@ def memtier_extract(entries: Sequence[Entry]) -> Iterable[FactDraft]:
 
 
 @hookspec(firstresult=True)
-def memtier_rerank(query: str, hits: Sequence[Hit], deadline: float) -> Sequence[Hit] | None:
-    """Return the ranked hits in another order, or None to leave them.
+def memtier_rerank(
+    query: str, hits: Sequence[Hit], deadline: float, settings: Settings
+) -> Sequence[Hit] | None:
+    """Return the ranked hits, the best hundred, in another order, or None to leave them.
 
     Hits may be left out but not added. ``deadline`` is a value of ``time.monotonic()``.
     """

@@ -29,12 +29,14 @@ from memtier_plugin.core import hookspecs
 from memtier_plugin.core.hookspecs import ENTRY_POINT_GROUP, Embedder
 from memtier_plugin.core.records import Entry, Fact, FactDraft
 from memtier_plugin.core.results import Hit, Signal
+from memtier_plugin.core.settings.schema import Settings
 
 # By name: nothing in this package imports the edges (hooks/, daemon/) statically.
 SHIPPED_HANDLERS: Final = (
     "memtier_plugin.hooks.before_prompt_build",
     "memtier_plugin.hooks.agent_end",
     "memtier_plugin.hooks.sessions",
+    "memtier_plugin.retrieval.reranking",
 )
 
 _log = logging.getLogger("memtier")
@@ -124,9 +126,17 @@ def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
     return [draft for drafts in answers for draft in drafts]
 
 
-def rerank_hits(query: str, hits: Sequence[Hit], deadline: float) -> Sequence[Hit]:
-    """Return the hits in the order of the first plugin that reranks them, else as they are."""
-    answer = manager().hook.memtier_rerank(query=query, hits=hits, deadline=deadline)
+def rerank_hits(
+    query: str, hits: Sequence[Hit], deadline: float, settings: Settings
+) -> Sequence[Hit]:
+    """Return the hits in the order of the first plugin that reranks them, else as they are.
+
+    Raises:
+        RerankUnavailable: the shipped one is configured, and had no answer in time.
+    """
+    answer = manager().hook.memtier_rerank(
+        query=query, hits=hits, deadline=deadline, settings=settings
+    )
     return hits if answer is None else cast("Sequence[Hit]", answer)
 
 

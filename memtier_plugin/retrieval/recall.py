@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from memtier_plugin.core import plugins
+from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.garbage import delayed_collection
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import count_tokens
@@ -51,6 +52,7 @@ from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
 from memtier_plugin.retrieval.replacement import (
     mark_replaced,
 )
+from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
 from memtier_plugin.retrieval.search import PluginSignals, Search, SearchResult
 from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
@@ -63,6 +65,8 @@ from memtier_plugin.trust.fence import remove_blocks
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are looked for
 _TRIES: Final = 2  # hits that are tried for a line, for each line requested
+RERANKED: Final = 100  # the best hits, which a reranker orders (True Memory, stage 10)
+_RERANK_SECONDS: Final = 5.0  # for that, where a recall has no deadline
 _REFRESH_MS: Final = 50  # how long a recall waits for the index's write lock
 _DEFAULTS: Final = RecallRequest()
 
@@ -222,6 +226,7 @@ class Recaller:
                     hits, result = self._search_index(
                         query, query.searched, query.by_meaning, degradations
                     )
+                hits = self._rerank(query, hits, degradations)
             except DeadlineExceeded:
                 degradations.append("deadline")
         return Candidates(
@@ -266,7 +271,7 @@ class Recaller:
             hits = add_unindexed(store, text, unindexed, hits)[:limit]
         if not self._is_published:
             hits = mark_namesakes(mark_ended(hits, viewer.at))
-        return hits if self._is_paper else self._rerank(text, hits, until), result
+        return hits, result
 
     def _project_names(self, viewer: Viewer, text: str) -> tuple[str, ...]:
         """Return the words of a query that name the project: its own name, or one it is called."""
@@ -304,10 +309,18 @@ class Recaller:
 
         return collect
 
-    def _rerank(self, text: str, hits: list[Hit], until: float | None) -> list[Hit]:
-        deadline = until if until is not None else time.monotonic() + 1.0
-        first = self._settings.retrieval.k * 2
-        return [*plugins.rerank_hits(text, hits[:first], deadline), *hits[first:]]
+    def _rerank(self, query: Query, hits: list[Hit], degradations: list[str]) -> list[Hit]:
+        """Return the hits as a plugin orders the first of them; not as published by MemTier."""
+        if self._is_paper:
+            return hits
+        until, text = query.until, self.redact(query.searched)
+        deadline = until if until is not None else time.monotonic() + _RERANK_SECONDS
+        try:
+            ordered = plugins.rerank_hits(text, hits[:RERANKED], deadline, self._settings)
+        except RerankUnavailable as error:
+            degradations.append(f"{NOT_RERANKED}: {error}")
+            return hits
+        return [*ordered, *hits[RERANKED:]]
 
     # -- select --------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import pluggy
 import pytest
 
 from memtier_plugin.core import hookspecs, plugins
+from memtier_plugin.core.settings.schema import Settings
 from tests.builders import write_config
 from tests.processes import child_environment, run_in_fork, run_python
 
@@ -249,8 +250,8 @@ def test_reranker_may_not_invent_hits(only: Any) -> None:
             return hits[::-1] if query == "turn" else [*hits, type("AHit", (), {"id": "x"})()]
 
     only(Plugin())
-    assert [hit.id for hit in plugins.rerank_hits("turn", hits, 0.0)] == ["c", "b", "a"]
-    assert plugins.rerank_hits("add", hits, 0.0) is hits
+    assert [hit.id for hit in plugins.rerank_hits("turn", hits, 0.0, Settings())] == ["c", "b", "a"]
+    assert plugins.rerank_hits("add", hits, 0.0, Settings()) is hits
     assert [error.hook for error in plugins.load_errors()] == ["memtier_rerank"]
 
 

@@ -3,7 +3,8 @@
 The only test double in this repository, for what cannot be had without a network or a key (what the
 real hosts talk to, streaming and calling tools, is in `hosts.py`). It
 answers `/v1/embeddings` with the shipped model's vectors, turned by a rotation that is the model
-name's own (so every name is a space of its own, with the same likenesses in it), and
+name's own (so every name is a space of its own, with the same likenesses in it), `/rerank` with the
+share of the query's words that each text has, and
 `/v1/chat/completions` with the sentence of the prompt that shares most words with its question, or
 with what a test tells it to answer.
 
@@ -56,6 +57,8 @@ class Loopback:
     key: str | None = None  # what the client must send, if anything
     most_texts: int = 2048  # of one request; more is refused with 413
     most_chars: int = 1_000_000  # of one text; more is refused with 400
+    rerank_field: str = "documents"  # what /rerank calls its texts; "texts" of another server
+    rerank_logits: bool = False  # whether its scores are logits
     refuse: str | None = None  # a text with this in it is refused with 400
     context: int = 1_000_000  # characters of a chat request; more is refused as too long
     wording: str = "openai"  # how that is said: a key of `TOO_LONG`
@@ -197,11 +200,13 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(200, "application/json", data)
 
-    def _answer(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
+    def _answer(self, body: dict[str, Any], fault: str) -> dict[str, Any] | list[Any]:
         if self.path == "/v1/embeddings":
             return self._embed(body, fault)
         if self.path == "/v1/chat/completions":
             return self._chat(body, fault)
+        if self.path in ("/v1/rerank", "/rerank"):
+            return self._rerank(body, fault)
         raise _Refused(404, f"no such path {self.path}")
 
     def _embed(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
@@ -228,6 +233,21 @@ class _Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         extra = {"usage": usage} if loopback.usage else {}
         return {"object": "list", "model": body["model"], "data": data, **extra}
+
+    def _rerank(self, body: dict[str, Any], fault: str) -> dict[str, Any] | list[Any]:
+        loopback = self.server.loopback
+        if loopback.rerank_field not in body:
+            raise _Refused(422, f"missing field `{loopback.rerank_field}`")
+        texts, query = body[loopback.rerank_field], _words(body["query"])
+        shares = [len(query & _words(text)) / max(1, len(query)) for text in texts]
+        if loopback.rerank_logits:
+            shares = [8 * share - 6 for share in shares]
+        order = sorted(range(len(texts)), key=lambda index: -shares[index])
+        if fault == "fewer":
+            order = order[:-1]
+        if loopback.rerank_field == "texts":  # text-embeddings-inference
+            return [{"index": index, "score": shares[index]} for index in order]
+        return {"results": [{"index": i, "relevance_score": shares[i]} for i in order]}
 
     def _chat(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
         loopback = self.server.loopback

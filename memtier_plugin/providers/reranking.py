@@ -1,0 +1,145 @@
+"""Score texts against a query by a model that reads both together: an endpoint's, or a local one.
+
+A recall asks within a share of its deadline.  A model that failed or was late rests for a while, so
+that not every prompt waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Protocol
+
+from memtier_plugin.core.errors import EndpointError, RerankUnavailable, SettingsError
+from memtier_plugin.core.settings.schema import Endpoint, Settings
+from memtier_plugin.providers.cross_encoder import CrossEncoder
+from memtier_plugin.providers.endpoint import ENDPOINT_PREFIX, EndpointClient, resolve_model
+
+NO_RERANKER: Final = "none"
+MAX_TEXT_CHARS: Final = 2_000  # of one text; cross-encoders read some 512 tokens
+REST_SECONDS: Final = 15.0  # after a failure
+
+
+class RerankModel(Protocol):
+    """What scores texts against a query."""
+
+    def score(self, query: str, texts: Sequence[str], seconds: float) -> Sequence[float]:
+        """Return one number a text, the higher the more relevant.
+
+        Raises:
+            RerankUnavailable: there are no scores in time.
+        """
+
+    def warm_up(self) -> None:
+        """Prepare for the first query (raises RerankUnavailable)."""
+
+
+class EndpointReranker:
+    """A model behind ``/rerank``: Cohere's, Jina's, or text-embeddings-inference's."""
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self._client = EndpointClient(endpoint)
+        self._model = model
+
+    def score(self, query: str, texts: Sequence[str], seconds: float) -> Sequence[float]:
+        """Ask once; see `RerankModel.score`."""
+        try:
+            return self._client.rerank(self._model, query, texts, seconds=seconds)
+        except EndpointError as error:
+            raise RerankUnavailable(str(error)) from error
+
+    def warm_up(self) -> None:
+        """Open the client, which takes longer than many requests."""
+        try:
+            self._client.warm_up()
+        except EndpointError as error:
+            raise RerankUnavailable(str(error)) from error
+
+
+class Reranker:
+    """A model with its rest after a failure; safe to use from many threads at once."""
+
+    def __init__(self, name: str, model: RerankModel) -> None:
+        self.name = name
+        self._model = model
+        self._resting_until = 0.0
+        self._failure = ""
+
+    def relevances(self, query: str, texts: Sequence[str], seconds: float) -> list[float]:
+        """Return how relevant each text is, in [0, 1].
+
+        Raises:
+            RerankUnavailable: there is no answer within so many seconds, or there was none a
+                moment ago.
+        """
+        if time.monotonic() < self._resting_until:
+            raise RerankUnavailable(self._failure)
+        if seconds <= 0:
+            raise RerankUnavailable("no time was left")
+        try:
+            scores = self._model.score(query, [text[:MAX_TEXT_CHARS] for text in texts], seconds)
+        except RerankUnavailable as error:
+            self._failure = str(error)
+            self._resting_until = time.monotonic() + REST_SECONDS
+            raise
+        return to_relevances(scores)
+
+    def warm_up(self) -> None:
+        """Load the model, or open its client (raises RerankUnavailable)."""
+        self._model.warm_up()
+
+
+def to_relevances(scores: Sequence[float]) -> list[float]:
+    """Map scores to [0, 1]: as they are where they lie there, else as the logits that they are."""
+    if all(0 <= score <= 1 for score in scores):
+        return [*scores]
+    return [_sigmoid(score) for score in scores]
+
+
+def _sigmoid(score: float) -> float:
+    if score >= 0:
+        return 1.0 / (1.0 + math.exp(-min(score, 700.0)))
+    power = math.exp(max(score, -700.0))
+    return power / (1.0 + power)
+
+
+def configured_reranker(settings: Settings) -> Reranker | None:
+    """Return the reranker that the settings name, None for "none".
+
+    Raises:
+        SettingsError: no such endpoint is configured, the folder has no cross-encoder, or ONNX
+            Runtime is not installed.
+    """
+    name = settings.rerank.model
+    return None if name == NO_RERANKER else find_reranker(name, settings.endpoints)
+
+
+def find_reranker(name: str, endpoints: Mapping[str, Endpoint]) -> Reranker:
+    """Return a reranker by name: "endpoint:NAME/MODEL" or the folder of an ONNX cross-encoder.
+
+    Raises:
+        SettingsError: see `configured_reranker`.
+    """
+    if name.startswith(ENDPOINT_PREFIX):
+        title, endpoint, model = resolve_model(name, endpoints, "rerank.model")
+        return _of_endpoint(f"{title}/{model}", endpoint, model)
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise SettingsError(
+            f"rerank.model is {name!r}: expected 'none', 'endpoint:NAME/MODEL' or the folder of a"
+            " cross-encoder (an ONNX model with its tokenizer.json)"
+        )
+    return _of_folder(folder.resolve())
+
+
+@lru_cache(maxsize=8)
+def _of_endpoint(name: str, endpoint: Endpoint, model: str) -> Reranker:
+    return Reranker(name, EndpointReranker(endpoint, model))
+
+
+@lru_cache(maxsize=2)  # each is loaded once a process
+def _of_folder(folder: Path) -> Reranker:
+    return Reranker(folder.name, CrossEncoder(folder))

@@ -1,0 +1,108 @@
+"""The shipped reranker (`rerank.model`): a plugin like those of third parties, and for pages.
+
+A third party's plugin that reranks comes first; this one is asked where there is none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from memtier_plugin.core.errors import RerankUnavailable, SettingsError
+from memtier_plugin.core.hookspecs import hookimpl
+from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.core.results import Hit
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.providers.reranking import MAX_TEXT_CHARS, Reranker, configured_reranker
+from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.rerank_fusion import fuse_scores, modality_factor
+from memtier_plugin.storage.index.pages import Page
+
+SHARE: Final = 0.7  # of the time left; choosing and packing lines needs the rest
+NOT_RERANKED: Final = "not reranked"  # in the label of a recall that kept the first order
+SIGNAL: Final = "rerank"  # the relevance, beside the signals of the first ranking
+
+
+@hookimpl
+def memtier_rerank(
+    query: str, hits: Sequence[Hit], deadline: float, settings: Settings
+) -> Sequence[Hit] | None:
+    """Order hits by the model of `rerank.model` and their first scores.
+
+    Raises:
+        RerankUnavailable: there is no model as configured, or no answer in time.
+    """
+    reranker = _reranker(settings)
+    if reranker is None or len(hits) < 2:
+        return None
+    seconds = SHARE * (deadline - time.monotonic())
+    relevances = [
+        min(1.0, relevance * modality_factor(query, is_summary=_is_summary(hit)))
+        for hit, relevance in zip(
+            hits, reranker.relevances(query, [*map(_text, hits)], seconds), strict=True
+        )
+    ]
+    fused = fuse_scores(relevances, [hit.score for hit in hits])
+    order = sorted(range(len(hits)), key=lambda index: (-fused[index], hits[index].id))
+    return [
+        replace(hits[index], signals={**hits[index].signals, SIGNAL: relevances[index]})
+        for index in order
+    ]
+
+
+def order_pages(
+    question: str, pages: Sequence[Page], reader: PageReader, settings: Settings, seconds: float
+) -> list[Page]:
+    """Return pages by their relevance to a question, the most relevant first.
+
+    A page counts by its most relevant part, as long as a model reads at once.
+
+    Raises:
+        RerankUnavailable: as `memtier_rerank`.
+    """
+    reranker = _reranker(settings)
+    if reranker is None or len(pages) < 2:
+        return [*pages]
+    parts = [(n, part) for n, page in enumerate(pages) for part in _parts(reader.hits_on(page))]
+    values = reranker.relevances(question, [part for _, part in parts], seconds)
+    best = [0.0] * len(pages)
+    for (number, _), value in zip(parts, values, strict=True):
+        best[number] = max(best[number], value)
+    return [pages[n] for n in sorted(range(len(pages)), key=lambda n: (-best[n], n))]
+
+
+def warm_up(settings: Settings) -> None:
+    """Load the model, or open its client, before the first recall needs it."""
+    with suppress(RerankUnavailable):  # the first recall's label says why
+        if reranker := _reranker(settings):
+            reranker.warm_up()
+
+
+def _reranker(settings: Settings) -> Reranker | None:
+    try:
+        return configured_reranker(settings)
+    except SettingsError as error:
+        raise RerankUnavailable(str(error)) from error
+
+
+def _text(hit: Hit) -> str:
+    item = hit.item
+    who = item.speaker or item.role if isinstance(item, Entry) else ""
+    return f"{who}: {hit.text}" if who else hit.text
+
+
+def _parts(hits: Sequence[Hit]) -> list[str]:
+    """Return the lines of a page in parts, each as long as one text may be."""
+    parts = [""]
+    for line in map(_text, hits):
+        if parts[-1] and len(parts[-1]) + len(line) > MAX_TEXT_CHARS:
+            parts.append("")
+        parts[-1] += line + "\n"
+    return parts
+
+
+def _is_summary(hit: Hit) -> bool:
+    return isinstance(hit.item, Fact) and hit.item.shelf == "summary"
