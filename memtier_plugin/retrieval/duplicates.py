@@ -45,13 +45,12 @@ class _Group:
         self, hit: Hit, tier: str, words: set[str], values: Mapping[str, StatedValue]
     ) -> bool:
         """Tell whether a hit says nearly the same as the first one."""
-        if _sum_up_the_same(hit, self.hits[0]):
+        if not _have_same_words(words, self.words):  # as most
+            return _sum_up_the_same(hit, self.hits[0])
+        related = tier == self.tier or _rests_on(hit, self.hits) or _rests_on(self.hits[0], [hit])
+        if related and not _contradicts(values, hit, self.hits):
             return True
-        return (
-            (tier == self.tier or _rests_on(hit, self.hits) or _rests_on(self.hits[0], [hit]))
-            and _have_same_words(words, self.words)
-            and not _contradicts(values, hit, self.hits)
-        )
+        return _sum_up_the_same(hit, self.hits[0])
 
 
 def group_duplicates(
@@ -207,9 +206,10 @@ def _words(text: str) -> set[str]:
 
 
 def _have_same_words(words: set[str], others: set[str]) -> bool:
-    different = words ^ others
-    if len(different) > len(words | others) / 10:
+    same, both = len(words & others), len(words) + len(others)
+    if both - 2 * same > (both - same) / 10:
         return False
+    different = words ^ others
     return not any(word in _NEGATIONS or any(map(str.isdigit, word)) for word in different)
 
 

@@ -69,6 +69,14 @@ def gather_evidence(
     times = asked_time(pool) if pool.query.spans else [0.0] * len(pool.candidates)
     named: dict[str, bool] = {}
     evidence: dict[int, Evidence] = {}
+    coverages: dict[Set[str], tuple[float, float]] = {}  # many lines have the same few words
+
+    def coverage(words: Set[str]) -> tuple[float, float]:
+        known = coverages.get(words)
+        if known is None:
+            known = coverages[words] = _coverage(parts, weights, words)
+        return known
+
     for row, position in index.items():
         speaker = pool.candidates[position].speaker or ""
         if speaker not in named:
@@ -77,10 +85,10 @@ def gather_evidence(
         for other in pool.adjacent[position]:
             if other in terms:
                 together = together | terms[other]
-        matched, coverage = _coverage(parts, weights, together)
+        matched, share = coverage(together)
         evidence[row] = Evidence(
-            coverage=coverage,
-            own_coverage=coverage if together is own else _coverage(parts, weights, own)[1],
+            coverage=share,
+            own_coverage=coverage(own)[1],
             matched=matched,
             cosine=similarity.get(row, 0.0),
             time=times[position],
@@ -129,7 +137,7 @@ def _own_terms(
 ) -> dict[int, Set[str]]:
     """Return which of the weighed words each row has, of the pool's rows and of these facts'."""
     terms: dict[int, Mapping[str, int]] = {**pool.terms, **pool.fact_match.terms_of(rows)}
-    return {row: weights.keys() & counts.keys() for row, counts in terms.items()}
+    return {row: frozenset(weights.keys() & counts.keys()) for row, counts in terms.items()}
 
 
 def _term_weights(pool: Pool, language: str) -> tuple[dict[str, float], set[str]]:

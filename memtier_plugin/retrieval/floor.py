@@ -84,7 +84,7 @@ class FloorModel:
     def line_probability(self, line: Evidence, rank: int) -> float:
         """Return how likely one line, the ``rank``-th from 0, is part of what the query needs."""
         return _logistic(
-            weight * LINE_FEATURES[name](line, rank) for name, weight in self.line.items()
+            [weight * LINE_FEATURES[name](line, rank) for name, weight in self.line.items()]
         )
 
 
@@ -149,18 +149,20 @@ def apply_floor(
     if asker and any(_is_own(hit, asker) for hit in hits[:_FIRST]):
         least["block"] = max(bar, _OWN_SHARE * least["block"])
     probability = model.block_probability(query, judged)
-    hits = [_with_probability(model, hit, rank) for rank, hit in enumerate(hits)]
     if probability < least["block"]:
         shown = tuple(hit for hit in hits if hit.evidence is None or _is_asked(hit))
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {least['block']:.2f}"
         return Judged(shown, probability, dict.fromkeys((hit.id for hit in hits), "floor"), silent)
-    best = max(hit.probability or 0.0 for hit in hits)
-    weak = {
-        hit.id: "weak"
-        for hit in hits
-        if hit.probability is not None and hit.probability < least["line"] * best
-    }
-    return Judged(tuple(hit for hit in hits if hit.id not in weak), probability, weak)
+    of_lines = [_probability(model, hit, rank) for rank, hit in enumerate(hits)]
+    bar = least["line"] * max(line or 0.0 for line in of_lines)
+    lines = [*zip(hits, of_lines, strict=True)]
+    weak = {hit.id: "weak" for hit, line in lines if line is not None and line < bar}
+    shown = tuple(
+        hit if line is None else hit.with_probability(line)
+        for hit, line in lines
+        if hit.id not in weak
+    )
+    return Judged(shown, probability, weak)
 
 
 def block_bar(level: FloorLevel, query: QueryEvidence) -> float:
@@ -187,10 +189,11 @@ def _is_asked(hit: Hit) -> bool:
     return isinstance(hit.item, Fact) and bool(hit.item.shelf)
 
 
-def _with_probability(model: FloorModel, hit: Hit, rank: int) -> Hit:
+def _probability(model: FloorModel, hit: Hit, rank: int) -> float | None:
+    """Return how likely a hit is part of what the query needs; None for one not judged."""
     if hit.evidence is None or _is_asked(hit):
-        return hit
-    return hit.with_probability(model.line_probability(hit.evidence, rank))
+        return None
+    return model.line_probability(hit.evidence, rank)
 
 
 def _floor_model(embedder: str | None) -> FloorModel:

@@ -44,13 +44,16 @@ class RecallJournal:
         self._by_run: dict[tuple[str, str], list[JournalEvent]] = {}
         self._mutex = Mutex()
 
-    def write(self, event: JournalEvent) -> None:
-        """Write a recall; one that cannot be written is credited in this process all the same."""
+    def write(self, event: JournalEvent, recall: RecallEvent) -> None:
+        """Write a recall; one that cannot be written is credited in this process all the same.
+
+        Args:
+            recall: what the event holds.
+        """
         try:
             self._store.append_events([event], timeout=0.2)
         except LedgerError as error:
             _log.warning("recall %s is not in the journal: %s", event.id, error)
-        recall = RecallEvent.of(event)
         if recall.purpose == "inject":
             run = (event.run_id or "", recall.session_id or "")
             with self._mutex:

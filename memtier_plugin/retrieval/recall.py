@@ -463,7 +463,8 @@ class Recaller:
             profile=settings.retrieval.profile,
             weights=profile_weights(settings, plan.result.model),
         )
-        self.journal.write(self._actor.event(event, run=request.run_id, at=now, event_id=recall.id))
+        written = self._actor.event(event, run=request.run_id, at=now, event_id=recall.id)
+        self.journal.write(written, event)
         if request.purpose == "inject" and request.session_id:
             self._already_shown.record_injected(
                 request.session_id, [hit.item.id for hit in recall.injected], now

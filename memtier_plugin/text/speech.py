@@ -14,7 +14,7 @@ from memtier_plugin.text.lexicon import Words, lexicons, small_talk, words_of
 from memtier_plugin.text.tokenizer import first_plain_words
 
 _MAX_RECEIPT: Final = 120  # characters of a text that does no more than acknowledge
-_MAX_ASKED: Final = 1_000  # characters of a text that does no more than ask
+MAX_ASKED: Final = 1_000  # characters of a text that does no more than ask
 _APOSTROPHES: Final = str.maketrans({"’": "'", "‘": "'", "ʼ": "'"})
 _OPENING: Final = 4  # words within which a request says whom it asks
 _BEFORE_VERB: Final = 3  # of these, those that its verb is one of
@@ -52,7 +52,7 @@ def only_asks(text: str) -> bool:
 
     A request in the form of a question ("Can you always answer in French?") is no such text.
     """
-    if len(text) > _MAX_ASKED or not _may_only_ask(text):
+    if len(text) > MAX_ASKED or not _may_only_ask(text):
         return False
     asks = False
     for part in iter_sentences(text):

@@ -152,15 +152,19 @@ _TOKEN: Final = regex.compile(
 _HEAD: Final = regex.compile(
     r"(?!\()\p{Ps}(?P<inside>\s*\d{4}\p{Pd}\d\d\p{Pd}\d\d\s[^\[\]\n]{1,80}?)\p{Pe}"
 )
+# The ASCII characters without one of which no pattern here matches.
+_SPECIAL: Final = re.compile(r"[<>&\\`~\[({:=/]")
 _FENCES: Final = regex.compile(r"`{3,}|~{3,}")
 _IMAGE: Final = regex.compile(r"!\[")
 
 
 def escape_line(text: str) -> str:
     """Return text on one line that cannot close the fence, open another or speak for others."""
-    text = unicodedata.normalize("NFC", text)
-    if not (text.isascii() and text.isprintable()):
-        text = reveal_hidden(text)
+    plain = text.isascii() and text.isprintable()
+    if plain and not _SPECIAL.search(text):  # as most: nothing below applies but the spaces
+        return (_SPACES.sub(" ", text) if "  " in text else text).strip()
+    if not plain:
+        text = reveal_hidden(unicodedata.normalize("NFC", text))
     if "&" in text or "\\" in text:
         text = _ENCODED.sub(_decoded, text)
     text = _CLOSE.sub("\u203a", _OPEN.sub("\u2039", text))
@@ -189,7 +193,7 @@ def escape_name(name: str) -> str:
     """Escape a name for the head of a line: short, and distinct from every role."""
     flat = escape_line(name)[:MAX_NAME_CHARS].translate({ord("["): "(", ord("]"): ")"}).strip()
     bare = flat.strip(" .:*_-#'\"`()")
-    forms = (bare, flat, _skeleton(bare), _skeleton(flat))
+    forms = {bare, flat, _skeleton(bare), _skeleton(flat)}
     spoken = any(
         form.casefold() in _NAMED_ROLES or _ROLE.fullmatch(f"{form}:") for form in forms
     )  # as a whole, or with what follows a role's name

@@ -5,12 +5,13 @@ They share words with a prompt without answering it, and earn no credit for an a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, Literal
 
 import regex
 
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.text.speech import only_acknowledges, only_asks
+from memtier_plugin.text.speech import MAX_ASKED, only_acknowledges, only_asks
 from memtier_plugin.text.traits import TOOL_CALL_MARK, is_standing_instruction
 from memtier_plugin.trust.fence import FENCE
 from memtier_plugin.trust.tool_calls import called_tool, is_own_tool
@@ -33,10 +34,18 @@ def missing_statement(item: Entry | Fact) -> NoStatement:
     words, calls = _split_calls(item.content)
     if calls and not all(map(_is_own_call, calls)):
         return ""
+    talk = _talk(words) if len(words) <= MAX_ASKED or words.isspace() else ""
+    if calls:
+        return "call" if talk == "receipt" else ""
+    return talk
+
+
+@lru_cache(4096)
+def _talk(words: str) -> NoStatement:
+    """Return what words do that state nothing; kept, as the same lines are recalled again."""
     if not words.strip() or only_acknowledges(words):
-        return "call" if calls else "receipt"
-    asks = not calls and only_asks(words) and not is_standing_instruction(words)
-    return "question" if asks else ""
+        return "receipt"
+    return "question" if only_asks(words) and not is_standing_instruction(words) else ""
 
 
 def _is_own_result(entry: Entry) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import FactDraft, Source
-from memtier_plugin.trust import echoes, origins
+from memtier_plugin.trust import echoes, escaping, origins
 from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text, reveal_hidden
 from tests.retrieval.test_block import TEXT, entry_hit
 
@@ -171,3 +173,16 @@ def test_a_name_that_begins_as_a_role(name: str) -> None:
     """Nobody is called as the host's own voices are, with or without a qualification."""
     assert escape_name(name) == f"'{name.strip('()')}'"
     assert escape_name("User Experience") == "User Experience"
+
+
+@given(
+    st.lists(st.sampled_from([*"ab :[](<>&`~!=/\\{}.#", "system", "memtier-x", "role", "\n"])).map(
+        "".join
+    )
+)
+def test_a_text_without_special_characters_is_escaped_as_any_other(text: str) -> None:
+    """The short way that most lines take gives what the patterns give."""
+    short = escape_line(text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(escaping, "_SPECIAL", re.compile(""))
+        assert escape_line(text) == short
