@@ -58,6 +58,7 @@ _REASONS: Final = {
     "weak": "it is not likely enough to be part of what is asked (`retrieval.floor`)",
     "question": "it is an earlier question that repeats the prompt, and answers nothing",
     "receipt": "it only acknowledges what was said",
+    "empty": "it says nothing beside the statements found",
     "call": "it is a call of MemTier's own tools, or what one answered",
     "letters": "it shares letters with the prompt, but no word, and is not near it in meaning",
     "restated": "another line of the block says all that it says",

@@ -19,6 +19,7 @@ from memtier_plugin.retrieval.contradictions import hit_time
 from memtier_plugin.retrieval.evidence import QueryEvidence
 from memtier_plugin.retrieval.floor import Judged, apply_floor, block_bar, mark_nearest, refuse_all
 from memtier_plugin.retrieval.non_answers import (
+    find_empty,
     find_non_answers,
     keep_answering,
     leave_out_letters,
@@ -89,10 +90,12 @@ class Judge:
         current = put_current_first(lines.hits, replaced)
         level, evidence = self._settings.retrieval.floor, candidates.result.query_evidence
         terms, words = candidates.result.terms, self._store.tokenizer.words
-        no_answers = {}
+        no_answers, rivals = dict[str, str](), candidates.hits
+        if not query.kinds.assistant:  # where its own words are asked for, any of them may answer
+            no_answers = find_empty(current, terms, words, rivals=rivals)
         if not searching:
-            no_answers = find_non_answers(
-                current, terms, words, rivals=candidates.hits, all_questions=asking
+            no_answers |= find_non_answers(
+                current, terms, words, rivals=rivals, all_questions=asking
             )
         hits = tuple(hit for hit in current if hit.id not in no_answers)
         if asking:
@@ -101,10 +104,8 @@ class Judge:
             judged = self._judge_by_kind(query, evidence, hits)
         else:
             judged = apply_floor(level, evidence, hits)
-        if searching:
-            judged = mark_nearest(judged, hits)
-        else:
-            judged = leave_out_restated(leave_out_letters(judged, terms, words), words)
+        judged = leave_out_letters(judged, terms, words)
+        judged = mark_nearest(judged, hits) if searching else leave_out_restated(judged, words)
         if asking:
             judged = keep_answering(judged)
         if no_answers and not judged.hits and not judged.silent:

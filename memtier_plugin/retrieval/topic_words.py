@@ -1,4 +1,4 @@
-"""Tell which words of a query say what it is about, in its own language.  Pure.
+"""Tell which words of a text say what it is about, in its own language.  Pure.
 
 The index leaves out the function words of English alone; in a ranking, their idf keeps those of
 other languages low.  As evidence that a line fits, "der", "ist" and "的" count nothing.
@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 
-from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
+from memtier_plugin.retrieval.prompt_words import (
+    likeliest_language,
+    split_words,
+    tokenize,
+    vocabulary,
+)
 from memtier_plugin.retrieval.query import ParsedQuery
 from memtier_plugin.text.lexicon import Words, lexicon
 from memtier_plugin.text.tokenizer import Tokenizer
@@ -31,6 +36,22 @@ def topic_terms(query: ParsedQuery, language: str) -> Collection[str]:
         empty = _empty_terms(language, query.tokenizer.language)
         terms = {term for term in query.terms if term not in empty}
     return terms or query.terms.keys()
+
+
+def count_content(text: str) -> tuple[int, list[str]]:
+    """Return how many words of content a text has, and those words.
+
+    None of a closed class is one, nor a noun that only points into the conversation ("thing").
+    Where words are not separated, two letters count as a word.
+    """
+    units = split_words(text)
+    language = likeliest_language(text, units)
+    classes = lexicon(language)
+    empty = _empty_words(language) | classes.abstract_subjects
+    units = [*"".join(units)] if classes.unspaced else units
+    tokens = tokenize(units, vocabulary(language))
+    content = [word for word, of in tokens if not of and word not in empty]
+    return (len(content) + 1) // 2 if classes.unspaced else len(content), content
 
 
 @cache

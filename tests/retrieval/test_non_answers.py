@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from memtier_plugin.core.records import ToolCall
+from memtier_plugin.core.records import Entry, Purpose, ToolCall
 from memtier_plugin.core.results import Evidence, Hit
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.duplicates import find_restated
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.non_answers import (
+    find_empty,
     find_non_answers,
     is_similar,
     leave_out_letters,
@@ -126,6 +127,39 @@ def test_a_question_yields_to_a_statement() -> None:
     assert find_non_answers([asked, other], terms, WORDS) == {}
 
 
+@pytest.mark.parametrize(
+    ("before", "text", "empty"),
+    [
+        ("The tide service was restarted.", "I'm listening.", True),
+        ("The tide service was restarted.", "One more thing before lunch.", True),
+        ("The tide service was restarted.", "Noch eine Sache vor dem Mittagessen.", True),
+        ("The tide service was restarted.", "Une dernière chose avant midi.", True),
+        ("The tide service was restarted.", "Te escucho.", True),
+        ("The tide service was restarted.", "Слушаю.", True),
+        ("The tide service was restarted.", "还有一件事。", True),
+        ("The tide service was restarted.", "Restart!", True),
+        ("The tide service was restarted.", "Alles klar, ist notiert.", True),
+        ("How is the tide service called?", "Heron.", False),
+        ("潮汐服务叫什么？", "苍鹭。", False),
+        ("The tide service was restarted.", "At 9.", False),
+        ("The tide service was restarted.", "Mara restarted it.", False),
+        ("The tide service was restarted.", "Always restart quietly.", False),
+    ],
+)
+def test_what_says_nothing(before: str, text: str, empty: bool) -> None:
+    """A line with no word of its own but one yields to statements, unless it answers a question."""
+    terms = WORDS("restart the tide service")
+    stated = hit("To restart the tide service, drain it first.", "stated", own_coverage=1)
+    asked, poor = hit(before, "before", own_coverage=0.5), hit(text, "poor", coverage=1)
+    lines = [
+        replace(line, item=replace(line.item, session_id="s", turn=turn))
+        for turn, line in enumerate([asked, poor])
+        if isinstance(line.item, Entry)
+    ]
+    assert find_empty([stated, *lines], terms, WORDS) == ({"poor": "empty"} if empty else {})
+    assert find_empty(lines[1:], terms, WORDS) == {}  # nothing competes
+
+
 def test_letters_alone_are_no_evidence() -> None:
     """A line or fact without a word of the prompt needs meaning, neighbours, or a form of one."""
     lines = [
@@ -197,3 +231,31 @@ def test_a_block_without_receipts_and_repeated_questions(tmp_path: Path) -> None
         recall = memory.recall(prompt, purpose="inject", session_id="new")
         question = next(h for h in memory.recall(prompt).hits if h.text.endswith("called?"))
         assert memory.explain(recall.id, why=question.id)["why"]["reason"] == "question"
+
+
+@pytest.mark.parametrize("purpose", ["search", "inject", "ask"])
+def test_no_filler_beside_statements(tmp_path: Path, purpose: Purpose) -> None:
+    """No block has announcements and acknowledgements of what it shows; a search still ranks them.
+
+    Replies to questions stay, and what is asked of the assistant's own words gets them.
+    """
+    turns = [
+        ("user", "One more thing before lunch."),
+        ("assistant", "Listening."),
+        ("user", "To restart the tide service, drain it with pierctl first."),
+        ("assistant", "Understood."),
+        ("user", "Who restarts the tide service on Sundays?"),
+        ("assistant", "Jonas."),
+    ]
+    with MemTier.open(tmp_path, "p") as memory:
+        memory.end_run([{"role": role, "content": text} for role, text in turns], session_id="s")
+        recall = memory.recall("restart the tide service", purpose=purpose)
+        shown = {hit.text for hit in recall.injected}
+        assert turns[2][1] in shown
+        assert shown.isdisjoint({turns[0][1], turns[1][1], turns[3][1]})
+        assert {text for _, text in turns} == {hit.text for hit in recall.hits}
+        recall = memory.recall("Who restarts the tide service on Sundays?", purpose=purpose)
+        assert "Jonas." in {hit.text for hit in recall.injected}
+        prompt = "What did you say before I told you how to restart the tide service?"
+        recall = memory.recall(prompt, purpose="inject")
+        assert "Listening." in {hit.text for hit in recall.injected}
