@@ -336,10 +336,12 @@ class Answerer:
         started = time.monotonic()
         viewer = inquiry.viewer
         request = RecallRequest(sender=viewer.sender, at=viewer.at, depth=depth, purpose=purpose)
-        recall = self._recaller.recall(text, request, by_meaning=by_meaning)
+        own = text == inquiry.text  # no made-up answer to what a model searches for
+        recall = self._recaller.recall(text, request, by_meaning=by_meaning, hypothetical=own)
         ms = (time.monotonic() - started) * 1000
         read = recall.postings + recall.vectors
-        inquiry.steps.append(Step(name=f"recall {depth}", ms=ms, read=read))
+        tokens = sum(step.tokens for step in recall.steps if step.name == "hypothetical")
+        inquiry.steps.append(Step(name=f"recall {depth}", ms=ms, tokens=tokens, read=read))
         return recall
 
     def _journal(self, answer: Answer) -> None:

@@ -200,6 +200,8 @@ def _mechanisms(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
             yield Variant("adaptive", name, switched)
     if profile != "paper" and settings["rerank.model"] != NO_RERANKER:
         yield Variant("signals", "without rerank", {"rerank.model": NO_RERANKER})
+    if profile != "paper" and settings["ask.hypothetical"]:
+        yield Variant("signals", "without hypothetical", {"ask.hypothetical": False})
     if profile == "rrf":
         yield Variant("signals", "without guard", {"rrf.guard": False})
 

@@ -68,6 +68,7 @@ class PoolBuilder:
     """Gathers the candidates of one query for one viewer.
 
     Attributes:
+        hypothetical: the vector of a made-up answer, whose nearest take part, too.
         check: called between the steps; raises when the deadline has passed.
         profiles: whether a question about somebody finds their profile.
         terms: how much each word of the query counts that was looked up.
@@ -84,6 +85,7 @@ class PoolBuilder:
     shared: Sequence[int]
     check: Callable[[], None]
     profiles: bool = False
+    hypothetical: QueryVector | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
     lexical: tuple[Sequence[Candidate], Mapping[int, float]] = ((), {})
     postings: int = 0
@@ -100,8 +102,9 @@ class PoolBuilder:
         self.lexical = [*by_row.values()], matches.lexical
         self.check()
         near, near_facts = self._nearest(self.scopes), self._nearest(self._fact_scopes)
+        alike = self._alike()
         facts = self._link_facts(matches, near_facts)
-        more = self._more_rows(matches, facts, near | near_facts, by_row)
+        more = self._more_rows(matches, facts, near | near_facts, by_row, alike)
         by_row |= self._by_row(more)
         scores, lexical = matches.entries, matches.lexical
         if matches.words.left_out:
@@ -118,6 +121,7 @@ class PoolBuilder:
             matches.ngrams,
             facts.strength,
             self._similar_among(by_row),
+            {row: cosine for row, cosine in alike.items() if row in by_row},
             dict.fromkeys(facts.kinds, 1.0),
         )
         by_row, around = self._with_neighbours(by_row, first)
@@ -141,6 +145,7 @@ class PoolBuilder:
             sessions=self._sessions(facts.best),
             kinds=facts.kinds,
             similarity=self._similar_around(rows, adjacent),
+            hypothetical=self._likeness(rows),
         )
 
     # -- words and n-grams ---------------------------------------------------------------------
@@ -244,9 +249,10 @@ class PoolBuilder:
         facts: _Facts,
         near: Mapping[int, float],
         by_row: Mapping[int, Candidate],
+        alike: Mapping[int, float],
     ) -> list[int]:
         """Return the rows that take part besides those found by words."""
-        rows = [*_best(matches.ngrams, _FACTS), *_best(near, _NEAREST)]
+        rows = [*_best(matches.ngrams, _FACTS), *_best(near, _NEAREST), *_best(alike, _NEAREST)]
         rows += [*facts.strength, *facts.kinds]
         for row in [*facts.kinds][: 2 * _NEAREST]:
             rows += facts.sources.get(row, ())
@@ -273,6 +279,28 @@ class PoolBuilder:
             self.vectors += len(cosines)
             self._similarity |= cosines
         return self._similarity
+
+    def _alike(self) -> Scores:
+        """Return the rows nearest to the made-up answer, with their cosines."""
+        if self.hypothetical is None:
+            return {}
+        near, read = self.reader.vectors.nearest(
+            self.hypothetical.model,
+            [*self.scopes, *self._fact_scopes],
+            self.hypothetical.vector,
+            self.settings.vectors_cap,
+            _PIECES,
+        )
+        self.vectors += read
+        return {row: cosine for row, cosine in near.items() if cosine >= MIN_COSINE}
+
+    def _likeness(self, rows: Sequence[int]) -> Mapping[int, float] | None:
+        """Return the cosines of rows to the made-up answer, if there is one."""
+        if self.hypothetical is None:
+            return None
+        likeness = self.hypothetical
+        self.vectors += len(rows)
+        return self.reader.vectors.similarity(likeness.model, likeness.vector, rows)
 
     def _similar_among(self, rows: Collection[int]) -> Scores:
         if self.vector is None:

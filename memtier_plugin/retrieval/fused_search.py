@@ -27,7 +27,12 @@ from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.speech import only_acknowledges
 
-WEIGHTS: Final[Mapping[str, float]] = {"words": 1.0, "dense": 1.0, "separation": 0.8}
+WEIGHTS: Final[Mapping[str, float]] = {
+    "words": 1.0,
+    "dense": 1.0,
+    "separation": 0.8,
+    "hypothetical": 1.0,
+}
 LISTED: Final = 200  # candidates of each source
 WINDOW_FACTOR: Final = 1.3  # for what was said in the time that the query names
 _SEPARATED: Final = 5  # speakers up to which who said it separates nothing
@@ -69,23 +74,30 @@ class FusedSearch:
         self._scopes = scopes
         self._check = check
 
-    def rank(self, query: ParsedQuery, vector: QueryVector | None) -> FusedRanking:
+    def rank(
+        self,
+        query: ParsedQuery,
+        vector: QueryVector | None,
+        hypothetical: QueryVector | None = None,
+    ) -> FusedRanking:
         """Rank facts and entries together.
 
         Args:
             vector: without it words alone rank.
+            hypothetical: of a made-up answer, whose nearest are one more list.
         """
         retrieval = self._settings.retrieval
         match = self._reader.match_words(self._scopes, query.terms, retrieval.postings_cap)
         sources: dict[str, Mapping[int, float]] = {"words": match.scores()}
         self._check()
         read = 0
-        if vector is not None:
-            near, read = self._reader.vectors.nearest(
-                vector.model, self._scopes, vector.vector, retrieval.vectors_cap, LISTED
-            )
-            sources["dense"] = near
-        self._check()
+        for name, searched in (("dense", vector), ("hypothetical", hypothetical)):
+            if searched is not None:
+                near, pieces = self._reader.vectors.nearest(
+                    searched.model, self._scopes, searched.vector, retrieval.vectors_cap, LISTED
+                )
+                sources[name], read = near, read + pieces
+            self._check()
         rows = {row for scores in sources.values() for row in _best(scores)}
         by_row = {candidate.row: candidate for candidate in self._reader.candidates(rows)}
         lists = {name: _listed(scores, by_row) for name, scores in sources.items()}

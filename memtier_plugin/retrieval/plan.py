@@ -9,6 +9,7 @@ from memtier_plugin.core.results import Depth, Hit, RecallRequest, Route, Step
 from memtier_plugin.retrieval.block import BlockPlan
 from memtier_plugin.retrieval.contradictions import StatedValue
 from memtier_plugin.retrieval.floor import Judged
+from memtier_plugin.retrieval.hypothetical import Hypothesis
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.routing import RoutedHits
@@ -23,6 +24,7 @@ class Query:
         until: the deadline, a moment of ``time.monotonic()``.
         by_meaning: whether vectors are compared, too.
         kinds: what kinds of prompt it is; of a search, none.
+        hypothesis: the made-up answer whose like is searched for, too.
     """
 
     text: str
@@ -34,6 +36,7 @@ class Query:
     until: float | None
     by_meaning: bool
     kinds: PromptKinds = NO_KINDS
+    hypothesis: Hypothesis | None = None
 
     @property
     def searched(self) -> str:

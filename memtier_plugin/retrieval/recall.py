@@ -36,6 +36,7 @@ from memtier_plugin.retrieval.contributions import profile_weights
 from memtier_plugin.retrieval.duplicates import collapse_duplicates, find_copies
 from memtier_plugin.retrieval.follow_up import FollowUp, follow_up
 from memtier_plugin.retrieval.hits import read_hits
+from memtier_plugin.retrieval.hypothetical import HypothesisWriter, with_step
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
 from memtier_plugin.retrieval.judgement import Judge
 from memtier_plugin.retrieval.pages import PageReader
@@ -49,9 +50,7 @@ from memtier_plugin.retrieval.project_names import (
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
-from memtier_plugin.retrieval.replacement import (
-    mark_replaced,
-)
+from memtier_plugin.retrieval.replacement import mark_replaced
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
 from memtier_plugin.retrieval.search import PluginSignals, Search, SearchResult
@@ -83,6 +82,7 @@ class Recaller:
         self._judge = Judge(
             actor.store, self._settings, self._allowed, self._find_shown, was_injected
         )
+        self._writer = HypothesisWriter(actor, self._settings)
         self.journal = RecallJournal(actor.store, actor.agent)
 
     @property
@@ -114,12 +114,18 @@ class Recaller:
         return self._settings.retrieval.profile != "recall_first"
 
     def recall(
-        self, text: str, request: RecallRequest = _DEFAULTS, *, by_meaning: bool = True
+        self,
+        text: str,
+        request: RecallRequest = _DEFAULTS,
+        *,
+        by_meaning: bool = True,
+        hypothetical: bool = True,
     ) -> Recall:
         """Answer one query; see `MemTier.recall`.
 
         Args:
             by_meaning: off lets the search go by words alone.
+            hypothetical: off lets no model make up an answer, whatever the settings say.
         """
         started = time.monotonic()
         recall_id, now = new_id(), self._actor.clock()
@@ -136,8 +142,15 @@ class Recaller:
         session = self._store.session() if text and not paused else nullcontext()
         with delayed_collection(), session:
             viewer = self.viewer(request.sender, aware(request.at) or now, searches=bool(text))
+            writes = hypothetical and by_meaning and text and not paused
             plan = self.plan(
-                text, viewer, request, by_meaning=by_meaning, started=started, search_talk=False
+                text,
+                viewer,
+                request,
+                by_meaning=by_meaning,
+                started=started,
+                search_talk=False,
+                writer=self._writer if writes and self._writer.applies(request) else None,
             )
             recall = self._pack(plan, recall_id, started)
         if not paused:
@@ -153,14 +166,18 @@ class Recaller:
         by_meaning: bool = True,
         started: float | None = None,
         search_talk: bool = True,
+        writer: HypothesisWriter | None = None,
     ) -> RecallPlan:
         """Rank hits for a query, and put in order what a block may hold; nothing is journalled.
 
         Args:
             search_talk: off saves the search for a prompt that gets nothing, whatever is found.
+            writer: makes up an answer, whose like is searched for, too.
         """
         started = time.monotonic() if started is None else started
         query = self._understand(text, viewer, request, by_meaning, started)
+        if writer is not None:
+            query = replace(query, hypothesis=writer.write(query.searched, viewer, query.until))
         needless = query.kinds.silence and not search_talk
         candidates = Candidates((), SearchResult(), ()) if needless else self._search(query)
         searched = time.monotonic()
@@ -179,7 +196,7 @@ class Recaller:
             self._block(query, candidates.result.terms, judged.hits),
             routed.route,
             {**routed.lines.left_out, **judged.left_out},
-            (search_step, *routed.steps),
+            with_step(query.hypothesis, (search_step, *routed.steps)),
             selection.already_shown,
             judged,
         )
@@ -216,7 +233,7 @@ class Recaller:
     # -- search --------------------------------------------------------------------------------
 
     def _search(self, query: Query) -> Candidates:
-        degradations: list[str] = []
+        degradations = [*query.hypothesis.problems] if query.hypothesis else []
         hits, result = list[Hit](), SearchResult()
         if self._store.paused:
             degradations.append("the project is off")
@@ -262,7 +279,9 @@ class Recaller:
             # What is ready when the deadline comes is served: only the search is interrupted.
             result: SearchResult | None = None
             with suppress(DeadlineExceeded), store.deadline(until):
-                result = search.rank(text, vector, self._plugin_signals())
+                own = query.hypothesis if text == query.searched else None
+                alike = own.vector if own else None
+                result = search.rank(text, vector, self._plugin_signals(), alike)
             result = result or search.rank_by_words()
             limit = self._settings.retrieval.candidates
             hits = read_hits(reader, result.ranked[:limit], viewer, result.evidence)

@@ -75,6 +75,7 @@ class Search:
         self._shared = reader.shared_scopes(viewer.people)
         self._partly_embedded = False
         self._vector: QueryVector | None = None
+        self._hypothetical: QueryVector | None = None
         self._builder: PoolBuilder | None = None
 
     def rank(
@@ -82,8 +83,12 @@ class Search:
         query: str,
         vector: QueryVector | None = None,
         plugin_signals: PluginSignals | None = None,
+        hypothetical: QueryVector | None = None,
     ) -> SearchResult:
         """Rank by the profile of the settings.
+
+        Args:
+            hypothetical: of a made-up answer, where one was asked for.
 
         Raises:
             DeadlineExceeded: then `rank_by_words` has something to serve.
@@ -91,6 +96,7 @@ class Search:
         # While a new model is at work, recall goes by words.
         self._partly_embedded = vector is not None and not self._is_covered(vector.model)
         self._vector = None if self._partly_embedded else vector
+        self._hypothetical = None if self._partly_embedded else hypothetical
         self._builder = None
         if self._settings.retrieval.profile == "paper":
             return self._rank_as_published(query)
@@ -121,6 +127,7 @@ class Search:
             self._shared,
             self._check,
             self._settings.people.profiles,
+            self._hypothetical,
         )
         pool = builder.build()
         signals = score_signals(pool)
@@ -171,7 +178,7 @@ class Search:
         search = FusedSearch(
             self._reader, self._settings, [*self._scopes, *self._shared], self._check
         )
-        order = search.rank(parsed, self._vector)
+        order = search.rank(parsed, self._vector, self._hypothetical)
         return SearchResult(
             order.ranked,
             order.postings,

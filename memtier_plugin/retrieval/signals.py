@@ -50,6 +50,7 @@ class Pool:
         sessions: those that the best facts come from (Stage 1; MemTier, section 3.2).
         kinds: of a row that is a summary or a timeline, which of the two.
         similarity: by row, the cosine to the query's vector; None where there is no vector.
+        hypothetical: likewise to the vector of a made-up answer.
     """
 
     query: ParsedQuery
@@ -68,6 +69,7 @@ class Pool:
     sessions: Collection[int]
     kinds: Mapping[int, str]
     similarity: Mapping[int, float] | None
+    hypothetical: Mapping[int, float] | None = None
 
     def values(self, scores: Mapping[int, float]) -> list[float]:
         """Return each candidate's score, 0 for those without one."""
@@ -247,6 +249,11 @@ def dense(pool: Pool) -> list[float] | None:
     return None if pool.similarity is None else pool.values(pool.similarity)
 
 
+def hypothetical(pool: Pool) -> list[float] | None:
+    """Score how near a candidate is to a made-up answer (True Memory, section 5)."""
+    return None if pool.hypothetical is None else pool.values(pool.hypothetical)
+
+
 def dense_window(pool: Pool) -> list[float] | None:
     """Score how near a candidate and the turns next to it are to the query in meaning."""
     if pool.similarity is None:
@@ -299,6 +306,7 @@ SIGNALS: Final[Mapping[str, Callable[[Pool], Sequence[float] | None]]] = {
     "dense": dense,
     "dense_window": dense_window,
     "dense_previous": dense_previous,
+    "hypothetical": hypothetical,
 }
 SCALED: Final = frozenset(
     {
@@ -312,5 +320,6 @@ SCALED: Final = frozenset(
         "dense",
         "dense_window",
         "dense_previous",
+        "hypothetical",
     }
 )

@@ -55,6 +55,7 @@ class Weights:
     dense: float = _within(1.8, 0, 100)
     dense_window: float = _within(2.1, 0, 100)
     dense_previous: float = _within(0.0, 0, 100)
+    hypothetical: float = _within(1.0, 0, 100)
     standing: float = _within(1.5, 0, 100)
     time: float = _within(1.6, 0, 100)
     decay: float = _within(0.1, 0, 100)
@@ -300,6 +301,7 @@ class Ask:
     rounds: int = _within(3, 1, 10)
     pages: int = _within(5, 1, 100)
     write_back: bool = True
+    hypothetical: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
