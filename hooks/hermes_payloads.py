@@ -19,13 +19,14 @@ from typing import Any, Final
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.records import Origin
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.fence import remove_blocks
 from memtier_plugin.trust.tool_origins import brings_external_text
 
 from .hermes_settings import HOST, agent_of
-from .payloads import calls_by_id, drop_oldest, external_texts, text_or_none
+from .payloads import calls_by_id, drop_oldest, external_texts, local_tools, text_or_none
 from .resident_connection import Payload
 from .synthetic import user_words
 
@@ -150,14 +151,15 @@ def _end_call(
     hook: str, event: Payload, run: RunContext, *, failed: bool = False
 ) -> HookCall | None:
     earlier, _ = _split_turn(event.get("messages") or (), str(event.get("user") or ""))
-    spoken = parse_messages(_turn_messages(event))
+    local = local_tools(run)
+    spoken = parse_messages(_turn_messages(event, local))
     # Of what a compaction took the calls come last in a turn, after what was said of them.
     live = [
         result
         for key, call in _live_calls(event).items()
-        for result in _live_call_messages(key, call)
+        for result in _live_call_messages(key, call, local)
     ]
-    seen = external_texts(chain(live, _with_outcomes(earlier, {})))
+    seen = external_texts(chain(live, _with_outcomes(earlier, {}, local)))
     ended = RunEvent(messages=spoken, success=not failed, seen=seen)
     return HookCall(hook, run, ended) if spoken or hook == "before_compaction" else None
 
@@ -167,17 +169,17 @@ def _delegation_messages(event: Payload) -> Iterator[Payload]:
     yield {"role": "assistant", "content": str(event.get("result") or "")}
 
 
-def _turn_messages(event: Payload) -> Iterator[Payload]:
+def _turn_messages(event: Payload, local: Sequence[str]) -> Iterator[Payload]:
     """Yield the turn's messages; tool calls lost to a compaction come from the live ones."""
     live = _live_calls(event)
     user = str(event.get("user") or "")
     now = _messages_of_turn(event.get("messages") or (), user)
     mine = merge_turn(_messages_of_turn(event.get("before") or (), user), now)
-    yield from _with_outcomes(mine, live)
+    yield from _with_outcomes(mine, live, local)
     seen = {str(message.get("tool_call_id")) for message in mine if message.get("role") == "tool"}
     for key, call in live.items():
         if key not in seen:
-            yield from _live_call_messages(key, call)
+            yield from _live_call_messages(key, call, local)
     if not event.get("messages"):
         yield _spoken_or_system({"role": "user", "content": str(event.get("user") or "")})
         yield {"role": "assistant", "content": str(event.get("assistant") or "")}
@@ -187,7 +189,9 @@ def _live_calls(event: Payload) -> dict[str, Payload]:
     return {str(call.get("tool_call_id")): call for call in event.get("tools") or ()}
 
 
-def _with_outcomes(messages: Sequence[Payload], live: Mapping[str, Payload]) -> Iterator[Payload]:
+def _with_outcomes(
+    messages: Sequence[Payload], live: Mapping[str, Payload], local: Sequence[str]
+) -> Iterator[Payload]:
     """Yield messages; results of tools with how they fared and whether strangers wrote them."""
     asked: dict[str, tuple[str, str]] = {}  # by the call's id: the tool and its arguments
     for message in messages:
@@ -202,7 +206,7 @@ def _with_outcomes(messages: Sequence[Payload], live: Mapping[str, Payload]) -> 
         result = flatten_content(message.get("content"))
         name, arguments = asked.get(key, (str(message.get("name") or ""), ""))
         outcome = _tool_outcome(result, live.get(key))
-        yield {**message, **outcome, **_origin(name, arguments, result)}
+        yield {**message, **outcome, "origin": _origin(name, arguments, result, local)}
 
 
 def merge_turn(before: Sequence[Payload], now: Sequence[Payload]) -> list[Payload]:
@@ -257,18 +261,19 @@ def _is_same_text(message: Payload, user: str) -> bool:
     )
 
 
-def _live_call_messages(key: str, call: Payload) -> Iterator[Payload]:
+def _live_call_messages(key: str, call: Payload, local: Sequence[str]) -> Iterator[Payload]:
     name = str(call.get("tool_name") or "tool")
     asked = {"id": key, "name": name, "arguments": str(call.get("args") or "")}
     yield {"role": "assistant", "content": "", "tool_calls": [asked]}
     result = str(call.get("result") or "")
     answer = {"role": "tool", "name": name, "tool_call_id": key, "content": result}
-    yield {**answer, **_tool_outcome(result, call), **_origin(name, asked["arguments"], result)}
+    origin = _origin(name, asked["arguments"], result, local)
+    yield {**answer, **_tool_outcome(result, call), "origin": origin}
 
 
-def _origin(name: str, arguments: str, result: str) -> dict[str, Any]:
-    """Return the origin of a tool's result, where strangers wrote it."""
-    return {"origin": "external"} if brings_external_text(name, arguments, result) else {}
+def _origin(name: str, arguments: str, result: str, local: Sequence[str]) -> Origin:
+    """Return the origin of a tool's result: the machine's, or strangers'."""
+    return "external" if brings_external_text(name, arguments, result, local=local) else "tool"
 
 
 def _tool_outcome(result: str, live: Payload | None) -> dict[str, Any]:

@@ -20,11 +20,12 @@ from typing import Any, Final
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.paths import make_private_folder, write_private_file
+from memtier_plugin.core.records import Origin
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.tool_origins import brings_external_text
 
-from .payloads import calls_by_id, drop_oldest, external_texts, text_or_none
+from .payloads import calls_by_id, drop_oldest, external_texts, local_tools, text_or_none
 from .resident_connection import Payload
 from .synthetic import is_continuation, user_words
 
@@ -210,7 +211,7 @@ class OpenClawTranslator:
             return HookCall(name, run, RunEvent(messages=()))
         if name in ("agent_end", "before_compaction"):
             between = _between_sessions(context, run.run_id) or self.known.is_unprompted(run.run_id)
-            ended = _run_event(event, between=between)
+            ended = _run_event(event, local_tools(run), between=between)
             return HookCall(name, run, ended) if ended.messages else None
         if name == "session_end" and event.get("reason") in _ENDING_REASONS:
             self.known.end_session(_session_key(context), now)
@@ -303,15 +304,15 @@ def _strip_subagent_preamble(text: str) -> str:
 # -- a run --------------------------------------------------------------------------------------
 
 
-def _run_event(event: Payload, *, between: bool) -> RunEvent:
+def _run_event(event: Payload, local: Sequence[str], *, between: bool) -> RunEvent:
     earlier, mine = _messages_of_run(event.get("messages") or ())
-    spoken = parse_messages(_to_openai(mine, between=between))
+    spoken = parse_messages(_to_openai(mine, local, between=between))
     failure = _model_failure(mine)
     return RunEvent(
         messages=spoken,
         success=bool(event.get("success", True)) and failure is None,
         error=text_or_none(event.get("error")) or failure,
-        seen=external_texts(_to_openai(earlier, between=False)),
+        seen=external_texts(_to_openai(earlier, local, between=False)),
     )
 
 
@@ -356,7 +357,9 @@ def _model_failure(messages: Sequence[Payload]) -> str | None:
     return str(last.get("errorMessage") or last["stopReason"])
 
 
-def _to_openai(messages: Sequence[Payload], *, between: bool) -> Iterator[dict[str, Any]]:
+def _to_openai(
+    messages: Sequence[Payload], local: Sequence[str], *, between: bool
+) -> Iterator[dict[str, Any]]:
     """Yield messages in OpenAI's format, which `parse_messages` reads."""
     asked: dict[str, tuple[str, str]] = {}  # by the call's id: the tool and its arguments
     for message in messages:
@@ -386,12 +389,12 @@ def _to_openai(messages: Sequence[Payload], *, between: bool) -> Iterator[dict[s
                 "content": content,
                 "timestamp": when,
                 **_tool_outcome(message),
-                **_origin(message, asked),
+                "origin": _origin(message, asked, local),
             }
 
 
-def _origin(result: Payload, asked: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Return the origin of a tool's result, where strangers wrote it."""
+def _origin(result: Payload, asked: Mapping[str, tuple[str, str]], local: Sequence[str]) -> Origin:
+    """Return the origin of a tool's result: the machine's, or strangers'."""
     name, arguments = asked.get(str(result.get("toolCallId")), ("", ""))
     details = result.get("details")
     external = brings_external_text(
@@ -399,8 +402,9 @@ def _origin(result: Payload, asked: Mapping[str, tuple[str, str]]) -> dict[str, 
         arguments,
         flatten_content(result.get("content")),
         details if isinstance(details, Mapping) else None,
+        local,
     )
-    return {"origin": "external"} if external else {}
+    return "external" if external else "tool"
 
 
 def _is_spoken(part: Any) -> bool:

@@ -9,9 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.errors import MemTierError, MessageError
 from memtier_plugin.core.host import HookCall, RunContext
 from memtier_plugin.ingest.messages import flatten_content
+from memtier_plugin.pool import memory_pool
 
 from .resident_connection import Payload
 
@@ -78,6 +79,13 @@ def calls_by_id(calls: object) -> dict[str, tuple[str, str]]:
                 arguments = json.dumps(arguments, ensure_ascii=False, default=str)
             asked[str(call.get("id"))] = str(function.get("name") or ""), arguments
     return asked
+
+
+def local_tools(context: RunContext) -> tuple[str, ...]:
+    """Return the tools that the project's settings call local (`trust.local_tools`)."""
+    with suppress(MemTierError):  # settings that are wrong are named by the hook itself
+        return memory_pool.settings(context).trust.local_tools
+    return ()
 
 
 def external_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

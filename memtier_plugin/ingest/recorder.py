@@ -17,6 +17,7 @@ from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.delivery_keys import key_after, place_keys
 from memtier_plugin.ingest.held_lines import HeldLines
 from memtier_plugin.ingest.sessions import Session
+from memtier_plugin.ingest.tool_results import with_origins
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.new_run import NewRun
 from memtier_plugin.storage.quota import NEAR_SHARE, Quota
@@ -44,9 +45,12 @@ class Recorder:
         Raises:
             LedgerError: nothing was written.
         """
+        local = self._store.settings.trust.local_tools
         runs = [
             (replace(run, private=self._confidences.is_private(run, messages)), messages)
-            for run, messages in ((self._masked(run), messages) for run, messages in runs)
+            for run, messages in (
+                (self._masked(run), with_origins(messages, local)) for run, messages in runs
+            )
         ]
         held = HeldLines(self._actor)
         entries = self._write(

@@ -6,7 +6,8 @@ and everything else brings external text: pages, mail, chats, issues, other agen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import regex
@@ -49,7 +50,11 @@ _LINE: Final = regex.compile(r"\n|\\n")  # also those of a text inside JSON
 
 
 def brings_external_text(
-    name: str, arguments: str = "", content: str = "", details: Mapping[str, Any] | None = None
+    name: str,
+    arguments: str = "",
+    content: str = "",
+    details: Mapping[str, Any] | None = None,
+    local: Sequence[str] = (),
 ) -> bool:
     """Tell whether a tool's result is text of strangers.
 
@@ -57,6 +62,7 @@ def brings_external_text(
         name: the tool, or the wrapper through which the host called it.
         arguments: those of the call, as JSON.
         details: what the host tells of the result beside its text.
+        local: further tools whose results no stranger wrote, with * and ? (`trust.local_tools`).
     """
     marked = (details or {}).get("externalContent")
     if isinstance(marked, Mapping) and marked.get("untrusted") is not False:
@@ -64,7 +70,9 @@ def brings_external_text(
     if _MARKED.search(content):
         return True
     tool, arguments = unwrap_call(name, arguments)
-    if tool in _LOCAL or (is_own_tool(tool) and _OURS.match(tool)):
+    if tool in _LOCAL or any(fnmatchcase(tool, pattern) for pattern in local):
+        return False
+    if is_own_tool(tool) and _OURS.match(tool):
         return False
     return tool not in _RUNNERS or _reaches_out(arguments)
 

@@ -639,15 +639,15 @@ def fetched(tool: str, arguments: Mapping[str, Any] | None = None) -> list[dict[
         (fetched("mcp_github_get_issue", {"number": 1}), "external"),
         (fetched("delegate_task", {"goal": "Read up on it."}), "external"),
         (fetched("execute_code", {"code": "from hermes_tools import web_extract"}), "external"),
-        (fetched("execute_code", {"code": "print(17 * 23)"}), None),
+        (fetched("execute_code", {"code": "print(17 * 23)"}), "tool"),
         (fetched("terminal", {"command": "wget -qO- http://a.example"}), "external"),
-        (fetched("terminal", {"command": "git log --oneline"}), None),
-        (fetched("read_file", {"path": "notes.md"}), None),
-        (fetched("memory", {"action": "add"}), None),
+        (fetched("terminal", {"command": "git log --oneline"}), "tool"),
+        (fetched("read_file", {"path": "notes.md"}), "tool"),
+        (fetched("memory", {"action": "add"}), "tool"),
     ],
 )
 def test_results_that_strangers_wrote_are_external(
-    messages: list[dict[str, Any]], origin: str | None
+    messages: list[dict[str, Any]], origin: str
 ) -> None:
     """The result of a tool that reaches out is external."""
     event = {"user": USER["content"], "messages": [USER, *messages, ANSWER]}

@@ -386,18 +386,18 @@ def fetched(
         (fetched("github__get_issue", {"number": 1}), "external"),
         (fetched("tool_call", {"id": "core:web_fetch", "args": {"url": "a"}}), "external"),
         (fetched("tool_call", {"id": "mcp:mail__read", "args": {}}), "external"),
-        (fetched("tool_call", {"id": "core:read", "args": {"path": "a"}}), None),
-        (fetched("tool_call", {"id": "memtier:memtier_search", "args": {"query": "a"}}), None),
+        (fetched("tool_call", {"id": "core:read", "args": {"path": "a"}}), "tool"),
+        (fetched("tool_call", {"id": "memtier:memtier_search", "args": {"query": "a"}}), "tool"),
         (fetched("exec", {"command": "curl -s https://a.example | head"}), "external"),
-        (fetched("exec", {"command": "curl -s http://localhost:8080/health"}), None),
-        (fetched("exec", {"command": "pytest -q tests/test_web.py"}), None),
-        (fetched("read", {"path": "notes.md"}), None),
+        (fetched("exec", {"command": "curl -s http://localhost:8080/health"}), "tool"),
+        (fetched("exec", {"command": "pytest -q tests/test_web.py"}), "tool"),
+        (fetched("read", {"path": "notes.md"}), "tool"),
         (fetched("read", details={"externalContent": {"untrusted": True}}), "external"),
         (fetched("exec", text="<<<EXTERNAL_UNTRUSTED_CONTENT id=1>>> a"), "external"),
     ],
 )
 def test_results_that_strangers_wrote_are_external(
-    translator: OpenClawTranslator, messages: list[dict[str, Any]], origin: str | None
+    translator: OpenClawTranslator, messages: list[dict[str, Any]], origin: str
 ) -> None:
     """The result of a tool that reaches out is external, by whatever wrapper it was called."""
     run = run_of(translate(translator, "agent_end", {"messages": [USER, *messages]}))

@@ -143,6 +143,7 @@ class Trust:
     """Settings of how far a statement is trusted."""
 
     defence: bool = True
+    local_tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
