@@ -29,11 +29,14 @@ from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.trust import echoes, origins
 from memtier_plugin.trust.confidences import SENSITIVE, confided_entries
+from memtier_plugin.trust.external_text import ExternalText
 
 CONFIDED: Final = "told in confidence"  # why an entry is not read
 
 _CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # nobody's words follow
 _CONTEXT: Final = 60  # characters before a quote, which may report a correction
+_EARLIER: Final = 500  # newest entries of a session that are looked at for strangers' text
+_OWN_SHARE: Final = 0.5  # of a draft's words, more than which must be the user's
 _NO_RIGHTS: Final = AgentRights()
 
 
@@ -211,11 +214,33 @@ class DraftBuilder:
         # What was said after a tool's result rests on it, in whatever words or language.
         follows = any(e.run_id == entry.run_id and e.turn < entry.turn for e in foreign)
         texts = [e.content for e in foreign]
-        if not (follows or echoes.is_restatement(draft.text, texts, self._store.tokenizer.words)):
+        if follows or echoes.is_restatement(draft.text, texts, self._store.tokenizer.words):
+            reason = "outside"
+        elif self._may_come_from_outside(draft, entry):
+            reason = "later"
+        else:
             return draft
         return replace(
-            draft, status="proposed", origin="tool", reason=origins.REVIEW_REASONS["outside"]
+            draft, status="proposed", origin="tool", reason=origins.REVIEW_REASONS[reason]
         )
+
+    def _may_come_from_outside(self, draft: FactDraft, entry: Entry) -> bool:
+        """Tell whether strangers' text stands before an entry, and the user said little of a draft.
+
+        Told in other words or another language, a text leaves no trace in what is said of it later.
+        """
+        reader = self._store.reader()
+        scopes = reader.scopes(entry.agent_id, None, read_all=True)
+        rows = reader.newest_in_session(entry.agent_id, entry.session_id, scopes, _EARLIER)
+        items = [stored.item for stored in reader.items_by_row(rows).values()]
+        before = [e for e in items if isinstance(e, Entry) and e.turn < entry.turn]
+        if all(e.origin != "external" for e in before):
+            return False
+        session = ExternalText(self._store.tokenizer.words)
+        for earlier in before:
+            if earlier.origin == "user":
+                session.add_trusted(earlier.content)
+        return session.own_share(draft.text) <= _OWN_SHARE
 
     def _assistant_entry(self, draft: FactDraft, entries: Mapping[str, Entry]) -> Entry | None:
         """Return the agent's own entry that a draft rests on, if on no words of the user."""

@@ -129,12 +129,15 @@ class ExternalText:
 
         One without words that mean something rests on nothing.
         """
-        self._read()
-        words = self._content(text)
         language = _language(text)
         foreign = any(other not in (None, language) for other in self._languages)
-        needed = _OWN_PART_FOREIGN if foreign else _OWN_PART
-        return bool(words) and len(words & self._own) >= needed * len(words)
+        return self.own_share(text) >= (_OWN_PART_FOREIGN if foreign else _OWN_PART)
+
+    def own_share(self, text: str) -> float:
+        """Return the share of a text's words that are the user's; 0 without any that mean much."""
+        self._read()
+        words = self._content(text)
+        return len(words & self._own) / len(words) if words else 0.0
 
     def _shares(self, sentence: str) -> bool:
         content = self._content(sentence)

@@ -21,6 +21,7 @@ MAX_DAILY_CREDIT: Final = (
 )
 REVIEW_REASONS: Final = {
     "outside": "rests on tool or external text",
+    "later": "was said by the assistant alone, after external text in its session",
     "agent": "was said by another agent",
     "order": "reads like an order to the agent",
     "unsaid": "is in none of the user's own words of this session",

@@ -18,7 +18,10 @@ Span = tuple[int, int, str]
 DATA: Final = Path(__file__).parent / "data"
 # A token starts after anything that is not part of one, or after an escape such as \n in JSON.
 _START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
-_BODY: Final = r"(?=[^\s\"']{{0,80}}\d)(?:[\w~+/=-]|\.(?=\w)){{{least},}}"
+_BODY: Final = r"(?P<drawn>(?:[\w~+/=-]|\.(?=\w)){{{least},}})"
+_LOOKED_AT: Final = 120  # characters of what must look as if drawn at random
+_HUMP: Final = re.compile(r"[a-z][A-Z]")
+_CAPITALS: Final = re.compile(r"[A-Z]{2}")
 _GENERIC: Final = "token"  # of an issuer that is not known
 _COOKIES: Final = re.compile(
     r"(?i:\b(?P<set>set-)?cookies?\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\?[\"']?|--cookie[ =][\"']?)"
@@ -42,7 +45,8 @@ _ISSUED: Final = re.compile(  # Visa, Mastercard, Amex, Discover, JCB, UnionPay
 class _Format(NamedTuple):
     """A secret known by its form; ``hints`` are plain texts, one of which any match contains.
 
-    The secret is the group ``secret``, or the whole match.  Any match holds at least ``shortest``
+    The secret is the group ``secret``, or the whole match; the group ``drawn`` must look as if drawn
+    at random.  Any match holds at least ``shortest``
     characters in a row without white space: prose, which has no such row, need not be looked at.
     """
 
@@ -64,8 +68,10 @@ def find_formats(text: str, *, tokens_only: bool = False) -> Iterator[Span]:
             continue
         if any(hint in text for hint in hints):
             group = "secret" if "secret" in pattern.groupindex else 0
+            drawn = "drawn" in pattern.groupindex
             for match in pattern.finditer(text):
-                yield *match.span(group), kind
+                if not drawn or _looks_drawn(match["drawn"][:_LOOKED_AT]):
+                    yield *match.span(group), kind
     if not tokens_only:
         yield from _cookies(text)
         yield from _cards(text)
@@ -102,6 +108,13 @@ def _load() -> tuple[_Format, ...]:
         shortest = row["least"] + min(map(len, prefixes))
         known.append(_Format(row["kind"], tuple(prefixes), re.compile(pattern), shortest))
     return (*known, generic)
+
+
+def _looks_drawn(text: str) -> bool:
+    """Tell whether a text has figures, or both cases as no name in camelCase has them."""
+    if any(map(str.isdigit, text)):
+        return True
+    return len(_HUMP.findall(text)) > 1 and _CAPITALS.search(text) is not None
 
 
 def _hints(words: str) -> tuple[str, ...]:

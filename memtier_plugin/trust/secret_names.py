@@ -112,5 +112,6 @@ def _is_secret(value: str, name: re.Match[str], quoted: bool, alone: bool, ends:
         if _NAMED.search(value):
             return False
         environment = name["name"].isupper() and "=" in op
-        return environment or (password and alone) or (len(value) >= 20 and not value.islower())
+        given = password and (alone or bool(name["flag"]))  # a line, or an option, of its own
+        return environment or given or (len(value) >= 20 and not value.islower())
     return len(value) >= (4 if alone or op == "=" else 6) and (digit or password)

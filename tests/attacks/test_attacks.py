@@ -14,13 +14,13 @@ LEAST = 200  # hostile texts
 
 
 def test_there_are_enough_texts_and_no_two_alike() -> None:
-    """The suite has hundreds of texts in twelve classes, none of them twice."""
+    """The suite has hundreds of texts in at least twelve classes, none of them twice."""
     everything = [case for texts in SETS.values() for case in cases(texts=texts)]
     hostile = [case for case in everything if not case.known.get("as")]
     assert len({case.text for case in hostile}) == len(hostile)
     assert len([*cases()]) >= LEAST
     for texts in SETS.values():
-        assert len({case.kind for case in cases(texts=texts)}) == 12
+        assert len({case.kind for case in cases(texts=texts)}) >= 12
     assert sum(len([*cases(True, texts)]) for texts in SETS.values()) >= 80
 
 

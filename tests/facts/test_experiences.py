@@ -291,7 +291,7 @@ def test_looking_is_no_experience(home: Path, name: str) -> None:
     run = calls("what is for lunch?", (name, {"query": "canteen"}, False))
     assert not extract_experiences(entries(home, run)).drafts
     done = calls("lunch", ("get_and_book_table", {"query": "canteen"}, False))
-    [draft] = active(extract_experiences(entries(home, done, project="other")))
+    [draft] = extract_experiences(entries(home, done, project="other")).drafts
     assert "`get_and_book_table canteen` failed" in draft.text
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from memtier_plugin.lifecycle.purge.encoded import NOT_LOOKED_FOR
+from memtier_plugin.lifecycle.purge.encoded import NOT_LOOKED_FOR, EncodedFinder
 from memtier_plugin.lifecycle.purge.plan import PURGED_MARK, TextFinder
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
@@ -80,6 +80,29 @@ def test_no_form_of_a_text_is_left_in_any_place(tmp_path: Path, form: str) -> No
     assert all(content.startswith(("noted:", "look at", "$ cat")) for content in contents)
     assert PURGED_MARK in outside.read_text("utf-8")
     memory.close()
+
+
+@pytest.mark.parametrize("text", ["4711", "r00f", "Südtor", "opensez"])
+@pytest.mark.parametrize("around", ["{}", "they say {} often"])
+def test_short_texts_are_found_in_runs(text: str, around: str) -> None:
+    """A text of four to seven characters is found in base64 and hexadecimal figures, and alone."""
+    finder = TextFinder(text)
+    data = around.format(text).encode()
+    for run in (data.hex(), base64.b64encode(data).decode(), base64.urlsafe_b64encode(data)):
+        copy = run if isinstance(run, str) else run.decode()
+        [(start, end)] = finder.find_all(f"the note {copy}, and more")
+        assert copy.rstrip("=") in f"the note {copy}, and more"[start:end]
+
+
+def test_short_texts_are_not_taken_for_others() -> None:
+    """Of 2 MB of random base64 and of hexadecimal figures no run is taken for a short text."""
+    rng = random.Random(7)
+    texts = ["".join(rng.choices("etaoinsr0123456789", k=4 + n % 4)) for n in range(20)]
+    finder = EncodedFinder(texts)
+    runs = " ".join(base64.b64encode(rng.randbytes(60)).decode() for _ in range(10_000))
+    runs += " ".join(rng.randbytes(60).hex() for _ in range(10_000))
+    spans = [runs[start:end] for start, end in finder.find_all(runs)]
+    assert [span for span in spans if not any(text in span.lower() for text in texts)] == []
 
 
 def test_words_that_only_meet_are_no_copy() -> None:

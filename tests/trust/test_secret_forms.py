@@ -56,6 +56,24 @@ def test_every_form_of_a_secret_is_masked(seed: int) -> None:
     assert {f.name: masked[f.name] for f in forms if leaked(f.secrets, masked[f.name])} == {}
 
 
+def test_secrets_that_were_drawn_without_a_figure() -> None:
+    """A password or a token of letters alone is masked like any other; a name in camelCase is none."""
+    secrets = ("oKDkhLmzlN", "luIEYrqaykvFYgzrgBjsluNTGgXKnFWu")
+    for text in (
+        f"mysqldump --user=root --password={secrets[0]} shop > shop.sql",
+        f"CI uses dckr_oat_{secrets[1]}",
+        f"use pul-{secrets[1]}ABcd{secrets[0]} for it",
+    ):
+        assert not leaked(secrets, redactor.redact(text).text), text
+    for text in (
+        "chrome --password-store=basic",
+        "read it with --password=stdin",
+        "call re_someNameInCamelCaseThatIsRatherLong of the module",
+        "st.cacheTheResultOfThisFunctionUntilTheInputChanges",
+    ):
+        assert redactor.redact(text).text == text
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_look_alikes_are_left_alone(seed: int) -> None:
     """Of texts that only look like a secret at most one in a hundred is touched."""

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from memtier_plugin.trust.text_views import UNSEEN
 
-MIN_CHARS: Final = 8  # of a text that is looked for with line breaks inside, or in a decoded run
+MIN_CHARS: Final = 8  # of a text that is looked for with line breaks inside: short words meet often
 FORMS: Final = (
     "percent-encoded, quoted-printable, HTML and JSON escapes (each up to three times nested)",
     "base64 and hexadecimal (of it or of what holds it)",
@@ -28,6 +28,8 @@ FORMS: Final = (
 NOT_LOOKED_FOR: Final = (
     "copies that are compressed, encrypted, hashed, scrambled, in pictures, translated or reworded"
 )
+_SHORTEST_NEEDLE: Final = 4
+_SHORTEST_RUN: Final = 6  # letters of base64 that hold as much
 _PASSES: Final = 3  # encodings within each other
 _LINES_BEHIND: Final = 4  # words at the ends of a run of base64 that are no part of it
 _CHUNK: Final = 1024 * 1024  # characters that are read at once
@@ -38,7 +40,7 @@ _ESCAPE: Final = re.compile(
 )
 _SHORT_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _RUN: Final = re.compile(
-    r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{8,}+"
+    r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{6,}+"
     r"(?:[ \t]{0,8}(?:\\++[rn]|\r?\n){1,4}[ \t>]{0,8}[A-Za-z0-9+/_-]{4,})*={0,2}"
 )
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2}){4,}\Z")
@@ -61,7 +63,7 @@ class EncodedFinder:
         needles = {needle for text in texts if (needle := _needle(text))}
         self._needles = sorted(needles, key=lambda needle: needle[0])
         shortest = min((len(needle) for needle, _ in needles), default=0)
-        self._shortest_run = max(MIN_CHARS, shortest * 4 // 3 - 2)
+        self._shortest_run = max(_SHORTEST_RUN, shortest * 4 // 3 - 2)
 
     def __bool__(self) -> bool:
         return bool(self._needles)
@@ -122,7 +124,7 @@ class EncodedFinder:
         most = 0
         for data in _decodings(letters):
             spans = self._find(data.decode("utf-8", "replace"), nested=False)
-            most = max(most, sum(end - start >= MIN_CHARS for start, end in {*spans}))
+            most = max(most, len({*spans}))
         return most
 
 
@@ -142,7 +144,7 @@ def _needle(text: str) -> tuple[str, frozenset[int]] | None:
     stripped = text.strip()
     plain = _normalise(Reading(stripped, range(len(stripped)), range(1, len(stripped) + 1)))
     squeezed, gaps = _squeeze(plain)
-    return (squeezed.text, frozenset(gaps)) if len(squeezed.text) >= 4 else None
+    return (squeezed.text, frozenset(gaps)) if len(squeezed.text) >= _SHORTEST_NEEDLE else None
 
 
 def _unescape(reading: Reading) -> Reading:

@@ -41,9 +41,7 @@ _UNREACHABLE: Final = (
 
 
 _ITEMS_ONLY: Final = "encoded copies in lines that were not selected: purge the text (--text-stdin)"
-_TOO_SHORT: Final = (
-    f"base64, hexadecimal and line breaks in texts of less than {MIN_CHARS} characters"
-)
+_TOO_SHORT: Final = f"line breaks inside texts of less than {MIN_CHARS} characters"
 
 
 @dataclass(frozen=True, slots=True)
