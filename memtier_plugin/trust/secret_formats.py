@@ -45,9 +45,9 @@ _ISSUED: Final = re.compile(  # Visa, Mastercard, Amex, Discover, JCB, UnionPay
 class _Format(NamedTuple):
     """A secret known by its form; ``hints`` are plain texts, one of which any match contains.
 
-    The secret is the group ``secret``, or the whole match; the group ``drawn`` must look as if drawn
-    at random.  Any match holds at least ``shortest``
-    characters in a row without white space: prose, which has no such row, need not be looked at.
+    The secret is the group ``secret``, or the whole match; the group ``drawn`` must look as if
+    drawn at random.  Any match holds at least ``shortest`` characters in a row without white space:
+    prose, which has no such row, need not be looked at.
     """
 
     kind: str

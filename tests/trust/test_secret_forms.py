@@ -57,7 +57,7 @@ def test_every_form_of_a_secret_is_masked(seed: int) -> None:
 
 
 def test_secrets_that_were_drawn_without_a_figure() -> None:
-    """A password or a token of letters alone is masked like any other; a name in camelCase is none."""
+    """Passwords and tokens of letters alone are masked; names in camelCase are none."""
     secrets = ("oKDkhLmzlN", "luIEYrqaykvFYgzrgBjsluNTGgXKnFWu")
     for text in (
         f"mysqldump --user=root --password={secrets[0]} shop > shop.sql",
