@@ -163,6 +163,18 @@ class SupersedeEvent(StateEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetractEvent(StateEvent):
+    """An entry took back what facts said, with nothing in their place, from ``valid_to`` on."""
+
+    KIND: ClassVar[str] = "retract"
+
+    entry: str
+    agent: str = ""
+    session: str = ""
+    valid_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptEvent(StateEvent):
     """A reviewer accepted proposed facts."""
 

@@ -15,6 +15,7 @@ from memtier_plugin.core.events import (
     ReinstateEvent,
     RejectEvent,
     RestoreEvent,
+    RetractEvent,
     RevertEvent,
     SupersedeEvent,
     UndoEvent,
@@ -31,6 +32,7 @@ from memtier_plugin.storage.readers import Reader
 EVENT_CHANGES: Final = {
     PromoteEvent.KIND: "updated",
     SupersedeEvent.KIND: "superseded",
+    RetractEvent.KIND: "superseded",
     AcceptEvent.KIND: "accepted",
     RejectEvent.KIND: "rejected",
     RevertEvent.KIND: "reverted",

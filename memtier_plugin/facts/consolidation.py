@@ -295,6 +295,7 @@ class Consolidator:
             report = _report(window, batch, outcome, len(promotions), started, run)
             events = [
                 *self._writer.supersede_events(outcome, run),
+                *self._writer.retract_events(outcome, run),
                 *(self._promotion(entry, facts, run) for entry, facts in promotions),
                 *self._proposals(outcome, run),
                 *self._weaken_experiences(outcome, run),
@@ -419,7 +420,7 @@ def _report(
         read=len(window.entries),
         facts=len(outcome.added) - len(outcome.proposed),
         promoted=promoted,
-        superseded=len(outcome.superseded),
+        superseded=len(outcome.superseded) + len(outcome.retracted),
         updated=len(outcome.updates),
         ignored=len(outcome.restated),
         proposed=len(outcome.proposed),
@@ -433,5 +434,5 @@ def _report(
         waits=batch.waits,
         runs=(run,) if run else (),
         drafts=tuple(outcome.added),
-        replaced=tuple(outcome.superseded),
+        replaced=(*outcome.superseded, *outcome.retracted),
     )

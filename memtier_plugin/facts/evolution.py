@@ -74,11 +74,13 @@ _NEGATION: Final = re.compile(
     re.IGNORECASE,
 )
 _ENDED: Final = re.compile(
-    r"\b(?:no longer|not\b.{0,60}?\bany ?(?:more|longer)|used to|formerly|previously)\b",
+    r"\b(?:no longer|(?:not|\w+n['’]t)\b.{0,60}?\bany ?(?:more|longer)|used to|formerly|previously|"
+    r"(?:gave|given) up|stopped|quit)\b",
     re.IGNORECASE,
 )
 _ENDED_WORDS: Final = re.compile(
-    r"\b(?:no longer|any ?(?:more|longer)|used to|formerly|previously|not|\w+n['’]t|do|does|did)\b",
+    r"\b(?:no longer|any ?(?:more|longer)|used to|formerly|previously|not|never|\w+n['’]t|do|does|"
+    r"did|(?:gave|given) up|stopped|quit)\b",
     re.IGNORECASE,
 )
 _FROM_TO: Final = re.compile(
@@ -98,6 +100,10 @@ _CONTINUATION: Final = re.compile(
     r"during|together|every|by|as)\b)",
     re.IGNORECASE,
 )
+_SPEAKER: Final = frozenset(
+    {"user", "i", "i'm", "i've", "my", "we", "we're", "we've", "our", "hav"}
+)
+_DETAILS: Final = re.compile(r" (?:called|named|who|which|that|with) ")
 _SHARED: Final = 0.5  # overlap of the words of two values at which both are about the same thing
 
 
@@ -239,6 +245,27 @@ def is_permitted(decision: Decision, new: Fact, nearest: Sequence[Fact]) -> bool
         fact, other = _ComparedFact(new), _ComparedFact(target)
         return (fact.negated, fact.numbers) == (other.negated, other.numbers)
     return new.status == "active" and may_replace(new, target)
+
+
+def denies(denial: Fact, other: Fact) -> bool:
+    """Tell whether a denial (`contradictions.DENIES`) says that another fact is not so.
+
+    It has the same words, but for the negation, or those up to where details begin ("a dog called
+    Rex").  What was denied already, and what happened once, is not denied again.
+    """
+    fact, existing = _ComparedFact(denial), _ComparedFact(other)
+    if existing.negated or _ENDED.search(other.text) or existing.is_event:
+        return False
+    if not may_replace(denial, other):
+        return False
+    words = set(content_words(_NEGATION.sub(" ", _ENDED_WORDS.sub(" ", denial.text)), _SPEAKER))
+    details = _DETAILS.search(other.text)
+    stated = other.text[: details.start()] if details else other.text
+    return (
+        bool(words)
+        and any(words == set(content_words(text, _SPEAKER)) for text in (other.text, stated))
+        and fact.numbers in ((), existing.numbers)
+    )
 
 
 def content_words(text: str, leave_out: Collection[str] = ()) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Final
 
-from memtier_plugin.core.events import SupersedeEvent
+from memtier_plugin.core.events import RetractEvent, SupersedeEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import (
     SHARED,
@@ -25,7 +25,7 @@ from memtier_plugin.facts import evolution, people
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.persons import assign_person, comparable_subject, subject_for
 from memtier_plugin.providers.embedding.static import StaticEmbedder
-from memtier_plugin.retrieval.contradictions import holds_since
+from memtier_plugin.retrieval.contradictions import DENIES, holds_since
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
@@ -45,13 +45,15 @@ class WriteOutcome:
 
     ``restated`` has the drafts that add nothing, each with the id of the fact that says the same;
     ``superseded`` the ids of older facts, each with the fact in whose favour.  ``updates`` are
-    those of ``added`` that say more than the fact they replace.
+    those of ``added`` that say more than the fact they replace, ``retracted`` the ids of facts
+    that are taken back, each with the denial.
     """
 
     added: list[Fact] = field(default_factory=list)
     restated: list[tuple[Fact, str]] = field(default_factory=list)
     superseded: list[tuple[str, Fact]] = field(default_factory=list)
     updates: list[Fact] = field(default_factory=list)
+    retracted: list[tuple[str, Fact]] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -126,7 +128,9 @@ class FactWriter:
         existing = current.reader.items(fact.id for fact, _, _ in facts)
         current.embed([fact for fact, _, _ in facts])
         for fact, context, judgement in facts:
-            if fact.id in existing:
+            if fact.relation == DENIES:
+                _retract(fact, outcome, current)
+            elif fact.id in existing:
                 outcome.restated.append((fact, fact.id))
             elif former := current.find_former(fact):
                 identity, reason = former
@@ -206,6 +210,22 @@ class FactWriter:
             for old, new in outcome.superseded
         ]
 
+    def retract_events(self, outcome: WriteOutcome, run: str | None) -> list[JournalEvent]:
+        """Return the journal events that take back what an outcome retracts."""
+        return [
+            self._actor.event(
+                RetractEvent(
+                    items=(old,),
+                    entry=denial.sources[0].entry,
+                    agent=denial.sources[0].agent,
+                    session=denial.sources[0].session,
+                    valid_to=to_iso(holds_since(denial)[0]),
+                ),
+                run=run,
+            )
+            for old, denial in outcome.retracted
+        ]
+
     # -- deciding ------------------------------------------------------------------------------
 
     def _decide(
@@ -250,6 +270,16 @@ class FactWriter:
         values = {f.name: getattr(draft, f.name) for f in fields(FactDraft)}
         values["valid_from"] = draft.valid_from or now
         return Fact(id=new_id(), timestamp=now, project=self._store.project, run=run, **values)
+
+
+def _retract(denial: Fact, outcome: WriteOutcome, current: _CurrentFacts) -> None:
+    """Note which facts a denial takes back; one that would wait for review takes none."""
+    if denial.status != "active":
+        return
+    for other in current.find_nearest(denial):
+        if holds_since(other)[0] <= holds_since(denial)[0] and evolution.denies(denial, other):
+            outcome.retracted.append((other.id, denial))
+            current.mark_ended(other.id)
 
 
 class _CurrentFacts:

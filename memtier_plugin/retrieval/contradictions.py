@@ -16,6 +16,7 @@ from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.text.normalise import normalise
 
+DENIES: Final = "denies"  # the relation of words by which facts are taken back, and none is made
 REPLACES_NOTE = "replaces an older one"
 _LAST_DAY: Final = timedelta(days=1)
 OF_THEN_NOTE = "of the time asked about; a newer one says otherwise"

@@ -15,12 +15,14 @@ from memtier_plugin.core.event_payload import StateEvent
 from memtier_plugin.core.events import (
     ForgetEvent,
     PromoteEvent,
+    RetractEvent,
     SupersedeEvent,
     UnforgetEvent,
     payload_of,
 )
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.times import from_iso
 from memtier_plugin.storage.index.connection import Index
 from memtier_plugin.storage.index.files import AS_OF_PREFIX, remove_index
 from memtier_plugin.storage.index.vector_coverage import copy_vectors
@@ -124,6 +126,9 @@ def _said_by(reader: Reader, moment: datetime) -> Callable[[Entry | Fact | Journ
             case SupersedeEvent(by=by):
                 in_time = times_said.get(by, record.timestamp) <= moment
                 return in_time and (record.timestamp <= moment or by in late)
+            case RetractEvent(items=items, valid_to=until):
+                in_time = until is None or from_iso(until) <= moment
+                return in_time and (record.timestamp <= moment or late.issuperset(items))
             case PromoteEvent(facts=facts) if facts:
                 return record.timestamp <= moment or late.issuperset(facts)
             case StateEvent(items=items):

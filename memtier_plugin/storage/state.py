@@ -22,6 +22,7 @@ from memtier_plugin.core.events import (
     ReinstateEvent,
     RejectEvent,
     RestoreEvent,
+    RetractEvent,
     RevertEvent,
     SupersedeEvent,
     UncreditEvent,
@@ -36,7 +37,11 @@ from memtier_plugin.core.records import JournalEvent
 UNDO_KINDS: Final[Mapping[str, type[UndoEvent]]] = {
     kind.KIND: kind for kind in (WithdrawEvent, UncreditEvent, ReinstateEvent)
 }
-CONSOLIDATION_KINDS: Final = (SupersedeEvent.KIND, PromoteEvent.KIND)  # applied to existing items
+CONSOLIDATION_KINDS: Final = (  # applied to existing items
+    SupersedeEvent.KIND,
+    PromoteEvent.KIND,
+    RetractEvent.KIND,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,8 @@ def fold(events: Sequence[JournalEvent]) -> State:
                 state = replace(state, private=True)
             case SupersedeEvent(by=by, valid_to=until):
                 state = replace(state, superseded_by=by, valid_to=until)
+            case RetractEvent(entry=entry, valid_to=until):
+                state = replace(state, superseded_by=entry, valid_to=until)
             case AcceptEvent():
                 state = replace(state, reviewed="accepted", reverted=False)
             case RejectEvent():

@@ -21,6 +21,7 @@ from memtier_plugin.core.events import (
     ConsolidateEvent,
     PromoteEvent,
     ProposeEvent,
+    RetractEvent,
     SupersedeEvent,
 )
 from memtier_plugin.core.paths import write_private_file
@@ -32,9 +33,13 @@ if TYPE_CHECKING:
 
 TRANSACTION_FILE: Final = ".settling.json"
 
-_KINDS: Final = tuple(
-    kind.KIND  # in this order
-    for kind in (AcceptEvent, SupersedeEvent, PromoteEvent, ProposeEvent, ConsolidateEvent)
+_KINDS: Final = (  # in this order
+    AcceptEvent.KIND,
+    SupersedeEvent.KIND,
+    RetractEvent.KIND,
+    PromoteEvent.KIND,
+    ProposeEvent.KIND,
+    ConsolidateEvent.KIND,
 )
 
 _log = logging.getLogger("memtier")
