@@ -41,7 +41,7 @@ from memtier_plugin.storage.project_folder import ProjectFolder
 
 GROUPS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
-    *("fusion", "adaptive"),
+    *("fusion", "adaptive", "stores"),
 )
 _SIZES: Final[Mapping[str, Mapping[str, Sequence[int]]]] = {
     "recall_first": {
@@ -58,11 +58,19 @@ _FUSIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "profile rrf, k 16": {"retrieval.profile": "rrf", "rrf.k": 16},
     "profile rrf, no guard": {"retrieval.profile": "rrf", "rrf.guard": False},
 }
+# Each store of Mem-T (Table 4) left out: working memory, facts, experiences and what was said.
+_STORES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "without working memory": {"summaries.working": False},
+    "without facts": {"retrieval.facts": False},
+    "without experiences": {"retrieval.experiences": False},
+    "without lines": {"retrieval.depth": "facts"},
+}
 # What is off by default, switched on; of these settings, some make a background job write more.
 _ADAPTIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "profiles of people": {"people.profiles": True},
     "summaries of months and people": {"summaries.long": True},
 }
+_SWITCHED: Final = {"fusion": _FUSIONS, "adaptive": _ADAPTIVE, "stores": _STORES}
 _WRITTEN: Final = ("people.profiles", "summaries.long")
 _CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "scope": ("sessions", "none"),
@@ -194,10 +202,8 @@ def list_variants(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant
 def _mechanisms(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
     """Yield the variants that switch a mechanism on, or off where it is configured."""
     if profile == "recall_first":
-        for name, fused in _FUSIONS.items():
-            yield Variant("fusion", name, fused)
-        for name, switched in _ADAPTIVE.items():
-            yield Variant("adaptive", name, switched)
+        for group, variants in _SWITCHED.items():
+            yield from (Variant(group, name, changed) for name, changed in variants.items())
     if profile != "paper" and settings["rerank.model"] != NO_RERANKER:
         yield Variant("signals", "without rerank", {"rerank.model": NO_RERANKER})
     if profile != "paper" and settings["ask.hypothetical"]:

@@ -29,7 +29,7 @@ TABLES: Final = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "E")
 JUDGED: Final = ("silence", "currency", "identity", "discretion", "keep")
 PARTS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
-    *("fusion", "adaptive"),
+    *("fusion", "adaptive", "stores"),
 )
 
 _Run = Callable[..., Mapping[str, Any]]

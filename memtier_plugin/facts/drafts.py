@@ -20,6 +20,7 @@ from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.evolution_llm import ChatEvolution
 from memtier_plugin.facts.extraction import experiences
 from memtier_plugin.facts.extraction.denials import find_denials
+from memtier_plugin.facts.extraction.lessons import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatExtractor
 from memtier_plugin.facts.extraction.rules import extract_facts
 from memtier_plugin.facts.verification.second_look import is_liftable, lift
@@ -188,8 +189,13 @@ class DraftBuilder:
         stated: dict[str, list[tuple[int, int]]] = {}
         for draft in statements.drafts:
             stated.setdefault(draft.sources[0].entry, []).append(draft.span or (0, 0))
-        denials = [d for entry in group for d in find_denials(entry, stated.get(entry.id, ()))]
-        return [*statements.drafts, *procedures.drafts, *denials]
+        others = [
+            draft
+            for entry in group
+            for find in (find_denials, extract_lessons)
+            for draft in find(entry, stated.get(entry.id, ()))
+        ]
+        return [*statements.drafts, *procedures.drafts, *others]
 
     def _rejection_reason(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
         """Return why a verified draft is no fact of its own, or an empty string."""

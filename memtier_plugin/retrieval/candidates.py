@@ -347,7 +347,8 @@ class PoolBuilder:
 
     def _by_row(self, rows: Collection[int]) -> dict[int, Candidate]:
         candidates = self.reader.candidates(rows) if rows else ()
-        return {candidate.row: candidate for candidate in candidates}
+        opened = {"semantic": self.settings.facts, "procedural": self.settings.experiences}
+        return {each.row: each for each in candidates if opened.get(each.tier, True)}
 
 
 def _rows_of(around: Around) -> Iterator[int]:

@@ -76,6 +76,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[str, 
             *paid(home / "paid", server),
             *ended(home / "ended"),
             *prioritised(home / "prioritised"),
+            *taken_back(home / "taken back"),
         ]
         yield normalised(written)
 
@@ -333,6 +334,17 @@ def prioritised(home: Path) -> list[tuple[str, bytes]]:
         memory.recall(asked, session_id="s2", run_id="r2", purpose="inject", sender="ann")
         memory.end_run([user_message(asked)], session_id="s2", run_id="r2", sender="ann")
         memory.prioritiser.run()
+        return stored(home)
+
+
+def taken_back(home: Path) -> list[tuple[str, bytes]]:
+    """Take back what a fact says, and leave nothing in its place."""
+    clock = Clock(MONDAY)
+    with opened(home, clock) as memory:
+        for number, text in enumerate(("I have a dog called Rex.", "I no longer have a dog.")):
+            memory.record([user_message(text)], session_id="s1", run_id=f"r{number}")
+            clock.later(hours=1)
+            memory.consolidate()
         return stored(home)
 
 

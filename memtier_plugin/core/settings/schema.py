@@ -70,6 +70,8 @@ class Retrieval:
 
     profile: Literal["recall_first", "paper", "rrf"] = "recall_first"
     depth: Depth = "mixed"
+    facts: bool = True
+    experiences: bool = True
     floor: FloorLevel = "balanced"
     k: int = _within(16, 1, 1000)
     token_budget: int = _within(600, 16, 100_000)

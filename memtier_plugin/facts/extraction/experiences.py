@@ -20,6 +20,10 @@ from memtier_plugin.text.tokenizer import plain_words
 
 HOW_TO: Final = "how_to"
 WHAT_FAILED: Final = "what_failed"
+STRATEGY: Final = "strategy"
+CASE: Final = "case"
+# The kinds of Mem-T's experiential memory (3.1), by relation.
+KINDS: Final = {HOW_TO: "skill", WHAT_FAILED: "failure", STRATEGY: "strategy", CASE: "case"}
 EXTRACTOR: Final = "experience-rules"
 MAX_PER_RUN: Final = 3  # experiences of one run, those that wait for review not counted
 MAX_PROPOSED_PER_RUN: Final = 1  # of one run that quote a tool and so wait for review
@@ -27,6 +31,7 @@ MAX_PROPOSED_PER_RUN: Final = 1  # of one run that quote a tool and so wait for 
 _MAX_STEPS: Final = 3  # calls between the failure and the success that are listed
 _SAME_COMMAND: Final = 0.6  # shared words of two calls that attempt the same thing
 _SAME_TASK: Final = 0.5  # shared words of two requests
+_MAX_SEQUENCE: Final = 6  # steps of a strategy
 _MIN_RUNS: Final = 2  # runs in which a call worked for the same task
 _CONFIDENCE: Final = 0.7
 _QUOTES_REQUEST: Final = "quotes the request"
@@ -39,7 +44,7 @@ def extract_experiences(entries: Iterable[Entry]) -> Extraction:
     drafts: dict[tuple[str, str, str], FactDraft] = {}
     rejected: Counter[str] = Counter()
     runs = [*group_runs(entries)]
-    for draft in (*_capped(runs, rejected), *_repeated(runs)):
+    for draft in (*_capped(runs, rejected), *_repeated(runs), *_sequences(runs)):
         key = (draft.subject.casefold(), draft.relation, draft.value.casefold())
         existing = drafts.get(key)
         if existing is None:
@@ -180,6 +185,31 @@ def _repeated(runs: Sequence[ToolRun]) -> Iterator[FactDraft]:
         text = f"{call.display} worked in {len(same)} runs for the same kind of task"
         draft = _draft(run, HOW_TO, call, calls, call.display, text)
         requests = tuple(run.request.source for run, _ in same if run.request)
+        yield replace(draft, sources=tuple(dict.fromkeys((*requests, *draft.sources))))
+
+
+def _sequences(runs: Sequence[ToolRun]) -> Iterator[FactDraft]:
+    """Yield the steps that worked, in one order, in several runs for the same kind of request."""
+    same: dict[tuple[tuple[str, str], ...], list[tuple[ToolRun, list[ToolUse]]]] = {}
+    for run in runs:
+        work = [call for call in run.calls if not call.is_read_only]
+        if run.request is None or not all(call.ok for call in work):
+            continue
+        steps = [*{call.key: call for call in work}.values()]
+        if 2 <= len(steps) <= _MAX_SEQUENCE and not _repeats_request(run, steps):
+            key = tuple(call.key for call in steps)
+            same.setdefault(key, []).append((run, steps))
+    for cases in same.values():
+        first, steps = cases[0]
+        alike = [run for run, _ in cases if _is_same_task(first, run)]
+        if len(alike) < _MIN_RUNS:
+            continue
+        run = ToolRun(first.request, (), any(run.tainted for run in alike))
+        shown = ", then ".join(step.display for step in steps)
+        text = f"{shown} worked in {len(alike)} runs for the same kind of task"
+        value = " > ".join(step.display for step in steps)
+        draft = _draft(run, STRATEGY, steps[-1], steps, value, text)
+        requests = tuple(run.request.source for run in alike if run.request)
         yield replace(draft, sources=tuple(dict.fromkeys((*requests, *draft.sources))))
 
 
