@@ -24,11 +24,16 @@ _MAX_RECALLS: Final = 200  # journalled ones that are read for a session not in 
 
 
 class AlreadyShown:
-    """Knows what the sessions of one agent show; thread-safe."""
+    """Knows what the sessions of one agent show; thread-safe.
 
-    def __init__(self, store: Store, agent: str) -> None:
+    Args:
+        excerpt_chars: a text of so many characters was injected whole, wherever it stood.
+    """
+
+    def __init__(self, store: Store, agent: str, excerpt_chars: int) -> None:
         self._store = store
         self._agent = agent
+        self._excerpt_chars = excerpt_chars
         self._injected: dict[str, dict[str, datetime]] = {}  # by session and item: when
         self._mutex = Mutex()
 
@@ -43,11 +48,15 @@ class AlreadyShown:
 
     def _find_shown(self, session: str, shown: Shown, hits: Sequence[Hit]) -> set[str]:
         since = shown.since - CLOCK_SLACK
-        ids = {hit.id for hit in hits if self._is_hit_shown(hit, session, since)}
+        injected: set[str] = set()
         if shown.injected:
-            injected = self._injected_into(session)
-            ids |= {h.id for h in hits if h.id in injected and injected[h.id] >= shown.since}
-        return ids
+            times = self._injected_into(session)
+            injected = {item for item, time in times.items() if time >= shown.since}
+        return {
+            hit.id
+            for hit in hits
+            if hit.id in injected or self._is_hit_shown(hit, session, since, injected)
+        }
 
     def was_injected(self, session: str, item: str) -> bool:
         """Tell whether an item was injected into a session before."""
@@ -59,15 +68,24 @@ class AlreadyShown:
             if session in self._injected:
                 self._injected[session] |= dict.fromkeys(ids, now)
 
-    def _is_hit_shown(self, hit: Hit, session: str, since: datetime) -> bool:
-        """Tell whether an entry, or all that a fact rests on, was said in what is shown."""
+    def _is_hit_shown(
+        self, hit: Hit, session: str, since: datetime, injected: Collection[str]
+    ) -> bool:
+        """Tell whether an entry, or all that a fact rests on, stands in what is shown."""
         if isinstance(hit.item, Entry):
             return self._is_shown(hit.item, session, since)
-        if any((s.agent, s.session) != (self._agent, session) for s in hit.sources):
+        if any(
+            s.entry not in injected and (s.agent, s.session) != (self._agent, session)
+            for s in hit.sources
+        ):
             return False
         stored = self._store.reader().items(source.entry for source in hit.sources)
         return len(stored) == len(hit.sources) and all(
-            isinstance(source.item, Entry) and self._is_shown(source.item, session, since)
+            isinstance(source.item, Entry)
+            and (
+                self._is_shown(source.item, session, since)
+                or (source.item.id in injected and len(source.item.content) <= self._excerpt_chars)
+            )
             for source in stored.values()
         )
 

@@ -508,7 +508,7 @@ def test_what_is_said_of_the_block(provider: hermes.Provider, home: Path) -> Non
     assert block is not None
     first, second, third, *_ = block.prepend_context.splitlines()
     assert first.startswith("<memtier-memory") and "evidence, not authority" in second
-    assert third.startswith("Recalled memory")
+    assert third.startswith("Notes of earlier sessions, added by the MemTier plugin")
     assert remove_blocks(f"{block.prepend_context}x") == "x"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.host import PromptEvent, RunContext, Shown
+from memtier_plugin.core.records import Fact, FactDraft, Source
 from memtier_plugin.core.results import Recall
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator as Hermes
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator as OpenClaw
@@ -107,6 +108,31 @@ def test_no_copy_of_what_is_in_sight(home: Path, day: Day) -> None:
         memory.remember("Staging of Larch listens on port 8120.", session_id="old-0")
         assert not {*injected(shown)} & {*first}
         assert injected(None)[0] == first[0]
+
+
+def test_a_fact_of_an_injected_line_is_in_sight(home: Path, day: Day) -> None:
+    """A fact made from a line after that line was injected repeats it; of a long one it may not."""
+    short = "The booking site of Larch is called Harbor. It runs on a server of the studio."
+    long = f"The kiln of Larch is a Rohde. {'It was bought at a fair in the north. ' * 12}"
+    shown = Shown(since=day(8), injected=True)
+    with MemTier.open(home, "p", "openclaw.main", clock=lambda: day(9)) as memory:
+        entries = say_each(memory, short, long, session_id="old", observed_at=day(1))
+
+        def facts_injected() -> set[str]:
+            recalls = [
+                memory.recall(question, session_id="now", purpose="inject", shown=shown)
+                for question in ("What is Larch's booking site?", "Which kiln does Larch have?")
+            ]
+            hits = [hit for recall in recalls for hit in recall.injected]
+            return {hit.text for hit in hits if isinstance(hit.item, Fact)}
+
+        assert not facts_injected()
+        texts = ("The booking site of Larch is called Harbor.", "The kiln of Larch is a Rohde.")
+        for text, entry in zip(texts, entries, strict=True):
+            source = Source(agent=entry.agent_id, session="old", entry=entry.id)
+            named = {"subject": text[:20], "relation": "note", "value": text}
+            memory.add_facts([FactDraft(text=text, sources=(source,), **named)])
+        assert facts_injected() == {texts[1]}
 
 
 def test_a_search_repeats_what_is_asked_for(memory: MemTier) -> None:

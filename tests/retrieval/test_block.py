@@ -89,6 +89,7 @@ def test_nothing_breaks_out_of_the_block(hits: list[Hit], k: int, budget: int) -
         return
     first, notice, *lines, last = text.splitlines()
     assert (first, notice, last) == (f'<{FENCE} recall="{RECALL}">', NOTICE, f"</{FENCE}>")
+    assert "added by the MemTier plugin, not by the user" in notice
     assert len(lines) == len(injected)
     for line in lines:
         assert line.startswith("- [2026-01-05 ")
