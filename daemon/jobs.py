@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.core.errors import HostAway, MemTierError
+from memtier_plugin.core.records import Extractor
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.facts.backlog import MODEL, RULES
 from memtier_plugin.facts.consolidation import ConsolidationReport
@@ -46,7 +47,7 @@ class JobRun:
 
 
 def consolidate_backlog(
-    memory: MemTier, stop: threading.Event, extractor: str = RULES
+    memory: MemTier, stop: threading.Event, extractor: Extractor = RULES
 ) -> Iterator[ConsolidationReport]:
     """Consolidate new entries into facts, batch by batch, yielding a report for each.
 
@@ -145,7 +146,7 @@ def prioritise_entries(memory: MemTier, stop: threading.Event) -> PriorityReport
     return report
 
 
-def _run_consolidation(extractor: str, memory: MemTier, run: JobRun) -> None:
+def _run_consolidation(extractor: Extractor, memory: MemTier, run: JobRun) -> None:
     for report in consolidate_backlog(memory, run.stop, extractor):
         if run.on_run is not None:
             run.on_run(memory.project, report)

@@ -15,7 +15,15 @@ from memtier_plugin.core.codecs import check_arguments, check_fields, check_meth
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.paths import make_project_folder
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Message, Run
+from memtier_plugin.core.records import (
+    Entry,
+    Extractor,
+    Fact,
+    FactDraft,
+    JournalEvent,
+    Message,
+    Run,
+)
 from memtier_plugin.core.results import Recall, RecallOptions, RecallRequest
 from memtier_plugin.core.settings.load import load_settings, resolve_home
 from memtier_plugin.core.settings.schema import Settings
@@ -265,7 +273,7 @@ class MemTier(Services):
         self,
         limit: Count | None = None,
         *,
-        extractor: str | None = None,
+        extractor: Extractor | None = None,
         dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
         stop: Callable[[], bool] = lambda: False,

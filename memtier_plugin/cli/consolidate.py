@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.console import Group, RenderableType
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from memtier_plugin.cli import views
 from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
+from memtier_plugin.core.records import Extractor
 from memtier_plugin.facts.consolidation import ConsolidationReport, list_extractors
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.pricing import format_cost
@@ -42,7 +43,7 @@ def consolidate(
     limit: int | None,
     everything: bool,
     dry_run: bool,
-    extractor: Literal["rules", "model"] | None,
+    extractor: Extractor | None,
 ) -> None:
     """Consolidate new entries into facts now."""
     if everything and (limit or dry_run):
@@ -55,7 +56,7 @@ def consolidate(
     scope.show(report_document(report, dry_run), report_view)
 
 
-def _consolidate_all(memory: MemTier, extractor: str | None) -> ConsolidationReport:
+def _consolidate_all(memory: MemTier, extractor: Extractor | None) -> ConsolidationReport:
     """Consolidate batch by batch until nothing is left, showing how far it is."""
     overall = ConsolidationReport()
     with progress_bar() as show:

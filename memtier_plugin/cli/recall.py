@@ -68,7 +68,9 @@ def recall(
 ) -> None:
     """Recall the lines that matter for QUERY, each with its source."""
     query = " ".join(words)
-    request = RecallRequest(at=parse_optional_time(at), k=k, token_budget=budget, depth=depth)
+    request = RecallRequest(
+        at=parse_optional_time(at), k=k, token_budget=budget, depth=depth, purpose="preview"
+    )
     with scope.open() as memory:
         if then := parse_optional_time(as_of):
             with progress_bar() as report:
@@ -79,6 +81,7 @@ def recall(
                     k=k,
                     token_budget=budget,
                     depth=depth,
+                    purpose="preview",
                     written=written,
                     progress=step,
                 )
@@ -114,6 +117,7 @@ def recall_document(recall: Recall, limit: int) -> dict[str, Any]:
         "id": recall.id,
         "query": recall.query,
         "label": recall.label,
+        "silent": recall.silent,
         "found": len(recall.hits),
         "injected": injected,
         "tokens": recall.tokens,
@@ -179,6 +183,8 @@ def recall_view(document: Document) -> RenderableType:
             "dim",
         )
     )
+    if document["silent"]:
+        parts.append(safe_text(f"a prompt would get nothing: {document['silent']}", "yellow"))
     if document["route"]:
         parts.append(
             safe_text("; ".join(": ".join(row) for row in describe_depth(document)[:2]), "dim")

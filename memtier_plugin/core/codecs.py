@@ -221,7 +221,11 @@ def _check(name: str, value: object, kind: Any) -> None:
     if isinstance(value, Mapping):  # msgspec would build a dataclass of it
         raise MessageError(f"{name}: no mapping fits here, got {type(value).__name__}")
     try:
-        msgspec.convert(value, kind, builtin_types=_KEPT)
+        record = msgspec.convert(value, kind, builtin_types=_KEPT)
+        if is_dataclass(record) and not isinstance(value, type(record)):
+            # msgspec would build one of any object, where all fields have defaults.
+            expected, given = type(record).__name__, type(value).__name__
+            raise MessageError(f"{name}: expected {expected}, got {given}")
         if isinstance(value, datetime):
             (aware(value) or value).astimezone(UTC)
     except msgspec.ValidationError as error:

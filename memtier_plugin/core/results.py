@@ -43,7 +43,8 @@ class RecallRequest:
         session_id: the session whose prompt is built.
         run_id: the run that is credited for what is injected.
         purpose: ``inject`` is credited when its run ends, and leaves tool and external text out of
-            the block; ``ask`` has only lines in the block that may answer a question.
+            the block; ``preview`` has the same block, for a person to look at, and is not credited;
+            ``ask`` has only lines in the block that may answer a question.
         k: how many lines may be injected.
         token_budget: how many tokens the block may have.
         at: what "now" is, for ages; the clock's when None.

@@ -32,7 +32,7 @@ from memtier_plugin.core.events import (
     ProposeEvent,
     RecallEvent,
 )
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+from memtier_plugin.core.records import Entry, Extractor, Fact, FactDraft, JournalEvent
 from memtier_plugin.facts import modes
 from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, read_window
 from memtier_plugin.facts.drafts import DraftBatch, DraftBuilder
@@ -193,7 +193,7 @@ class Consolidator:
         self,
         limit: int,
         *,
-        extractor: str | None = None,
+        extractor: Extractor | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
         stop: Callable[[], bool] = lambda: False,
@@ -384,7 +384,7 @@ class Consolidator:
             self._store.append_events([self._actor.event(event)], shared=True)
 
 
-def list_extractors(store: Store) -> tuple[str, ...]:
+def list_extractors(store: Store) -> tuple[Extractor, ...]:
     """Return the extractors that a project's settings enable."""
     return (RULES,) if store.settings.consolidation.model == NO_MODEL else (RULES, MODEL)
 

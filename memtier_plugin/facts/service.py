@@ -19,7 +19,7 @@ from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.core.errors import MessageError, NotFound, Paused
 from memtier_plugin.core.events import ForgetEvent, UnforgetEvent
 from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END, new_id
-from memtier_plugin.core.records import Fact, FactDraft, Run
+from memtier_plugin.core.records import Extractor, Fact, FactDraft, Run
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.times import aware
 from memtier_plugin.facts import changes, dependents, review_note, views
@@ -379,7 +379,7 @@ class FactService:
         self,
         limit: int,
         *,
-        extractor: str | None = None,
+        extractor: Extractor | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
         stop: Callable[[], bool] = lambda: False,

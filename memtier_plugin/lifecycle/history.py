@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from memtier_plugin.core.codecs import check_methods
+from memtier_plugin.core.records import Purpose
 from memtier_plugin.core.results import Depth, Recall, RecallRequest
 from memtier_plugin.core.times import aware, to_iso
 from memtier_plugin.facts.rollback_plan import Rollback
@@ -38,6 +39,7 @@ class History:
         k: int | None = None,
         token_budget: int | None = None,
         depth: Depth | None = None,
+        purpose: Purpose = "search",
         written: bool = False,
         progress: Progress | None = None,
     ) -> Recall:
@@ -56,7 +58,12 @@ class History:
         with self._store.as_of(moment, progress, written=written) as view:
             recaller = Recaller(replace(self._actor, store=view))
             request = RecallRequest(
-                at=moment, sender=sender, k=k, token_budget=token_budget, depth=depth
+                at=moment,
+                sender=sender,
+                k=k,
+                token_budget=token_budget,
+                depth=depth,
+                purpose=purpose,
             )
             recall = recaller.recall(query, request)
         return replace(recall, label=f"as of {to_iso(moment)}: {recall.label}")

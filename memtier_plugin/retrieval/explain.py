@@ -14,7 +14,7 @@ from typing import Any, Final
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END
-from memtier_plugin.core.records import Entry, Fact, JournalEvent
+from memtier_plugin.core.records import FOR_PROMPTS, Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.times import from_iso, to_iso
@@ -470,7 +470,7 @@ def _left_out(
     """Return why a ranked hit has no line: reason, message, and the numbers behind."""
     hit = next(hit for hit in plan.hits if hit.id == item_id)
     purpose = RecallEvent.of(event).purpose
-    if purpose == "inject" and not is_injectable(hit, guarded=plan.block.guarded):
+    if purpose in FOR_PROMPTS and not is_injectable(hit, guarded=plan.block.guarded):
         return "origin", _REASONS["origin"], {}
     index = position_of(plan.block.hits, item_id)
     if index is None and item_id in plan.left_out:
@@ -489,7 +489,7 @@ def _left_out(
 def _stand_in(plan: RecallPlan, item_id: str, purpose: str) -> str:
     """Return the near-duplicate that took an item's place."""
     hits = list(plan.hits)
-    if purpose == "inject":
+    if purpose in FOR_PROMPTS:
         hits = keep_injectable(hits, guarded=plan.block.guarded)
     for group in group_duplicates(hits[:DEDUPLICATION_WINDOW], plan.values):
         if any(hit.id == item_id for hit in group):

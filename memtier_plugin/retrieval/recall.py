@@ -18,7 +18,7 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import RerankUnavailable
 from memtier_plugin.core.garbage import delayed_collection
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import count_tokens
+from memtier_plugin.core.records import FOR_PROMPTS, count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Signal, Step
 from memtier_plugin.core.settings.schema import AgentRights, Paper, Retrieval, Rrf, Settings
 from memtier_plugin.core.times import aware
@@ -367,7 +367,7 @@ class Recaller:
 
     def _allowed(self, query: Query, hits: Iterable[Hit]) -> list[Hit]:
         """Return the hits that may stand in the block, by what the recall is for."""
-        if query.request.purpose != "inject":
+        if query.request.purpose not in FOR_PROMPTS:
             return list(hits)
         return keep_injectable(hits, guarded=self._settings.trust.defence)
 

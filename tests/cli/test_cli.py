@@ -308,6 +308,13 @@ def test_piped_output_is_not_folded(run: Run) -> None:
     assert shown[1:] == block[1:]  # the first line has the recall's own id
 
 
+def test_recall_says_that_a_prompt_would_get_nothing(run_recorded: Run) -> None:
+    """`recall` judges as for a prompt: where that would have no block, it says so and why."""
+    shown = run_recorded("recall", "thanks!", "--inject-preview").stdout
+    assert "a prompt would get nothing: the prompt is small talk" in shown
+    assert "<memtier-memory" not in shown
+
+
 def test_recall_previews_and_explains(run_recorded: Run) -> None:
     """`--inject-preview` shows the block and `--explain` the signals; `--k` bounds the lines."""
     text = run_recorded("recall", "ferry", "--inject-preview", "--explain", "--k", "1").stdout

@@ -73,6 +73,20 @@ def test_all_is_accounted_for(query: QueryEvidence, lines: list[Evidence]) -> No
     assert judged.probability is not None and 0 <= judged.probability <= 1
 
 
+def test_nothing_else_is_shown_beside_a_line_with_the_words() -> None:
+    """Where a line has most of a query's words, one that has none and no neighbour with any goes.
+
+    One that has a word or the time of the query, itself or by a neighbour, is judged as ever.
+    """
+    query = QueryEvidence(items=6, known=1.0)
+    near = Evidence(coverage=0.0, own_coverage=0.0, cosine=0.5)
+    others = [near, replace(near, coverage=0.3), replace(near, time=1.0)]
+    for covered, left in ((1.0, ["e1"]), (0.5, [])):
+        answer = Evidence(coverage=covered, own_coverage=covered, matched=9.0, cosine=0.6)
+        judged = apply_floor("balanced", query, hits_of([answer, *others]))
+        assert [key for key, why in judged.left_out.items() if why == "weak"] == left
+
+
 def test_hits_without_evidence_are_shown() -> None:
     """What could not be judged (a plugin's hit, a line not indexed yet) is never left out."""
     [weak] = hits_of([Evidence()])

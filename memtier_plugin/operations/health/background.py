@@ -15,6 +15,7 @@ from memtier_plugin.core.events import LimitEvent, RevertEvent
 from memtier_plugin.core.paths import (
     PROJECT_JOURNAL,
 )
+from memtier_plugin.core.records import Extractor
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.backlog import MODEL, RULES, count_unread, find_oldest_unread
 from memtier_plugin.facts.consolidation import list_extractors
@@ -82,7 +83,7 @@ def report_facts(store: Store, now: datetime) -> dict[str, Any]:
 
 def _is_due(
     store: Store,
-    backlog: Mapping[str, int],
+    backlog: Mapping[Extractor, int],
     background: job_state.BackgroundState,
     last_run: str | None,
     now: datetime,
