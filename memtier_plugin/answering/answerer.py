@@ -40,6 +40,7 @@ from memtier_plugin.retrieval.pages import PageReader
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.reranking import NOT_RERANKED, order_pages
+from memtier_plugin.retrieval.tiers import TIERS, TierName, is_tiered
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.pages import Page
@@ -214,7 +215,7 @@ class Answerer:
 
     def _answer_by_model(self, inquiry: _Inquiry, model: AnsweringModel) -> Answer:
         facts = self._recall(inquiry, "facts", inquiry.text)
-        first = None if facts.injected else self._recall(inquiry, "raw", inquiry.text)
+        first = None if facts.injected else self._search_log(inquiry, model)
         if first is not None and not first.injected:  # nothing for a model to read
             return inquiry.answer(
                 EXTRACTIVE, _no_route(first), NOTHING, answered=False, citations=()
@@ -227,7 +228,7 @@ class Answerer:
                 doubt = "the facts did not answer it after all"
                 route = replace(route, action="R", doubt=1.0, why=(*route.why, doubt))
         if route.action == "R":
-            first = first or self._recall(inquiry, "raw", inquiry.text)
+            first = first or self._search_log(inquiry, model)
             findings = self._read_log(inquiry, model, facts.injected, first.injected)
             reply = model.answer(inquiry.text, inquiry.viewer.at, findings) if findings else None
         inquiry.rejected += model.unlocated + (reply.invented if reply else 0)
@@ -249,6 +250,16 @@ class Answerer:
             citations=citations,
             written=written,
         )
+
+    def _search_log(self, inquiry: _Inquiry, model: AnsweringModel) -> Recall:
+        """Search the log; tier by tier, if it is so configured, until the model has enough."""
+        if not is_tiered(self._store.settings.retrieval):
+            return self._recall(inquiry, "raw", inquiry.text)
+        for tier in TIERS:
+            recall = self._recall(inquiry, "raw", inquiry.text, reach=tier)
+            if tier != TIERS[-1] and model.suffices(inquiry.text, recall.injected):
+                break
+        return recall
 
     def _answer_from_facts(
         self, inquiry: _Inquiry, model: AnsweringModel, facts: Recall
@@ -332,12 +343,15 @@ class Answerer:
         *,
         purpose: Purpose = "ask",
         by_meaning: bool = True,
+        reach: TierName | None = None,
     ) -> Recall:
         started = time.monotonic()
         viewer = inquiry.viewer
         request = RecallRequest(sender=viewer.sender, at=viewer.at, depth=depth, purpose=purpose)
         own = text == inquiry.text  # no made-up answer to what a model searches for
-        recall = self._recaller.recall(text, request, by_meaning=by_meaning, hypothetical=own)
+        recaller = Recaller(self._actor) if reach else self._recaller
+        recaller.reach = reach
+        recall = recaller.recall(text, request, by_meaning=by_meaning, hypothetical=own)
         ms = (time.monotonic() - started) * 1000
         read = recall.postings + recall.vectors
         tokens = sum(step.tokens for step in recall.steps if step.name == "hypothetical")

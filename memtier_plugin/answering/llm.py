@@ -34,6 +34,8 @@ from memtier_plugin.retrieval.follow_up import FollowUp
 
 MAX_KEPT: Final = 2  # findings of one question that become facts
 MAX_SEARCHES: Final = 3  # of one round
+NEED_MORE: Final = "<NEED_MORE>"  # the trigger token of HMO
+ENOUGH: Final = "ENOUGH"
 _MAX_FINDINGS: Final = 40  # shown to a prompt
 _MAX_FACTS: Final = 10  # that the router sees
 _FINDING_CHARS: Final = 600
@@ -121,6 +123,17 @@ class AnsweringModel:
         action = reply["action"]
         doubt = 0.0 if action == "S" else 1.0
         return Route(action=action, doubt=doubt, why=("the model says so",), by=self.model.name)
+
+    def suffices(self, question: str, lines: Sequence[Hit]) -> bool:
+        """Tell whether the lines of a tier are enough (HMO, section 3.2).
+
+        Anything but the word for it means that more is needed, as `NEED_MORE` does.
+        """
+        if not lines:
+            return False
+        shown = [f"[{number}] {format_line(hit, hit.text)}" for number, hit in enumerate(lines, 1)]
+        text = self._chat("suffice", f"Question: {question}\n\n{fence_data(shown)}", 300)
+        return NEED_MORE not in text and text.strip().strip("`.").upper() == ENOUGH
 
     def integrate(
         self, question: str, before: Sequence[AnswerFinding], pages: Sequence[Sequence[Hit]]
@@ -227,6 +240,11 @@ class AnsweringModel:
         return chosen[:MAX_KEPT]
 
     def _ask(self, name: str, user: str, schema: Mapping[str, Any], most: int) -> Any:
+        return parse_json(self._chat(name, user, most, schema), schema)
+
+    def _chat(
+        self, name: str, user: str, most: int, schema: Mapping[str, Any] | None = None
+    ) -> str:
         started, tokens = time.monotonic(), 0
         count = sum(step.name.partition(" ")[0] == name for step in self.steps)
         title = f"{name} {count + 1}" if name in ("integrate", "plan") else name
@@ -237,7 +255,7 @@ class AnsweringModel:
         try:
             reply = self.model.chat(messages, purpose=ASK_PURPOSE, max_tokens=most, schema=schema)
             tokens = reply.prompt_tokens + reply.completion_tokens
-            return parse_json(reply.text, schema)
+            return reply.text
         finally:
             ms = (time.monotonic() - started) * 1000
             self.steps.append(Step(name=title.replace("_", " "), ms=ms, tokens=tokens))

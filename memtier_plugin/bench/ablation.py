@@ -69,9 +69,10 @@ _STORES: Final[Mapping[str, Mapping[str, Any]]] = {
 _ADAPTIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "profiles of people": {"people.profiles": True},
     "summaries of months and people": {"summaries.long": True},
+    "search tier by tier": {"retrieval.search": "tiers", "priority.enabled": True},
 }
 _SWITCHED: Final = {"fusion": _FUSIONS, "adaptive": _ADAPTIVE, "stores": _STORES}
-_WRITTEN: Final = ("people.profiles", "summaries.long")
+_WRITTEN: Final = ("people.profiles", "summaries.long", "priority.enabled")
 _CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "scope": ("sessions", "none"),
     "stage_one": ("bm25", "dense", "rrf"),
@@ -237,6 +238,7 @@ def _ask(run: BenchRun, folder: Path, arms: Sequence[_Arm], reader: Reader | Non
                     recorded[key] = run.record(memory, conversation)
                     if any(key[1:]):
                         memory.summariser.run(limit=100_000)
+                        memory.prioritiser.run(limit=100_000)
             if run.learn:
                 home = _copy_project(home, folder / f"arm-{number}", conversation.id)
             with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:

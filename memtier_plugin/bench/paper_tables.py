@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
+from memtier_plugin.bench import tiers
 from memtier_plugin.bench.ablation import run_ablation
 from memtier_plugin.bench.learning import run_learning
 from memtier_plugin.bench.progress import Progress
@@ -103,6 +104,8 @@ def run_table(
         ImportFileError: the data set is not as published, or without evidence.
         EndpointError: the reader does not answer.
     """
+    if table in tiers.TABLES:
+        return tiers.run_hmo_table(table, data, dataset, facts, sample, progress)
     if table not in TABLES:
         raise Unsupported(f"no table {table!r} in the paper; one of: {', '.join(TABLES)}")
     plan = TABLES[table]
@@ -119,19 +122,15 @@ def run_table(
         parts.append(("", run_learning(source, data, **common)))
     elif plan.only:
         varied = {"only": plan.only, "overrides": overrides, "learn": plan.learn, **common}
-        report = run_ablation(source, data, "paper", **varied)
-        parts.append(("", report))
+        parts.append(("", run_ablation(source, data, "paper", **varied)))
     else:
         for name, more in plan.parts or [("", {"conditions": plan.conditions})]:
             chosen = {**overrides, **more.get("overrides", {})}
             if chosen.get("paper.stage_one", "bm25") != "bm25":
                 chosen["embedding.model"] = "default"
-            conditions = more.get("conditions", ())
-            options = {**common, "facts": more.get("facts", facts)}
-            report = run_retrieval(
-                source, data, "paper", overrides=chosen, conditions=conditions, **options
-            )
-            parts.append((name, report))
+            options = {**common, "facts": more.get("facts", facts), "overrides": chosen}
+            options["conditions"] = more.get("conditions", ())
+            parts.append((name, run_retrieval(source, data, "paper", **options)))
     return {
         "kind": "table",
         "dataset": source,

@@ -10,6 +10,7 @@ from memtier_plugin.bench.durability_report import durability_view
 from memtier_plugin.bench.router_report import router_view
 from memtier_plugin.bench.speech_report import judgement_view, sets_view, silence_view
 from memtier_plugin.bench.tables import Report, ReportTable, Section
+from memtier_plugin.bench.tiers_report import tiers_view
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -433,6 +434,7 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "consolidation": consolidation_view,
     "durability": durability_view,
     "facts": _facts_sections,
+    "hmo": tiers_view,
     "judged_facts": _judged_facts_sections,
     "judgement": judgement_view,
     "languages": _languages_sections,

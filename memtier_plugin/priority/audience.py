@@ -37,7 +37,6 @@ from memtier_plugin.storage.priority_reader import PriorityReader, ScoredEntry
 
 MAX_BY_MODEL: Final = 50  # entries of a pass that a model is asked about
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older entries are rated by rules
-MAX_RECENT: Final = 1_000  # newest entries of the latest sessions that are in the cache
 RULES: Final = "rules"
 _INSTRUCTIONS: Final = 32  # standing instructions that are looked at, the newest
 _DIGITS: Final = 4  # of an alignment
@@ -274,10 +273,13 @@ class AudiencePass:
     ) -> tuple[Header, ...]:
         """Rank entries into tiers; return the headers that are not as before."""
         settings = self._settings
-        rows = self._reader.recent_rows(self._scopes(), settings.sessions, MAX_RECENT)
+        rows = self._reader.recent_rows(self._scopes(), settings.sessions, formula.MAX_RECENT)
         recent_rows = set(rows)
         recent = {id_ for id_, entry in entries.items() if entry.row in recent_rows}
-        priorities = {id_: priority_of(entry, self._work.now) for id_, entry in entries.items()}
+        share = settings.importance_share
+        priorities = {
+            id_: priority_of(entry, self._work.now, share) for id_, entry in entries.items()
+        }
         tiers = formula.assign_tiers(priorities, recent, settings.cache, settings.buffer)
         changed = []
         for id_, entry in entries.items():

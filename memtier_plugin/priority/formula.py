@@ -22,6 +22,7 @@ DEFAULT_IMPORTANCE: Final = 4  # where a model answers no number
 ALPHA: Final = 0.5  # of the importance
 BETA: Final = 0.5  # of the alignment
 TAU_DAYS: Final = 20.0  # the base decay: a half-life of 13.86 days for what was never used
+MAX_RECENT: Final = 1_000  # newest entries of the latest sessions that are in the cache
 MAX_USES: Final = 50  # that count: the gain has no bound of its own
 
 

@@ -13,16 +13,25 @@ from memtier_plugin.storage.priority_reader import PriorityReader, ScoredEntry
 _DAY: Final = timedelta(days=1)
 
 
-def priority_of(entry: ScoredEntry, now: datetime) -> float:
-    """Return the priority of an entry at a time (HMO, eq. 5)."""
+def priority_of(entry: ScoredEntry, now: datetime, share: float) -> float:
+    """Return the priority of an entry at a time (HMO, eq. 5).
+
+    Args:
+        share: of the importance; the rest is the alignment's.
+    """
     observed = datetime.fromtimestamp(0, UTC) + timedelta(seconds=entry.observed)
     last = from_iso(entry.used) if entry.used else observed
-    base = formula.base_priority(entry.importance, entry.alignment)
+    base = formula.base_priority(entry.importance, entry.alignment, alpha=share, beta=1 - share)
     return formula.priority(base, entry.uses, (now - last) / _DAY)
 
 
 def describe_priorities(
-    reader: PriorityReader, ids: Collection[str], agent: str, sender: str, now: datetime
+    reader: PriorityReader,
+    ids: Collection[str],
+    agent: str,
+    sender: str,
+    now: datetime,
+    share: float,
 ) -> dict[str, dict[str, Any]]:
     """Return the priority and its parts of those entries that were rated, by id.
 
@@ -35,7 +44,7 @@ def describe_priorities(
             "uses": entry.uses,
             "used": entry.used,
             "tier": formula.TIER_NAMES[entry.tier],
-            "priority": round(priority_of(entry, now), 4),
+            "priority": round(priority_of(entry, now, share), 4),
         }
         for entry in (reader.scored(ids, agent, sender) if ids else ())
     }

@@ -71,6 +71,8 @@ class PoolBuilder:
         hypothetical: the vector of a made-up answer, whose nearest take part, too.
         check: called between the steps; raises when the deadline has passed.
         profiles: whether a question about somebody finds their profile.
+        within: the only rows of entries that may be candidates; None for all.  Their words and
+            vectors are compared then, and no n-grams.
         terms: how much each word of the query counts that was looked up.
         lexical: the candidates by words, with their scores, as soon as there are some.
         postings: how many were read so far; likewise `vectors`.
@@ -86,6 +88,7 @@ class PoolBuilder:
     check: Callable[[], None]
     profiles: bool = False
     hypothetical: QueryVector | None = None
+    within: Collection[int] | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
     lexical: tuple[Sequence[Candidate], Mapping[int, float]] = ((), {})
     postings: int = 0
@@ -152,7 +155,7 @@ class PoolBuilder:
 
     def _match(self) -> _Matches:
         settings, terms = self.settings, self.query.terms
-        words = self.reader.match_words(self.scopes, terms, settings.postings_cap)
+        words = self.reader.match_words(self.scopes, terms, settings.postings_cap, self.within)
         facts = self.reader.match_words(self._fact_scopes, terms, settings.postings_cap // 4)
         self.postings += words.postings + facts.postings
         by_ngrams = self._match_ngrams() if settings.weights.grams else {}
@@ -163,7 +166,8 @@ class PoolBuilder:
 
     def _match_ngrams(self) -> Scores:
         parts, scores = ngrams(self.query.topic), Scores()
-        for scopes in filter(None, (self.scopes, self._fact_scopes)):
+        entries = self.scopes if self.within is None else ()
+        for scopes in filter(None, (entries, self._fact_scopes)):
             matched, postings = self.reader.match_ngrams(
                 scopes, parts, self.settings.postings_cap // 4
             )
@@ -230,7 +234,11 @@ class PoolBuilder:
     def _sources(self, facts: Sequence[Candidate]) -> dict[int, list[int]]:
         """Return, for each fact, the rows of its entries that the viewer may see."""
         linked = self.reader.fact_sources([fact.id for fact in facts], self.scopes)
-        return {fact.row: linked[fact.id] for fact in facts}
+        return {fact.row: [*filter(self._may_be, linked[fact.id])] for fact in facts}
+
+    def _may_be(self, row: int) -> bool:
+        """Tell whether an entry may be a candidate."""
+        return self.within is None or row in self.within
 
     def _sessions(self, facts: Sequence[Candidate]) -> set[int]:
         """Return the sessions of the best facts (Stage 1; MemTier, section 3.2)."""
@@ -264,6 +272,11 @@ class PoolBuilder:
         """Return the rows nearest to the query, with their cosines."""
         if self.vector is None or not scopes:
             return {}
+        if self.within is not None and scopes is self.scopes:
+            cosines = self._similarities(self.vector, self.within)
+            near = {row: cosines[row] for row in self.within if row in cosines}
+            best = [row for row in _best(near, _PIECES) if near[row] >= MIN_COSINE]
+            return {row: near[row] for row in best}
         near, read = self.reader.vectors.nearest(
             self.vector.model, scopes, self.vector.vector, self.settings.vectors_cap, _PIECES
         )
@@ -342,7 +355,9 @@ class PoolBuilder:
                     on = side[index + 1 : index + 1 + _REACH]
                     sides = (on, back) if side is before else (back, on)
                     around.setdefault(neighbour, sides)
-        neighbours = self._by_row([row for row in around if row not in best])
+        others = [row for row in around if row not in best and self._may_be(row)]
+        neighbours = self._by_row(others)
+        around = {row: sides for row, sides in around.items() if self._may_be(row)}
         return best | neighbours, around
 
     def _by_row(self, rows: Collection[int]) -> dict[int, Candidate]:

@@ -147,6 +147,7 @@ class Explainer:
                     event.agent_id,
                     RecallEvent.of(event).sender or "",
                     self._actor.clock(),
+                    self._store.settings.priority.importance_share,
                 ),
                 "credits": [credit.to_json() for credit in _credits_of(reader, event)],
             }
@@ -338,6 +339,8 @@ class Explainer:
                 asks = "asks what that person is like, while people.profiles is on"
             message = f"it is a {case.kind}: recall_first finds it for a query that {asks}"
             return case.verdict("no candidate", message)
+        if plan.result.tiers and (tier := plan.result.tiers[-1].name) != "archive":
+            return case.verdict("tier", f"the search had enough with the {tier}, which lacks it")
         words = self._shared_words(data["query"], case.stored, case.viewer)
         return case.verdict("no candidate", words.pop("said"), words=words)
 

@@ -168,6 +168,11 @@ def apply_floor(
     return Judged(shown, probability, weak)
 
 
+def block_probability(query: QueryEvidence, lines: Sequence[Evidence]) -> float:
+    """Return how likely lines, best first, hold what a query needs."""
+    return _floor_model(query.model).block_probability(query, lines[:CONSIDERED])
+
+
 def block_bar(level: FloorLevel, query: QueryEvidence) -> float:
     """Return how likely a block must hold what a query needs, at a level."""
     return _floor_model(query.model).levels[level]["block"]

@@ -54,6 +54,7 @@ from memtier_plugin.retrieval.replacement import mark_replaced
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.retrieval.routing import RoutedHits, RoutingInput
 from memtier_plugin.retrieval.search import PluginSignals, Search, SearchResult
+from memtier_plugin.retrieval.tiers import TierName
 from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
 from memtier_plugin.retrieval.visibility import linked_people
 from memtier_plugin.storage.actor import Actor
@@ -74,6 +75,7 @@ class Recaller:
     """Answers the queries of one agent; keeps what it injected until the run is credited."""
 
     def __init__(self, actor: Actor, settings: Settings | None = None) -> None:
+        self.reach: TierName | None = None  # of a tiered search; None lets rules decide
         self._actor = actor
         self._store = actor.store
         self._settings = settings or actor.store.settings
@@ -198,7 +200,7 @@ class Recaller:
             self._block(query, candidates.result.terms, judged.hits),
             routed.route,
             {**routed.lines.left_out, **judged.left_out},
-            with_step(query.hypothesis, (search_step, *routed.steps)),
+            with_step(query.hypothesis, (search_step, *candidates.result.tiers, *routed.steps)),
             selection.already_shown,
             judged,
         )
@@ -206,12 +208,7 @@ class Recaller:
     # -- understand ----------------------------------------------------------------------------
 
     def _understand(
-        self,
-        text: str,
-        viewer: Viewer,
-        request: RecallRequest,
-        by_meaning: bool,
-        started: float,
+        self, text: str, viewer: Viewer, request: RecallRequest, by_meaning: bool, started: float
     ) -> Query:
         settings = self._settings
         size: Paper | Rrf | Retrieval = settings.retrieval
@@ -283,7 +280,7 @@ class Recaller:
             with suppress(DeadlineExceeded), store.deadline(until):
                 own = query.hypothesis if text == query.searched else None
                 alike = own.vector if own else None
-                result = search.rank(text, vector, self._plugin_signals(), alike)
+                result = search.rank(text, vector, self._plugin_signals(), alike, self.reach)
             result = result or search.rank_by_words()
             limit = self._settings.retrieval.candidates
             hits = read_hits(reader, result.ranked[:limit], viewer, result.evidence)

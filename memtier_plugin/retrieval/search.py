@@ -11,16 +11,18 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from memtier_plugin.core.results import Evidence, Signal
+from memtier_plugin.core.results import Evidence, Signal, Step
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.candidates import PoolBuilder
 from memtier_plugin.retrieval.evidence import QueryEvidence, gather_evidence
+from memtier_plugin.retrieval.floor import CONSIDERED
 from memtier_plugin.retrieval.fused_search import FusedSearch
 from memtier_plugin.retrieval.model_weights import ranking_weights
 from memtier_plugin.retrieval.paper_search import PaperSearch
 from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, QueryVector, Viewer, parse_query
 from memtier_plugin.retrieval.signals import score_signals
+from memtier_plugin.retrieval.tiers import TIERS, TierName, is_sufficient, is_tiered, tier_rows
 from memtier_plugin.storage.index.candidate_reader import Candidate
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
@@ -39,6 +41,7 @@ class SearchResult:
         partly_embedded: whether too few items have a vector of the current model to use any.
         terms: how much each word of the query counts.
         model: the embedder whose vectors were compared.
+        tiers: the steps of a tiered search.
         query_evidence, evidence: what speaks in absolute terms for the best rows, by row.
     """
 
@@ -51,6 +54,7 @@ class SearchResult:
     model: str | None = None
     query_evidence: QueryEvidence = field(default_factory=QueryEvidence)
     evidence: Mapping[int, Evidence] = field(default_factory=dict)
+    tiers: tuple[Step, ...] = ()
 
 
 class Search:
@@ -84,11 +88,13 @@ class Search:
         vector: QueryVector | None = None,
         plugin_signals: PluginSignals | None = None,
         hypothetical: QueryVector | None = None,
+        reach: TierName | None = None,
     ) -> SearchResult:
         """Rank by the profile of the settings.
 
         Args:
             hypothetical: of a made-up answer, where one was asked for.
+            reach: the tier that a tiered search goes to; None lets rules decide.
 
         Raises:
             DeadlineExceeded: then `rank_by_words` has something to serve.
@@ -102,7 +108,40 @@ class Search:
             return self._rank_as_published(query)
         if self._settings.retrieval.profile == "rrf":
             return self._rank_fused(query)
+        if is_tiered(self._settings.retrieval):
+            return self._rank_by_tiers(query, plugin_signals, reach)
         return self._rank_recall_first(query, plugin_signals)
+
+    def _rank_by_tiers(
+        self, query: str, plugin_signals: PluginSignals | None, reach: TierName | None
+    ) -> SearchResult:
+        """Rank tier by tier until what is found is enough; a late result is that of a tier before.
+
+        Raises:
+            DeadlineExceeded: before anything was ranked.
+        """
+        steps: list[Step] = []
+        postings = vectors = 0
+        result: SearchResult | None = None
+        for name, rows in tier_rows(self._reader, self._scopes, self._settings):
+            if reach is not None and TIERS.index(name) < TIERS.index(reach):
+                continue
+            started = time.monotonic()
+            try:
+                result = self._rank_recall_first(query, plugin_signals, rows)
+            except DeadlineExceeded:
+                if result is None:
+                    raise
+                result = replace(result, late=True)
+                break
+            ms, read = (time.monotonic() - started) * 1000, result.postings + result.vectors
+            steps.append(Step(name=name, ms=ms, read=read))
+            postings, vectors = postings + result.postings, vectors + result.vectors
+            evidence = [result.evidence[row] for row, _, _ in result.ranked[:CONSIDERED]]
+            if reach or is_sufficient(result.query_evidence, evidence):
+                break
+        assert result is not None  # there is always an archive
+        return replace(result, postings=postings, vectors=vectors, tiers=tuple(steps))
 
     def rank_by_words(self) -> SearchResult:
         """Rank by words alone, as far as these were read: what a late recall serves."""
@@ -113,7 +152,12 @@ class Search:
         ranked = self._order(candidates, {"words": values}, {"words": 1.0})
         return self._result(self._builder, ranked, late=True)
 
-    def _rank_recall_first(self, query: str, plugin_signals: PluginSignals | None) -> SearchResult:
+    def _rank_recall_first(
+        self,
+        query: str,
+        plugin_signals: PluginSignals | None,
+        within: Collection[int] | None = None,
+    ) -> SearchResult:
         parsed = parse_query(query, self._viewer.at, self._tokenizer, self._project_names)
         model = self._vector.model if self._vector else None
         own_weights = ranking_weights(self._settings.retrieval.weights, model)
@@ -128,6 +172,7 @@ class Search:
             self._check,
             self._settings.people.profiles,
             self._hypothetical,
+            within,
         )
         pool = builder.build()
         signals = score_signals(pool)

@@ -89,11 +89,18 @@ class CandidateReader(RecordReader, Protocol):
             people: senders, "" for the user where none is named; None for everybody's.
         """
 
-    def match_words(self, scopes: Sequence[int], terms: Mapping[str, float], cap: int) -> Match:
+    def match_words(
+        self,
+        scopes: Sequence[int],
+        terms: Mapping[str, float],
+        cap: int,
+        within: Collection[int] | None = None,
+    ) -> Match:
         """Look up words in these scopes, the rarest first, until ``cap`` postings are read.
 
         Args:
             terms: the weight of each query word.
+            within: the only rows to look them up in; None for all.
 
         A word cut by the cap contributes its newest rows; it and the words after it are
         ``left_out`` (`complete_match` adds them for the final few rows).

@@ -69,6 +69,7 @@ class Retrieval:
     """Limits on what a recall reads, ranks and injects."""
 
     profile: Literal["recall_first", "paper", "rrf"] = "recall_first"
+    search: Literal["flat", "tiers"] = "flat"
     depth: Depth = "mixed"
     facts: bool = True
     experiences: bool = True
@@ -260,6 +261,7 @@ class Priority:
     cache: int = _within(20, 0, 1_000)
     buffer: int = _within(200, 0, 10_000)
     drift: float = _within(0.15, 0, 2)
+    importance_share: float = _within(0.5, 0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

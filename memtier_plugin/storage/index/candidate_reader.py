@@ -148,11 +148,18 @@ class IndexCandidateReader(IndexRecords):
         )
         return [int(row[0]) for row in rows]
 
-    def match_words(self, scopes: Sequence[int], terms: Mapping[str, float], cap: int) -> Match:
+    def match_words(
+        self,
+        scopes: Sequence[int],
+        terms: Mapping[str, float],
+        cap: int,
+        within: Collection[int] | None = None,
+    ) -> Match:
         """Look up words in these scopes, the rarest first, until ``cap`` postings are read.
 
         Args:
             terms: the weight of each query word.
+            within: the only rows to look them up in; None for all.
 
         A word cut by the cap contributes its newest rows; it and the words after it are
         ``left_out`` (`complete_match` adds them for the final few rows).
@@ -167,11 +174,12 @@ class IndexCandidateReader(IndexRecords):
         frequencies = self._frequencies("terms", scopes, terms)
         ordered = sorted(frequencies, key=lambda term: (frequencies[term], term))[:MAX_TERMS]
         match.rows = {term: {} for term in ordered}
+        only = None if within is None else json.dumps(list(within))
         for position, term in enumerate(ordered):
             room = cap - match.postings
-            match.rows[term] = self._postings(scopes, term, room)
+            match.rows[term] = self._postings(scopes, term, room, only)
             match.postings += len(match.rows[term])
-            if frequencies[term] > room:
+            if frequencies[term] > room and (only is None or match.postings >= cap):
                 match.left_out = tuple(ordered[position:])
                 break
         rarity = bm25.idfs(documents, frequencies)
@@ -243,14 +251,21 @@ class IndexCandidateReader(IndexRecords):
         )
         return {str(term): int(df) for term, df in rows}
 
-    def _postings(self, scopes: Sequence[int], term: str, limit: int) -> dict[int, int]:
-        """Return the codes of a term by row, the newest of each scope first."""
+    def _postings(
+        self, scopes: Sequence[int], term: str, limit: int, only: str | None
+    ) -> dict[int, int]:
+        """Return the codes of a term by row, the newest of each scope first.
+
+        Args:
+            only: the rows to look at, as JSON; None for all.
+        """
         codes: dict[int, int] = {}
+        rows = "" if only is None else "AND item IN (SELECT value FROM json_each(?4))"
         for scope in scopes:
             codes |= self._db.execute(
-                f"""SELECT item, {_POSTING} FROM postings WHERE scope = ? AND term = ?
-                    ORDER BY item DESC LIMIT ?""",  # noqa: S608
-                (scope, term, limit - len(codes)),
+                f"""SELECT item, {_POSTING} FROM postings WHERE scope = ?1 AND term = ?2 {rows}
+                    ORDER BY item DESC LIMIT ?3""",  # noqa: S608
+                (scope, term, limit - len(codes), *(() if only is None else (only,))),
             )
         return codes
 
