@@ -24,16 +24,13 @@ _MAX_RECALLS: Final = 200  # journalled ones that are read for a session not in 
 
 
 class AlreadyShown:
-    """Knows what the sessions of one agent show; thread-safe.
+    """Knows what the sessions of one agent show; thread-safe."""
 
-    Args:
-        excerpt_chars: a text of so many characters was injected whole, wherever it stood.
-    """
-
-    def __init__(self, store: Store, agent: str, excerpt_chars: int) -> None:
+    def __init__(self, store: Store, agent: str) -> None:
         self._store = store
         self._agent = agent
-        self._excerpt_chars = excerpt_chars
+        # A text of so many characters was injected whole, wherever it stood (`passage_size`).
+        self._excerpt_chars = 2 * store.settings.retrieval.passage_tokens
         self._injected: dict[str, dict[str, datetime]] = {}  # by session and item: when
         self._mutex = Mutex()
 

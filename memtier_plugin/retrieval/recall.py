@@ -79,9 +79,7 @@ class Recaller:
         self._actor = actor
         self._store = actor.store
         self._settings = settings or actor.store.settings
-        self._already_shown = AlreadyShown(
-            actor.store, actor.agent, 2 * self._settings.retrieval.passage_tokens
-        )
+        self._already_shown = AlreadyShown(actor.store, actor.agent)
         was_injected = self._already_shown.was_injected
         self._judge = Judge(
             actor.store, self._settings, self._allowed, self._find_shown, was_injected
