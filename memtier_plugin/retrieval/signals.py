@@ -116,14 +116,16 @@ def window(pool: Pool) -> list[float]:
             continue
         before, after = around.get(candidate.row, _NO_TURNS)
         turns = [*before, (candidate.row, candidate.length), *after]
-        matched = [terms[row] for row, _ in turns if row in terms]
+        matched = [counts for row, _ in turns if (counts := terms.get(row))]
         if not matched:  # as in most windows
             values.append(0.0)
             continue
-        together: dict[str, float] = {**matched[0]}
-        for counts in matched[1:]:
-            for term, count in counts.items():
-                together[term] = together.get(term, 0) + count
+        together = matched[0]
+        if len(matched) > 1:
+            together = {**together}
+            for counts in matched[1:]:
+                for term, count in counts.items():
+                    together[term] = together.get(term, 0) + count
         # Compared with the average turn, so that long windows pay no more than short ones.
         values.append(score(together, sum([length for _, length in turns]) / len(turns)))
     return values

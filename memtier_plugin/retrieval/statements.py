@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from memtier_plugin.text.grammar import common_words
@@ -87,21 +86,24 @@ def statements(
     """
     if about is not None and not _has_any(text[:_MAX_CHARS], about):
         return ()
+    stating = _stating(text[:_MAX_CHARS])
+    if about is not None and len(text) > SHORT_CHARS:
+        stating = tuple(part for part in stating if _has_any(part, about))
+    return tuple([_statement(part, tokenizer) for part in stating[:_MAX_STATEMENTS]])
+
+
+@lru_cache(1024)
+def _stating(text: str) -> tuple[str, ...]:
+    """Return the sentences of a text that are no questions, of a short one all in one."""
+    stating = [part for part in _sentences(text) if not part.endswith(_QUESTION_MARKS)]
     if len(text) <= SHORT_CHARS:
-        stated = " ".join(part for part in _sentences(text) if not part.endswith(_QUESTION_MARKS))
-        return (_statement(stated, tokenizer),) if stated else ()
-    chosen = (
-        part
-        for part in _sentences(text[:_MAX_CHARS])
-        if len(part) <= _MAX_SENTENCE and (about is None or _has_any(part, about))
-    )
-    stating = (part for part in chosen if not part.endswith(_QUESTION_MARKS))
-    return tuple(_statement(part, tokenizer) for part in islice(stating, _MAX_STATEMENTS))
+        return (" ".join(stating),) if stating else ()
+    return tuple(part for part in stating if len(part) <= _MAX_SENTENCE)
 
 
 def _has_any(text: str, stems: Iterable[str]) -> bool:
     folded = text.casefold()
-    return any(stem in folded for stem in stems)
+    return any(map(folded.__contains__, stems))
 
 
 def _sentences(text: str) -> Iterator[str]:

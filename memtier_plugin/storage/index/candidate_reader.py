@@ -7,9 +7,11 @@ or the shared tier), and only the viewer's scopes are read.  Every read is bound
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from memtier_plugin.core.records import SHARED, person_audience
@@ -211,19 +213,22 @@ class IndexCandidateReader(IndexRecords):
             return {}, 0
         frequencies = self._frequencies("gram_terms", scopes, parts)
         rarity = bm25.idfs(documents, frequencies)
+        rarest_first = sorted(frequencies, key=lambda part: (frequencies[part], part))
+        upto = bisect_right([*accumulate(frequencies[part] for part in rarest_first)], cap)
+        terms = [(part, f"{scope}.{part}") for part in rarest_first[:upto] for scope in scopes]
+        # One statement, and a list of rows for each term: half the time of a row at a time.
+        lists = self._db.execute(
+            """SELECT (SELECT json_group_array(doc) FROM gram_postings WHERE term = value)
+               FROM json_each(?) ORDER BY key""",
+            (json.dumps([term for _, term in terms]),),
+        )
         scores: dict[int, float] = {}
-        get = scores.get
-        read = 0
-        for part in sorted(frequencies, key=lambda part: (frequencies[part], part)):
-            if read + frequencies[part] > cap:
-                break
-            value = rarity[part]
-            for scope in scopes:
-                for (row,) in self._db.execute(
-                    "SELECT doc FROM gram_postings WHERE term = ?", (f"{scope}.{part}",)
-                ):
-                    scores[row] = get(row, 0.0) + value
-                    read += 1
+        get, read = scores.get, 0
+        for (part, _), (listed,) in zip(terms, lists, strict=True):
+            rows, value = json.loads(listed), rarity[part]
+            read += len(rows)
+            for row in rows:
+                scores[row] = get(row, 0.0) + value
         return scores, read
 
     def word_frequencies(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:

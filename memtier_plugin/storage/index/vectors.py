@@ -231,8 +231,8 @@ class IndexVectors:
         # A vector of another length is from an older model of the same name; a zero vector has
         # no cosine.
         size = len(query) if any(query) else -1
-        near = {int(row): 0.0 for row, _ in pieces}
-        same = [(row, vector) for row, vector in pieces if len(vector) == size]
+        near: dict[int, float] = dict.fromkeys([row for row, _ in pieces], 0.0)
+        same = [piece for piece in pieces if len(piece[1]) == size]
         cosines = _cosines(query, [vector for _, vector in same])
         for (row, _), cosine in zip(same, cosines, strict=True):
             if cosine > near[row]:
