@@ -17,9 +17,10 @@ from memtier_plugin.facts import filters, modes
 from memtier_plugin.facts.backlog import RULES, Window, group_by_session
 from memtier_plugin.facts.entailment_llm import ChatEntailment
 from memtier_plugin.facts.evolution import Decision
-from memtier_plugin.facts.evolution_llm import ChatEvolution
+from memtier_plugin.facts.evolution_llm import ChatEvolution, ToolEvolution
 from memtier_plugin.facts.extraction import experiences
 from memtier_plugin.facts.extraction.denials import find_denials
+from memtier_plugin.facts.extraction.formation import ToolExtractor
 from memtier_plugin.facts.extraction.lessons import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatExtractor
 from memtier_plugin.facts.extraction.rules import extract_facts
@@ -108,7 +109,9 @@ class DraftBuilder:
         model = ChatBudget(self._store, self._actor.agent, self._actor.clock).chat_model()
         if model is None:
             return batch
-        chat = ChatExtractor(model, self._store.settings.consolidation.batch_tokens)
+        settings = self._store.settings.consolidation
+        extractor = ToolExtractor if settings.tools else ChatExtractor
+        chat = extractor(model, settings.batch_tokens)
         made_by = Provenance(chat.name, model.name, chat.prompt.hash)
         answered: set[str] = set()
         for group in chat.batches(window.entries):
@@ -171,7 +174,8 @@ class DraftBuilder:
 
     def _ask_for_decisions(self, batch: DraftBatch, model: ChatModel) -> None:
         """Ask the model how drafts relate to existing facts where the rules cannot tell."""
-        judge = ChatEvolution(model)
+        by_tools = self._store.settings.consolidation.tools
+        judge = (ToolEvolution if by_tools else ChatEvolution)(model)
         try:
             for index, nearest in self._writer.find_related(batch.drafts).items():
                 choice = judge.decide(batch.drafts[index].text, [fact.text for fact in nearest])

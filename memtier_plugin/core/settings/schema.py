@@ -214,6 +214,7 @@ class Consolidation:
     probes: int = _within(24, 0, 1_000)
     model: str = "none"
     second_look: bool = False
+    tools: bool = False
     batch_tokens: int = _within(4000, 100, 1_000_000)
     max_calls_per_day: int = _within(200, 0, 1_000_000)
     max_tokens_per_day: int = _within(2_000_000, 0, 1_000_000_000)

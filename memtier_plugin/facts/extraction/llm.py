@@ -23,6 +23,7 @@ from memtier_plugin.providers.prompt import fence_data, load_prompt
 from memtier_plugin.providers.structured_output import (
     INTEGER,
     STRING,
+    ListedAnswer,
     choice_of,
     list_of,
     object_of,
@@ -138,10 +139,11 @@ class ChatExtractor:
     """Extracts claims with a chat model; use one instance per pass."""
 
     name: Final = "chat"
+    prompt_name: str = "extract"
 
     def __init__(self, model: ChatModel, batch_tokens: int = 4000) -> None:
         self.model = model
-        self.prompt = load_prompt("extract")
+        self.prompt = load_prompt(self.prompt_name)
         self.batch_tokens = batch_tokens
         self._request_tokens = batch_tokens  # reduced once the model rejects a longer request
         self._served = False
@@ -219,7 +221,9 @@ class ChatExtractor:
         except BadAnswer as error:
             reason = error.reason
         try:
-            reminder = Template(load_prompt("extract_again").text).substitute(reason=reason)
+            reminder = Template(load_prompt(f"{self.prompt_name}_again").text).substitute(
+                reason=reason
+            )
             again = self._ask(texts, reminder)
         except EndpointRefused:
             return self._usage_of(reply) + _as_unread(texts, reason)
@@ -245,11 +249,15 @@ class ChatExtractor:
                 if patience
                 else _as_unread(texts, THOUGHT)
             )
-        answer = parse_items(reply.text, _LENIENT_SCHEMA)
+        answer = self._items(reply.text)
         claims = [_parse_claim(item, texts) for item in answer.items]
         good = tuple(claim for claim in claims if claim)
         bad = answer.rejected + len(claims) - len(good)
         return ClaimBatch(good, Counter({BAD_ITEM: bad} if bad else ()))
+
+    def _items(self, text: str) -> ListedAnswer:
+        """Return the items of an answer (raises BadAnswer: it has none of this shape)."""
+        return parse_items(text, _LENIENT_SCHEMA)
 
     def _read_in_halves(
         self, texts: Sequence[_PromptText], reason: str, patience: int
