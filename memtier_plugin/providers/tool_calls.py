@@ -10,17 +10,16 @@ counted.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
-
-import regex
 
 from memtier_plugin.core.errors import BadAnswer
 from memtier_plugin.providers.structured_output import matches_schema, strip_reasoning
 
 NO_CALL: Final = "no tool call in the answer"
 _MAX_CALLS: Final = 100  # of an answer
-_BLOCK: Final = regex.compile(r"<tool_call>(.*?)(?=</tool_call>|<tool_call>|\Z)", regex.DOTALL)
+_BLOCK: Final = re.compile(r"<tool_call>(.*?)(?=</tool_call>|<tool_call>|\Z)", re.DOTALL)
 
 
 class ToolCall(NamedTuple):

@@ -30,7 +30,7 @@ def fact(text: str, value: str, quote: str, **more: Any) -> str:
     return call("create_fact", fact=text, value=value, quote=quote, **(named | more))
 
 
-def consolidated(home: Path, server: Loopback, said: str, *answers: str) -> list[Any]:
+def consolidated(home: Path, server: Loopback, line_said: str, *answers: str) -> list[Any]:
     """Return the facts that a model's calls about one line make."""
     server.answers(*answers)
     settings = {
@@ -39,18 +39,18 @@ def consolidated(home: Path, server: Loopback, said: str, *answers: str) -> list
         "consolidation.tools": True,
     }
     with MemTier.open(home, "p", settings=settings) as memory:
-        memory.record([user_message(said)], session_id="s")
+        memory.record([user_message(line_said)], session_id="s")
         memory.consolidate(extractor="model")
         return memory.facts()
 
 
 def test_facts_and_personas_are_formed_by_calls(home: Path, server: Loopback) -> None:
     """A call that its quote bears out makes a fact of the model; one without proof makes none."""
-    said = "I live in Porto by the river. I never eat meat at home."
+    line_said = "I live in Porto by the river. I never eat meat at home."
     facts = consolidated(
         home,
         server,
-        said,
+        line_said,
         fact("The user lives in Porto by the river.", "Porto", "I live in Porto by the river")
         + fact("The user lives in Lisbon.", "Lisbon", "I live in Lisbon by the sea")
         + call("update_persona", name="user", profile="The user never eats meat at home.",
@@ -68,9 +68,9 @@ def test_facts_and_personas_are_formed_by_calls(home: Path, server: Loopback) ->
 
 def test_words_without_a_call_are_asked_for_once_more(home: Path, server: Loopback) -> None:
     """An answer of another shape is no fact; the second time the shape is told again."""
-    said = "I live in Porto by the river."
+    line_said = "I live in Porto by the river."
     good = fact("The user lives in Porto by the river.", "Porto", "I live in Porto by the river")
-    facts = consolidated(home, server, said, "The user lives in Porto.", good)
+    facts = consolidated(home, server, line_said, "The user lives in Porto.", good)
     assert [each.text for each in facts] == ["The user lives in Porto by the river."]
     assert server.count() == 2
 
