@@ -2,7 +2,8 @@
 
 Every answer names the ledger lines that it rests on, and each is looked up before it is given: it
 must exist, and the viewer must be allowed to see it.  With a model (`ask.model`) a router decides,
-the pages are read in at most `ask.rounds` rounds, and findings that are worth it are kept as facts.
+the pages are read in at most `ask.rounds` rounds, and findings that are worth it are kept as facts;
+or (`ask.mode: tools`) the model searches by itself, step by step (`tool_loop`).
 Without a model, or when it fails, the answer quotes the lines that are likely to answer, and says
 so.  Only lines that pass the floor (`retrieval.judgement`) are quoted, or read by a model; without
 any, nothing about the question is stored, and no model is asked.
@@ -26,6 +27,8 @@ from memtier_plugin.answering.citations import (
     cite_hits,
 )
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
+from memtier_plugin.answering.tool_loop import retrieve
+from memtier_plugin.answering.tool_search import ToolSearch
 from memtier_plugin.answering.write_back import FindingWriter
 from memtier_plugin.core.errors import CapReached, EndpointError, RerankUnavailable
 from memtier_plugin.core.events import AskEvent
@@ -220,6 +223,8 @@ class Answerer:
             return inquiry.answer(
                 EXTRACTIVE, _no_route(first), NOTHING, answered=False, citations=()
             )
+        if self._store.settings.ask.mode == "tools":
+            return self._answer_by_tools(inquiry, model)
         route = model.route(inquiry.text, facts.injected)
         reply: ModelAnswer | None = None
         if route.action == "S":
@@ -234,9 +239,7 @@ class Answerer:
         inquiry.rejected += model.unlocated + (reply.invented if reply else 0)
         citations = self._cite(inquiry, reply) if reply else []
         if reply is None or not citations:
-            why = "the answer cites nothing" if reply else "no quote for an answer was found"
-            inquiry.steps += model.steps
-            return self._quote_lines(inquiry, f"{model.model.name}: {why}")
+            return self._quote_uncited(inquiry, model, reply)
         written: Sequence[Fact] = ()
         if route.action == "R" and reply.enough and inquiry.write_back:
             quoted = [finding for finding in reply.cites if finding.quote]
@@ -260,6 +263,31 @@ class Answerer:
             if tier != TIERS[-1] and model.suffices(inquiry.text, recall.injected):
                 break
         return recall
+
+    def _quote_uncited(
+        self, inquiry: _Inquiry, model: AnsweringModel, reply: ModelAnswer | None
+    ) -> Answer:
+        """Quote lines in place of an answer that rests on none."""
+        why = "the answer cites nothing" if reply else "no quote for an answer was found"
+        inquiry.steps += model.steps
+        return self._quote_lines(inquiry, f"{model.model.name}: {why}")
+
+    def _answer_by_tools(self, inquiry: _Inquiry, model: AnsweringModel) -> Answer:
+        """Let the model search by itself; what it cites is looked up as with pages."""
+        search = ToolSearch(self._store, self._recaller, inquiry.viewer)
+        try:
+            reply = retrieve(model, search, inquiry.text, inquiry.viewer.at)
+        finally:
+            inquiry.steps += search.steps
+        inquiry.rounds = len(search.steps)
+        inquiry.rejected += reply.invented if reply else 0
+        citations = self._cite(inquiry, reply) if reply else []
+        if reply is None or not citations:
+            return self._quote_uncited(inquiry, model, reply)
+        inquiry.steps += model.steps
+        name = model.model.name
+        route = Route(action="R", doubt=1.0, why=("ask.mode is tools",), by=name)
+        return inquiry.answer(name, route, reply.text, answered=reply.enough, citations=citations)
 
     def _answer_from_facts(
         self, inquiry: _Inquiry, model: AnsweringModel, facts: Recall

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from memtier_plugin.answering.tool_calls import TOOLS
 from memtier_plugin.core.errors import BadAnswer, ContextTooLong
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit, Route, Step
@@ -39,6 +40,7 @@ ENOUGH: Final = "ENOUGH"
 _MAX_FINDINGS: Final = 40  # shown to a prompt
 _MAX_FACTS: Final = 10  # that the router sees
 _FINDING_CHARS: Final = 600
+_MAX_CALL_TOKENS: Final = 400
 
 
 _ROUTE: Final = object_of("route", action=choice_of("S", "R"))
@@ -212,6 +214,14 @@ class AnsweringModel:
         text, invented = reply["answer"].strip(), len(numbers) - len(cites)
         return ModelAnswer(reply["enough"], text, cites, invented)
 
+    def next_call(self, question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
+        """Return the model's next call of a tool, as text; see `tool_loop.Policy`."""
+        user = (
+            f"Question: {question}\nAsked on: {at:%Y-%m-%d}\nSteps left: {left}\n\n"
+            f"{fence_data([*transcript] or ['nothing was searched yet'])}"
+        )
+        return self._chat("retrieve", user, _MAX_CALL_TOKENS, tools=TOOLS)
+
     def choose_kept(
         self, question: str, findings: Sequence[AnswerFinding], existing: Sequence[Fact]
     ) -> list[KeptFinding]:
@@ -240,20 +250,19 @@ class AnsweringModel:
         return chosen[:MAX_KEPT]
 
     def _ask(self, name: str, user: str, schema: Mapping[str, Any], most: int) -> Any:
-        return parse_json(self._chat(name, user, most, schema), schema)
+        return parse_json(self._chat(name, user, most, schema=schema), schema)
 
-    def _chat(
-        self, name: str, user: str, most: int, schema: Mapping[str, Any] | None = None
-    ) -> str:
+    def _chat(self, name: str, user: str, most: int, **options: Any) -> str:
+        """Return the reply to a prompt, and record what it took."""
         started, tokens = time.monotonic(), 0
         count = sum(step.name.partition(" ")[0] == name for step in self.steps)
-        title = f"{name} {count + 1}" if name in ("integrate", "plan") else name
+        title = f"{name} {count + 1}" if name in ("integrate", "plan", "retrieve") else name
         messages = [
             {"role": "system", "content": load_prompt(name).text},
             {"role": "user", "content": user},
         ]
         try:
-            reply = self.model.chat(messages, purpose=ASK_PURPOSE, max_tokens=most, schema=schema)
+            reply = self.model.chat(messages, purpose=ASK_PURPOSE, max_tokens=most, **options)
             tokens = reply.prompt_tokens + reply.completion_tokens
             return reply.text
         finally:

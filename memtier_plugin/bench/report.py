@@ -361,6 +361,24 @@ def _paper_table_sections(report: Report) -> list[Section]:
     return shown
 
 
+def _steps_sections(report: Report) -> list[Section]:
+    """Return what multi-turn retrieval covers after each step, beside one recall."""
+    columns = ("after step", "coverage", "one recall", "difference", "95 % interval", "tokens")
+    table = ReportTable(columns)
+    for row in report["steps"]:
+        table.add_row(
+            str(row["step"]),
+            _format_share(row["coverage"]),
+            _format_share(row["one_recall"]),
+            _format_signed(row["difference"]),
+            f"{_format_signed(row['low'])} to {_format_signed(row['high'])}",
+            str(row["tokens"]),
+        )
+    head = f"{report['dataset']} · steps · {report['questions']} multi-hop questions"
+    note = "Coverage of the gold turns by an oracle's searches; one recall has as many tokens."
+    return [head, table, note]
+
+
 def _facts_sections(report: Report) -> list[Section]:
     spent, sample = report["consolidation"], report["sample"]
     rate = spent["entries"] / max(spent["seconds"], 1e-9)
@@ -443,5 +461,6 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "scale": _scale_sections,
     "sets": sets_view,
     "silence": silence_view,
+    "steps": _steps_sections,
     "table": _paper_table_sections,
 }

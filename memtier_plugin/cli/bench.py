@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from memtier_plugin.cli import views
+from memtier_plugin.cli.lists import parse_names, parse_sizes
 from memtier_plugin.cli.scope import (
     CliGroup,
     ExampleCommand,
@@ -188,26 +188,6 @@ def _build_reader(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "reader": Reader(url, model, key)}
 
 
-def _parse_names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Read names with commas between them."""
-    return tuple(part.strip() for part in value.split(",")) if value else ()
-
-
-def _parse_sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
-    """Read ascending whole numbers with commas between them; none for no value."""
-    if value is None:
-        return ()
-    try:
-        sizes = tuple(int(part) for part in value.split(","))
-    except ValueError:
-        raise click.BadParameter(
-            f"{value!r}: expected whole numbers such as 1000,10000", ctx, param
-        ) from None
-    if sizes[0] < 1 or any(large <= small for small, large in pairwise(sizes)):
-        raise click.BadParameter(f"{value!r}: expected ascending sizes above 0", ctx, param)
-    return sizes
-
-
 # -- commands --------------------------------------------------------------------------------------
 
 
@@ -274,7 +254,7 @@ def sets(folder: Path, **options: Any) -> None:
 )
 @click.option(
     "--sizes",
-    callback=_parse_sizes,
+    callback=parse_sizes,
     metavar="N,N,...",
     help="Measure stores of so many lines, too, such as 10,100,1000,10000 [none].",
 )
@@ -299,7 +279,7 @@ def silence(dataset: str, data: Path, **options: Any) -> None:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--sets",
-    callback=_parse_names,
+    callback=parse_names,
     metavar="NAME,NAME,...",
     help=f"Only these, of {', '.join(JUDGED)} [all].",
 )
@@ -420,6 +400,19 @@ def router(**options: Any) -> None:
 
 
 @_command()
+@_dataset_option()
+@_data_option()
+@_limit_option()
+@_sample_option("all")
+@_OUTPUTS
+def steps(**options: Any) -> None:
+    """Measure searching step by step (`ask.mode: tools`) with an oracle in place of a model."""
+    from memtier_plugin.bench.steps import run_steps
+
+    _run_bench(run_steps, **options)
+
+
+@_command()
 @click.argument("ours", type=_EXISTING_FILE, metavar="A.json")
 @click.argument("theirs", type=_EXISTING_FILE, metavar="B.json")
 @_OUTPUTS
@@ -433,7 +426,7 @@ def compare(ours: Path, theirs: Path, **files: Any) -> None:
 @_command()
 @click.option(
     "--entries",
-    callback=_parse_sizes,
+    callback=parse_sizes,
     default="1000,10000",
     metavar="N,N,...",
     help="The sizes to grow to and measure at, ascending [1000,10000].",

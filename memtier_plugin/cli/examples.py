@@ -20,6 +20,7 @@ EXAMPLES: Final = {
     "bench locomo": "--data locomo10.json --limit 2",
     "bench longmemeval": "--data longmemeval_s.json --limit 50",
     "bench router": "--data locomo10.json",
+    "bench steps": "--data locomo10.json --sample 500",
     "bench scale": "",
     "bench sets": "sets",
     "bench silence": "--data locomo10.json",

@@ -6,6 +6,7 @@ reached the server is not charged; one that may have been answered is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from memtier_plugin.providers.endpoint import (
     MAX_ATTEMPTS,
     ChatReply,
     EndpointClient,
+    Tools,
     resolve_model,
     retry,
 )
@@ -59,6 +61,7 @@ class ChatClient(Protocol):
         max_tokens: int,
         temperature: float = 0.0,
         schema: Mapping[str, Any] | None = None,
+        tools: Tools | None = None,
         attempts: int = MAX_ATTEMPTS,
         seconds: float | None = None,
     ) -> ChatReply:
@@ -133,6 +136,7 @@ class ChatModel:
         max_tokens: int,
         temperature: float = 0.0,
         schema: Mapping[str, Any] | None = None,
+        tools: Tools | None = None,
         attempts: int = MAX_ATTEMPTS,
         seconds: float | None = None,
     ) -> ChatReply:
@@ -143,16 +147,14 @@ class ChatModel:
         Args:
             purpose: as the journal names it: "extraction", "evolution", "summary", or "ask" for
                 a question that a user waits for, whose calls are counted apart.
-            schema: see `EndpointClient.chat`; the answer may still be anything.
+            schema, tools: see `EndpointClient.chat`; the answer may still be anything.
 
         Raises:
             CapReached: one more request would exceed the budget.
             ContextTooLong, EndpointRefused, AnswerLost, EndpointError: see `EndpointClient.chat`.
         """
         self.client.warm_up()  # outside of a request's time, and nothing is reserved without a key
-        prompt_tokens = sum(count_tokens(message["content"]) for message in messages)
-        highest_cost = self.tariff.cost(prompt_tokens * TOKEN_MARGIN, max_tokens)
-        most = Estimate(highest_cost, prompt_tokens, max_tokens)
+        most = self._estimate(messages, tools, max_tokens)
         open_meters: list[Meter] = []  # at most one: what a failed attempt leaves to the next
 
         def attempt() -> ChatReply:
@@ -161,7 +163,7 @@ class ChatModel:
                 open_meters.append(stack.enter_context(reservation))
             [meter] = open_meters
             # The estimate stands if Ctrl-C ends the wait for the answer.
-            meter.calls, meter.tokens, meter.output_tokens = 1, prompt_tokens, max_tokens
+            meter.calls, meter.tokens, meter.output_tokens = 1, most.tokens, max_tokens
             try:
                 reply = self.client.chat(
                     self.model,
@@ -169,6 +171,7 @@ class ChatModel:
                     max_tokens=max_tokens,
                     temperature=temperature,
                     schema=schema,
+                    tools=tools,
                     attempts=1,
                     seconds=seconds,
                 )
@@ -185,6 +188,14 @@ class ChatModel:
 
         with ExitStack() as stack:
             return retry(attempt, attempts)
+
+    def _estimate(
+        self, messages: Sequence[Mapping[str, str]], tools: Tools | None, max_tokens: int
+    ) -> Estimate:
+        """Return the most that one request may take."""
+        tokens = sum(count_tokens(message["content"]) for message in messages)
+        tokens += count_tokens(json.dumps(tools)) if tools else 0
+        return Estimate(self.tariff.cost(tokens * TOKEN_MARGIN, max_tokens), tokens, max_tokens)
 
     def chat_json(
         self,

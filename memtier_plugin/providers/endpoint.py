@@ -7,6 +7,7 @@ comes from the environment variable that the endpoint names, and never appears i
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -37,6 +38,7 @@ _FORMAT: Final = re.compile(
     re.IGNORECASE,
 )
 T = TypeVar("T")
+Tools = Sequence[Mapping[str, Any]]  # as OpenAI-compatible servers expect them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,19 @@ class RequestFormat:
     structured: int = 2  # 2: a JSON schema, 1: any JSON object, 0: free text
     limit_parameter: str = "max_tokens"
     temperature: bool = True
+    tools: bool = True
 
     def options(
-        self, schema: Mapping[str, Any] | None, max_tokens: int, temperature: float
+        self,
+        schema: Mapping[str, Any] | None,
+        max_tokens: int,
+        temperature: float,
+        tools: Tools | None = None,
     ) -> dict[str, Any]:
         """Return the request's arguments other than the model and the messages."""
         options: dict[str, Any] = {self.limit_parameter: max_tokens}
+        if tools and self.tools:
+            options["tools"] = [*tools]
         if self.temperature:
             options["temperature"] = temperature
         if schema is not None and self.structured == 2:
@@ -87,18 +96,23 @@ class RequestFormat:
             options["response_format"] = {"type": "json_object"}
         return options
 
-    def simplified(self, response: str, schema: bool, *, proven: bool) -> RequestFormat | None:
+    def simplified(
+        self, response: str, schema: bool, *, proven: bool, tools: bool = False
+    ) -> RequestFormat | None:
         """Return a simpler format to try after a refusal, None if the format is not to blame.
 
         Args:
             response: the server's words.
             schema: whether the answer was to follow a schema.
             proven: whether the endpoint has accepted this format before.
+            tools: whether tools were offered.
         """
         if self.limit_parameter == "max_tokens" and "max_completion_tokens" in response:
             return replace(self, limit_parameter="max_completion_tokens")
         if self.temperature and "temperature" in response:
             return replace(self, temperature=False)
+        if tools and self.tools and (not proven or "tool" in response.casefold()):
+            return replace(self, tools=False)
         if schema and self.structured and (not proven or _FORMAT.search(response)):
             return replace(self, structured=self.structured - 1)
         return None
@@ -189,6 +203,7 @@ class EndpointClient:
         max_tokens: int,
         temperature: float = 0.0,
         schema: Mapping[str, Any] | None = None,
+        tools: Tools | None = None,
         attempts: int = MAX_ATTEMPTS,
         seconds: float | None = None,
     ) -> ChatReply:
@@ -199,6 +214,8 @@ class EndpointClient:
 
         Args:
             schema: the JSON schema of the answer, with a ``title``; None for free text.
+            tools: that the model may call; a call is part of the answer's text, as
+                ``<tool_call>{"name", "arguments"}</tool_call>``.
 
         Raises:
             ContextTooLong: the messages, or they and the answer, exceed the model's context.
@@ -209,14 +226,16 @@ class EndpointClient:
         form = proven_format or RequestFormat()
         while True:
             try:
-                reply = self._chat(
-                    model, messages, form, schema, max_tokens, temperature, attempts, seconds
-                )
+                options = form.options(schema, max_tokens, temperature, tools)
+                reply = self._chat(model, messages, options, attempts, seconds)
             except ContextTooLong:
                 raise
             except EndpointRefused as error:
                 simpler = form.simplified(
-                    error.response_text, schema is not None, proven=proven_format is not None
+                    error.response_text,
+                    schema is not None,
+                    proven=proven_format is not None,
+                    tools=bool(tools),
                 )
                 if simpler is None:
                     raise
@@ -229,15 +248,10 @@ class EndpointClient:
         self,
         model: str,
         messages: Sequence[Mapping[str, str]],
-        form: RequestFormat,
-        schema: Mapping[str, Any] | None,
-        max_tokens: int,
-        temperature: float,
+        options: Mapping[str, Any],
         attempts: int,
         seconds: float | None,
     ) -> ChatReply:
-        options = form.options(schema, max_tokens, temperature)
-
         def create(client: OpenAI, limit: float) -> ChatReply:
             answer = client.chat.completions.create(
                 model=model,
@@ -245,7 +259,7 @@ class EndpointClient:
                 timeout=limit,
                 **options,
             )
-            return _chat_reply(answer, messages)
+            return _chat_reply(answer, messages, tools="tools" in options)
 
         return self._request(create, attempts, seconds)
 
@@ -363,12 +377,22 @@ def _rerank_scores(answer: Any, count: int) -> list[float]:
     return [scores[index] for index in range(count)]
 
 
-def _chat_reply(answer: Any, messages: Sequence[Mapping[str, str]]) -> ChatReply:
+def _call_text(call: Any) -> str:
+    """Return a native tool call as text; its arguments stay the text that they are."""
+    document = {"name": call.function.name, "arguments": call.function.arguments}
+    return f"<tool_call>{json.dumps(document)}</tool_call>"
+
+
+def _chat_reply(
+    answer: Any, messages: Sequence[Mapping[str, str]], *, tools: bool = False
+) -> ChatReply:
     choice = answer.choices[0]
     # There is no content if reasoning used up the tokens, or the model refuses.
     text = "" if choice.message.content is None else choice.message.content
     if not isinstance(text, str):
         raise TypeError("an answer that is no text")
+    if tools:
+        text = "".join(map(_call_text, choice.message.tool_calls or ())) or text
     usage = answer.usage
     prompt_tokens = getattr(usage, "prompt_tokens", None)
     completion_tokens = getattr(usage, "completion_tokens", None)

@@ -16,7 +16,7 @@ from memtier_plugin.core import errors
 from memtier_plugin.core.errors import AnswerLost, EndpointError, HostAway, HostLeft
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.records import count_tokens
-from memtier_plugin.providers.endpoint import ChatReply
+from memtier_plugin.providers.endpoint import ChatReply, Tools
 
 HOST_MODEL: Final = "host"  # the model name in the settings
 CONNECT_SECONDS: Final = 2.0
@@ -58,13 +58,14 @@ class HostModelClient:
         max_tokens: int,
         temperature: float = 0.0,
         schema: Mapping[str, Any] | None = None,
+        tools: Tools | None = None,
         attempts: int = 1,
         seconds: float | None = None,
     ) -> ChatReply:
         """Return the host's answer.
 
-        A host takes no schema, so the messages have to describe the JSON that is expected.  Tokens
-        that the host does not report are estimated.
+        A host takes no schema and no tools, so the messages have to describe what is expected.
+        Tokens that the host does not report are estimated.
 
         Raises:
             HostAway: no host runs now; nothing was asked.

@@ -64,6 +64,8 @@ class Loopback:
     wording: str = "openai"  # how that is said: a key of `TOO_LONG`
     formats: tuple[str, ...] = ("json_schema", "json_object")  # what else is refused with 400
     options: tuple[str, ...] = ("max_tokens", "temperature")  # what else is refused with 400
+    refuse_tools: bool = False  # whether a request that offers tools is refused with 400
+    native_calls: bool = False  # whether a `<tool_call>` of the model is given as a native one
     slow: float = SLOW
     usage: bool = True  # whether tokens are told
     tokens_each: int = 1  # times those of `tokens_of`
@@ -259,6 +261,8 @@ class _Handler(BaseHTTPRequestHandler):
         format_type = body.get("response_format", {}).get("type")
         if format_type and format_type not in loopback.formats:
             raise _Refused(400, f"'response_format.type' {format_type} is not supported")
+        if loopback.refuse_tools and "tools" in body:
+            raise _Refused(400, "this model does not support tools")
         for option in {"max_tokens", "temperature"} - set(loopback.options):
             if option in body:
                 instead = {"max_tokens": "; use 'max_completion_tokens' instead"}.get(option, "")
@@ -268,7 +272,12 @@ class _Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens_of(text or "")}
         loopback.tokens += sum(usage.values())
         usage["total_tokens"] = sum(usage.values())
-        message = {"role": "assistant", "content": text}
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if loopback.native_calls and text and text.startswith("<tool_call>"):
+            call = json.loads(text.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+            function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+            native = {"id": "call-1", "type": "function", "function": function}
+            message |= {"content": None, "tool_calls": [native]}
         choice = {"index": 0, "finish_reason": finish, "message": message}
         extra = {"usage": usage} if loopback.usage else {}
         return {

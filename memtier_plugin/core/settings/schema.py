@@ -304,6 +304,7 @@ class Ask:
     """The model that answers questions, its search limits, and the write-back of findings."""
 
     model: str = "none"
+    mode: Literal["pages", "tools"] = "pages"
     rounds: int = _within(3, 1, 10)
     pages: int = _within(5, 1, 100)
     write_back: bool = True

@@ -1,0 +1,130 @@
+"""The tools of multi-turn retrieval, and how a model's call of one is read.  Pure.
+
+Mem-T, section 3.1 (phase II): one call a step, native or as ``<tool_call>`` text; of several calls
+the first counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+SUMMARY, FACTS, EXPERIENCES = "search_summary", "search_facts", "search_experiences"
+PERSONAS, TURNS, FINISH = "search_personas", "search_turns", "finish"
+DEFAULT_TURNS: Final = 5
+MAX_TURNS: Final = 50  # of one search
+MAX_QUERY_CHARS: Final = 1_000
+_MARK: Final = "<tool_call>"
+_MAX_CHARS: Final = 20_000  # of a model's answer that are read
+_TEXT: Final = {"type": "string"}
+_PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    SUMMARY: {"query": _TEXT},
+    FACTS: {"query": _TEXT},
+    EXPERIENCES: {"query": _TEXT},
+    PERSONAS: {"name": _TEXT, "query": _TEXT},
+    TURNS: {"query": _TEXT, "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_TURNS}},
+    FINISH: {"answer": _TEXT, "cites": {"type": "array", "items": {"type": "integer"}}},
+}
+_REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
+    FACTS: ("query",),
+    EXPERIENCES: ("query",),
+    TURNS: ("query",),
+    FINISH: ("answer", "cites"),
+}
+TOOLS: Final = [  # as OpenAI-compatible servers expect them
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "parameters": {
+                "type": "object",
+                "properties": dict(properties),
+                "required": [*_REQUIRED.get(name, ())],
+            },
+        },
+    }
+    for name, properties in _PARAMETERS.items()
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCall:
+    """A search: its tool, its text, and how many lines it may show."""
+
+    name: str
+    query: str
+    limit: int = DEFAULT_TURNS
+
+
+@dataclass(frozen=True, slots=True)
+class FinishCall:
+    """The answer, and the numbers of the lines that it rests on."""
+
+    answer: str
+    cites: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BadCall:
+    """What is no call, and why: shown to the model, whose step is used."""
+
+    error: str
+
+
+def render_call(name: str, arguments: Any) -> str:
+    """Return a call as text."""
+    return f"{_MARK}{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def parse_call(text: str) -> SearchCall | FinishCall | BadCall:
+    """Read the first call in a model's answer."""
+    matched = _first_call(text)
+    if matched is None:
+        return BadCall(f"no tool call was found; answer with {_MARK}{{...}}</tool_call> alone")
+    name, arguments = matched.get("name"), matched.get("arguments")
+    if isinstance(arguments, str):  # as servers pass them on
+        arguments = _json(arguments)
+    if name not in _PARAMETERS:
+        return BadCall(f"there is no tool {str(name)[:40]!r}; one of: {', '.join(_PARAMETERS)}")
+    if not isinstance(arguments, dict):
+        return BadCall(f"the arguments of {name} are no JSON object")
+    if name == FINISH:
+        return _finish(arguments)
+    query = arguments.get("name") or arguments.get("query") or ""
+    if not isinstance(query, str) or not (query.strip() or name == SUMMARY):
+        return BadCall(f"{name} needs a text to search for")
+    limit = arguments.get("top_k", DEFAULT_TURNS)
+    if type(limit) is not int or not 1 <= limit <= MAX_TURNS:
+        return BadCall(f"top_k is a whole number, 1 to {MAX_TURNS}")
+    return SearchCall(str(name), query.strip()[:MAX_QUERY_CHARS], limit)
+
+
+def _finish(arguments: Mapping[str, Any]) -> FinishCall | BadCall:
+    answer, cites = arguments.get("answer"), arguments.get("cites", [])
+    if not isinstance(answer, str) or not answer.strip():
+        return BadCall("finish needs an answer")
+    if not isinstance(cites, list) or not all(type(number) is int for number in cites):
+        return BadCall("cites is a list of the lines' numbers")
+    return FinishCall(answer.strip(), tuple(dict.fromkeys(cites)))
+
+
+def _first_call(text: str) -> Mapping[str, Any] | None:
+    """Return the object after the first mark that has one; its end mark may be missing."""
+    decoder = json.JSONDecoder()
+    for part in text[:_MAX_CHARS].split(_MARK)[1:]:
+        try:
+            value, _ = decoder.raw_decode(part.lstrip())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            return value
+    return None
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

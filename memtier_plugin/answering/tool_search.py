@@ -1,0 +1,123 @@
+"""What the tools of multi-turn retrieval find: numbered lines, none of them twice.
+
+Every search is a recall of the asker (journalled, within its rights), or reads the summaries that
+it may see.  After what was searched come the lines of the log that it rests on, as far as they were
+not shown before (Mem-T, section 3.1).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from memtier_plugin.answering.llm import AnswerFinding
+from memtier_plugin.answering.tool_calls import EXPERIENCES, FACTS, PERSONAS, SUMMARY, SearchCall
+from memtier_plugin.core.records import Fact
+from memtier_plugin.core.results import Depth, Hit, RecallRequest, Step
+from memtier_plugin.retrieval.block import format_line
+from memtier_plugin.retrieval.contradictions import hit_time
+from memtier_plugin.retrieval.hits import read_hits
+from memtier_plugin.retrieval.pages import PageReader
+from memtier_plugin.retrieval.query import Viewer, weigh_terms
+from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Store
+from memtier_plugin.text.normalise import normalise
+from memtier_plugin.text.passages import select_passage
+
+NO_RESULTS: Final = "no results"
+SUMMARIES: Final = "summary"
+PROFILES: Final = "profile"  # the shelf of what is known of a person
+_LIMIT: Final = 5  # items of one search
+_LINE_CHARS: Final = 600  # of one line, in the passage that answers best
+_STEP_CHARS: Final = 12_000  # of what one search shows
+_POSTINGS: Final = 2_500  # of summaries
+
+
+@dataclass(slots=True)
+class ToolSearch:
+    """The searches of one question, and the lines that they have shown.
+
+    Attributes:
+        findings: the lines shown, by their number less one.
+        steps: what each search took.
+    """
+
+    store: Store
+    recaller: Recaller
+    viewer: Viewer
+    findings: list[AnswerFinding] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    _shown: set[str] = field(default_factory=set)
+
+    def run(self, call: SearchCall) -> list[str]:
+        """Return the new lines that a search shows, numbered; `NO_RESULTS` where there are none."""
+        started = time.monotonic()
+        with self.store.session() as reader:
+            hits = self._search(reader, call)
+            sources = PageReader(reader, self.viewer).visible_entries(
+                source.entry for hit in hits if isinstance(hit.item, Fact) for source in hit.sources
+            )
+        lines = self._show([*hits, *sources.values()], call.query)
+        ms = (time.monotonic() - started) * 1000
+        self.steps.append(Step(name=call.name, ms=ms, read=len(hits)))
+        return lines or [NO_RESULTS]
+
+    def _search(self, reader: Reader, call: SearchCall) -> list[Hit]:
+        if call.name == SUMMARY:
+            return self._shelved(reader, SUMMARIES, call.query)
+        if call.name == FACTS:
+            facts = self._recall("facts", call.query)
+            return [hit for hit in facts if hit.tier == "semantic"][:_LIMIT]
+        if call.name == EXPERIENCES:
+            facts = self._recall("facts", call.query)
+            return [hit for hit in facts if hit.tier == "procedural"][:_LIMIT]
+        if call.name == PERSONAS:
+            name = normalise(call.query)[0]
+            hits = [*self._shelved(reader, PROFILES, call.query)]
+            hits += self._recall("facts", call.query)
+            return [hit for hit in hits if _is_about(hit, name)][:_LIMIT]
+        return [*self._recall("raw", call.query)[: call.limit]]
+
+    def _recall(self, depth: Depth, query: str) -> Sequence[Hit]:
+        request = RecallRequest(sender=self.viewer.sender, at=self.viewer.at, depth=depth)
+        return self.recaller.recall(query, request, hypothetical=False).hits
+
+    def _shelved(self, reader: Reader, shelf: str, query: str) -> list[Hit]:
+        """Return what shares most with a query on a shelf; without a query the newest."""
+        viewer, tokenizer = self.viewer, self.store.tokenizer
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=shelf)
+        if query:
+            terms = weigh_terms(tokenizer.words(query), tokenizer.language)
+            scores = reader.match_words(scopes, terms, _POSTINGS).scores()
+        else:
+            rows = reader.overviews.shelf_rows(shelf, scopes, _LIMIT)
+            scores = {row: 1.0 / rank for rank, row in enumerate(rows, 1)}
+        current = {candidate.row: candidate.id for candidate in reader.candidates(scores)}
+        order = sorted(current, key=lambda row: (-scores[row], current[row]))[:_LIMIT]
+        return read_hits(reader, [(row, scores[row], {}) for row in order], viewer, {})
+
+    def _show(self, hits: Iterable[Hit], query: str) -> list[str]:
+        tokenize = self.store.tokenizer.words
+        weights, room = dict.fromkeys(tokenize(query), 1.0), _STEP_CHARS
+        lines: list[str] = []
+        for hit in hits:
+            if hit.id in self._shown:
+                continue
+            text = select_passage(hit.text, weights, tokenize, _LINE_CHARS)
+            line = f"[{len(self.findings) + 1}] {format_line(hit, text)[2:]}"
+            room -= len(line)
+            if room < 0:
+                break
+            self._shown.add(hit.id)
+            fact = hit.item if isinstance(hit.item, Fact) else None
+            self.findings.append(AnswerFinding(text, hit_time(hit), (hit,), fact=fact))
+            lines.append(line)
+        return lines
+
+
+def _is_about(hit: Hit, name: str) -> bool:
+    """Tell whether a fact is about the person of this (normalised) name."""
+    return isinstance(hit.item, Fact) and normalise(hit.item.subject)[0] == name
