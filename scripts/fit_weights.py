@@ -37,7 +37,8 @@ from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.providers.embedding.load import load_embedder
 from memtier_plugin.retrieval.model_weights import ranking_weights
 
-KEPT = ("decay", "weight", "overview")  # none is credited or asked for, all asked on one day
+# None is credited, asked for or made up, and all are asked on one day.
+KEPT = ("decay", "weight", "overview", "hypothetical")
 STEPS, RATE, PENALTY = 300, 0.1, 1e-3
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench import tiers
+from memtier_plugin.bench import grid, tiers
 from memtier_plugin.bench.ablation import run_ablation
 from memtier_plugin.bench.learning import run_learning
 from memtier_plugin.bench.progress import Progress
@@ -93,7 +93,7 @@ def run_table(
     """Measure one table of the paper; return a JSON report.
 
     Args:
-        table: one of `TABLES`.
+        table: one of `TABLES`, or of `grid.TABLES`.
         dataset: of the file [the paper's: LoCoMo for Table 3, else LongMemEval].
         facts: the facts for Stage 1, as for `run_retrieval`.
         sample: how many questions [as many as in the paper].
@@ -101,11 +101,12 @@ def run_table(
 
     Raises:
         Unsupported: there is no such table, or the data set has no answers or facts.
-        ImportFileError: the data set is not as published, or without evidence.
-        EndpointError: the reader does not answer.
+        ImportFileError, EndpointError: see `run_retrieval`.
     """
     if table in tiers.TABLES:
         return tiers.run_hmo_table(table, data, dataset, facts, sample, progress)
+    if table in grid.TABLES:
+        return grid.run_grid(table, data, dataset, facts, sample, reader, progress)
     if table not in TABLES:
         raise Unsupported(f"no table {table!r} in the paper; one of: {', '.join(TABLES)}")
     plan = TABLES[table]

@@ -48,9 +48,8 @@ class Reader:
         except ValueError as error:
             raise Unsupported(f"--reader {base_url!r}: {error}") from None
         self.model = model
-        self._client = EndpointClient(
-            Endpoint(base_url=address, key_env=key_env or "none", timeout_s=120)
-        )
+        self.endpoint = Endpoint(base_url=address, key_env=key_env or "none", timeout_s=120)
+        self._client = EndpointClient(self.endpoint)
         self._replies: dict[str, ChatReply] = {}
 
     def answer(self, question: DatasetQuestion, block: str, recall_id: str = "") -> ReaderAnswer:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.bench.consolidation_report import consolidation_view
 from memtier_plugin.bench.durability_report import durability_view
+from memtier_plugin.bench.grid_report import grid_view
 from memtier_plugin.bench.router_report import router_view
 from memtier_plugin.bench.speech_report import judgement_view, sets_view, silence_view
 from memtier_plugin.bench.tables import Report, ReportTable, Section
@@ -452,6 +453,7 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "consolidation": consolidation_view,
     "durability": durability_view,
     "facts": _facts_sections,
+    "grid": grid_view,
     "hmo": tiers_view,
     "judged_facts": _judged_facts_sections,
     "judgement": judgement_view,

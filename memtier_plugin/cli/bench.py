@@ -25,7 +25,7 @@ DATASETS: Final = {
     "beam": "Measure recall on BEAM: long chats with probing questions.",
     "longmemeval": "Measure recall on LongMemEval: one question over many sessions.",
 }
-TABLES: Final = (*"123456789E", "hmo-3", "hmo-4", "hmo-drift")
+TABLES: Final = (*"123456789E", "hmo-3", "hmo-4", "hmo-drift", "tm-6", "tm-7")
 JUDGED: Final = ("silence", "currency", "identity", "discretion", "keep")
 PARTS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
@@ -329,7 +329,7 @@ def ablation(dataset: str, **options: Any) -> None:
 @_READER
 @_OUTPUTS
 def table(number: str, **options: Any) -> None:
-    """Reproduce a table of the MemTier paper, or one of HMO's, with its settings."""
+    """Reproduce a table of the MemTier paper, or one of HMO's or True Memory's in kind."""
     from memtier_plugin.bench.paper_tables import run_table
 
     _run_bench(run_table, number, **_build_reader(options))
