@@ -2,11 +2,13 @@
 
 Soft exact match as published: after normalising, one string contains the other.  That accepts "art"
 for "party", so a stricter form is computed too: the tokens of one contain those of the other, in
-order and without gaps.  F1 is SQuAD 2.0's token overlap (Rajpurkar et al. 2018).
+order and without gaps.  F1 is SQuAD 2.0's token overlap (Rajpurkar et al. 2018); Mem-T's F1 and
+BLEU-1 split at punctuation, and leave an article that follows another.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
@@ -17,6 +19,8 @@ from typing import Any, Final
 from memtier_plugin.bench.intervals import bootstrap_interval, wilson_interval
 
 _ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
+_MEMT_ARTICLES: Final = re.compile(r"(?:^|\s)(?:a|an|the)(?:$|\s)")
+_SPACED: Final = str.maketrans(dict.fromkeys(string.punctuation, " "))
 _PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 
 
@@ -28,6 +32,8 @@ class ReaderAnswer:
     soft_em: bool
     soft_em_tokens: bool
     f1: float
+    memt_f1: float = 0.0
+    bleu1: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
@@ -65,6 +71,29 @@ def token_f1(answer: str, expected: str) -> float:
     return 2 * shared / (len(actual) + len(other))
 
 
+def memt_tokens(text: str) -> list[str]:
+    """Return the tokens of an answer as Mem-T's code has them."""
+    bare = " ".join(text.lower().translate(_SPACED).split())
+    return _MEMT_ARTICLES.sub(" ", bare).split()
+
+
+def memt_f1(answer: str, expected: str) -> float:
+    """Return Mem-T's F1: the harmonic mean over the multiset of `memt_tokens`."""
+    actual, other = memt_tokens(answer), memt_tokens(expected)
+    if not actual or not other:
+        return float(actual == other)
+    return 2 * (Counter(actual) & Counter(other)).total() / (len(actual) + len(other))
+
+
+def bleu1(answer: str, expected: str) -> float:
+    """Return Mem-T's BLEU-1: the clipped precision of words, times the penalty for brevity."""
+    actual, other = memt_tokens(answer), memt_tokens(expected)
+    if not actual or not other:
+        return float(actual == other)
+    precision = (Counter(actual) & Counter(other)).total() / len(actual)
+    return precision * min(1.0, math.exp(1 - len(other) / len(actual)))
+
+
 def judge_answer(
     answer: str, expected: str, prompt_tokens: int = 0, completion_tokens: int = 0
 ) -> ReaderAnswer:
@@ -74,6 +103,8 @@ def judge_answer(
         soft_em=soft_em(answer, expected),
         soft_em_tokens=soft_em_tokens(answer, expected),
         f1=token_f1(answer, expected),
+        memt_f1=memt_f1(answer, expected),
+        bleu1=bleu1(answer, expected),
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
     )
@@ -109,6 +140,8 @@ def _score_answers(answers: Sequence[ReaderAnswer]) -> dict[str, Any]:
     values = [answer.f1 for answer in answers]
     scores["f1"] = round(sum(values) / len(values), 4)
     scores["f1_interval"] = _round_interval(bootstrap_interval(values))
+    scores["memt_f1"] = round(sum(answer.memt_f1 for answer in answers) / len(answers), 4)
+    scores["bleu1"] = round(sum(answer.bleu1 for answer in answers) / len(answers), 4)
     return scores
 
 

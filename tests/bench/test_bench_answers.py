@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.bench.answers import (
+    bleu1,
     judge_answer,
+    memt_f1,
+    memt_tokens,
     normalise_answer,
     soft_em,
     soft_em_tokens,
@@ -29,6 +32,7 @@ from tests.loopback import Loopback
 
 FILE = Path(__file__).parents[1] / "golden" / "evaluation.json"
 GOLDEN: dict[str, dict[str, Any]] = {g["id"]: g for g in json.loads(FILE.read_text("utf-8"))}
+MEM_T = json.loads((FILE.parent / "mem_t.json").read_text("utf-8"))
 VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
 # Short words of few letters, so that some answers hold each other.
@@ -315,3 +319,14 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
         run_retrieval("locomo", talk(tmp_path), baseline="bm25", reader=reader)
     with pytest.raises(Unsupported, match=r"beam has no short answers .* locomo, longmemeval"):
         run_retrieval("beam", tmp_path, reader=reader)
+
+
+@pytest.mark.parametrize("case", MEM_T, ids=lambda case: case["id"])
+def test_the_measures_of_mem_t(case: dict[str, Any]) -> None:
+    """F1 and BLEU-1 are those of Mem-T's own code, its normaliser included."""
+    given_answer, gold = case["inputs"]["pred"], case["inputs"]["gold"]
+    expected = case["expected"]
+    assert " ".join(memt_tokens(given_answer)) == expected["norm_pred"]
+    assert " ".join(memt_tokens(gold)) == expected["norm_gold"]
+    assert memt_f1(given_answer, gold) == pytest.approx(expected["f1"], abs=case["tolerance"])
+    assert bleu1(given_answer, gold) == pytest.approx(expected["bleu1"], abs=case["tolerance"])
