@@ -185,7 +185,8 @@ def test_every_part_of_both_profiles_is_varied() -> None:
             assert any(settings[key] != value for key, value in variant.overrides.items()), variant
         names = [variant.name for variant in variants]
         assert len(set(names)) == len(names)
-    groups = {variant.group for variant in list_variants("paper", settings)}
+    profiles = ("recall_first", "paper", "rrf")
+    groups = {variant.group for name in profiles for variant in list_variants(name, settings)}
     assert groups == set(GROUPS) == set(bench.PARTS)
 
 
