@@ -130,8 +130,7 @@ def prioritise_entries(memory: MemTier, stop: threading.Event) -> PriorityReport
     Raises:
         MemTierError: it ended early; the next run continues.
     """
-    report = PriorityReport(left=True)
-    while report.left and not stop.is_set():
+    while True:
         report = memory.prioritiser.run(stop=stop.is_set)
         if report.defaulted:
             _log.warning(
@@ -143,7 +142,8 @@ def prioritise_entries(memory: MemTier, stop: threading.Event) -> PriorityReport
             )
         if report.problem:
             _log.warning("project %r: rated by rules: %s", memory.project, report.problem)
-    return report
+        if not (report.left and (report.rated or report.moved)) or stop.is_set():
+            return report
 
 
 def _run_consolidation(extractor: Extractor, memory: MemTier, run: JobRun) -> None:

@@ -33,6 +33,7 @@ from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.remote import encode_query
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
+from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.priority_reader import PriorityReader, ScoredEntry
 
 MAX_BY_MODEL: Final = 50  # entries of a pass that a model is asked about
@@ -143,10 +144,8 @@ class AudiencePass:
         facts = [fact.item for fact in stored if isinstance(fact.item, Fact)]
         rows = reader.standing_rows(self._scopes(), _INSTRUCTIONS)
         items = reader.items_by_row(rows)
-        instructions = [items[row].item for row in rows if row in items]
-        return build_persona(
-            facts, [e for e in instructions if isinstance(e, Entry) and not e.private]
-        )
+        instructions = [items[row].item for row in rows if row in items and _is_open(items[row])]
+        return build_persona(facts, [entry for entry in instructions if isinstance(entry, Entry)])
 
     def _scopes(self) -> list[int]:
         return self._store.reader().scopes(self._actor.agent, self._sender)
@@ -157,7 +156,7 @@ class AudiencePass:
         drift = 1.0
         if self._known.anchor is not None and vector is not None:
             stored = self._store.reader().items(self._known.anchor)
-            items = {item.item.id: item for item in stored.values() if not item.state.withdrawn}
+            items = {item.item.id: item for item in stored.values() if _is_open(item)}
             remaining = [items[id_].item for id_ in self._known.anchor if id_ in items]
             anchor = self._vector(persona_of(remaining).text)
             drift = formula.drift(array("b", vector), array("b", anchor or bytes(len(vector))))
@@ -296,3 +295,9 @@ class AudiencePass:
                     )
                 )
         return tuple(changed)
+
+
+def _is_open(stored: Stored) -> bool:
+    """Tell whether an item may be part of a persona: neither withdrawn nor a confidence."""
+    item, state = stored.item, stored.state
+    return not (state.withdrawn or state.private or (isinstance(item, Entry) and item.private))

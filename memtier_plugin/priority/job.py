@@ -123,7 +123,6 @@ class Prioritiser:
         """
         reader = self._store.reader()
         recalls = self._reader.unread_recalls(agent, _RECALLS)
-        work.left = work.left or len(recalls) == _RECALLS
         cursors: dict[str, int] = {}
         waiting: set[str] = set()  # files with a run that may still end
         runs: dict[str, bool] = {}
@@ -145,6 +144,7 @@ class Prioritiser:
                 counted.add((entry, run or event.id))
                 times, last = used.get(entry, (0, event.timestamp))
                 used[entry] = times + 1, max(last, event.timestamp)
+        work.left = work.left or (len(recalls) == _RECALLS and bool(cursors))
         for due in senders.values():
             due.uses = used
         return cursors

@@ -18,7 +18,7 @@ from memtier_plugin.core.events import payload_of
 from memtier_plugin.core.priority_events import ImportanceEvent, PersonaEvent, PrioritiseEvent
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
-from memtier_plugin.priority import audience
+from memtier_plugin.priority import audience, job
 from memtier_plugin.priority.importance import parse_importance
 from memtier_plugin.priority.job import PriorityReport
 from memtier_plugin.priority.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
@@ -232,6 +232,32 @@ def test_the_gate(home: Path) -> None:
         report = run(memory)
         assert report.personas == 1 and report.rescored > 0
         assert personas(memory)[""].anchor
+
+
+def test_a_confidence_leaves_the_persona(home: Path) -> None:
+    """A standing instruction that became a confidence is no part of a persona any more."""
+    with opened(home) as memory:
+        say(memory, "Always answer in French.")
+        run(memory)
+        assert personas(memory)[""].items
+        memory.make_private("s")
+        run(memory)
+        assert not personas(memory)[""].items
+
+
+def test_recalls_of_a_run_that_goes_on(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many recalls that wait for the end of their run leave nothing to do, for a day."""
+    monkeypatch.setattr(job, "_RECALLS", 2)
+    clock = Clock(START, MOMENT)
+    with opened(home, clock=clock) as memory:
+        say(memory, "I prefer tea.")
+        run(memory)
+        for _ in range(3):
+            memory.recall("Which drink?", session_id="s2", run_id="r2", purpose="inject")
+        assert not run(memory).left
+        clock.later(days=2)
+        assert run(memory).left
+        assert not run(memory).left
 
 
 @pytest.mark.parametrize("how", ["forget", "purge"])
