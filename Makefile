@@ -26,7 +26,7 @@ test-runtimes: .venv/.dev
 
 # Goes on where it was stopped; `make clean` forgets what is done.
 test-runtimes-all: .venv/.dev
-	$(BIN)/python scripts/install_runtimes.py
+	$(BIN)/python scripts/install_runtimes.py --all
 	MEMTIER_TEST_DONE=.venv/runtimes-done $(BIN)/pytest -m runtime tests/runtimes
 
 faults: .venv/.dev # every write that can fail, in every way; goes on where it was left

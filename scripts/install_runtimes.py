@@ -1,10 +1,13 @@
 """Install the hosts that the tests in tests/runtimes run: OpenClaw with its node, and Hermes.
 
-    python scripts/install_runtimes.py [FOLDER]
+    python scripts/install_runtimes.py [--all] [FOLDER]
 
 They go to FOLDER, else to MEMTIER_RUNTIMES, else to ~/.cache/memtier-runtimes; what is there in the
 right version stays.  OpenClaw wants node 24, which the npm package `node` brings, and refuses to be
 installed by an older one: so that package comes first, and is first on the path from then on.
+
+With --all come an older OpenClaw, to be upgraded from, and the memories of others, to stand beside:
+Mem0's plugin for OpenClaw (Apache-2.0) and Brain Memory's for Hermes (MIT).
 """
 
 from __future__ import annotations
@@ -19,24 +22,28 @@ from pathlib import Path
 OPENCLAW = "2026.9.6"
 NODE = "24"
 HERMES = "0.19.0"
+OLDER_OPENCLAW = "2026.8.2"
+MEM0 = "1.0.16"
+BRAIN = "0.1.0"
 
 
 def folder() -> Path:
     """Return where the hosts are kept."""
-    named = sys.argv[1:] or [os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes"]
-    return Path(named[0]).expanduser().absolute()
+    named = [word for word in sys.argv[1:] if word != "--all"]
+    default = os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes"
+    return Path(next(iter(named), default)).expanduser().absolute()
 
 
-def openclaw(top: Path) -> None:
-    """Install OpenClaw and the Node.js version that it needs."""
-    manifest = top / "node_modules" / "openclaw" / "package.json"
-    if manifest.is_file() and json.loads(manifest.read_text("utf-8"))["version"] == OPENCLAW:
-        print(f"OpenClaw {OPENCLAW} is in {top}")
+def npm(top: Path, name: str, version: str) -> None:
+    """Install a package of npm and the Node.js version that OpenClaw needs."""
+    manifest = top / "node_modules" / name / "package.json"
+    if manifest.is_file() and json.loads(manifest.read_text("utf-8"))["version"] == version:
+        print(f"{name} {version} is in {top}")
         return
     top.mkdir(parents=True, exist_ok=True)
     (top / "package.json").write_text('{"private": true}\n', "utf-8")
     path = f"{top / 'node_modules' / '.bin'}:{os.environ['PATH']}"
-    for package in (f"node@{NODE}", f"openclaw@{OPENCLAW}"):
+    for package in (f"node@{NODE}", f"{name}@{version}"):
         command = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", package]
         subprocess.run(command, cwd=top, env={**os.environ, "PATH": path}, check=True)
 
@@ -56,6 +63,18 @@ def hermes(top: Path) -> None:
     subprocess.run(command, check=True)
 
 
+def brain(top: Path) -> None:
+    """Put Brain Memory's installer for Hermes into a folder; it needs nothing else."""
+    if not (top / f"hermes_brain_memory-{BRAIN}.dist-info").is_dir():
+        package = f"hermes-brain-memory=={BRAIN}"
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", package]
+        subprocess.run([*command, "--target", str(top)], check=True)
+
+
 if __name__ == "__main__":
-    openclaw(folder() / "openclaw")
+    npm(folder() / "openclaw", "openclaw", OPENCLAW)
     hermes(folder() / "hermes")
+    if "--all" in sys.argv[1:]:
+        npm(folder() / "openclaw-older", "openclaw", OLDER_OPENCLAW)
+        npm(folder() / "mem0", "@mem0/openclaw-mem0", MEM0)
+        brain(folder() / "brain")

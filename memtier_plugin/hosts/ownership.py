@@ -139,7 +139,10 @@ def _ask_gateway(program: str, method: str, params: Mapping[str, str]) -> Mappin
 def _judge_tools(
     host: str, by: str, owners: Mapping[str, str], where: str
 ) -> Iterator[HealthFinding]:
-    """Yield an error for each tool that is another's or missing, else that all are MemTier's."""
+    """Yield an error for each tool that is another's or missing, else that all are MemTier's.
+
+    Other memories' tools are named, too.
+    """
     wrong = {tool: owners.get(tool) for tool in TOOLS if owners.get(tool) != _OURS}
     for tool, owner in wrong.items():
         what = f"belongs to {owner}" if owner else "is not offered to the model"
@@ -151,6 +154,8 @@ def _judge_tools(
         )
     if not wrong:
         yield HealthFinding("ok", f"{', '.join(TOOLS)} are MemTier's in {host}, says {by}", where)
+    if others := [f"{tool} of {owner}" for tool, owner in owners.items() if "memory" in tool]:
+        yield HealthFinding("ok", f"beside them {host} offers {', '.join(others)}", where)
 
 
 def _not_asked(host: str, where: str, remedy: str) -> HealthFinding:

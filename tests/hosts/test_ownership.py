@@ -22,6 +22,7 @@ INSPECTED: dict[str, Any] = {
 CATALOG: dict[str, Any] = {
     "groups": [
         {"tools": [{"id": "read", "source": "core"}]},
+        {"tools": [{"id": "memory_get", "source": "plugin", "pluginId": "memory-core"}]},
         {"tools": [{"id": tool, "source": "plugin", "pluginId": "memtier"} for tool in TOOLS]},
     ]
 }
@@ -85,7 +86,8 @@ def test_what_is_ours(hosts: Path, home: Path, running: bool) -> None:
     gateway = {"tools.catalog": CATALOG, "plugins.inspect": GRANTED} if running else {}
     openclaw_answers(hosts, {**gateway, "inspect": INSPECTED})
     assert found("error") == found("warn") == []
-    tools, hooks = found("ok")
+    tools, *others, hooks = found("ok")
+    assert others == ["beside them OpenClaw offers memory_get of memory-core"][:running]
     assert "memtier_search" in tools and "before_prompt_build" in hooks
     assert ("the running Gateway" in tools) is running
 

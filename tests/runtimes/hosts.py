@@ -28,6 +28,9 @@ from tests.processes import wait_until
 # Where `make test-runtimes` puts the hosts; read now, as tests see none of MemTier's variables.
 RUNTIMES = Path(os.environ.get("MEMTIER_RUNTIMES") or "~/.cache/memtier-runtimes").expanduser()
 OPENCLAW = RUNTIMES / "openclaw"
+OLDER_OPENCLAW = RUNTIMES / "openclaw-older"  # with what is beside, by `make test-runtimes-all`
+MEM0 = RUNTIMES / "mem0" / "node_modules" / "@mem0" / "openclaw-mem0"
+BRAIN = RUNTIMES / "brain"
 PROJECT = "shared"
 TURN = 240.0  # seconds that a turn may take
 READY_LINE = re.compile(r"\[gateway\](?!.*broker).*\bready\b")
@@ -248,6 +251,11 @@ class OpenClaw:
                 process.wait()
             out.close()
 
+    def errors(self) -> list[str]:
+        """Return the lines of the host's log of level ERROR."""
+        lines = self.log.read_text("utf-8", "replace").splitlines()
+        return [line for line in lines if '"logLevelName":"ERROR"' in line]
+
     def hook_ms(self) -> list[int]:
         """Return what the recalls added to their turns, as the host's log has it."""
         text = self.log.read_text("utf-8", "replace") if self.log.exists() else ""
@@ -346,6 +354,11 @@ class Hermes:
         )
         assert done.returncode == 0, done.stdout[-3000:]
         return done.stdout
+
+    def errors(self) -> list[str]:
+        """Return the lines of the host's logs of level ERROR."""
+        logs = [path.read_text("utf-8", "replace") for path in (self.top / "logs").glob("*.log")]
+        return [line for log in logs for line in log.splitlines() if re.search(r"\bERROR\b", line)]
 
 
 Host = OpenClaw | Hermes

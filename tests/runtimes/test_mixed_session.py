@@ -47,6 +47,7 @@ def test_openclaw(ground: Ground, openclaw: OpenClaw, capsys: pytest.CaptureFixt
         outcomes = session.play(say)
     report("OpenClaw", outcomes, capsys)
     check(outcomes)
+    assert openclaw.errors() == []
 
 
 def test_hermes(ground: Ground, hermes: Hermes, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,3 +65,4 @@ def test_hermes(ground: Ground, hermes: Hermes, capsys: pytest.CaptureFixture[st
         outcomes = session.play(say)
     report("Hermes", outcomes, capsys)
     check(outcomes)
+    assert hermes.errors() == []

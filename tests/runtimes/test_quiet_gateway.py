@@ -17,12 +17,6 @@ def as_it_comes(openclaw: OpenClaw) -> None:
     openclaw.config.write_text(json.dumps(config))
 
 
-def errors(openclaw: OpenClaw) -> list[str]:
-    """Return the lines of the host's log of level ERROR."""
-    lines = openclaw.log.read_text("utf-8", "replace").splitlines()
-    return [line for line in lines if '"logLevelName":"ERROR"' in line]
-
-
 def test_a_quiet_gateway(ground: Ground, openclaw: OpenClaw) -> None:
     """Beside memory-core no tool collides, the prompt names what is hidden, no error is logged."""
     as_it_comes(openclaw)
@@ -35,7 +29,7 @@ def test_a_quiet_gateway(ground: Ground, openclaw: OpenClaw) -> None:
     assert code == 0, findings
     assert any("are MemTier's in OpenClaw, says the running Gateway" in what for what in findings)
     assert any("OpenClaw calls MemTier's before_prompt_build" in what for what in findings)
-    assert errors(openclaw) == []
+    assert openclaw.errors() == []
     assert any("blue locker" in prompt for prompt in ground.model.asked())
     assert all("find the memtier_ tools with tool_search" in s for s in ground.model.instructed())
     tools = {tool["function"]["name"] for tool in ground.model.requests[-1]["tools"]}
@@ -96,7 +90,7 @@ def test_another_memory_plugin(ground: Ground, openclaw: OpenClaw) -> None:
         openclaw.post("Where is my bag?", "agent:main:rival")
         code, document = memtier(ground, openclaw, "doctor", "--project", "shared")
     assert code == 0, document["findings"]
-    assert errors(openclaw) == []
+    assert openclaw.errors() == []
     assert "blue locker" in ground.model.asked()[-1]
     assert [entry.content for entry in ground.entries(openclaw.agent) if entry.role == "user"] == [
         "Where is my bag?"
