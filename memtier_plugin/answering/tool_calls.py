@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from memtier_plugin.providers.tool_calls import MARK, decode, written_calls
+
 SUMMARY, FACTS, EXPERIENCES = "search_summary", "search_facts", "search_experiences"
 PERSONAS, TURNS, FINISH = "search_personas", "search_turns", "finish"
 DEFAULT_TURNS: Final = 5
 MAX_TURNS: Final = 50  # of one search
 MAX_QUERY_CHARS: Final = 1_000
-_MARK: Final = "<tool_call>"
 _MAX_CHARS: Final = 20_000  # of a model's answer that are read
 _TEXT: Final = {"type": "string"}
 _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -75,17 +76,17 @@ class BadCall:
 
 def render_call(name: str, arguments: Any) -> str:
     """Return a call as text."""
-    return f"{_MARK}{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+    return f"{MARK}{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def parse_call(text: str) -> SearchCall | FinishCall | BadCall:
     """Read the first call in a model's answer."""
     matched = _first_call(text)
     if matched is None:
-        return BadCall(f"no tool call was found; answer with {_MARK}{{...}}</tool_call> alone")
+        return BadCall(f"no tool call was found; answer with {MARK}{{...}}</tool_call> alone")
     name, arguments = matched.get("name"), matched.get("arguments")
     if isinstance(arguments, str):  # as servers pass them on
-        arguments = _json(arguments)
+        arguments = decode(arguments)
     if name not in _PARAMETERS:
         return BadCall(f"there is no tool {str(name)[:40]!r}; one of: {', '.join(_PARAMETERS)}")
     if not isinstance(arguments, dict):
@@ -112,19 +113,5 @@ def _finish(arguments: Mapping[str, Any]) -> FinishCall | BadCall:
 
 def _first_call(text: str) -> Mapping[str, Any] | None:
     """Return the object after the first mark that has one; its end mark may be missing."""
-    decoder = json.JSONDecoder()
-    for part in text[:_MAX_CHARS].split(_MARK)[1:]:
-        try:
-            value, _ = decoder.raw_decode(part.lstrip())
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            return value
-    return None
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    calls = written_calls(text[:_MAX_CHARS])
+    return next((call for call in calls if isinstance(call, dict)), None)

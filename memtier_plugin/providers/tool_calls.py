@@ -10,7 +10,6 @@ counted.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +18,7 @@ from memtier_plugin.providers.structured_output import matches_schema, strip_rea
 
 NO_CALL: Final = "no tool call in the answer"
 _MAX_CALLS: Final = 100  # of an answer
-_BLOCK: Final = re.compile(r"<tool_call>(.*?)(?=</tool_call>|<tool_call>|\Z)", re.DOTALL)
+MARK: Final = "<tool_call>"
 
 
 class ToolCall(NamedTuple):
@@ -45,22 +44,27 @@ def parse_tool_calls(text: str, tools: Mapping[str, Mapping[str, Any]]) -> Calle
     Raises:
         BadAnswer: there is no call at all.
     """
-    blocks = _BLOCK.findall(strip_reasoning(text))[:_MAX_CALLS]
-    if not blocks:
+    written = written_calls(text)
+    if not written:
         raise BadAnswer(NO_CALL)
-    written = [call for block in blocks for call in _decoded(block)]
-    calls = [_call(call, tools) for call in written[:_MAX_CALLS]]
+    several = [call for each in written for call in (each if isinstance(each, list) else [each])]
+    calls = [_call(call, tools) for call in several[:_MAX_CALLS]]
     fitting = tuple(call for call in calls if call is not None)
     return CalledTools(fitting, len(calls) - len(fitting))
 
 
-def _decoded(block: str) -> list[Any]:
-    """Return the calls in a block: one, or a list; None stands for what is no JSON."""
+def written_calls(text: str) -> list[Any]:
+    """Return the JSON after each mark of a call, in order; None for what is none."""
+    blocks = strip_reasoning(text).split(MARK)[1 : _MAX_CALLS + 1]
+    return [decode(block) for block in blocks]
+
+
+def decode(text: str) -> Any:
+    """Return the JSON value that a text begins with; None if there is none."""
     try:
-        value = json.loads(block.strip())
+        return json.JSONDecoder().raw_decode(text.lstrip())[0]
     except (ValueError, RecursionError):
-        return [None]
-    return value if isinstance(value, list) else [value]
+        return None
 
 
 def _call(written: Any, tools: Mapping[str, Mapping[str, Any]]) -> ToolCall | None:
@@ -68,7 +72,7 @@ def _call(written: Any, tools: Mapping[str, Mapping[str, Any]]) -> ToolCall | No
         return None
     name, arguments = written["name"], written.get("arguments")
     if isinstance(arguments, str):  # as some servers write them
-        [arguments] = _decoded(arguments)[:1] or [None]
+        arguments = decode(arguments)
     if name not in tools or arguments is None or not matches_schema(arguments, tools[name]):
         return None
     return ToolCall(name, arguments)
