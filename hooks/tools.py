@@ -136,31 +136,44 @@ def _forget(memory: MemTier, arguments: Payload, context: RunContext) -> dict[st
     if not isinstance(ids, list) or not all(isinstance(item_id, str) for item_id in ids) or not ids:
         raise ValueError("ids is a list of ids")
     items = [_resolve_item(memory, item_id, context.sender).item for item_id in ids]
-    own = [item.id for item in items if _is_own(memory, item, context.sender)]
+    asked = memory.knowledge.user_asks_to_forget(context.session_id)
+    own = [item.id for item in items if _is_own(memory, item, context.sender, asked=asked)]
     others = [item for item in items if item.id not in own]
     if lines := [item.id for item in others if isinstance(item, Entry)]:
-        raise NotFound(f"{lines[0]} is another's line; a person can hide it: `memtier forget`")
+        raise NotFound(
+            f"{lines[0]} is another's line, or the user's, who did not ask for it; a person can "
+            "hide it: `memtier forget`"
+        )
     removed = memory.forget(ids=own, sender=context.sender)
     parts = [f"Forgotten: {len(removed.ids)} lines, {len(removed.facts)} facts."]
     if others:
         waiting = memory.knowledge.propose_forget([item.id for item in others])
         parts.append(
-            f"{len(waiting)} rest on others' lines: a person decides (`memtier review`)."
+            f"{len(waiting)} rest on others' lines, or on the user's, who did not ask for it: a "
+            "person decides (`memtier review`)."
             if waiting
             else "A person decided to keep the rest."
         )
     return _answer(" ".join(parts), ids=removed.ids)
 
 
-def _is_own(memory: MemTier, item: Entry | Fact, sender: str | None) -> bool:
-    """Tell whether an item is an entry of this agent and sender, or rests on such alone."""
+def _is_own(memory: MemTier, item: Entry | Fact, sender: str | None, *, asked: bool) -> bool:
+    """Tell whether a model may hide an item: an entry of this agent and sender, or on such alone.
+
+    What the user said is hidden only where the user asked for it.
+    """
     sender = memory.viewer(sender).sender
     if isinstance(item, Entry):
-        return _is_owner(item, memory.agent_id, sender)
+        return _is_owner(item, memory.agent_id, sender) and (asked or item.role != "user")
     entries = {source.entry for source in item.sources}
     with memory.store.session() as reader:
         lines = [stored.item for stored in reader.items(entries).values()]
-    owned = (isinstance(e, Entry) and _is_owner(e, memory.agent_id, sender) for e in lines)
+    owned = (
+        isinstance(e, Entry)
+        and _is_owner(e, memory.agent_id, sender)
+        and (asked or e.role != "user")
+        for e in lines
+    )
     return len(lines) == len(entries) and all(owned)
 
 

@@ -54,7 +54,7 @@ LEVEL = {room: number for number, line in enumerate(reversed(ORDER)) for room in
 # What ranks, packs, credits, folds, parses and verifies does no I/O and has no clock.
 PURE = (
     "text.* trust.confidences trust.echoes trust.escaping trust.external_text trust.fence"
-    " trust.origins trust.statements trust.tool_calls trust.tool_origins"
+    " trust.forget_requests trust.origins trust.statements trust.tool_calls trust.tool_origins"
     " facts.extraction.* facts.verification.* facts.evolution facts.filters"
     " priority.formula priority.importance priority.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"

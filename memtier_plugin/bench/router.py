@@ -4,7 +4,8 @@ Every question is recalled once at each depth, with the same k and token budget.
 `depth="raw"`: entries only, ranked as usual and packed into the budget.  Three more arms compare:
 routed without the links from facts to their source lines (TierMem, Table 4); the entries of always
 raw truncated as in a routed recall, to separate the effect of routing from that of truncation; and
-the first five whole pages of the entries, as TierMem reads them.
+the first five whole pages of the entries, as TierMem reads them.  Further epochs ask again, after
+what the last one brought was written back (`replay`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from memtier_plugin.bench.datasets import Conversation, DatasetQuestion
 from memtier_plugin.bench.metrics import latency_percentiles, mean
 from memtier_plugin.bench.probe import peak_rss_mb
 from memtier_plugin.bench.progress import Progress, no_progress
+from memtier_plugin.bench.replay import summarise_epoch, write_back
 from memtier_plugin.bench.retrieval import (
     BenchRun,
     RecordedConversation,
@@ -74,6 +76,7 @@ class RouterCase:
     why: tuple[str, ...]
     arms: Mapping[str, ArmResult]
     omitted: bool  # answered from facts although only the raw arm shows a gold turn
+    findings: tuple[Hit, ...] = ()  # the gold lines that an escalation showed
 
     def is_right(self, arm: str) -> bool:
         """Tell whether an arm shows every gold turn."""
@@ -87,6 +90,7 @@ def run_router(
     k: int | None = None,
     limit: int | None = None,
     sample: int | None = None,
+    epochs: int = 1,
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -95,6 +99,7 @@ def run_router(
     Args:
         facts: `dataset` or `extracted`.
         k: how many lines a block may have [the configured number].
+        epochs: how often the questions are asked, with a write-back in between (TierMem, Table 5).
         dataset, data, limit, sample, overrides, progress: as for `run_retrieval`.
 
     Raises:
@@ -112,9 +117,11 @@ def run_router(
             for c in loaded.conversations
         ),
     )
-    run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress)
+    progress = progress or no_progress
+    run = BenchRun(loaded=loaded, facts=facts, progress=progress, repeats=epochs)
     chosen = {**(overrides or {}), **({"retrieval.k": k} if k else {})}
-    settings, cases = _ask_all(run, chosen)
+    settings, replays, added = _ask_all(run, chosen, epochs)
+    cases = replays[0]
     return {
         "kind": "router",
         "dataset": dataset,
@@ -123,6 +130,10 @@ def run_router(
         "k": settings["retrieval.k"],
         "token_budget": settings["retrieval.token_budget"],
         **summarise_cases(cases),
+        "epochs": [
+            summarise_epoch(number + 1, [_outcome(case) for case in asked], added[number])
+            for number, asked in enumerate(replays)
+        ],
         "peak_rss_mb": peak_rss_mb(),
         "version": memtier_plugin.__version__,
         "settings": settings,
@@ -132,17 +143,32 @@ def run_router(
 
 
 def _ask_all(
-    run: BenchRun, overrides: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[RouterCase]]:
-    """Record each conversation and ask its questions; return the settings too."""
-    cases: list[RouterCase] = []
+    run: BenchRun, overrides: Mapping[str, Any], epochs: int
+) -> tuple[dict[str, Any], list[list[RouterCase]], list[int]]:
+    """Record each conversation and ask its questions in each epoch.
+
+    Returns the settings and, for each epoch, its cases and how many facts were written after it.
+    """
+    replays: list[list[RouterCase]] = [[] for _ in range(epochs)]
+    added = [0] * epochs
     settings: dict[str, Any] = {}
     for memory, conversation, recorded in run.recorded_conversations(overrides):
         settings = flatten_settings(memory.settings)
-        for case in _ask_arms(memory, conversation, recorded):
-            cases.append(case)
-            run.count_asked()
-    return settings, cases
+        for epoch, asked in enumerate(replays):
+            findings = []
+            for case in _ask_arms(memory, conversation, recorded):
+                asked.append(case)
+                findings.append(case.findings)
+                run.count_asked()
+            if epoch < epochs - 1:
+                added[epoch] += write_back(memory, findings)
+    return settings, replays, added
+
+
+def _outcome(case: RouterCase) -> tuple[bool, bool, int, float]:
+    """Return what an epoch counts of a question: see `summarise_epoch`."""
+    routed = case.arms["routed"]
+    return case.action == "S", case.is_right("routed"), routed.tokens, routed.seconds
 
 
 def open_without_links(memory: MemTier) -> MemTier:
@@ -180,8 +206,9 @@ def _ask_each(
         arms["pages"] = _pages_arm(memory, question, recorded, recalls["raw"], arms["raw"].seconds)
         route = recalls["routed"].route
         assert route is not None
-        shown = _gold_candidates(recorded, recalls["routed"].injected)
-        missed = question.gold - shown
+        routed = recalls["routed"].injected
+        missed = question.gold - _gold_candidates(recorded, routed)
+        findings = [hit for hit in routed if recorded.names.get(hit.id) in question.gold]
         yield RouterCase(
             id=question.id,
             category=question.category,
@@ -190,6 +217,7 @@ def _ask_each(
             doubt=route.doubt,
             why=route.why,
             arms=arms,
+            findings=tuple(findings) if route.action == "R" else (),
             omitted=route.action == "S"
             and bool(missed & _gold_candidates(recorded, recalls["raw"].injected)),
         )

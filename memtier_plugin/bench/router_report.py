@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from memtier_plugin.bench.tables import Report, ReportTable, Section
@@ -65,4 +66,26 @@ def router_view(report: Report) -> list[Section]:
         f"escalation repairs {routes['repair_rate']:.1%} of what facts alone get wrong, and spoils "
         f"{routes['regress_rate']:.1%} of what they get right"
     )
-    return [head, table, groups, counts, rates]
+    return [head, table, groups, counts, rates, *_epochs(report["epochs"])]
+
+
+def _epochs(epochs: Sequence[Report]) -> list[Section]:
+    """Return Table 5 of TierMem, where the questions were asked in several epochs."""
+    if len(epochs) < 2:
+        return []
+    title = (
+        "Replay: after an epoch the gold lines that escalations showed are written back as facts"
+    )
+    columns = ("epoch", "right", "from facts", "right of these", "tokens", "ms", "added")
+    table = ReportTable(columns, title=title)
+    for row in epochs:
+        table.add_row(
+            str(row["epoch"]),
+            f"{row['accuracy']:.3f}",
+            str(row["s_traffic"]),
+            f"{row['s_correct']} ({row['s_accuracy']:.1%})",
+            f"{row['tokens']:.0f}",
+            f"{row['latency_ms']:.1f}",
+            str(row["added"]),
+        )
+    return [table]

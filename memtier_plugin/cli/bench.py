@@ -389,6 +389,7 @@ def facts(data: Path | None, **options: Any) -> None:
     help="The facts: those of the data set, or those a consolidation makes [dataset].",
 )
 @click.option("--k", type=click.IntRange(1), help="How many lines a block may have [16].")
+@_count_option("--epochs", 1, "Ask N times, with a write-back in between (TierMem, Table 5)")
 @_limit_option()
 @_sample_option("all")
 @_OUTPUTS

@@ -47,7 +47,9 @@ from memtier_plugin.storage.store import Store
 from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import echoes, origins
 from memtier_plugin.trust.confidences import find_confidence
+from memtier_plugin.trust.forget_requests import asks_to_forget
 
+_ASKED_IN: Final = 3  # newest prompts of a session in which a user may ask to forget
 _PROMPTS: Final = 200  # newest recalls among which the session's prompts are looked up
 _FAILED_AGAIN: Final = 0.1  # of an experience's weight, for each run that its last step ended
 _RECENT: Final = 50  # newest consolidations among which an extractor's last one is looked up
@@ -165,6 +167,12 @@ class Consolidator:
         if not self._store.settings.trust.defence:
             return True
         return echoes.is_stated_by(text, self._prompts(session), self._store.tokenizer.words)
+
+    def user_asks_to_forget(self, session: str) -> bool:
+        """Tell whether the user asked for it in one of the last prompts of a session."""
+        if not self._store.settings.trust.defence:
+            return True
+        return any(map(asks_to_forget, self._prompts(session)[-_ASKED_IN:]))
 
     def repeats_confidence(self, text: str, session: str) -> bool:
         """Tell whether a text answers a confidence of a session, or says what one says."""

@@ -79,6 +79,21 @@ def test_a_run_measures_every_arm_on_every_question(tmp_path: Path) -> None:
     assert len(report_sections(report)) == 5
 
 
+def test_epochs_write_back_what_escalations_showed(tmp_path: Path) -> None:
+    """Table 5 of TierMem: an epoch is frozen; then gold lines become facts, each once."""
+    path = locomo(tmp_path, (1, "Who grows beans?", "D1:1"), (2, "Who has a cello?", "D1:3"))
+    report = run_router("locomo", path, facts="extracted", epochs=3)
+    first, second, third = report["epochs"]
+    asked = report["per_question"]
+    escalated = [row for row in asked if row["route"] == "R" and row["injected_recall"]["routed"]]
+    assert first["s_traffic"] == sum(row["route"] == "S" for row in asked)
+    assert first["accuracy"] == second["accuracy"] == third["accuracy"] == 1.0
+    assert 0 < first["added"] <= len(escalated)  # what a fact says already is skipped
+    assert (second["added"], third["added"]) == (0, 0)
+    assert "written back" in markdown(report)
+    assert "written back" not in markdown(run_router("locomo", path))
+
+
 def test_without_links_a_fact_lends_nothing_to_its_source_line(home: Path) -> None:
     """The arm without links ranks a line by itself, whatever fact rests on it."""
     with MemTier.open(home, "p", settings={"embedding.model": "none"}) as memory:

@@ -87,9 +87,9 @@ def test_an_error_names_tools_that_there_are(home: Path) -> None:
     assert all(tool in listed for tool in tools.TOOLS)
 
 
-def asks(text: str) -> None:
+def asks(text: str, agent: str = AGENT) -> None:
     """Have a user say something in the session at hand, as a host's hook does."""
-    with memory_pool.use(RunContext(agent_id=AGENT, project="p")) as memory:
+    with memory_pool.use(RunContext(agent_id=agent, project="p")) as memory:
         memory.recall(text, session_id="now", purpose="inject")
 
 
@@ -282,5 +282,34 @@ def test_a_model_only_asks_to_forget_what_is_others(home: Path) -> None:
         [done] = memory.knowledge.person.reject([item.id], "still true")
         assert done.now == "kept" and memory.knowledge.person.review_queue() == []
     assert "decided to keep" in call("memtier_forget", ids=[fact.id])["text"]
+    asks("That is wrong by now, forget it.", agent="hermes.default")
     own = call("memtier_forget", ids=[fact.id], agent="hermes.default")
     assert own["text"].startswith("Forgotten: 0 lines, 1 facts.")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "hidden"),
+    [
+        ("What does that page say?", False),
+        ("Please forget where the vault is.", True),
+        ("Vergiss das mit der Mühle.", True),
+    ],
+)
+def test_what_the_user_said_is_forgotten_when_the_user_asks(
+    home: Path, prompt: str, hidden: bool
+) -> None:
+    """A model that read a page hides no rule of the user's: the user asks for it, or decides."""
+    with MemTier.open(home, "p", AGENT) as memory:
+        [line] = memory.record(
+            [{"role": "user", "content": "The vault is behind the mill."}], session_id="old"
+        )
+        fact = memory.remember("Never push to the main branch.")
+    asks(prompt)
+    line_hidden = call("memtier_forget", ids=[line.id])["ok"]
+    assert line_hidden is hidden
+    answer = call("memtier_forget", ids=[fact.id])
+    assert ("0 lines, 1 facts" in answer["text"]) is hidden
+    with MemTier.open(home, "p", AGENT) as memory:
+        assert ([] if hidden else [fact.id]) == [held.id for held in memory.facts()]
+        waiting = [item.kind for item in memory.knowledge.person.review_queue()]
+        assert waiting == ([] if hidden else ["forget"])
