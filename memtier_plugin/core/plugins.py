@@ -126,6 +126,12 @@ def collect_drafts(entries: Sequence[Entry]) -> list[FactDraft]:
     return [draft for drafts in answers for draft in drafts]
 
 
+def may_rerank(settings: Settings) -> bool:
+    """Tell whether a model is configured that orders hits, or a plugin may do so."""
+    others = len(manager().hook.memtier_rerank.get_hookimpls()) > 1  # than the shipped one
+    return others or settings.rerank.model != "none"
+
+
 def rerank_hits(
     query: str, hits: Sequence[Hit], deadline: float, settings: Settings
 ) -> Sequence[Hit]:

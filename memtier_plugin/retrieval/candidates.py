@@ -350,11 +350,13 @@ class PoolBuilder:
             around[row] = (before[:_REACH], after[:_REACH])
             for side, other in ((before, after), (after, before)):
                 for index, (neighbour, _) in enumerate(side[:_NEIGHBOURS]):
+                    if neighbour in around:
+                        continue
                     # The turns around the neighbour, read off the same line of turns.
                     back = [*reversed(side[:index]), own, *other][:_REACH]
                     on = side[index + 1 : index + 1 + _REACH]
                     sides = (on, back) if side is before else (back, on)
-                    around.setdefault(neighbour, sides)
+                    around[neighbour] = sides
         others = [row for row in around if row not in best and self._may_be(row)]
         neighbours = self._by_row(others)
         around = {row: sides for row, sides in around.items() if self._may_be(row)}

@@ -327,7 +327,7 @@ class Recaller:
 
     def _rerank(self, query: Query, hits: list[Hit], degradations: list[str]) -> list[Hit]:
         """Return the hits as a plugin orders the first of them; not as published by MemTier."""
-        if self._is_paper:
+        if self._is_paper or not plugins.may_rerank(self._settings):
             return hits
         until, text = query.until, self.redact(query.searched)
         deadline = until if until is not None else time.monotonic() + _RERANK_SECONDS

@@ -101,8 +101,8 @@ class IndexItems:
     def prepare(self, records: Sequence[tuple[Record, LedgerLine]]) -> list[Prepared]:
         """Compute words, n-grams and vectors before the index is locked."""
         texts = [self._text(record) for record, _ in records]
-        if self._embedder:
-            pieces = {number: text.pieces for number, text in enumerate(texts) if text.pieces}
+        pieces = {number: text.pieces for number, text in enumerate(texts) if text.pieces}
+        if self._embedder and pieces:  # none of events
             for number, vectors in embed_texts(self._embedder, pieces).items():
                 texts[number] = texts[number]._replace(vectors=vectors)
         return [(*record, text) for record, text in zip(records, texts, strict=True)]
