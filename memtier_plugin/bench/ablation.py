@@ -68,6 +68,8 @@ _STORES: Final[Mapping[str, Mapping[str, Any]]] = {
 # What is off by default, switched on; of these settings, some make a background job write more.
 _ADAPTIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "profiles of people": {"people.profiles": True},
+    "episodes of 6 hours": {"retrieval.episode_hours": 6.0},
+    "surprise": {"retrieval.weights.surprise": 1.0},
     "summaries of months and people": {"summaries.long": True},
     "search tier by tier": {"retrieval.search": "tiers", "priority.enabled": True},
 }

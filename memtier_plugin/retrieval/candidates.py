@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import nlargest
 from itertools import chain
 from typing import Final
 
+from memtier_plugin.core.records import Entry
 from memtier_plugin.core.settings.schema import Retrieval
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.query import (
@@ -25,6 +27,7 @@ from memtier_plugin.retrieval.query import (
 from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.text.surprise import fingerprints, line_surprise
 from memtier_plugin.text.tokenizer import ngrams
 
 MIN_COSINE: Final = 0.3  # below it an item is not found by its meaning alone
@@ -149,7 +152,30 @@ class PoolBuilder:
             kinds=facts.kinds,
             similarity=self._similar_around(rows, adjacent),
             hypothetical=self._likeness(rows),
+            surprise=self._surprise(rows) if self.settings.weights.surprise else None,
         )
+
+    def _surprise(self, rows: Sequence[int]) -> Scores:
+        """Return how much each entry says that no earlier line of the scopes did.
+
+        A fingerprint is new where one of its words is.
+        """
+        words = self.query.tokenizer.words
+        texts = {
+            row: stored.item.text
+            for row, stored in self.reader.items_by_row(rows).items()
+            if isinstance(stored.item, Entry)
+        }
+        parts = {
+            mark: words(mark.partition(":")[2])
+            for text in texts.values()
+            for mark in fingerprints(text)
+        }
+        first = self.reader.first_rows(self.scopes, {*chain.from_iterable(parts.values())})
+        since = {mark: {first.get(word) for word in words} for mark, words in parts.items()}
+        return {
+            row: line_surprise(text, partial(_begins, since, row)) for row, text in texts.items()
+        }
 
     # -- words and n-grams ---------------------------------------------------------------------
 
@@ -343,8 +369,9 @@ class PoolBuilder:
         best = {candidate.row: candidate for candidate in order[: self.settings.candidates]}
         entries = [row for row, candidate in best.items() if candidate.tier == "episodic"]
         leading, rest = entries[:_WITH_NEIGHBOURS], entries[_WITH_NEIGHBOURS:]
-        around = self.reader.neighbours(rest, self.scopes, _REACH) if rest else {}
-        wide = self.reader.neighbours(leading, self.scopes, _REACH + _NEIGHBOURS)
+        gap = 3600 * self.settings.episode_hours
+        around = self.reader.neighbours(rest, self.scopes, _REACH, gap) if rest else {}
+        wide = self.reader.neighbours(leading, self.scopes, _REACH + _NEIGHBOURS, gap)
         for row, (before, after) in wide.items():
             own = (row, best[row].length)
             around[row] = (before[:_REACH], after[:_REACH])
@@ -366,6 +393,10 @@ class PoolBuilder:
         candidates = self.reader.candidates(rows) if rows else ()
         opened = {"semantic": self.settings.facts, "procedural": self.settings.experiences}
         return {each.row: each for each in candidates if opened.get(each.tier, True)}
+
+
+def _begins(since: Mapping[str, Collection[int | None]], row: int, mark: str) -> bool:
+    return row in since[mark]
 
 
 def _rows_of(around: Around) -> Iterator[int]:

@@ -51,6 +51,7 @@ class Pool:
         kinds: of a row that is a summary or a timeline, which of the two.
         similarity: by row, the cosine to the query's vector; None where there is no vector.
         hypothetical: likewise to the vector of a made-up answer.
+        surprise: by row, how much an entry says that is new; None where it does not count.
     """
 
     query: ParsedQuery
@@ -70,6 +71,7 @@ class Pool:
     kinds: Mapping[int, str]
     similarity: Mapping[int, float] | None
     hypothetical: Mapping[int, float] | None = None
+    surprise: Mapping[int, float] | None = None
 
     def values(self, scores: Mapping[int, float]) -> list[float]:
         """Return each candidate's score, 0 for those without one."""
@@ -243,6 +245,11 @@ def tier(pool: Pool) -> list[float]:
     return [bonus[key] for key in tiers]
 
 
+def surprise(pool: Pool) -> list[float] | None:
+    """Score how much an entry said that was new (True Memory, predictive layer)."""
+    return None if pool.surprise is None else pool.values(pool.surprise)
+
+
 # -- meaning ---------------------------------------------------------------------------------------
 
 
@@ -305,6 +312,7 @@ SIGNALS: Final[Mapping[str, Callable[[Pool], Sequence[float] | None]]] = {
     "decay": decay,
     "weight": weight,
     "tier": tier,
+    "surprise": surprise,
     "dense": dense,
     "dense_window": dense_window,
     "dense_previous": dense_previous,

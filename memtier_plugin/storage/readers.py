@@ -114,6 +114,9 @@ class CandidateReader(RecordReader, Protocol):
     ) -> tuple[dict[int, float], int]:
         """Return the summed idf of the n-grams that each row shares, and the postings read."""
 
+    def first_rows(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
+        """Return the first row, in the order of writing, that has each of these index words."""
+
     def word_frequencies(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
         """Return how many items of these scopes have each of these index words."""
 
@@ -137,9 +140,12 @@ class CandidateReader(RecordReader, Protocol):
         """Return the ranking properties of these rows."""
 
     def neighbours(
-        self, rows: Iterable[int], scopes: Sequence[int], reach: int
+        self, rows: Iterable[int], scopes: Sequence[int], reach: int, gap: float = 0.0
     ) -> dict[int, tuple[RowLengths, RowLengths]]:
-        """Return the turns before and after each of these rows in its session, nearest first."""
+        """Return the turns before and after each of these rows in its session, nearest first.
+
+        With a gap, in seconds, they end where so much time passed between two turns.
+        """
 
     def fact_sources(self, facts: Sequence[str], scopes: Sequence[int]) -> dict[str, list[int]]:
         """Return, for each fact, the rows of its source entries that the viewer may see."""

@@ -134,6 +134,7 @@ class Lexicon:
     general_openers: Phrases  # open a question about the world
     time_openers: Phrases  # ask when
     list_openers: Phrases  # ask for several things
+    event_verbs: Words  # tell that something happened
     character_cues: Phrases  # ask what somebody is like: traits, tastes, interests
     said_verbs: Words  # say, advise, give: after "you", the assistant's words
     own_advice: Phrases  # name the assistant's words

@@ -61,6 +61,7 @@ class Weights:
     decay: float = _within(0.1, 0, 100)
     weight: float = _within(2.5, 0, 100)
     tier: float = _within(2.0, 0, 100)
+    surprise: float = _within(0.0, 0, 100)
     overview: float = _within(4.0, 0, 100)
 
 
@@ -81,6 +82,7 @@ class Retrieval:
     postings_cap: int = _within(10_000, 1_000, 10_000_000)
     vectors_cap: int = _within(100_000, 1_000, 10_000_000)
     sessions: int = _within(5, 1, 1000)
+    episode_hours: float = _within(0.0, 0, 8_760)
     decay_lambda: float = _within(0.05, 0, 10)
     decay_bypass: float = _within(2.0, 0, 1000)
     weights: Weights = Weights()

@@ -231,6 +231,19 @@ class IndexCandidateReader(IndexRecords):
                 scores[row] = get(row, 0.0) + value
         return scores, read
 
+    def first_rows(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
+        """Return the first row, in the order of writing, that has each of these index words."""
+        rows = self._db.execute(
+            """SELECT term, min(item) FROM (
+                 SELECT words.value AS term,
+                   (SELECT item FROM postings WHERE scope = scopes.value AND term = words.value
+                    ORDER BY item LIMIT 1) AS item
+                 FROM json_each(?) AS words, json_each(?) AS scopes)
+               WHERE item IS NOT NULL GROUP BY term""",
+            (json.dumps(to_utf8_all(words)), json.dumps(list(scopes))),
+        )
+        return {str(term): int(row) for term, row in rows}
+
     def word_frequencies(self, scopes: Collection[int], words: Collection[str]) -> dict[str, int]:
         """Return how many items of these scopes have each of these index words."""
         return self._frequencies("terms", scopes, words)
@@ -317,13 +330,17 @@ class IndexCandidateReader(IndexRecords):
         return [*map(Candidate._make, candidates.fetchall())]
 
     def neighbours(
-        self, rows: Iterable[int], scopes: Sequence[int], reach: int
+        self, rows: Iterable[int], scopes: Sequence[int], reach: int, gap: float = 0.0
     ) -> dict[int, tuple[RowLengths, RowLengths]]:
-        """Return the turns before and after each of these rows in its session, nearest first."""
+        """Return the turns before and after each of these rows in its session, nearest first.
+
+        With a gap, in seconds, they end where so much time passed between two turns.
+        """
         only = f"scope IN ({', '.join(map(str, scopes))})"
         before, after = (
-            f"""(SELECT json_group_array(json_array(row, length)) FROM (
-                 SELECT row, length FROM items WHERE session = here.session AND indexed AND {only}
+            f"""(SELECT json_group_array(json_array(row, length, observed)) FROM (
+                 SELECT row, length, observed FROM items
+                 WHERE session = here.session AND indexed AND {only}
                    AND (observed, turn, id) {sign} (+here.observed, +here.turn, +here.id)
                  ORDER BY observed {order}, turn {order}, id {order} LIMIT {int(reach)}))"""  # noqa: S608
             for sign, order in (("<", "DESC"), (">", "ASC"))
@@ -332,12 +349,16 @@ class IndexCandidateReader(IndexRecords):
         # "+" takes a column's affinity away, with which SQLite seeks by `observed` alone and passes
         # over every turn of a session that was recorded with one time.
         sides_of_rows = self._db.execute(
-            f"""SELECT '[' || row || ',' || {before} || ',' || {after} || ']' FROM items AS here
+            f"""SELECT '[' || row || ',' || observed || ',' || {before} || ',' || {after} || ']'
+                FROM items AS here
                 WHERE row IN (SELECT value FROM json_each(?))""",  # noqa: S608
             (json.dumps(list(rows)),),
         )
         sides = json.loads(f"[{','.join(text for (text,) in sides_of_rows)}]")
-        return {row: (preceding, following) for row, preceding, following in sides}
+        return {
+            row: (_until_gap(preceding, observed, gap), _until_gap(following, observed, gap))
+            for row, observed, preceding, following in sides
+        }
 
     def fact_sources(self, facts: Sequence[str], scopes: Sequence[int]) -> dict[str, list[int]]:
         """Return, for each fact, the rows of its source entries that the viewer may see."""
@@ -427,3 +448,14 @@ class IndexCandidateReader(IndexRecords):
         )
         stored = self.items_by_row([row for (row,) in rows])
         return {row: embedding_texts(record.item) for row, record in stored.items()}
+
+
+def _until_gap(turns: Sequence[tuple[int, int, float]], observed: float, gap: float) -> RowLengths:
+    """Return the rows and lengths of turns, up to the first that is a gap away from the last."""
+    near: RowLengths = []
+    for row, length, said in turns:
+        if gap and abs(said - observed) > gap:
+            break
+        near.append((row, length))
+        observed = said
+    return near
