@@ -161,6 +161,11 @@ def _run_priority(memory: MemTier, run: JobRun) -> None:
     prioritise_entries(memory, run.stop)
 
 
+def _run_gate(memory: MemTier, run: JobRun) -> None:
+    while memory.gatekeeper.run(stop=run.stop.is_set).left and not run.stop.is_set():
+        pass
+
+
 def _run_embedding(memory: MemTier, run: JobRun) -> None:
     report = embed_missing(memory, run.stop)
     if report is not None and (report.embedded or report.dropped):
@@ -177,6 +182,7 @@ JOBS: Final[Mapping[str, Callable[[MemTier, JobRun], None]]] = {
     "consolidation": partial(_run_consolidation, RULES),
     "summaries": _run_summaries,
     "priority": _run_priority,
+    "gate": _run_gate,
     "model": partial(_run_consolidation, MODEL),
     "embedding": _run_embedding,
     "sweep": lambda memory, _run: sweep_project(memory),
@@ -193,6 +199,7 @@ def jobs_in_group(group: str, settings: Settings) -> list[str]:
         remote.append("priority")
     if group == "local":
         local = ["consolidation", "summaries", "embedding"]
+        local += [] if settings.gate.mode == "off" else ["gate"]
         local += ["priority"] if settings.priority.enabled else []  # compares what was embedded
         return [name for name in local if name not in remote]
     return remote if group == "endpoint" else ["sweep"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from memtier_plugin.core.codecs import check_methods
+from memtier_plugin.facts.gatekeeper import Gatekeeper
 from memtier_plugin.facts.people import People
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.summaries.job import Summariser
@@ -55,6 +56,11 @@ class Services(Project):
     def prioritiser(self) -> Prioritiser:
         """The job that rates entries, and keeps personas and tiers."""
         return Prioritiser(self._actor)
+
+    @cached_property
+    def gatekeeper(self) -> Gatekeeper:
+        """The job that judges entries by the encoding gate."""
+        return Gatekeeper(self._actor)
 
     @cached_property
     def working(self) -> WorkingMemory:

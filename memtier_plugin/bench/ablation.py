@@ -72,9 +72,10 @@ _ADAPTIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "surprise": {"retrieval.weights.surprise": 1.0},
     "summaries of months and people": {"summaries.long": True},
     "search tier by tier": {"retrieval.search": "tiers", "priority.enabled": True},
+    "gate leaves lines out": {"gate.mode": "index"},
 }
 _SWITCHED: Final = {"fusion": _FUSIONS, "adaptive": _ADAPTIVE, "stores": _STORES}
-_WRITTEN: Final = ("people.profiles", "summaries.long", "priority.enabled")
+_WRITTEN: Final = ("people.profiles", "summaries.long", "priority.enabled", "gate.mode")
 _CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "scope": ("sessions", "none"),
     "stage_one": ("bm25", "dense", "rrf"),
@@ -241,6 +242,7 @@ def _ask(run: BenchRun, folder: Path, arms: Sequence[_Arm], reader: Reader | Non
                     if any(key[1:]):
                         memory.summariser.run(limit=100_000)
                         memory.prioritiser.run(limit=100_000)
+                        memory.gatekeeper.run(limit=100_000)
             if run.learn:
                 home = _copy_project(home, folder / f"arm-{number}", conversation.id)
             with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from memtier_plugin.core import recall_lines
 from memtier_plugin.core.event_payload import EventPayload, StateEvent, fields_of, optional
@@ -220,6 +220,23 @@ class UnlinkPeopleEvent(LinkPeopleEvent):
     """Somebody said that these senders are not whom they were linked with."""
 
     KIND: ClassVar[str] = "unlink_people"
+
+
+Verdict = Literal["admitted", "rejected", "left_out"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateEvent(StateEvent):
+    """The encoding gate judged entries (True Memory, eq. 1).
+
+    ``signals`` are of each item its novelty, salience and prediction error, none where an earlier
+    verdict was only brought to the mode; what is ``left_out`` has no vectors and n-grams.
+    """
+
+    KIND: ClassVar[str] = "gate"
+
+    verdict: Verdict
+    signals: tuple[tuple[float | None, ...], ...] = ()
 
 
 # -- undo ------------------------------------------------------------------------------------------

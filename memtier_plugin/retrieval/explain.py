@@ -66,6 +66,8 @@ _REASONS: Final = {
     "origin": "text of tools, of outsiders or of the system, and facts resting on it, are not"
     " injected automatically",
 }
+_GATED: Final = "; the gate left it out of vectors and n-grams"
+_PROFILED: Final = "asks what that person is like, while people.profiles is on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,15 +336,14 @@ class Explainer:
             return self._report_rank(case, plan, wide)
         paper = settings.retrieval.profile == "paper"
         if case.kind and (paper or case.kind not in requested_kinds(data["query"])):
-            asks = "asks for one"
-            if case.kind == "profile":
-                asks = "asks what that person is like, while people.profiles is on"
+            asks = _PROFILED if case.kind == "profile" else "asks for one"
             message = f"it is a {case.kind}: recall_first finds it for a query that {asks}"
             return case.verdict("no candidate", message)
         if plan.result.tiers and (tier := plan.result.tiers[-1].name) != "archive":
             return case.verdict("tier", f"the search had enough with the {tier}, which lacks it")
         words = self._shared_words(data["query"], case.stored, case.viewer)
-        return case.verdict("no candidate", words.pop("said"), words=words)
+        message = words.pop("said") + _GATED * (case.stored.state.gate == "left_out")
+        return case.verdict("no candidate", message, words=words)
 
     def _plan_again(self, event: JournalEvent, viewer: Viewer) -> RecallPlan:
         """Return what the recall of an event would be now."""
@@ -358,10 +359,8 @@ class Explainer:
         """
         index = position_of(wide.hits, case.id)
         assert index is not None
-        weights, hit = (
-            profile_weights(self._store.settings, wide.result.model),
-            wide.hits[index],
-        )
+        weights = profile_weights(self._store.settings, wide.result.model)
+        hit = wide.hits[index]
         injected, _ = plan.block.fill(case.event.id)
         lines = [line.id for line in injected]
         line = lines.index(case.id) + 1 if case.id in lines else None

@@ -256,6 +256,9 @@ class ItemReader(RecordReader, Protocol):
     def state(self, identity: str) -> State:
         """Return an item's current state."""
 
+    def gate_backlog(self, verdicts: Collection[str], limit: int) -> list[tuple[str, str]]:
+        """Return the oldest entries with one of these verdicts of the gate, or none ("")."""
+
     def sources(self, fact: str) -> list[Source]:
         """Return a fact's sources, its own first, then those of later promotions."""
 

@@ -18,6 +18,7 @@ from memtier_plugin.core.events import (
     ConfideEvent,
     CreditEvent,
     ForgetEvent,
+    GateEvent,
     PromoteEvent,
     ReinstateEvent,
     RejectEvent,
@@ -28,6 +29,7 @@ from memtier_plugin.core.events import (
     UncreditEvent,
     UndoEvent,
     UnforgetEvent,
+    Verdict,
     WithdrawEvent,
     payload_of,
 )
@@ -50,7 +52,7 @@ class State:
 
     ``reviewed`` is the decision on a proposed fact, or None; ``reverted`` is set when the
     consolidation that produced the item was undone, ``private`` when an entry became a confidence
-    after it was written.
+    after it was written, ``gate`` when the encoding gate judged it.
     """
 
     weight: float = 0.0
@@ -61,6 +63,7 @@ class State:
     reviewed: Literal["accepted", "rejected"] | None = None
     reverted: bool = False
     private: bool = False
+    gate: Verdict | None = None
 
     @property
     def withdrawn(self) -> bool:
@@ -143,6 +146,8 @@ def fold(events: Sequence[JournalEvent]) -> State:
                 state = replace(state, reviewed="rejected")
             case RevertEvent():
                 state = replace(state, reverted=True)
+            case GateEvent(verdict=verdict):
+                state = replace(state, gate=verdict)
     return state
 
 

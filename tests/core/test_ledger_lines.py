@@ -77,6 +77,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[str, 
             *ended(home / "ended"),
             *prioritised(home / "prioritised"),
             *taken_back(home / "taken back"),
+            *judged(home / "judged"),
         ]
         yield normalised(written)
 
@@ -345,6 +346,14 @@ def taken_back(home: Path) -> list[tuple[str, bytes]]:
             memory.record([user_message(text)], session_id="s1", run_id=f"r{number}")
             clock.later(hours=1)
             memory.consolidate()
+        return stored(home)
+
+
+def judged(home: Path) -> list[tuple[str, bytes]]:
+    """Judge an entry by the encoding gate."""
+    with opened(home, Clock(MONDAY), **{"gate.mode": "tag"}) as memory:
+        memory.record([user_message("I prefer tea.")], session_id="s1", run_id="r1")
+        memory.gatekeeper.run()
         return stored(home)
 
 

@@ -274,6 +274,16 @@ class People:
     profiles: bool = False
 
 
+GateMode = Literal["off", "tag", "index"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Whether the encoding gate judges entries, and leaves those it rejects out of the index."""
+
+    mode: GateMode = "off"
+
+
 FactMode = Literal["auto", "review", "explicit"]
 SensitiveMode = Literal["review", "share", "drop"]
 
@@ -356,6 +366,7 @@ class Settings:
     summaries: Summaries = Summaries()
     priority: Priority = Priority()
     people: People = People()
+    gate: Gate = Gate()
     facts: Facts = Facts()
     ask: Ask = Ask()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)

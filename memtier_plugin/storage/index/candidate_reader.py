@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from memtier_plugin.core.records import SHARED, person_audience
 from memtier_plugin.storage.index import bm25
-from memtier_plugin.storage.index.items import PRIVATE_SHELF, embedding_texts
+from memtier_plugin.storage.index.items import PRIVATE_SHELF, pieces_to_embed
 from memtier_plugin.storage.index.records import (
     IndexRecords,
     Stored,
@@ -447,15 +447,15 @@ class IndexCandidateReader(IndexRecords):
             (model, limit),
         )
         stored = self.items_by_row([row for (row,) in rows])
-        return {row: embedding_texts(record.item) for row, record in stored.items()}
+        return {row: pieces_to_embed(record) for row, record in stored.items()}
 
 
 def _until_gap(turns: Sequence[tuple[int, int, float]], observed: float, gap: float) -> RowLengths:
     """Return the rows and lengths of turns, up to the first that is a gap away from the last."""
     near: RowLengths = []
-    for row, length, said in turns:
-        if gap and abs(said - observed) > gap:
+    for row, length, moment in turns:
+        if gap and abs(moment - observed) > gap:
             break
         near.append((row, length))
-        observed = said
+        observed = moment
     return near

@@ -170,12 +170,19 @@ def m005_priorities(connection: apsw.Connection) -> None:
     connection.execute("CREATE INDEX headers_tier ON headers(agent, sender, tier)")
 
 
+def m006_gate(connection: apsw.Connection) -> None:
+    """Keep the verdicts of the encoding gate, and which items are indexed by their words alone."""
+    connection.execute("ALTER TABLE states ADD COLUMN gate TEXT")
+    connection.execute("ALTER TABLE items ADD COLUMN words_only INTEGER NOT NULL DEFAULT 0")
+
+
 MIGRATIONS: Final[tuple[Callable[[apsw.Connection], None], ...]] = (
     m001_first,
     m002_standing,
     m003_private,
     m004_content,
     m005_priorities,
+    m006_gate,
 )
 
 

@@ -21,7 +21,7 @@ from memtier_plugin.providers.embedding.quantise import quantise
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.storage.index.postings import IndexedText, Postings
 from memtier_plugin.storage.index.priority_writer import PriorityWriter
-from memtier_plugin.storage.index.records import read_states, to_utf8, to_utf8_all
+from memtier_plugin.storage.index.records import Stored, read_states, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.sources import IndexSources
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
 from memtier_plugin.storage.ledger.jsonl import LedgerLine
@@ -334,7 +334,7 @@ class IndexItems:
             self._db.execute("DELETE FROM states WHERE item = ?", (identity,))
         else:
             self._db.execute(
-                "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO states VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     identity,
                     state.weight,
@@ -345,15 +345,22 @@ class IndexItems:
                     state.reviewed,
                     state.reverted,
                     state.private,
+                    state.gate,
                 ),
             )
         return (state.withdrawn, state.private) != (before.withdrawn, before.private)
 
     def _show_or_hide(self, identity: str, state: State, batch: Batch) -> None:
-        for row, tier, retrievable, indexed in self._db.execute(
-            "SELECT row, tier, retrievable, indexed FROM items WHERE id = ?", (identity,)
+        for row, tier, retrievable, indexed, words_only in self._db.execute(
+            "SELECT row, tier, retrievable, indexed, words_only FROM items WHERE id = ?",
+            (identity,),
         ).fetchall():
             show = state.is_retrievable(bool(retrievable))
+            if tier == "episodic" and (state.gate == "left_out") != bool(words_only):
+                self.set_indexed(int(row), False, batch)
+                indexed = False
+                change = (state.gate == "left_out", row)
+                self._db.execute("UPDATE items SET words_only = ? WHERE row = ?", change)
             if state.private and tier == "episodic" and self._make_private(int(row), batch):
                 indexed = False
             if show and tier != "episodic":
@@ -384,12 +391,14 @@ class IndexItems:
         return True
 
     def set_indexed(self, row: int, show: bool, batch: Batch) -> None:
-        tier, scope, indexed, data = self._db.execute(
-            "SELECT tier, scope, indexed, data FROM items WHERE row = ?", (row,)
+        tier, scope, indexed, words_only, data = self._db.execute(
+            "SELECT tier, scope, indexed, words_only, data FROM items WHERE row = ?", (row,)
         ).fetchone()
         if show == bool(indexed):
             return
         text = batch.texts.pop(row, None) or self._text_of(tier, scope, data)
+        if words_only:  # it counts as embedded, with no piece
+            text = text._replace(grams=frozenset(), pieces=(), vectors=())
         if show:
             batch.postings.add(int(scope), row, text)
             batch.shown[row] = text.pieces, text.vectors
@@ -466,6 +475,11 @@ def embedding_texts(item: Entry | Fact) -> tuple[str, ...]:
         return chunk_text(item.text, PIECE_CHARS, MAX_PIECES)
     who = item.speaker or item.role
     return tuple(f"{who}: {piece}" for piece in chunk_text(item.content, PIECE_CHARS, MAX_PIECES))
+
+
+def pieces_to_embed(stored: Stored) -> tuple[str, ...]:
+    """Return the same of a stored item; none where the gate left it out."""
+    return () if stored.state.gate == "left_out" else embedding_texts(stored.item)
 
 
 def embed_texts(embedder: Embedder, texts: Mapping[int, Sequence[str]]) -> dict[int, list[bytes]]:

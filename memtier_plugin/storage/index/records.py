@@ -52,7 +52,7 @@ class IndexRecords:
         stored, untouched = {}, State()
         for row, tier, data, owner, path, line, *state in self._db.execute(
             f"""SELECT row, tier, data, files.owner, path, line, weight, promoted, forgotten,
-                       superseded_by, valid_to, reviewed, reverted, private
+                       superseded_by, valid_to, reviewed, reverted, private, gate
                 FROM items JOIN files ON files.id = file LEFT JOIN states ON item = items.id
                 WHERE {condition} ORDER BY row""",  # noqa: S608
             (values,),
@@ -104,7 +104,7 @@ def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
     keys = to_utf8_all(ids)
     rows = connection.execute(
         """SELECT item, weight, promoted, forgotten, superseded_by, valid_to, reviewed, reverted,
-                  private
+                  private, gate
            FROM states WHERE item IN (SELECT value FROM json_each(?))""",
         (json.dumps(keys),),
     )
@@ -113,7 +113,7 @@ def read_states(connection: Any, ids: Collection[str]) -> dict[str, State]:
 
 
 def _state(row: Sequence[Any]) -> State:
-    weight, promoted, forgotten, by, until, reviewed, reverted, private = row
+    weight, promoted, forgotten, by, until, reviewed, reverted, private, gate = row
     return State(
         float(weight),
         bool(promoted),
@@ -123,6 +123,7 @@ def _state(row: Sequence[Any]) -> State:
         reviewed,
         bool(reverted),
         bool(private),
+        gate,
     )
 
 

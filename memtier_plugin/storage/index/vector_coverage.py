@@ -15,7 +15,7 @@ from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.providers.embedding.static import StaticEmbedder
 from memtier_plugin.storage.index.connection import Index
-from memtier_plugin.storage.index.items import MAX_PIECES, PIECE_CHARS, embedding_texts
+from memtier_plugin.storage.index.items import MAX_PIECES, PIECE_CHARS, pieces_to_embed
 from memtier_plugin.storage.index.records import IndexRecords
 from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
 from memtier_plugin.storage.index.writer import read_metadata, set_metadata
@@ -81,7 +81,7 @@ class IndexCoverage(IndexRecords):
             (_ABOVE if before is None else before, model, limit),
         ).fetchall()
         stored = self.items_by_row([row for (row,) in rows])
-        return {row: embedding_texts(stored[row].item) for (row,) in rows if row in stored}
+        return {row: pieces_to_embed(stored[row]) for (row,) in rows if row in stored}
 
     def vector_length(self, model: str) -> int | None:
         """Return the length of a model's vectors, None if there is none yet."""

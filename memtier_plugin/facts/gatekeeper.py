@@ -1,0 +1,158 @@
+"""Judge lines by the encoding gate: the job (`text.gate`).
+
+What is due is read from the index, so there is no cursor to lose: an entry without a verdict gets
+one.  A verdict is a journal event, and it alone decides what the index leaves out, so that a new
+index is the same.  Only lines before a line are compared with it, in its own agent's and sender's
+scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from memtier_plugin.core.events import GateEvent, Verdict
+from memtier_plugin.core.hookspecs import Embedder
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.settings.schema import GateMode
+from memtier_plugin.providers.embedding.remote import EndpointEmbedder
+from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.index.items import embed_texts
+from memtier_plugin.text import gate
+
+BATCH: Final = 100  # entries whose verdicts are written together
+_NEAREST: Final = 60  # of these the earlier ones are taken
+_VECTORS_CAP: Final = 10_000  # pieces that are compared for one line
+# Which verdicts, or none (""), are brought up to date, by mode.
+_DUE: Final[Mapping[GateMode, tuple[str, ...]]] = {
+    "tag": ("", "left_out"),
+    "index": ("", "rejected"),
+}
+
+Signals = tuple[float, float, float | None]  # novelty, salience, prediction error
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """The result of a pass: entries judged, those rejected, and whether more are due."""
+
+    judged: int = 0
+    rejected: int = 0
+    left: bool = False
+
+
+class Gatekeeper:
+    """Judges the entries of a project, in one agent's name."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
+
+    def run(self, limit: int = 1000, stop: Callable[[], bool] = lambda: False) -> GateReport:
+        """Judge up to ``limit`` entries, oldest first, or bring earlier verdicts to the mode.
+
+        Args:
+            stop: polled between batches; what was written by then is complete.
+
+        Raises:
+            LedgerError: another process judges, or nothing could be written.
+            IndexProblem: the index cannot be read.
+        """
+        judged = rejected = 0
+        mode = self._store.settings.gate.mode
+        if self._store.paused or mode == "off":
+            return GateReport()
+        with self._store.exclusive("gate", 0.0):
+            while judged < limit and not stop():
+                self._store.catch_up_all()
+                with self._store.session() as reader:
+                    due = reader.gate_backlog(_DUE[mode], min(BATCH, limit - judged))
+                    if not due:
+                        return GateReport(judged, rejected)
+                    verdicts = [self._judge(mode, identity, verdict) for identity, verdict in due]
+                rejected += sum(verdict != "admitted" for _, verdict, _ in verdicts)
+                judged += len(verdicts)
+                self._write(verdicts)
+        return GateReport(judged, rejected, left=True)
+
+    def _write(self, verdicts: Sequence[tuple[str, Verdict, Signals | None]]) -> None:
+        by_verdict: dict[Verdict, list[tuple[str, Signals | None]]] = {}
+        for identity, verdict, signals in verdicts:
+            by_verdict.setdefault(verdict, []).append((identity, signals))
+        events = [
+            GateEvent(
+                items=tuple(identity for identity, _ in group),
+                verdict=verdict,
+                signals=tuple(_rounded(signals) for _, signals in group),
+            )
+            for verdict, group in sorted(by_verdict.items())
+        ]
+        self._store.append_events([self._actor.event(event) for event in events], shared=True)
+
+    def _judge(
+        self, mode: GateMode, identity: str, before: str
+    ) -> tuple[str, Verdict, Signals | None]:
+        """Return the verdict on an entry; an earlier one is only brought to the mode."""
+        refused: Verdict = "left_out" if mode == "index" else "rejected"
+        if before:
+            return identity, refused, None
+        entry = next(iter(self._store.reader().items([identity]).values())).item
+        assert isinstance(entry, Entry)
+        signals = self.signals(entry)
+        category = gate.category(entry.content)
+        decision = gate.decide(*signals, category)
+        return identity, "admitted" if decision.admit else refused, signals
+
+    def signals(self, entry: Entry) -> Signals:
+        """Return the three signals of an entry against what was said before it."""
+        near = self._nearest(entry)
+        novelty = gate.novelty([line.content for line, _ in near], entry.content)
+        salience = gate.salience(entry.content)
+        embedder = self._embedder
+        if embedder is None:
+            return novelty, salience, None
+        if not near or salience < gate.FLOOR or len(entry.content.strip()) < 3:
+            return novelty, salience, 0.0
+        line, cosine = near[0]
+        first, text = line.content[: gate.PAIR_CHARS], entry.content[: gate.PAIR_CHARS]
+        pairs = [f"{text}{gate.SEPARATOR}{first}", f"{first}{gate.SEPARATOR}{first}"]
+        cross, own = ([*map(float, vector)] for vector in embedder.encode(pairs))
+        return novelty, salience, gate.prediction_error(cross, own, cosine)
+
+    @property
+    def _embedder(self) -> Embedder | None:
+        """The model that is at work here; one of an endpoint may cost money."""
+        embedder = self._store.embedder
+        return None if isinstance(embedder, EndpointEmbedder) else embedder
+
+    def _nearest(self, entry: Entry) -> list[tuple[Entry, float]]:
+        """Return the earlier lines of the same scope nearest to an entry, with their cosines."""
+        reader, embedder = self._store.reader(), self._embedder
+        scopes = reader.scopes(entry.agent_id, entry.sender)
+        if embedder is not None:
+            [[vector, *_]] = embed_texts(
+                embedder, {0: (entry.content[: gate.PAIR_CHARS],)}
+            ).values()
+            cosines, _ = reader.vectors.nearest(
+                embedder.name, scopes, vector, _VECTORS_CAP, _NEAREST
+            )
+        else:
+            words = dict.fromkeys(self._store.tokenizer.words(entry.content), 1.0)
+            scores = reader.match_words(scopes, words, _VECTORS_CAP // 10).scores()
+            best = sorted(scores, key=lambda row: (-scores[row], row))[:_NEAREST]
+            cosines = dict.fromkeys(best, 0.0)
+        stored = reader.items_by_row([*cosines])
+        here = entry.observed_at, entry.id
+        earlier = [
+            (item, cosine)
+            for row, cosine in cosines.items()
+            if row in stored
+            and isinstance(item := stored[row].item, Entry)
+            and (item.observed_at, item.id) < here
+        ]
+        return earlier[: gate.NEIGHBOURS]
+
+
+def _rounded(signals: Signals | None) -> tuple[float | None, ...]:
+    return tuple(None if s is None else round(s, 3) for s in signals or ())
