@@ -1,7 +1,8 @@
 """Tell which words of a text say what it is about, in its own language.  Pure.
 
 The index leaves out the function words of English alone; in a ranking, their idf keeps those of
-other languages low.  As evidence that a line fits, "der", "ist" and "的" count nothing.
+other languages low.  As evidence that a line fits, "der", "ist" and "的" count nothing, nor does
+the "many" of "how many".
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ def query_language(query: ParsedQuery) -> str:
 
 def topic_terms(query: ParsedQuery, language: str) -> Collection[str]:
     """Return the index words of a query that say what it is about; all where none does."""
-    if language == "english":  # the index has no others
-        return query.terms.keys()
     if lexicon(language).unspaced:
         topic = _terms_between(query.text, language, query.tokenizer)
         terms = {term for term in query.terms if term in topic or term.isascii()}
@@ -57,6 +56,8 @@ def count_content(text: str) -> tuple[int, list[str]]:
 @cache
 def _empty_words(language: str) -> Words:
     words = lexicon(language)
+    if language == "english":  # the index has hardly any others
+        return words.query_words
     return words.function_words.union(
         words.query_words,
         words.negations,
