@@ -19,7 +19,7 @@ from memtier_plugin.providers.cross_encoder import CrossEncoder
 from memtier_plugin.providers.endpoint import ENDPOINT_PREFIX, EndpointClient, resolve_model
 
 NO_RERANKER: Final = "none"
-MAX_TEXT_CHARS: Final = 2_000  # of one text; cross-encoders read some 512 tokens
+MAX_TEXT_CHARS: Final = 2_000  # of the query, and of one text; cross-encoders read some 512 tokens
 REST_SECONDS: Final = 15.0  # after a failure
 
 
@@ -80,7 +80,8 @@ class Reranker:
         if seconds <= 0:
             raise RerankUnavailable("no time was left")
         try:
-            scores = self._model.score(query, [text[:MAX_TEXT_CHARS] for text in texts], seconds)
+            cut = [text[:MAX_TEXT_CHARS] for text in (query, *texts)]
+            scores = self._model.score(cut[0], cut[1:], seconds)
         except RerankUnavailable as error:
             self._failure = str(error)
             self._resting_until = time.monotonic() + REST_SECONDS

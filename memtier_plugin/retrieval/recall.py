@@ -22,6 +22,7 @@ from memtier_plugin.core.records import FOR_PROMPTS, count_tokens
 from memtier_plugin.core.results import Hit, Recall, RecallRequest, Signal, Step
 from memtier_plugin.core.settings.schema import AgentRights, Paper, Retrieval, Rrf, Settings
 from memtier_plugin.core.times import aware
+from memtier_plugin.providers.reranking import NO_RERANKER
 from memtier_plugin.retrieval import routing
 from memtier_plugin.retrieval.already_shown import AlreadyShown
 from memtier_plugin.retrieval.block import BlockPlan, keep_injectable, passage_size
@@ -48,7 +49,7 @@ from memtier_plugin.retrieval.project_names import (
     without_names,
 )
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, prompt_kinds
-from memtier_plugin.retrieval.query import Viewer
+from memtier_plugin.retrieval.query import MAX_QUERY_CHARS, Viewer
 from memtier_plugin.retrieval.query_vector import embed_newest, embed_query
 from memtier_plugin.retrieval.replacement import mark_replaced
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
@@ -329,7 +330,9 @@ class Recaller:
         """Return the hits as a plugin orders the first of them; not as published by MemTier."""
         if self._is_paper or not plugins.may_rerank(self._settings):
             return hits
-        until, text = query.until, self.redact(query.searched)
+        until, text = query.until, query.searched[:MAX_QUERY_CHARS]
+        if self._settings.rerank.model != NO_RERANKER:
+            text = self.redact(text)  # it may leave the machine
         deadline = until if until is not None else time.monotonic() + _RERANK_SECONDS
         try:
             ordered = plugins.rerank_hits(text, hits[:RERANKED], deadline, self._settings)
