@@ -36,7 +36,7 @@ PROJECT = "faults"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)  # long ago: recalls of then are to be dropped now
 AGENT = "test.main"
 LONG = "test." + "x" * 130  # a name that stands in a file of names
-SETTINGS = {"ledger.durability": "sync", "consolidation.probes": 0}
+SETTINGS = {"ledger.durability": "sync", "consolidation.probes": 0, "priority.enabled": True}
 BESIDE = "beside"  # the session of who works while another is slow
 HERMES = "hermes.default"
 QUEUED = "The flour is in the cellar."
