@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.events import GateEvent
+from memtier_plugin.daemon.jobs import JobRun, jobs_in_group, run_job
 from memtier_plugin.memory import MemTier
 from memtier_plugin.text import gate
 from tests.builders import START, say, write_config
@@ -144,6 +146,30 @@ def test_rejected_lines_are_found_by_words_alone(home: Path) -> None:
         memory.gatekeeper.run()
         assert set(verdicts(memory).values()) <= {"admitted", "rejected"}
         assert count_ngrams(memory, noted)
+
+
+def test_the_background_job_judges(home: Path) -> None:
+    """The job of the background process is due where the gate is on, and judges what there is."""
+    with opened(home, "tag") as memory:
+        say(memory, LINES[0])
+        assert "gate" in jobs_in_group("local", memory.settings)
+        assert run_job("gate", memory, JobRun(Event()))
+        assert verdicts(memory) == {LINES[0]: "admitted"}
+    with opened(home, "off") as memory:
+        assert "gate" not in jobs_in_group("local", memory.settings)
+
+
+def test_verdicts_are_each_agents_own(home: Path) -> None:
+    """Lines of another agent or sender are never compared: each line is new there."""
+    with opened(home, "tag") as memory:
+        for sender in ("ann", "ben"):
+            say(memory, LINES[0], sender=sender, session_id=sender)
+        memory.gatekeeper.run()
+    with opened(home, "tag", "b") as memory:
+        say(memory, LINES[0])
+        memory.gatekeeper.run()
+        events = [GateEvent.of(event) for event in memory.events(kinds=[GateEvent.KIND])]
+        assert [s[0] for event in events for s in event.signals] == [1.0, 1.0, 1.0]
 
 
 def test_compression_is_that_of_the_paper() -> None:
