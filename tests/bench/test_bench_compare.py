@@ -206,7 +206,7 @@ def test_the_papers_weights_are_renormalised() -> None:
 def test_an_ablation_measures_every_variant_on_the_same_questions(tmp_path: Path) -> None:
     """A row has figures of its own and the difference to the profile as it is."""
     report = run_ablation("locomo", locomo(tmp_path), facts="dataset")
-    assert [row["profile"] for row in report["profiles"]] == ["recall_first", "paper"]
+    assert [row["profile"] for row in report["profiles"]] == ["recall_first", "paper", "rrf"]
     assert (report["questions"], report["facts_stored"]) == (6, 6)
     settings = flatten_settings(Settings())
     for measured in report["profiles"]:
