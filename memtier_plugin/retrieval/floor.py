@@ -154,8 +154,8 @@ def apply_floor(
         shown = tuple(hit for hit in hits if hit.evidence is None or _is_asked(hit))
         silent = "" if shown else f"nothing found fits: {probability:.2f} < {least['block']:.2f}"
         return Judged(shown, probability, dict.fromkeys((hit.id for hit in hits), "floor"), silent)
-    is_covered = max(line.own_coverage for line in judged[:_FIRST]) >= _COVERED
-    weak = {hit.id: "weak" for hit in hits if is_covered and _is_elsewhere(hit)}
+    covering = [line.cosine for line in judged[:_FIRST] if line.own_coverage >= _COVERED]
+    weak = {hit.id: "weak" for hit in hits if covering and _is_elsewhere(hit, max(covering))}
     of_lines = [_probability(model, hit, rank) for rank, hit in enumerate(hits)]
     lines = [(hit, line) for hit, line in zip(hits, of_lines, strict=True) if hit.id not in weak]
     bar = least["line"] * max(line or 0.0 for _, line in lines)
@@ -192,13 +192,17 @@ def _is_own(hit: Hit, asker: str) -> bool:
     return hit.item.promoted and hit.item.sender == asker
 
 
-def _is_elsewhere(hit: Hit) -> bool:
-    """Tell whether neither a hit nor its neighbours have a topic word or a time of the query.
+def _is_elsewhere(hit: Hit, nearest: float) -> bool:
+    """Tell whether a hit has nothing of a query beside a line that has the query's words.
 
-    Nearness in meaning alone may lead to an answer in other words.  Where another line has the
-    query's own words, it leads elsewhere: of 169 such lines in nine data sets none was evidence.
+    Neither it nor its neighbours have a topic word or a time of the query, and it is no nearer to
+    it in meaning than that line.  Of 162 such lines in nine data sets none was evidence.
+
+    Args:
+        nearest: the cosine of the line with the words.
     """
-    return hit.evidence is not None and not (hit.evidence.coverage or hit.evidence.time)
+    line = hit.evidence
+    return line is not None and not (line.coverage or line.time) and line.cosine <= nearest
 
 
 def _is_asked(hit: Hit) -> bool:

@@ -115,7 +115,7 @@ def test_any_text_is_fenced(zoo: MemTier, text: str) -> None:
     block = zoo.recall("zebra", purpose="inject", k=100, token_budget=5000).text
     first, notice, *lines, last = block.splitlines()
     assert first.startswith("<memtier-memory recall=") and last == "</memtier-memory>"
-    assert notice.startswith("Recalled memory")
+    assert notice.startswith("Notes of earlier sessions")
     assert all(line.startswith("- [") and "<" not in line for line in lines)
 
 

@@ -31,6 +31,7 @@ jobs = import_module("memtier_plugin.daemon.jobs")
 scheduler = import_module("memtier_plugin.daemon.scheduler")
 
 ITEMS = 100
+NO_SUMMARIES = {"summaries": {"enabled": False}}  # which would be items as well
 PRICE = 1_000.0  # of a million tokens: a thousandth for each
 
 
@@ -516,7 +517,7 @@ def test_the_command_without_a_model(home: Path) -> None:
 def test_the_daemon_embeds(filled: Path, tmp_path: Path) -> None:
     """`memtier daemon --once` makes the vectors of a changed model and lets go of the old ones."""
     folder = rotated_model(tmp_path / "turned")
-    write_config(filled, {"embedding": {"model": str(folder)}})
+    write_config(filled, {"embedding": {"model": str(folder)}, **NO_SUMMARIES})
     scheduler.serve_projects(filled, ["p"], once=True)
     with MemTier.open(filled, "p") as memory:
         assert models(memory) == {memory.store.embedder.name: ITEMS}  # type: ignore[union-attr]
@@ -527,7 +528,7 @@ def test_the_scheduler_embeds(filled: Path, tmp_path: Path) -> None:
     folder = rotated_model(tmp_path / "turned")
     served = scheduler.Scheduler(interval=0.1)
     served.add(filled, "p")
-    write_config(filled, {"embedding": {"model": str(folder)}})
+    write_config(filled, {"embedding": {"model": str(folder)}, **NO_SUMMARIES})
     with MemTier.open(filled, "p") as memory:
         try:
             for _ in range(300):
@@ -547,7 +548,8 @@ def test_a_session_starts_the_daemon(
     from memtier_plugin.core.host import RunContext
 
     folder = rotated_model(tmp_path / "turned")
-    write_config(filled, {"embedding": {"model": str(folder)}, "consolidation": {"enabled": False}})
+    jobs = {"consolidation": {"enabled": False}, **NO_SUMMARIES}
+    write_config(filled, {"embedding": {"model": str(folder)}, **jobs})
     context = RunContext(agent_id="main", home=str(filled), project="p", session_id="s")
     plugins.manager().hook.session_start(context=context)
     with MemTier.open(filled, "p") as memory:

@@ -76,11 +76,12 @@ def test_all_is_accounted_for(query: QueryEvidence, lines: list[Evidence]) -> No
 def test_nothing_else_is_shown_beside_a_line_with_the_words() -> None:
     """Where a line has most of a query's words, one that has none and no neighbour with any goes.
 
-    One that has a word or the time of the query, itself or by a neighbour, is judged as ever.
+    One that has a word or the time of the query, itself or by a neighbour, is judged as ever, and
+    so is one that is nearer in meaning.
     """
     query = QueryEvidence(items=6, known=1.0)
     near = Evidence(coverage=0.0, own_coverage=0.0, cosine=0.5)
-    others = [near, replace(near, coverage=0.3), replace(near, time=1.0)]
+    others = [near, replace(near, coverage=0.3), replace(near, time=1.0), replace(near, cosine=0.7)]
     for covered, left in ((1.0, ["e1"]), (0.5, [])):
         answer = Evidence(coverage=covered, own_coverage=covered, matched=9.0, cosine=0.6)
         judged = apply_floor("balanced", query, hits_of([answer, *others]))
