@@ -6,6 +6,7 @@ keeps what is injected (Hermes) those lines too.  Repeating it would cost tokens
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -15,11 +16,13 @@ from memtier_plugin.core.errors import IndexProblem
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.host import Shown
 from memtier_plugin.core.mutex import Mutex
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.storage.store import Store
 
 CLOCK_SLACK: Final = timedelta(seconds=2)  # by which a host's two times of one message may differ
+_STATED_HITS: Final = 40  # of which it is asked whether an injected fact states them
+_STATED_SHARE: Final = 0.8  # of a line's characters, which the fact's quote has
 _MAX_SESSIONS: Final = 256  # whose injected lines are kept in memory
 _MAX_RECALLS: Final = 200  # journalled ones that are read for a session not in memory
 
@@ -50,10 +53,30 @@ class AlreadyShown:
         if shown.injected:
             times = self._injected_into(session)
             injected = {item for item, time in times.items() if time >= shown.since}
+            injected |= self._stated_by(injected, hits)
         return {
             hit.id
             for hit in hits
             if hit.id in injected or self._is_hit_shown(hit, session, since, injected)
+        }
+
+    def _stated_by(self, injected: Collection[str], hits: Sequence[Hit]) -> set[str]:
+        """Return the ids of the hits that an injected fact states: its quote is most of them."""
+        lines = {
+            hit.id: len(hit.item.content)
+            for hit in hits[:_STATED_HITS]
+            if isinstance(hit.item, Entry)
+        }
+        if not injected or not lines:
+            return set()
+        reader = self._store.reader()
+        facts = reader.items(set(reader.facts_citing(lines)) & set(injected))
+        return {
+            source.entry
+            for stored in facts.values()
+            if isinstance(stored.item, Fact)
+            for source in stored.item.sources
+            if len(stored.item.quote) >= _STATED_SHARE * lines.get(source.entry, math.inf)
         }
 
     def was_injected(self, session: str, item: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from memtier_plugin.core import plugins
 from memtier_plugin.core.host import PromptEvent, RunContext, Shown
 from memtier_plugin.core.records import Fact, FactDraft, Source
-from memtier_plugin.core.results import Recall
+from memtier_plugin.core.results import Depth, Recall
 from memtier_plugin.hooks.hermes_payloads import HermesTranslator as Hermes
 from memtier_plugin.hooks.openclaw_payloads import OpenClawTranslator as OpenClaw
 from memtier_plugin.memory import MemTier
@@ -133,6 +133,29 @@ def test_a_fact_of_an_injected_line_is_in_sight(home: Path, day: Day) -> None:
             named = {"subject": text[:20], "relation": "note", "value": text}
             memory.add_facts([FactDraft(text=text, sources=(source,), **named)])
         assert facts_injected() == {texts[1]}
+
+
+def test_a_line_that_an_injected_fact_states_is_in_sight(home: Path, day: Day) -> None:
+    """A line is in sight where a fact made of nearly all of it was injected, a longer one not."""
+    long = f"The kiln of Larch is a Rohde. {'It was bought at a fair in the north. ' * 12}"
+    lines = ["The booking site of Larch is called Harbor.", long]
+    shown = Shown(since=day(8), injected=True)
+    with MemTier.open(home, "p", "openclaw.main", clock=lambda: day(9)) as memory:
+        entries = say_each(memory, *lines, session_id="old", observed_at=day(1))
+        for text, entry in zip((lines[0], "The kiln of Larch is a Rohde."), entries, strict=True):
+            source = Source(agent=entry.agent_id, session="old", entry=entry.id)
+            named = {"subject": text[:20], "relation": "note", "value": text, "quote": text}
+            memory.add_facts([FactDraft(text=text, sources=(source,), **named)])
+
+        def inject(question: str, depth: Depth) -> set[str]:
+            recall = memory.recall(
+                question, session_id="now", purpose="inject", shown=shown, depth=depth
+            )
+            return {hit.id for hit in recall.injected}
+
+        question = "What is Larch's booking site, and which kiln does Larch have?"
+        assert len(inject(question, "facts")) == 2
+        assert inject(question, "raw") == {entries[1].id}
 
 
 def test_a_search_repeats_what_is_asked_for(memory: MemTier) -> None:
