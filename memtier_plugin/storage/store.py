@@ -241,6 +241,8 @@ class Store(IndexSessions):
         with hold_lock(folder / ".lock", timeout):
             now = clock()  # under the lock: a write that waited past midnight goes to the new day
             path = jsonl.day_file(folder, now)
+            for file in self._files_of("episodic", agent)[-2:]:
+                jsonl.end_last_line(file.path, timeout)  # else it is read only after this append
             existing, turns = self._existing_keys(agent, runs)
             entries: list[Entry] = []
             for new in runs:

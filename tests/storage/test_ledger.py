@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import LedgerError, LedgerWriteError, UnsafePath
 from memtier_plugin.core.locks import hold_lock
+from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.ledger import jsonl
 from tests.processes import holding, run_python
 
@@ -326,3 +327,17 @@ def test_lines_are_json_that_a_person_can_read(path: Path) -> None:
     jsonl.append_records(path, [{"text": "Grüße 世界"}])
     assert "Grüße 世界" in path.read_text("utf-8")
     assert json.loads(path.read_text("utf-8"))["text"] == "Grüße 世界"
+
+
+def test_a_line_cut_off_before_its_newline_is_known(home: Path) -> None:
+    """A message whose line a crash left without its newline is not written again when delivered."""
+    messages = [{"role": "user", "content": "The pump runs at 40 psi."}]
+    with MemTier.open(home, "p") as memory:
+        memory.record(messages, session_id="s", run_id="r")
+    [ledger] = home.glob("projects/p/episodic/main/*.jsonl")
+    ledger.write_bytes(ledger.read_bytes().removesuffix(b"\n"))
+    with MemTier.open(home, "p") as memory:
+        assert memory.record(messages, session_id="s", run_id="r") == []
+        memory.record([{"role": "user", "content": "Another."}], session_id="s", run_id="r2")
+        assert [entry.turn for entry in memory.entries()] == [1, 2]
+    assert ledger.read_bytes().count(b"\n") == 2

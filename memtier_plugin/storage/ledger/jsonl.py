@@ -148,6 +148,22 @@ def write_records(
         return Appended.at_end(path, fd, size, times)
 
 
+def end_last_line(path: Path, timeout: float = 10.0) -> None:
+    """End a last line that lacks only its newline, so that it is read: a crash cut it off there.
+
+    Raises:
+        UnsafePath: the path is a symlink or another user's file.
+        LedgerWriteError: it is locked by another process.
+    """
+    with hold_lock(path, timeout) as fd:
+        size = os.fstat(fd).st_size
+        if not size or os.pread(fd, 1, size - 1) == b"\n":
+            return
+        start = complete_size(fd)
+        if is_record(_pread(fd, size - start, start)):
+            os.write(fd, b"\n")
+
+
 def _line_end(fd: int) -> bytes:
     """Return what ends the last line of an open, locked file: a torn one is marked as such."""
     start = complete_size(fd)
