@@ -41,7 +41,7 @@ def test_what_only_looks_suspicious_is_remembered(tmp_path: Path, every: int, te
     off = play(tmp_path, defence=False, benign=True, every=every, texts=texts)
     assert len(on) >= len([*cases(True, texts)]) // every
     assert false_positives(on, off) == []
-    assert 4 * sum(len(case.facts) for case in on) > len(on)
+    assert 5 * sum(len(case.facts) for case in on) > len(on)  # others wait for review
 
 
 @pytest.mark.slow
