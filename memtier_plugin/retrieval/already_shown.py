@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from operator import itemgetter
 from typing import Final
 
 from memtier_plugin.core.errors import IndexProblem
@@ -123,19 +122,11 @@ class AlreadyShown:
             if session in self._injected:
                 return dict(self._injected[session])
         with self._store.session() as reader:
-            events = self._store.unindexed_events(self._agent)  # first: seen twice, not never
-            events += reader.events(kinds=[RecallEvent.KIND], newest=_MAX_RECALLS)
-        own = sorted(
-            (
-                (event.timestamp, RecallEvent.of(event))
-                for event in events
-                if event.kind == RecallEvent.KIND and event.agent_id == self._agent
-            ),
-            key=itemgetter(0),
-        )
+            events = reader.events(kinds=["recall"], newest=_MAX_RECALLS)
+        own = [(e.timestamp, RecallEvent.of(e)) for e in events if e.agent_id == self._agent]
         injected = {
             ranked.item: timestamp
-            for timestamp, recall in own
+            for timestamp, recall in reversed(own)
             if recall.session_id == session and recall.purpose == "inject"
             for ranked in recall.injected
         }

@@ -254,8 +254,7 @@ class Recaller:
         """Search for a text; what makes the result less than it should be is added to a list."""
         store, viewer, until = self._store, query.viewer, query.until
         build = store.reader().build_id()
-        everyone = viewer.read_all
-        behind = store.refresh(viewer.agent, wait_ms=_REFRESH_MS, read_all=everyone, recalls=False)
+        behind = store.refresh(self._actor.agent, wait_ms=_REFRESH_MS, read_all=viewer.read_all)
         # Before the index is searched: what it takes in meanwhile is seen twice, not never.
         unindexed = read_unindexed(store, self._actor.agent, viewer) if behind else None
         degradations += [behind] if behind else []

@@ -231,14 +231,8 @@ class Index(Protocol):
     def set_busy_timeout(self, milliseconds: int) -> None:
         """Set how long this thread's writes wait for other writers."""
 
-    def refresh(
-        self, agent: str, *, wait_ms: int, read_all: bool = False, recalls: bool = True
-    ) -> str | None:
-        """Index the newest records within bounds; return why some are still missing.
-
-        Args:
-            recalls: off lets a few records wait that only tell of recalls: no search reads them.
-        """
+    def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
+        """Index the newest records within bounds; return why some are still missing."""
 
     def catch_up_all(self) -> int:
         """Index every new record; return their number."""

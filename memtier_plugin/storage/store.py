@@ -93,22 +93,17 @@ class Store(IndexSessions):
     def _writer(self, connection: apsw.Connection) -> IndexWriter:
         return IndexWriter(connection, self._folder, self.tokenizer, self.embedder)
 
-    def refresh(
-        self, agent: str, *, wait_ms: int, read_all: bool = False, recalls: bool = True
-    ) -> str | None:
+    def refresh(self, agent: str, *, wait_ms: int, read_all: bool = False) -> str | None:
         """Index new lines before a recall, within bounds; return why some are still missing.
 
         Covers the newest two files of the agent's own ledger, of the shared tiers and of the
         journals; the sweep indexes the rest.
-
-        Args:
-            recalls: off lets a few lines wait that only tell of recalls: no search reads them.
         """
         try:
             files = ledger_files(self._folder, newest=2, agent=None if read_all else agent)
         except LedgerError as error:
             return f"index: {error}"
-        why = self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES, recalls=recalls)
+        why = self.catch_up(files, wait_ms=wait_ms, budget=REFRESH_BYTES)
         if why is None and self.incomplete and is_incomplete(self.index, self._folder):
             return "index is being rebuilt"
         return why
@@ -120,18 +115,13 @@ class Store(IndexSessions):
         wait_ms: int,
         budget: int | None = None,
         ours: bool = False,
-        recalls: bool = True,
     ) -> str | None:
-        """Index these files; return None, or why some lines are still missing.
-
-        Args:
-            recalls: see `refresh`.
-        """
+        """Index these files; return None, or why some lines are still missing."""
         import apsw
 
         try:
             connection = self._connection()
-            behind = files_behind(connection, files, recalls=recalls)
+            behind = files_behind(connection, files)
             if not behind:
                 return None
             connection.set_busy_timeout(wait_ms)

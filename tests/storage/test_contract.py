@@ -191,36 +191,6 @@ def test_an_index_built_again_reads_the_same(opened: Callable[[], Any]) -> None:
         assert store.refresh("a", wait_ms=1000) is None
 
 
-def test_recalls_wait_for_the_next_write(opened: Callable[[], Any]) -> None:
-    """A recall need not index those before it, unless they are many or something else came."""
-
-    def indexed(store: Backend) -> int:
-        with store.session() as reader:
-            return len(reader.events(kinds=["recall"]))
-
-    def refresh(store: Backend, *, recalls: bool = False) -> int:
-        assert store.refresh("a", wait_ms=1000, recalls=recalls) is None
-        return indexed(store)
-
-    def recall(times: int = 1) -> None:
-        for _ in range(times):
-            store.append_events([event("recall", query="tea?" * 100)])
-
-    with opened() as store:
-        [entry] = add(store, "a", "tea")
-        store.append_events([event("forget", items=[entry.id])])
-        recall(3)
-        assert refresh(store) == 0
-        assert len(store.unindexed_events("a")) == 3
-        assert refresh(store, recalls=True) == 3
-        recall(3)
-        assert refresh(store) == 3
-        store.append_events([event("unforget", items=[entry.id])])
-        assert indexed(store) == 6, "with the next event that a search reads"
-        recall(100)
-        assert refresh(store) == 106, "they are read at every recall, so they must be few"
-
-
 def test_a_lock_has_one_holder(opened: Callable[[], Any]) -> None:
     """What one holds nobody else gets, however it was taken, until it is let go."""
     with opened() as store, opened() as other:

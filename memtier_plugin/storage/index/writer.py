@@ -33,7 +33,7 @@ from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_a
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
 from memtier_plugin.storage.ledger.jsonl import LedgerLine, ReadMark, is_torn
-from memtier_plugin.storage.ledger.segments import LedgerFile, has_only_recalls, ledger_files
+from memtier_plugin.storage.ledger.segments import LedgerFile, ledger_files
 from memtier_plugin.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -72,14 +72,8 @@ def is_behind(connection: apsw.Connection, file: LedgerFile) -> bool:
     return _changed(file, read_mark(connection, file.name))
 
 
-def files_behind(
-    connection: apsw.Connection, files: Sequence[LedgerFile], *, recalls: bool = True
-) -> list[LedgerFile]:
-    """Return the files for which `is_behind` is true, with a single query.
-
-    Args:
-        recalls: off leaves out those whose new lines are a few recalls.
-    """
+def files_behind(connection: apsw.Connection, files: Sequence[LedgerFile]) -> list[LedgerFile]:
+    """Return the files for which `is_behind` is true, with a single query."""
     names = json.dumps(to_utf8_all(file.name for file in files))
     marks = {
         str(path): ReadMark(*mark)
@@ -89,10 +83,7 @@ def files_behind(
             (names,),
         )
     }
-    behind = [file for file in files if _changed(file, marks.get(file.name))]
-    if recalls:
-        return behind
-    return [file for file in behind if not has_only_recalls(file, marks.get(file.name))]
+    return [file for file in files if _changed(file, marks.get(file.name))]
 
 
 def _changed(file: LedgerFile, mark: ReadMark | None) -> bool:

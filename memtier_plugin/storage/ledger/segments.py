@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from memtier_plugin.core.codecs import decode_entry
-from memtier_plugin.core.errors import LedgerError
 from memtier_plugin.core.paths import iter_ledger_folders
 from memtier_plugin.core.records import Entry
 from memtier_plugin.storage.ledger import jsonl
-
-_MOST_WAITING: Final = 32 * 1024  # bytes of recalls that the index may lack
-_RECALL: Final = re.compile(
-    rb'\{"schema": \d+, "id": "[^"\\]*", "timestamp": "[^"\\]*", "kind": "recall", '
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +41,6 @@ def ledger_files(
         paths = jsonl.list_day_files(where)[-newest:] if newest else jsonl.list_day_files(where)
         files += [LedgerFile(path, str(path.relative_to(folder)), kind, owner) for path in paths]
     return files
-
-
-def has_only_recalls(file: LedgerFile, mark: jsonl.ReadMark | None) -> bool:
-    """Tell whether all that a journal has since a mark is a few recalls; False where unsure."""
-    if file.ledger != "journal" or mark is None or mark.offset != mark.size:
-        return False
-    with suppress(LedgerError, OSError):
-        if file.path.stat().st_size - mark.size > _MOST_WAITING or jsonl.detect_change(
-            file.path, mark
-        ):
-            return False
-        lines, end = jsonl.read_lines(file.path, mark)
-        return end.size == end.offset and all(_RECALL.match(line.data) for line in lines)
-    return False
 
 
 def parse_entries(file: LedgerFile, lines: Iterable[jsonl.LedgerLine]) -> Iterator[Entry]:
