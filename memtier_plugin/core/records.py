@@ -24,7 +24,9 @@ Tier = Literal["episodic", "semantic", "procedural"]
 Status = Literal["active", "proposed"]
 Purpose = Literal["search", "inject", "preview", "ask"]
 Extractor = Literal["rules", "model"]
-FOR_PROMPTS: Final = frozenset({"inject", "preview"})  # purposes whose block is a prompt's
+FOR_PROMPTS: Final[frozenset[Purpose]] = frozenset(
+    {"inject", "preview"}
+)  # purposes whose block is a prompt's
 SHARED: Final = ("", "")  # the audience of facts that everybody in a project shares
 # What is found only by a query that asks for it; see `Fact.shelf`.
 ON_DEMAND_KINDS: Final = ("summary", "timeline", "working", "profile")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from memtier_plugin.core.errors import BadAnswer, CapReached, EndpointError, SettingsError
+from memtier_plugin.core.records import FOR_PROMPTS
 from memtier_plugin.core.results import RecallRequest, Step
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.providers.pricing import ASK_PURPOSE
@@ -50,7 +51,9 @@ class HypothesisWriter:
         """Tell whether a recall gets one: it is asked for, and no prompt waits for it."""
         ask, profile = self.settings.ask, self.settings.retrieval.profile
         off = not ask.hypothetical or ask.model == "none" or profile == "paper"
-        return request.purpose != "inject" and not off and self.actor.store.embedder is not None
+        return (
+            request.purpose not in FOR_PROMPTS and not off and self.actor.store.embedder is not None
+        )
 
     def write(self, text: str, viewer: Viewer, until: float | None) -> Hypothesis:
         """Return the vector of a made-up answer to a question.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin import MemTier
+from memtier_plugin.core.records import FOR_PROMPTS
 from memtier_plugin.providers.prompt import load_prompt
 from tests.builders import say_each
 from tests.loopback import Loopback
@@ -63,11 +64,12 @@ def test_lines_like_the_made_up_answer_come_first(
 
 
 def test_no_prompt_waits_for_a_model(server: Loopback, home: Path) -> None:
-    """Injection never asks; nor does a search unless it is switched on."""
+    """Injection and its preview never ask; nor does a search unless it is switched on."""
     with MemTier.open(home, settings=settings_of(server)) as memory:
         say_each(memory, *LINES)
-        recall = memory.recall(QUERY, purpose="inject", session_id="s")
-        assert all("hypothetical" not in hit.signals for hit in recall.hits)
+        for purpose in FOR_PROMPTS:
+            recall = memory.recall(QUERY, purpose=purpose, session_id="s")
+            assert all("hypothetical" not in hit.signals for hit in recall.hits)
     with MemTier.open(home, settings=settings_of(server, **{"ask.hypothetical": False})) as memory:
         assert all("hypothetical" not in hit.signals for hit in memory.recall(QUERY).hits)
     assert not server.requests
