@@ -25,8 +25,8 @@ from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
 from memtier_plugin.operations.reembed import EmbeddingReport, read_embedding_state
+from memtier_plugin.priority.audience import PriorityReport
 from memtier_plugin.priority.formula import DEFAULT_IMPORTANCE
-from memtier_plugin.priority.job import PriorityReport
 from memtier_plugin.providers.chat import NO_MODEL
 from memtier_plugin.storage import recovery
 

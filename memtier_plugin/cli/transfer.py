@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -61,8 +62,8 @@ def import_(scope: Scope, file: Path, form: str | None, dry_run: bool, minutes: 
         left_out.append({"place": location, "why": why})
 
     with _open_memory(scope, dry_run) as memory:
-        bring = _import_memtier_export if form == MEMTIER_FORMAT else _import_transcript
-        document = bring(scope, memory, file, form, dry_run, skip, limit)
+        job = _Import(scope, memory, file, form, dry_run, skip, limit)
+        document = job.memtier_export() if form == MEMTIER_FORMAT else job.transcript()
     shown = {"left_out": len(left_out), "why": left_out[:_MAX_LEFT_OUT]}
     scope.show({"format": form, "dry_run": dry_run, **document, **shown}, import_view)
 
@@ -81,42 +82,69 @@ def _open_memory(scope: Scope, dry_run: bool) -> Iterator[MemTier]:
         yield memory
 
 
-def _import_transcript(
-    scope: Scope,
-    memory: MemTier,
-    file: Path,
-    form: str,
-    dry_run: bool,
-    skip: SkipCallback,
-    limit: TimeLimit,
-) -> dict[str, Any]:
-    """Validate the whole file first, so that a refused file leaves nothing behind; then record."""
-    names, origins, examples, total = set[str](), Counter[str](), list[str](), 0
-    for session in limit.read(read_transcript(file, form, skip)):
-        names.add(session.session_id)
-        total += len(session.turns)
-        origins.update(message.origin or message.role for message in session.messages)
-        examples += [m.content for m in session.messages[: _EXAMPLES - len(examples)]]
-    figures: dict[str, Any] = {
-        "sessions": len(names),
-        "messages": total,
-        "origins": dict(sorted(origins.items())),
-    }
-    with progress_bar() as report:
-        sessions = _report_progress(read_transcript(file, form), report, total)
-        if dry_run:
-            new_ones = memory.count_new(limit.read(sessions))
-            return {**figures, "new": new_ones, "examples": examples}
-        recorded = proposed = 0
-        for new in memory.record_sessions(sessions):
-            recorded += len(new)
-            proposed += propose_facts(memory, new) if form in PROPOSED_FORMATS else 0
-            limit.check(recorded)
-    return {
-        **figures,
-        "recorded": recorded,
-        **({"proposed": proposed} if form in PROPOSED_FORMATS else {}),
-    }
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """An import: where from, where to, and what it may do."""
+
+    scope: Scope
+    memory: MemTier
+    file: Path
+    form: str
+    dry_run: bool
+    skip: SkipCallback
+    limit: TimeLimit
+
+    def transcript(self) -> dict[str, Any]:
+        """Check the whole file first, so that a refused one leaves nothing behind; then record."""
+        names, origins, examples, total = set[str](), Counter[str](), list[str](), 0
+        for session in self.limit.read(read_transcript(self.file, self.form, self.skip)):
+            names.add(session.session_id)
+            total += len(session.turns)
+            origins.update(message.origin or message.role for message in session.messages)
+            examples += [m.content for m in session.messages[: _EXAMPLES - len(examples)]]
+        figures: dict[str, Any] = {
+            "sessions": len(names),
+            "messages": total,
+            "origins": dict(sorted(origins.items())),
+        }
+        with progress_bar() as report:
+            sessions = _report_progress(read_transcript(self.file, self.form), report, total)
+            if self.dry_run:
+                new_ones = self.memory.count_new(self.limit.read(sessions))
+                return {**figures, "new": new_ones, "examples": examples}
+            recorded = proposed = 0
+            for new in self.memory.record_sessions(sessions):
+                recorded += len(new)
+                proposed += propose_facts(self.memory, new) if self.form in PROPOSED_FORMATS else 0
+                self.limit.check(recorded)
+        return {
+            **figures,
+            "recorded": recorded,
+            **({"proposed": proposed} if self.form in PROPOSED_FORMATS else {}),
+        }
+
+    def memtier_export(self) -> dict[str, Any]:
+        """Take over entries and facts as they were exported."""
+        from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
+
+        with progress_bar() as report:
+            done = import_memtier_export(
+                self.memory,
+                self.file,
+                self.skip,
+                self.limit,
+                agent=self.scope.agent,
+                dry_run=self.dry_run,
+                progress=lambda number: report("importing", number, 0),
+            )
+        new = ("new", "new_facts") if self.dry_run else ("recorded", "recorded_facts")
+        return {
+            "sessions": len(done.sessions),
+            "messages": done.entries,
+            "facts": done.facts,
+            **dict(zip(new, (done.recorded, done.new_facts), strict=True)),
+            **({"examples": done.examples} if self.dry_run else {}),
+        }
 
 
 def _report_progress(sessions: Iterable[Session], report: Any, total: int) -> Iterator[Session]:
@@ -125,37 +153,6 @@ def _report_progress(sessions: Iterable[Session], report: Any, total: int) -> It
         yield session
         done += len(session.turns)
         report("importing", done, total)
-
-
-def _import_memtier_export(
-    scope: Scope,
-    memory: MemTier,
-    file: Path,
-    form: str,
-    dry_run: bool,
-    skip: SkipCallback,
-    limit: TimeLimit,
-) -> dict[str, Any]:
-    from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
-
-    with progress_bar() as report:
-        done = import_memtier_export(
-            memory,
-            file,
-            skip,
-            limit,
-            agent=scope.agent,
-            dry_run=dry_run,
-            progress=lambda number: report("importing", number, 0),
-        )
-    new = ("new", "new_facts") if dry_run else ("recorded", "recorded_facts")
-    return {
-        "sessions": len(done.sessions),
-        "messages": done.entries,
-        "facts": done.facts,
-        **dict(zip(new, (done.recorded, done.new_facts), strict=True)),
-        **({"examples": done.examples} if dry_run else {}),
-    }
 
 
 def import_view(document: views.Document) -> RenderableType:

@@ -46,12 +46,18 @@ Uses = Mapping[str, tuple[int, datetime]]  # by entry: how many new ones, and th
 
 
 @dataclass(slots=True)
-class Pass:
-    """The state of a pass over a project: what it did, and the model that it may ask."""
+class PriorityReport:
+    """The result of a pass, counted up as it goes.
 
-    run: str
-    now: datetime
-    number: int = 0
+    Attributes:
+        rated: entries that got their importance, ``by_model`` of them from a model, which
+            answered no number for ``defaulted`` of these.
+        personas: that changed; ``rescored`` counts the alignments computed again for their drift.
+        moved: headers written.
+        left: whether another pass has something to do.
+        problem: why the model rated no more.
+    """
+
     rated: int = 0
     by_model: int = 0
     defaulted: int = 0
@@ -60,8 +66,18 @@ class Pass:
     moved: int = 0
     left: bool = False
     problem: str = ""
+
+
+@dataclass(slots=True)
+class Pass:
+    """The state of a pass over a project: what it did, and the model that it may ask."""
+
+    run: str
+    now: datetime
+    number: int = 0
     rater: ChatRater | None = None
     asks: bool = True
+    report: PriorityReport = field(default_factory=PriorityReport)
 
 
 @dataclass(slots=True)
@@ -104,7 +120,7 @@ class AudiencePass:
             changed = self._compare_with_anchor(persona)
             drifted = changed.anchor
             payloads.append(changed)
-            self._work.personas += 1
+            self._work.report.personas += 1
         active = {entry.id: entry for entry in self._reader.active(self._actor.agent, self._sender)}
         rated = self._rate(due.unrated, persona)
         payloads += rated
@@ -116,7 +132,7 @@ class AudiencePass:
         compared = {**fresh, **used, **(active if drifted else {})}
         active |= fresh | used
         active |= self._aligned(compared, persona)
-        self._work.rescored += len(before) if drifted else 0
+        self._work.report.rescored += len(before) if drifted else 0
         headers = self._changed_headers(before, active)
         if headers:
             rescored = len(before) if drifted else 0
@@ -128,7 +144,7 @@ class AudiencePass:
                     rescored=rescored,
                 )
             )
-            self._work.moved += len(headers)
+            self._work.report.moved += len(headers)
         return [self._actor.event(payload, run=self._work.run) for payload in payloads]
 
     @property
@@ -198,8 +214,8 @@ class AudiencePass:
             elif score is None:
                 score, defaulted = DEFAULT_IMPORTANCE, defaulted + 1
             scores.setdefault(by, {})[entry.id] = score if score is not None else DEFAULT_IMPORTANCE
-        self._work.rated += sum(map(len, scores.values()))
-        self._work.defaulted += defaulted
+        self._work.report.rated += sum(map(len, scores.values()))
+        self._work.report.defaulted += defaulted
         return [
             ImportanceEvent(
                 sender=self._sender, by=by, scores=rated, defaulted=0 if by == RULES else defaulted
@@ -211,7 +227,7 @@ class AudiencePass:
         """Return a model's rating and its name, or `RULES` where none is asked."""
         work = self._work
         old = work.now - entry.observed_at > MODEL_MAX_AGE
-        if not work.asks or work.by_model >= MAX_BY_MODEL or old:
+        if not work.asks or work.report.by_model >= MAX_BY_MODEL or old:
             return None, RULES
         try:
             if work.rater is None:
@@ -223,9 +239,9 @@ class AudiencePass:
                 work.rater = ChatRater(model)
             score = work.rater.rate(entry, persona)
         except (CapReached, EndpointError, SettingsError) as error:
-            work.asks, work.problem = False, str(error)  # the others must not wait for it
+            work.asks, work.report.problem = False, str(error)  # the others must not wait for it
             return None, RULES
-        work.by_model += 1
+        work.report.by_model += 1
         return score, work.rater.model.name
 
     # -- priorities ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ is left alone until something of it is used (HMO, sections 3.2 to 3.4).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,40 +17,12 @@ from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.priority_events import PersonaEvent, PrioritiseEvent
 from memtier_plugin.core.records import JournalEvent
-from memtier_plugin.priority.audience import AudiencePass, Due, KnownPersona, Pass
+from memtier_plugin.priority.audience import AudiencePass, Due, KnownPersona, Pass, PriorityReport
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.priority_reader import PriorityReader
 
 _RECALLS: Final = 1_000  # of an agent, whose uses one pass counts
 _PENDING: Final = timedelta(days=1)  # for which the end of a run is awaited
-
-
-@dataclass(frozen=True, slots=True)
-class PriorityReport:
-    """The result of a pass.
-
-    Attributes:
-        rated: entries that got their importance, ``by_model`` of them from a model, which
-            answered no number for ``defaulted`` of these.
-        personas: that changed; ``rescored`` counts the alignments computed again for their drift.
-        moved: headers written.
-        left: whether another pass has something to do.
-        problem: why the model rated no more.
-    """
-
-    rated: int = 0
-    by_model: int = 0
-    defaulted: int = 0
-    personas: int = 0
-    rescored: int = 0
-    moved: int = 0
-    left: bool = False
-    problem: str = ""
-
-
-def _report(work: Pass) -> PriorityReport:
-    names = (field.name for field in fields(PriorityReport))
-    return PriorityReport(**{name: getattr(work, name) for name in names})
 
 
 class Prioritiser:
@@ -76,17 +48,17 @@ class Prioritiser:
         with self._store.exclusive("priority", 0.0), self._store.session():
             self._store.catch_up_all()
             unrated = self._reader.unrated(limit)
-            work.left = sum(map(len, unrated.values())) >= limit
+            work.report.left = sum(map(len, unrated.values())) >= limit
             by_agent: dict[str, dict[str, Due]] = {}
             for agent, sender in self._reader.audiences():
                 due = Due(unrated.get((agent, sender), ()))
                 by_agent.setdefault(agent, {})[sender] = due
             for agent, senders in by_agent.items():
                 if stop():
-                    work.left = True
+                    work.report.left = True
                     break
                 self._prioritise(work, agent, senders)
-        return _report(work)
+        return work.report
 
     def _prioritise(self, work: Pass, agent: str, senders: Mapping[str, Due]) -> None:
         """Write what is due of one agent, all together: a kill leaves all of it or nothing."""
@@ -144,7 +116,7 @@ class Prioritiser:
                 counted.add((entry, run or event.id))
                 times, last = used.get(entry, (0, event.timestamp))
                 used[entry] = times + 1, max(last, event.timestamp)
-        work.left = work.left or (len(recalls) == _RECALLS and bool(cursors))
+        work.report.left = work.report.left or (len(recalls) == _RECALLS and bool(cursors))
         for due in senders.values():
             due.uses = used
         return cursors

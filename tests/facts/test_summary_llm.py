@@ -12,9 +12,10 @@ import pytest
 from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.facts.summaries.job import MAX_MODEL_SUMMARIES, SummaryReport
+from memtier_plugin.facts.summaries.job import SummaryReport
 from memtier_plugin.facts.summaries.llm import ChatSummariser, CitedSentence
 from memtier_plugin.facts.summaries.selection import find_sentences
+from memtier_plugin.facts.summaries.wording import MAX_BY_MODEL
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompt import load_prompt
@@ -162,6 +163,6 @@ def test_without_the_model(home: Path, server: Loopback, fault: str) -> None:
 def test_a_few_calls_a_pass(home: Path, server: Loopback) -> None:
     """However much is due, a pass asks a model only so often; the rest quotes."""
     server.answers(of_anna)
-    report, _ = summed_up(home, server, MAX_MODEL_SUMMARIES + 3)
-    assert report.sessions == MAX_MODEL_SUMMARIES + 3
-    assert server.count() == MAX_MODEL_SUMMARIES
+    report, _ = summed_up(home, server, MAX_BY_MODEL + 3)
+    assert report.sessions == MAX_BY_MODEL + 3
+    assert server.count() == MAX_BY_MODEL

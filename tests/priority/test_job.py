@@ -19,8 +19,8 @@ from memtier_plugin.core.priority_events import ImportanceEvent, PersonaEvent, P
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.priority import audience, job
+from memtier_plugin.priority.audience import PriorityReport
 from memtier_plugin.priority.importance import parse_importance
-from memtier_plugin.priority.job import PriorityReport
 from memtier_plugin.priority.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
 from tests.builders import MOMENT, START, Clock, make_entry, make_fact, say, turns, user_message
 from tests.loopback import Loopback

@@ -14,17 +14,16 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from memtier_plugin.core.errors import CapReached, EndpointError, SettingsError
 from memtier_plugin.core.events import SummariseEvent, SupersedeEvent
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import Entry, Fact, Origin, count_tokens
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.facts.persons import USER
 from memtier_plugin.facts.summaries import profiles, selection, timelines
-from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS, ChatSummariser, CitedSentence
+from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS
 from memtier_plugin.facts.summaries.people import PeopleReader
-from memtier_plugin.facts.summaries.selection import SourceSentence
 from memtier_plugin.facts.summaries.timelines import PastValue, Timeline
+from memtier_plugin.facts.summaries.wording import PassModel, quote_lines
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.index.overviews import LineGroup, ShelvedFact
@@ -32,12 +31,10 @@ from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.overview_reader import OverviewReader
 from memtier_plugin.text.normalise import normalise
 
-MAX_MODEL_SUMMARIES: Final = 10  # of a pass
 MODEL_MAX_AGE: Final = timedelta(days=3)  # older lines are summarised without a model
 BATCH_SIZE: Final = 20  # summaries that are written at once
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ALWAYS: Final = (-1e300, 1e300)
-_WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +65,10 @@ class _Pass:
     run: str
     room: int
     stop: Callable[[], bool]
+    model: PassModel
     counts: Counter[str] = field(default_factory=Counter)
     superseded: int = 0
     left: int = 0
-    chat: ChatSummariser | None = None
-    by_model: int = 0  # summaries that a model was asked for
-    problem: str = ""
 
     def has_room(self) -> bool:
         """Tell whether another due item is written in this pass; count it as left if not."""
@@ -136,7 +131,9 @@ class Summariser:
             return SummaryReport()
         with self._store.exclusive("summaries", 0.0), self._store.session():
             self._store.catch_up_all()
-            work = _Pass(new_id(), limit, stop)
+            budget = ChatBudget(self._store, self._actor.agent, self._actor.clock)
+            model = PassModel(budget, self._store.tokenizer.words)
+            work = _Pass(new_id(), limit, stop, model)
             # Timelines first: an outdated one misleads.
             self._write(work, timelines.RELATION, self._due_timelines(work))
             if self._store.settings.people.profiles:
@@ -155,7 +152,7 @@ class Summariser:
                 profiles=work.counts[profiles.RELATION],
                 superseded=work.superseded,
                 left=work.left,
-                problem=work.problem,
+                problem=work.model.problem,
             )
             if report.written:
                 summarised = SummariseEvent(
@@ -304,73 +301,21 @@ class Summariser:
         quoted = selection.select_sentences(sentences, tokenize, rarity, room)
         if not quoted:
             return None
-        text, model = selection.format_summary(heading, quoted), None
-        if chat := self._chat(work, lines):
-            wide = selection.select_sentences(
-                sentences, tokenize, rarity, PROMPT_TOKENS, filled=True
-            )
-            if cited := self._ask_model(work, chat, wide, room):
-                quoted = [sentence for each in cited for sentence in each.units]
-                text = f"{heading}: {' '.join(each.text for each in cited)}"
-                model = chat.model.name
-        entries = {sentence.entry.id: sentence.entry for sentence in quoted}
-        origins = {entry.origin for entry in entries.values()}
-        return Fact(
-            id=new_id(),
-            timestamp=self._actor.clock(),
-            project=self._store.project,
+        wide = partial(
+            selection.select_sentences, sentences, tokenize, rarity, PROMPT_TOKENS, filled=True
+        )
+        # An imported history is summarised without a model.
+        old = self._actor.clock() - lines[-1].observed_at > MODEL_MAX_AGE
+        worded = None if old else work.model.word(heading, wide, room)
+        return (worded or quote_lines(heading, quoted)).to_fact(
+            self._actor,
+            group,
+            lines,
             subject=scope.subject,
             relation=scope.kind,
             value=scope.value,
-            text=text,
-            sources=tuple(entry.source for entry in entries.values()),
-            valid_from=min(line.observed_at for line in lines),
-            quote=quoted[0].quote,
-            span=(quoted[0].start, quoted[0].end),
             extractor="summary",
-            model=model,
-            prompt_hash=chat.prompt.hash if chat and model else None,
-            origin=next(origin for origin in _WEAKEST if origin in origins),
-            private_to=(group.agent, group.sender),
         )
-
-    def _chat(self, work: _Pass, lines: Sequence[Entry]) -> ChatSummariser | None:
-        """Return the model that summarises these lines, if one is configured and may be asked.
-
-        Only for recent lines, and a few in a pass: the daily budget also serves the facts, and an
-        imported history is summarised without a model.
-        """
-        age = self._actor.clock() - lines[-1].observed_at
-        if work.by_model >= MAX_MODEL_SUMMARIES or age > MODEL_MAX_AGE:
-            return None
-        if work.chat is None:
-            try:
-                budget = ChatBudget(self._store, self._actor.agent, self._actor.clock)
-                model = budget.chat_model()
-            except SettingsError as error:
-                model, work.problem = None, str(error)
-            if model is None:
-                work.by_model = MAX_MODEL_SUMMARIES
-                return None
-            work.chat = ChatSummariser(model, self._store.tokenizer.words)
-        return work.chat
-
-    def _ask_model(
-        self, work: _Pass, chat: ChatSummariser, lines: Sequence[SourceSentence], room: int
-    ) -> list[CitedSentence]:
-        """Return the model's sentences that fit into so many tokens; none where it fails."""
-        work.by_model += 1
-        try:
-            sentences = chat.summarise(lines)
-        except (CapReached, EndpointError) as error:
-            work.by_model = MAX_MODEL_SUMMARIES  # the others must not wait for it
-            work.problem = str(error)
-            return []
-        fitting: list[CitedSentence] = []
-        for sentence in sentences:
-            if count_tokens(" ".join(each.text for each in (*fitting, sentence))) <= room:
-                fitting.append(sentence)
-        return fitting
 
     # -- people --------------------------------------------------------------------------------
 

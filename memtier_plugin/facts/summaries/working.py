@@ -8,18 +8,16 @@ waits; the background job may ask a model to word it (Mem-T, 3.1, UpdWork).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
-from memtier_plugin.core.errors import CapReached, EndpointError, SettingsError
 from memtier_plugin.core.events import SupersedeEvent
-from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.records import Entry, Fact, Origin, count_tokens
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.times import to_iso
-from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS, ChatSummariser
+from memtier_plugin.facts.summaries.llm import PROMPT_TOKENS
 from memtier_plugin.facts.summaries.running import BATCH, MAX_TOKENS, fold_session
-from memtier_plugin.facts.summaries.selection import SourceSentence, format_summary
+from memtier_plugin.facts.summaries.wording import PassModel, quote_lines
 from memtier_plugin.retrieval.working_memory import AT_COMPACTION, RELATION, SHELF
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.budget import ChatBudget
@@ -28,39 +26,8 @@ from memtier_plugin.storage.index.overviews import LineGroup
 MAX_LINES: Final = 400  # of a session that are read, the newest
 MAX_SESSIONS: Final = 50  # of a pass, those that were active last
 RECENT: Final = timedelta(days=7)  # an older session is not gone on with
-MAX_BY_MODEL: Final = 10  # of a pass
 _LOCK: Final = "working"
 _LOCK_SECONDS: Final = 0.5
-_WEAKEST: Final[tuple[Origin, ...]] = ("assistant", "user")
-
-
-@dataclass(slots=True)
-class _Model:
-    """The model of a pass, opened when it is first needed."""
-
-    budget: ChatBudget
-    words: Callable[[str], Sequence[str]]
-    left: int = MAX_BY_MODEL
-    problem: str = ""
-    _chat: ChatSummariser | None = field(default=None)
-
-    def take(self) -> ChatSummariser | None:
-        """Return it for one more summary; None where none is configured, or enough were asked."""
-        if self.left and self._chat is None:
-            try:
-                model = self.budget.chat_model()
-            except SettingsError as error:
-                model, self.problem = None, str(error)
-            self._chat = ChatSummariser(model, self.words, "working") if model else None
-            self.left = self.left if self._chat else 0
-        if not self.left:
-            return None
-        self.left -= 1
-        return self._chat
-
-    def give_up(self, error: Exception) -> None:
-        """Ask it no more in this pass."""
-        self.left, self.problem = 0, str(error)
 
 
 class WorkingMemory:
@@ -101,7 +68,7 @@ class WorkingMemory:
         if not self.enabled:
             return 0
         budget = ChatBudget(self._store, self._actor.agent, self._actor.clock)
-        model = _Model(budget, self._store.tokenizer.words)
+        model = PassModel(budget, self._store.tokenizer.words, "working")
         written, least = 0, (self._actor.clock() - RECENT).timestamp()
         with self._store.session() as reader:
             self._store.catch_up_all()
@@ -113,7 +80,7 @@ class WorkingMemory:
                     written += self._update(group, RELATION, model) is not None
         return written
 
-    def _update(self, group: LineGroup, relation: str, model: _Model | None) -> Fact | None:
+    def _update(self, group: LineGroup, relation: str, model: PassModel | None) -> Fact | None:
         """Write a session's summary in the place of its older one; None if none is due."""
         reader = self._store.reader()
         about = group.agent, group.sender, group.name
@@ -146,7 +113,7 @@ class WorkingMemory:
         lines: Sequence[Entry],
         relation: str,
         value: str,
-        model: _Model | None,
+        model: PassModel | None,
     ) -> Fact | None:
         """Return the summary of lines; None where no sentence says anything."""
         words = self._store.tokenizer.words
@@ -157,48 +124,14 @@ class WorkingMemory:
         if not quoted:
             return None
         heading = f"So far ({value}, the purpose first)"
-        text, name, prompt = format_summary(heading, quoted), None, None
-        if model and (chat := model.take()):
-            wide = fold_session(lines, words, rarity, PROMPT_TOKENS)
-            if worded := _ask(model, chat, wide):
-                quoted, sentences = worded
-                text = f"{heading}: {' '.join(sentences)}"
-                name, prompt = chat.model.name, chat.prompt.hash
-        entries = {sentence.entry.id: sentence.entry for sentence in quoted}
-        origins = {entry.origin for entry in entries.values()}
-        return Fact(
-            id=new_id(),
-            timestamp=self._actor.clock(),
-            project=self._store.project,
+        wide = partial(fold_session, lines, words, rarity, PROMPT_TOKENS)
+        worded = model.word(heading, wide, MAX_TOKENS) if model else None
+        return (worded or quote_lines(heading, quoted)).to_fact(
+            self._actor,
+            group,
+            lines,
             subject=group.name,
             relation=relation,
             value=value,
-            text=text,
-            sources=tuple(entry.source for entry in entries.values()),
-            valid_from=min(line.observed_at for line in lines),
-            quote=quoted[0].quote,
-            span=(quoted[0].start, quoted[0].end),
             extractor=SHELF,
-            model=name,
-            prompt_hash=prompt,
-            origin=next(origin for origin in _WEAKEST if origin in origins),
-            private_to=(group.agent, group.sender),
         )
-
-
-def _ask(
-    model: _Model, chat: ChatSummariser, lines: Sequence[SourceSentence]
-) -> tuple[list[SourceSentence], list[str]] | None:
-    """Return what a model quotes and says within the budget; None where it fails."""
-    try:
-        worded = chat.summarise(lines)
-    except (CapReached, EndpointError) as error:
-        model.give_up(error)
-        return None
-    units: dict[SourceSentence, None] = {}
-    sentences: list[str] = []
-    for each in worded:
-        if count_tokens(" ".join([*sentences, each.text])) <= MAX_TOKENS:
-            sentences.append(each.text)
-            units.update(dict.fromkeys(each.units))
-    return ([*units], sentences) if sentences else None
