@@ -12,6 +12,7 @@ from memtier_plugin.facts.summaries.job import Summariser
 from memtier_plugin.facts.summaries.working import WorkingMemory
 from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.recorder import Recorder
+from memtier_plugin.learning.log import LearnLog
 from memtier_plugin.lifecycle.history import History
 from memtier_plugin.lifecycle.purge.purge import Purger
 from memtier_plugin.priority.job import Prioritiser
@@ -46,6 +47,11 @@ class Services(Project):
     def history(self) -> History:
         """The project at other times: recall as of a time, compare two times, undo runs."""
         return History(self._actor, self.knowledge.person)
+
+    @cached_property
+    def learned(self) -> LearnLog:
+        """What was learned and put into the project's settings."""
+        return LearnLog(self._actor)
 
     @cached_property
     def summariser(self) -> Summariser:

@@ -42,7 +42,9 @@ ORDER = """
     operations
     lifecycle answering
     facts
-    learning retrieval ingest
+    learning
+    regression
+    retrieval ingest
     priority
     storage
     providers trust

@@ -7,21 +7,13 @@ from __future__ import annotations
 
 import io
 import sys
-from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
 from memtier_plugin import __version__
-from memtier_plugin.cli.scope import CliGroup, common_options, scope_of
-
-
-class Lazy(NamedTuple):
-    """A command that is not imported yet: its module in this package, and its line of help."""
-
-    module: str
-    help: str
-
+from memtier_plugin.cli.lazy import Lazy, LazyGroup
+from memtier_plugin.cli.scope import common_options, scope_of
 
 COMMANDS: Final = {
     "agents": Lazy("listing", "List the agents of the project, the last that spoke first."),
@@ -49,6 +41,7 @@ COMMANDS: Final = {
     ),
     "init": Lazy("project", "Set up the home and this folder's project."),
     "install": Lazy("install", "Make HOST use MemTier, and test it with one turn of the host."),
+    "learn": Lazy("learn", "Learn from this project's use, and show or undo what was learned."),
     "log": Lazy("log", "Read the daily log: who said what, and what happened to it."),
     "off": Lazy("project", "Pause recording and recall of the project."),
     "on": Lazy("project", "Resume recording and recall."),
@@ -75,35 +68,10 @@ COMMANDS: Final = {
 ALIASES: Final = {"search": "recall"}  # by the name that the hosts' commands and tools have
 
 
-class LazyGroup(CliGroup):
-    """A group that imports a command's module when the command is needed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None where there is no such command."""
-        lazy = COMMANDS.get(cmd_name := ALIASES.get(cmd_name, cmd_name))
-        if lazy is None:
-            return None
-        module = import_module(f"{__package__}.{lazy.module}")
-        command: click.Command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from their lines in `COMMANDS`, importing none of them."""
-        limit = formatter.width - 6 - max(map(len, COMMANDS))
-        rows = [
-            (name, click.Command(name, help=COMMANDS[name].help).get_short_help_str(limit))
-            for name in sorted(COMMANDS)
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-
 @click.group(
     cls=LazyGroup,
+    lazy=COMMANDS,
+    aliases=ALIASES,
     params=common_options(),
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

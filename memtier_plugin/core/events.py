@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from memtier_plugin.core import recall_lines
 from memtier_plugin.core.event_payload import EventPayload, StateEvent, fields_of, optional
 from memtier_plugin.core.ids import new_id
+from memtier_plugin.core.learning_events import LearnEvent
 from memtier_plugin.core.priority_events import ImportanceEvent, PersonaEvent, PrioritiseEvent
 from memtier_plugin.core.records import JournalEvent
 
@@ -451,7 +452,13 @@ class HookFailedEvent(EventPayload):
 
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
-    for payload in (*globals().values(), ImportanceEvent, PersonaEvent, PrioritiseEvent)
+    for payload in (
+        *globals().values(),
+        ImportanceEvent,
+        LearnEvent,
+        PersonaEvent,
+        PrioritiseEvent,
+    )
     if isinstance(payload, type) and issubclass(payload, EventPayload) and "KIND" in vars(payload)
 }
 

@@ -78,6 +78,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[str, 
             *prioritised(home / "prioritised"),
             *taken_back(home / "taken back"),
             *judged(home / "judged"),
+            *learned(home / "learned"),
         ]
         yield normalised(written)
 
@@ -354,6 +355,14 @@ def judged(home: Path) -> list[tuple[str, bytes]]:
     with opened(home, Clock(MONDAY), **{"gate.mode": "tag"}) as memory:
         memory.record([user_message("I prefer tea.")], session_id="s1", run_id="r1")
         memory.gatekeeper.run()
+        return stored(home)
+
+
+def learned(home: Path) -> list[tuple[str, bytes]]:
+    """Apply weights that were learned, and undo them."""
+    with opened(home, Clock(MONDAY)) as memory:
+        memory.learned.apply("weights", ("retrieval", "weights"), {"words": 1.5}, {"gain": 0.1})
+        memory.learned.revert()
         return stored(home)
 
 

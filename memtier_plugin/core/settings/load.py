@@ -155,6 +155,15 @@ def bind_workspace(home: Path, workspace: Path, project: str) -> None:
     write_private_file(path, changed)
 
 
+def project_values(file: YamlFile) -> dict[KeyPath, Any]:
+    """Return what a project's file sets, by key.
+
+    Raises:
+        SettingsError: a key or a value is wrong.
+    """
+    return _values(_file_layer(file, "project"))
+
+
 def _is_section(path: KeyPath, source: str) -> bool:
     """Tell a section from a key; SettingsError if it is neither, with the nearest one known."""
     keys, pattern = all_keys(), key_pattern(path)

@@ -1,0 +1,20 @@
+"""`memtier learn`: train what ranks and routes on the project's own use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from memtier_plugin.cli.lazy import Lazy, LazyGroup
+
+# The command NAME is the attribute NAME of its module; its help must be the line given here.
+COMMANDS: Final = {
+    "log": Lazy("learn_log", "Show what was learned and applied, newest first."),
+    "revert": Lazy("learn_log", "Undo what was learned last, or the line with this ID of the log."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def learn() -> None:
+    """Learn from this project's use, and show or undo what was learned."""

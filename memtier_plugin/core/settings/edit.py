@@ -1,0 +1,116 @@
+"""Set a section of a settings file and leave every other byte of it as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.settings.load import project_values
+from memtier_plugin.core.settings.yaml_file import YamlFile, read_config_text
+
+if TYPE_CHECKING:
+    from yaml import Node
+
+INDENT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of a file's text: what is taken out of it, and what is put there instead."""
+
+    before: str
+    start: int
+    removed: str
+    inserted: str
+
+    @property
+    def after(self) -> str:
+        """The text of the file with the change made."""
+        return (
+            self.before[: self.start]
+            + self.inserted
+            + self.before[self.start + len(self.removed) :]
+        )
+
+
+def edit_section(path: Path, section: tuple[str, str], values: Mapping[str, float]) -> Edit:
+    """Return the edit that gives a section of a project's file these values, and no others.
+
+    Args:
+        section: such as ("retrieval", "weights").
+
+    Raises:
+        SettingsError: the file is wrong already, or too unusual to be edited safely.
+    """
+    text = read_config_text(path) or ""
+    file = YamlFile.parse(str(path), text)
+    wanted = {key: value for key, value in project_values(file).items() if key[:2] != section}
+    wanted |= {(*section, name): value for name, value in values.items()}
+    edit = _edit(file, text, section, values)
+    try:
+        is_safe = project_values(YamlFile.parse(str(path), edit.after)) == wanted
+    except SettingsError:
+        is_safe = False
+    if not is_safe:
+        lines = _lines(values, 2 * INDENT)
+        raise SettingsError(
+            f"{path} cannot be edited safely; set {'.'.join(section)} by hand:\n{lines}"
+        )
+    return edit
+
+
+def undo_edit(path: Path, removed: str, inserted: str) -> Edit:
+    """Return the edit that takes an earlier one back; what else was changed since stays.
+
+    Raises:
+        SettingsError: what was put in does not stand there any more as it was.
+    """
+    text = read_config_text(path) or ""
+    if not inserted or text.count(inserted) != 1:
+        raise SettingsError(f"{path} was changed by hand since; edit it by hand to undo this")
+    edit = Edit(text, text.index(inserted), inserted, removed)
+    project_values(YamlFile.parse(str(path), edit.after))
+    return edit
+
+
+def _edit(file: YamlFile, text: str, section: tuple[str, str], values: Mapping[str, float]) -> Edit:
+    top, name = section
+    for key, child, _ in file.pairs(file.root):
+        if key == top:
+            return _edit_inside(text, child, name, values)
+    gap = "" if not text or text.endswith("\n") else "\n"
+    lines = _lines(values, 2 * INDENT)
+    return Edit(text, len(text), "", f"{gap}{top}:\n{'':{INDENT}}{name}:\n{lines}")
+
+
+def _edit_inside(text: str, parent: Node, name: str, values: Mapping[str, float]) -> Edit:
+    """Return the edit of a section within its parent's mapping."""
+    import yaml
+
+    pairs = parent.value if isinstance(parent, yaml.MappingNode) else []
+    if not pairs:  # `retrieval:` with nothing under it
+        at = parent.start_mark.index
+        lines = _lines(values, 2 * INDENT)
+        return Edit(text, at, "", f"\n{'':{INDENT}}{name}:\n{lines}".rstrip("\n"))
+    first: Node = pairs[0][0]
+    column = first.start_mark.column
+    lines = _lines(values, column + INDENT)
+    for key, child in pairs:
+        if key.value == name:
+            start = key.start_mark.index
+            last = child
+            if isinstance(child, yaml.MappingNode) and child.value and not child.flow_style:
+                last = child.value[-1][1]  # a block ends where the next key begins, with comments
+            removed = text[start : last.end_mark.index]
+            return Edit(text, start, removed, f"{name}:\n{lines}".rstrip("\n"))
+    return Edit(text, first.start_mark.index, "", f"{name}:\n{lines}{'':{column}}")
+
+
+def _lines(values: Mapping[str, float], indent: int) -> str:
+    import yaml
+
+    written = yaml.safe_dump(dict(values), sort_keys=False)
+    return "".join(f"{'':{indent}}{line}\n" for line in written.splitlines())
