@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.bench.compare import compare_metrics
+from memtier_plugin.bench.datasets import Conversation, Dataset
+from memtier_plugin.bench.intervals import bootstrap_interval
+from memtier_plugin.bench.jobs import WRITTEN, run_background_jobs
 from memtier_plugin.bench.metrics import (
     QuestionOutcome,
     latency_percentiles,
+    mean,
     question_figures,
+    recall_at,
     summarise_outcomes,
 )
 from memtier_plugin.bench.progress import Progress, no_progress
@@ -31,13 +37,15 @@ from memtier_plugin.bench.retrieval import (
     dataset_fingerprint,
     prepare_dataset,
 )
+from memtier_plugin.bench.silence_prompts import Prompt, list_prompts, load_generic_prompts
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.core.paths import make_home
+from memtier_plugin.core.paths import index_path, make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.reranking import NO_RERANKER
 from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.storage.project_folder import ProjectFolder
+from memtier_plugin.storage.quota import measure_usage
 
 GROUPS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
@@ -59,7 +67,7 @@ _FUSIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "profile rrf, no guard": {"retrieval.profile": "rrf", "rrf.guard": False},
 }
 # Each store of Mem-T (Table 4) left out: working memory, facts, experiences and what was said.
-_STORES: Final[Mapping[str, Mapping[str, Any]]] = {
+STORES: Final[Mapping[str, Mapping[str, Any]]] = {
     "without working memory": {"summaries.working": False},
     "without facts": {"retrieval.facts": False},
     "without experiences": {"retrieval.experiences": False},
@@ -74,8 +82,7 @@ _ADAPTIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "search tier by tier": {"retrieval.search": "tiers", "priority.enabled": True},
     "gate leaves lines out": {"gate.mode": "index"},
 }
-_SWITCHED: Final = {"fusion": _FUSIONS, "adaptive": _ADAPTIVE, "stores": _STORES}
-_WRITTEN: Final = ("people.profiles", "summaries.long", "priority.enabled", "gate.mode")
+_SWITCHED: Final = {"fusion": _FUSIONS, "adaptive": _ADAPTIVE, "stores": STORES}
 _CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "scope": ("sessions", "none"),
     "stage_one": ("bm25", "dense", "rrf"),
@@ -93,13 +100,71 @@ class Variant:
 
 
 @dataclass(slots=True)
-class _Arm:
-    """A profile unchanged (no group) or a variant of it, with its outcomes."""
+class Arm:
+    """A profile unchanged (no group) or a variant of it, with its outcomes.
+
+    Attributes:
+        quiet: prompts that need no memory, as `compare.compare_metrics` takes them.
+        index_bytes: of an index made anew from what was recorded, without recalls.
+    """
 
     profile: str
     variant: Variant
     overrides: Mapping[str, Any]
     outcomes: list[QuestionOutcome] = field(default_factory=list)
+    quiet: list[dict[str, Any]] = field(default_factory=list)
+    index_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationPlan:
+    """What is varied, and how it is measured.
+
+    Attributes:
+        profile: `recall_first`, `paper` or `rrf` [each].
+        facts: as for `run_retrieval`.
+        only: which of `GROUPS` to vary [all].
+        variants: these in place of those of the groups.
+        overrides: settings of every arm, by dotted key.
+        reader: also let it answer from each variant's block.
+        conditions: what else it is given with the profile as it is, beside the block.
+        learn: credit right answers, as for `run_retrieval`; each variant learns for itself.
+        silence: how many prompts that need no memory are asked, too.
+        keep: told of the report after each conversation.
+    """
+
+    profile: str | None = None
+    facts: str = "none"
+    only: Sequence[str] = ()
+    variants: Sequence[Variant] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    reader: Reader | None = None
+    conditions: Sequence[str] = ()
+    learn: bool = False
+    silence: int = 0
+    keep: Callable[[dict[str, Any]], None] | None = None
+
+    def arms(self, home: Path) -> list[Arm]:
+        """Return each profile and its variants.
+
+        Raises:
+            Unsupported: the profile has nothing of these groups to vary.
+            SettingsError: an override is not a setting.
+        """
+        profiles = [self.profile] if self.profile else _SIZES
+        arms = [arm for name in profiles for arm in self._arms_of(home, name)]
+        if not any(arm.variant.group for arm in arms):
+            groups = ", ".join(self.only or GROUPS)
+            raise Unsupported(f"nothing to vary in {self.profile}: {groups}")
+        return arms
+
+    def _arms_of(self, home: Path, profile: str) -> Iterator[Arm]:
+        chosen = {**self.overrides, "retrieval.profile": profile}
+        settings = flatten_settings(load_settings(home, "bench", None, chosen))
+        yield Arm(profile, Variant("", "as it is", {}), chosen)
+        for variant in self.variants or list_variants(profile, settings):
+            if self.variants or variant.group in (self.only or GROUPS):
+                yield Arm(profile, variant, {**chosen, **variant.overrides})
 
 
 def run_ablation(
@@ -119,10 +184,7 @@ def run_ablation(
     """Ask every question of a data set once for each variant; return the differences, for JSON.
 
     Args:
-        profile: `recall_first`, `paper` or `rrf` [each].
-        only: which of `GROUPS` to vary [all].
-        reader: also let it answer from each variant's block.
-        learn: credit right answers, as for `run_retrieval`; each variant learns for itself.
+        profile, only, reader, learn: as in `AblationPlan`.
         dataset, data, facts, limit, sample, overrides, progress: as for `run_retrieval`.
 
     Raises:
@@ -130,26 +192,47 @@ def run_ablation(
         Unsupported: the profile has nothing of these groups to vary.
     """
     loaded = prepare_dataset(dataset, data, facts, limit, sample, answered=reader is not None)
-    groups = tuple(only) or GROUPS
+    plan = AblationPlan(
+        profile=profile,
+        facts=facts,
+        only=tuple(only),
+        overrides=overrides or {},
+        reader=reader,
+        learn=learn,
+    )
+    return ablate(loaded, plan, progress)
+
+
+def ablate(loaded: Dataset, plan: AblationPlan, progress: Progress | None = None) -> dict[str, Any]:
+    """Ask the questions of a loaded data set once for each variant; return the differences.
+
+    Raises:
+        Unsupported, SettingsError: see `AblationPlan.arms`.
+        EndpointError: the reader does not answer.
+    """
+    facts, learn = plan.facts, plan.learn
+    run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress, learn=learn)
     with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder:
-        arms = [
-            arm
-            for name in ([profile] if profile else _SIZES)
-            for arm in _arms(Path(folder), name, groups, overrides or {})
-        ]
-        if not any(arm.variant.group for arm in arms):
-            raise Unsupported(f"nothing to vary in {profile}: {', '.join(groups)}")
-        run = BenchRun(loaded=loaded, facts=facts, progress=progress or no_progress, learn=learn)
-        _ask(run, Path(folder), arms, reader)
+        arms = plan.arms(Path(folder))
+        for asked in _ask(run, Path(folder), arms, plan):
+            if plan.keep is not None:
+                plan.keep(_report(run, plan, arms, asked))
+    return _report(run, plan, arms, len(loaded.conversations))
+
+
+def _report(run: BenchRun, plan: AblationPlan, arms: Sequence[Arm], asked: int) -> dict[str, Any]:
+    loaded = run.loaded
     return {
         "kind": "ablation",
-        "dataset": dataset,
-        "facts": facts,
+        "dataset": loaded.name,
+        "facts": plan.facts,
         "facts_stored": run.facts_stored // run.recordings,
         "questions": sum(bool(outcome.gold) for outcome in arms[0].outcomes),
+        "quiet": len(arms[0].quiet),
+        "conversations": [asked, len(loaded.conversations)],
         "skipped": loaded.skipped,
         "unresolved": loaded.unresolved,
-        "reader": reader.model if reader else None,
+        "reader": plan.reader.model if plan.reader else None,
         **run.credits_counted(),
         "profiles": [
             _profile_report(
@@ -216,44 +299,80 @@ def _mechanisms(profile: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
         yield Variant("signals", "without guard", {"rrf.guard": False})
 
 
-def _arms(
-    home: Path, profile: str, groups: Sequence[str], overrides: Mapping[str, Any]
-) -> Iterator[_Arm]:
-    chosen = {**overrides, "retrieval.profile": profile}
-    settings = flatten_settings(load_settings(home, "bench", None, chosen))
-    yield _Arm(profile, Variant("", "as it is", {}), chosen)
-    for variant in list_variants(profile, settings):
-        if variant.group in groups:
-            yield _Arm(profile, variant, {**chosen, **variant.overrides})
+def _ask(run: BenchRun, folder: Path, arms: Sequence[Arm], plan: AblationPlan) -> Iterator[int]:
+    """Record each conversation once per embedding model and background job, and query each arm.
 
-
-def _ask(run: BenchRun, folder: Path, arms: Sequence[_Arm], reader: Reader | None) -> None:
-    """Record each conversation once per embedding model and background job, and query each arm."""
+    Yields how many conversations are done.
+    """
     run.repeats = len(arms)
     run.recordings = len({*map(_recording_of, arms)})
-    for conversation in run.loaded.conversations:
+    prompts = load_generic_prompts() if plan.silence else []
+    prompts = prompts[:: max(1, len(prompts) // max(1, plan.silence))][: plan.silence]
+    conversations = run.loaded.conversations
+    for number, conversation in enumerate(conversations):
+        quiet = list_prompts(conversation, (), prompts[number :: len(conversations)])
+        quiet = [prompt for prompt in quiet if prompt.kind == "generic"]
+        stages = [*conversation.stages]
         recorded: dict[tuple[Any, ...], RecordedConversation] = {}
-        for number, arm in enumerate(arms):
-            key = _recording_of(arm)
-            home = folder / "-".join(["home", *map(str, key)]).replace("/", "-")
-            if key not in recorded:
-                with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:
-                    recorded[key] = run.record(memory, conversation)
-                    if any(key[1:]):
-                        memory.summariser.run(limit=100_000)
-                        memory.prioritiser.run(limit=100_000)
-                        memory.gatekeeper.run(limit=100_000)
-            if run.learn:
-                home = _copy_project(home, folder / f"arm-{number}", conversation.id)
-            with MemTier.open(home, conversation.id, settings=arm.overrides) as memory:
-                arm.outcomes += run.ask(
-                    memory, conversation, recorded[key], reader, conditions=["memory"]
-                )
+        for stage in stages:
+            ended = quiet if stage is stages[-1] else []
+            _ask_stage(run, folder, arms, plan, stage, recorded, ended)
+        yield number + 1
 
 
-def _recording_of(arm: _Arm) -> tuple[Any, ...]:
+def _ask_stage(
+    run: BenchRun,
+    folder: Path,
+    arms: Sequence[Arm],
+    plan: AblationPlan,
+    stage: Conversation,
+    recorded: dict[tuple[Any, ...], RecordedConversation],
+    quiet: Sequence[Prompt],
+) -> None:
+    """Record a stage of a conversation, each recording once, and query each arm."""
+    sizes: dict[tuple[Any, ...], int] = {}
+    for number, arm in enumerate(arms):
+        key = _recording_of(arm)
+        home = folder / "-".join(["home", *map(str, key)]).replace("/", "-")
+        if key not in sizes:
+            first = key not in recorded
+            with MemTier.open(home, stage.id, settings=arm.overrides) as memory:
+                recorded[key] = run.record(memory, stage, recorded.get(key))
+                run_background_jobs(memory)
+                if first and plan.silence:
+                    memory.reindex()  # leaves no gaps of what was deleted
+            # Later stages have the recalls of earlier ones in their index.
+            sizes[key] = _index_bytes(home, stage.id) if first and plan.silence else 0
+        arm.index_bytes += sizes[key]
+        if run.learn:
+            home = _copy_project(home, folder / f"arm-{number}", stage.id)
+        conditions = ("memory", *(() if arm.variant.group else plan.conditions))
+        with MemTier.open(home, stage.id, settings=arm.overrides) as memory:
+            arm.outcomes += run.ask(memory, stage, recorded[key], plan.reader, conditions)
+            arm.quiet += _ask_quiet(memory, quiet)
+
+
+def _index_bytes(home: Path, project: str) -> int:
+    """Return the size of a closed project's index, whose write-ahead log is empty then."""
+    folder = ProjectFolder.of(make_home(home), project).path
+    return measure_usage(folder, index_path(folder), datetime.now(UTC)).index
+
+
+def _ask_quiet(memory: MemTier, prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:
+    """Ask prompts that need no memory, each as the first one of a new session."""
+    for prompt in prompts:
+        recall = memory.recall(
+            prompt.question.text,
+            session_id=f"asked:{prompt.id}",
+            purpose="inject",
+            at=prompt.question.at,
+        )
+        yield {"silent": float(not recall.injected)}
+
+
+def _recording_of(arm: Arm) -> tuple[Any, ...]:
     """Return what decides how an arm's conversations are recorded."""
-    return tuple(arm.overrides.get(key) for key in ("embedding.model", *_WRITTEN))
+    return tuple(arm.overrides.get(key) for key in ("embedding.model", *WRITTEN))
 
 
 def _copy_project(home: Path, copy: Path, project: str) -> Path:
@@ -263,7 +382,7 @@ def _copy_project(home: Path, copy: Path, project: str) -> Path:
     return copy
 
 
-def _profile_report(base: _Arm, others: Sequence[_Arm]) -> dict[str, Any]:
+def _profile_report(base: Arm, others: Sequence[Arm]) -> dict[str, Any]:
     before = [question_figures(outcome) for outcome in base.outcomes]
     return {
         "profile": base.profile,
@@ -274,13 +393,23 @@ def _profile_report(base: _Arm, others: Sequence[_Arm]) -> dict[str, Any]:
                 "name": arm.variant.name,
                 "overrides": dict(arm.variant.overrides),
                 **_figures(arm),
-                "difference": compare_metrics([question_figures(o) for o in arm.outcomes], before),
+                "difference": {
+                    **compare_metrics([question_figures(o) for o in arm.outcomes], before),
+                    **compare_metrics(arm.quiet, base.quiet),
+                },
             }
             for arm in others
         ],
     }
 
 
-def _figures(arm: _Arm) -> dict[str, Any]:
+def _figures(arm: Arm) -> dict[str, Any]:
     seconds = [outcome.seconds for outcome in arm.outcomes]
-    return {**summarise_outcomes(arm.outcomes), "latency_ms": latency_percentiles(seconds)}
+    shares = [recall_at(each.ranked, each.gold, 10) for each in arm.outcomes if each.gold] or [0.0]
+    return {
+        **summarise_outcomes(arm.outcomes),
+        "recall10_interval": [round(bound, 4) for bound in bootstrap_interval(shares)],
+        "silent": mean([row["silent"] for row in arm.quiet]) if arm.quiet else None,
+        "latency_ms": latency_percentiles(seconds),
+        "index_bytes": arm.index_bytes,
+    }

@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from memtier_plugin.bench.intervals import bootstrap_interval, wilson_interval
 
+SCORES: Final = ("soft_em", "soft_em_tokens", "f1")  # of a reader's answers, as shown
+
 _ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
 _MEMT_ARTICLES: Final = re.compile(r"(?:^|\s)(?:a|an|the)(?:$|\s)")
 _SPACED: Final = str.maketrans(dict.fromkeys(string.punctuation, " "))
@@ -137,10 +139,10 @@ def _score_answers(answers: Sequence[ReaderAnswer]) -> dict[str, Any]:
     for name, right in shares.items():
         scores[name] = round(right / len(answers), 4)
         scores[f"{name}_interval"] = _round_interval(wilson_interval(right, len(answers)))
-    values = [answer.f1 for answer in answers]
-    scores["f1"] = round(sum(values) / len(values), 4)
-    scores["f1_interval"] = _round_interval(bootstrap_interval(values))
-    scores["memt_f1"] = round(sum(answer.memt_f1 for answer in answers) / len(answers), 4)
+    for name in ("f1", "memt_f1"):
+        values = [float(getattr(answer, name)) for answer in answers]
+        scores[name] = round(sum(values) / len(values), 4)
+        scores[f"{name}_interval"] = _round_interval(bootstrap_interval(values))
     scores["bleu1"] = round(sum(answer.bleu1 for answer in answers) / len(answers), 4)
     return scores
 

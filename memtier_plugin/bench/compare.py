@@ -37,6 +37,7 @@ METRICS: Final[Mapping[str, Callable[[QuestionFigures], Any]]] = {
     "soft_em": _answer_metric("soft_em"),
     "soft_em_tokens": _answer_metric("soft_em_tokens"),
     "f1": _answer_metric("f1"),
+    "memt_f1": _answer_metric("memt_f1"),
 }
 
 

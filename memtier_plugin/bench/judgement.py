@@ -22,6 +22,7 @@ from typing import Any, Final
 import yaml
 
 import memtier_plugin
+from memtier_plugin.bench.jobs import run_background_jobs
 from memtier_plugin.bench.metrics import latency_percentiles
 from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.core.errors import ImportFileError, Unsupported
@@ -243,6 +244,12 @@ def _end_runs(
         )
 
 
+def _consolidate(memory: MemTier) -> None:
+    """Make facts of what was recorded, and what the background process makes beside them."""
+    memory.consolidate()
+    run_background_jobs(memory)
+
+
 def _record_history(memory: MemTier, case: Case) -> datetime:
     """Record the sessions of a case; return when its question is asked."""
     last = datetime(2026, 1, 1, tzinfo=UTC)
@@ -294,7 +301,7 @@ def judge_silence(judge: Judge) -> float:
             _end_runs(memory, f"kept-{number}", turns, _SILENCE_AT - timedelta(days=200 - number))
         for case in cases:
             _record_history(memory, case)
-        memory.consolidate()
+        _consolidate(memory)
         _judge_silent(judge, memory, prompts["silent"])
         for case in cases:
             recall = judge.recall(memory, case["ask"], at=_SILENCE_AT)
@@ -342,7 +349,7 @@ def judge_currency(judge: Judge) -> float:
                 at = datetime(2026, 1, 2 + number, tzinfo=UTC)
                 _end_runs(memory, f"other-{number}", [{"user": other["say"]}], at)
             at = _record_history(memory, case)
-            memory.consolidate()
+            _consolidate(memory)
             _judge_current(judge, case, judge.recall(memory, case["ask"], at=at))
     return judge.tally.share("right")
 
@@ -376,7 +383,7 @@ def judge_identity(judge: Judge) -> float:
                 sender, text = next(iter(turn.items()))
                 at = _FIRST_DAY + timedelta(days=number)
                 _end_runs(memory, f"{sender}-{number}", [{"user": text}], at, sender)
-            memory.consolidate()
+            _consolidate(memory)
             for check in case["checks"]:
                 _judge_identity(judge, memory, case["id"], check)
     return judge.tally.share("right")
@@ -435,7 +442,7 @@ def _shared_facts(judge: Judge, project: str, cases: Sequence[Case]) -> dict[str
                 observed_at=_FIRST_DAY + timedelta(hours=number),
             )
             statements[entry.id] = case["say"]
-        memory.consolidate()
+        _consolidate(memory)
     facts: dict[str, list[Fact]] = {case["say"]: [] for case in cases}
     with judge.open(project, "other") as other:
         for fact in other.facts():

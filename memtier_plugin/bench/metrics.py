@@ -94,6 +94,7 @@ def question_figures(outcome: QuestionOutcome) -> dict[str, Any]:
                 "soft_em": float(answer.soft_em),
                 "soft_em_tokens": float(answer.soft_em_tokens),
                 "f1": round(answer.f1, 6),
+                "memt_f1": round(answer.memt_f1, 6),
             }
             for condition, answer in outcome.answers.items()
         }

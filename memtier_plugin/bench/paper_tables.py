@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench import grid, tiers
+from memtier_plugin.bench import grid, system_tables, tiers
 from memtier_plugin.bench.ablation import run_ablation
 from memtier_plugin.bench.learning import run_learning
 from memtier_plugin.bench.progress import Progress
@@ -93,7 +93,7 @@ def run_table(
     """Measure one table of the paper; return a JSON report.
 
     Args:
-        table: one of `TABLES`, or of `grid.TABLES`.
+        table: one of `TABLES`, or of those of `tiers`, `grid` and `system_tables`.
         dataset: of the file [the paper's: LoCoMo for Table 3, else LongMemEval].
         facts: the facts for Stage 1, as for `run_retrieval`.
         sample: how many questions [as many as in the paper].
@@ -107,16 +107,14 @@ def run_table(
         return tiers.run_hmo_table(table, data, dataset, facts, sample, progress)
     if table in grid.TABLES:
         return grid.run_grid(table, data, dataset, facts, sample, reader, progress)
+    if table in system_tables.TABLES:
+        return system_tables.run_system_table(table, data, dataset, facts, sample, reader, progress)
     if table not in TABLES:
         raise Unsupported(f"no table {table!r} in the paper; one of: {', '.join(TABLES)}")
     plan = TABLES[table]
     source = dataset or ("locomo" if table == "3" else "longmemeval")
-    common: dict[str, Any] = {
-        "facts": facts,
-        "sample": sample or plan.questions,
-        "reader": reader,
-        "progress": progress,
-    }
+    common: dict[str, Any] = {"facts": facts, "sample": sample or plan.questions}
+    common |= {"reader": reader, "progress": progress}
     overrides = dict(plan.overrides or {})
     parts: list[tuple[str, dict[str, Any]]] = []
     if table == "4":

@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from memtier_plugin.bench.report import CATEGORY_METRICS, SCORES
+from memtier_plugin.bench.answers import SCORES
+from memtier_plugin.bench.report import CATEGORY_METRICS
 from memtier_plugin.bench.tables import Report
 from memtier_plugin.core.errors import Unsupported
 
@@ -129,6 +130,17 @@ def _draw_ablation(report: Report, figure: Figure) -> None:
                 cell, [(row["name"], row["difference"].get(metric)) for row in profile["rows"]]
             )
             cell.set_title(f"{profile['profile']}: change of {metric}", fontsize="medium")
+
+
+def _draw_ablations(report: Report, figure: Figure) -> None:
+    """Draw the variants of each data set, one below the other."""
+    profiles = [
+        {**profile, "profile": f"{part['dataset']}, {profile['profile']}"}
+        for part in report["parts"]
+        for profile in part["profiles"]
+    ]
+    reader = any(part["reader"] for part in report["parts"])
+    _draw_ablation({"profiles": profiles, "reader": reader}, figure)
 
 
 def _draw_differences(axes: Axes, rows: DifferenceRows) -> None:
@@ -265,6 +277,7 @@ def _drawing_for(report: Report) -> Callable[[Report, Figure], None]:
 
 DRAWINGS: Final[Mapping[str, Callable[[Report, Figure], None]]] = {
     "ablation": _draw_ablation,
+    "ablations": _draw_ablations,
     "compare": _draw_compare,
     "judgement": _draw_judgement,
     "languages": _draw_languages,

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from memtier_plugin.bench.ablation_report import ablation_view, ablations_view, systems_view
+from memtier_plugin.bench.answers import SCORES
 from memtier_plugin.bench.consolidation_report import consolidation_view
 from memtier_plugin.bench.durability_report import durability_view
 from memtier_plugin.bench.grid_report import grid_view
 from memtier_plugin.bench.router_report import router_view
 from memtier_plugin.bench.speech_report import judgement_view, sets_view, silence_view
-from memtier_plugin.bench.tables import Report, ReportTable, Section
+from memtier_plugin.bench.tables import (
+    Report,
+    ReportTable,
+    Section,
+    format_share,
+    format_signed,
+)
 from memtier_plugin.bench.tiers_report import tiers_view
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-SCORES: Final = ("soft_em", "soft_em_tokens", "f1")
 CATEGORY_METRICS: Final = ("recall@10", "silent", "right")  # compared category by category
 
 
@@ -91,7 +98,7 @@ def _summary_text(report: Report) -> str:
         lines.append(f"{report['facts_stored']} facts, {each:.1f} a question")
     if report["injected_recall"] is not None:
         lines.append(
-            f"injected recall {_format_share(report['injected_recall'])} "
+            f"injected recall {format_share(report['injected_recall'])} "
             f"at {report['injected_tokens']:.0f} tokens a block"
         )
     return "\n".join(lines)
@@ -103,19 +110,19 @@ def _ranking_table(report: Report) -> ReportTable:
         label = {"ndcg": "nDCG"}.get(name, name)
         table.add_row(
             label,
-            *map(_format_share, report[name].values()),
+            *map(format_share, report[name].values()),
             *_tail_cells(report, name == "recall"),
         )
     table.add_row()
     for name, row in report["by_category"].items():
-        table.add_row(name, *map(_format_share, row["recall"].values()), *_tail_cells(row, True))
+        table.add_row(name, *map(format_share, row["recall"].values()), *_tail_cells(row, True))
     return table
 
 
 def _tail_cells(row: Report, shown: bool) -> tuple[str, ...]:
     if not shown:
         return ("", "", "")
-    return _format_share(row["mrr"]), _format_share(row["injected_recall"]), str(row["questions"])
+    return format_share(row["mrr"]), format_share(row["injected_recall"]), str(row["questions"])
 
 
 def _answer_tables(report: Report) -> Iterable[ReportTable]:
@@ -130,16 +137,14 @@ def _answer_tables(report: Report) -> Iterable[ReportTable]:
     if "oracle" in answers and "memory" in answers:
         table.add_row()
         gaps = (answers["oracle"][score] - answers["memory"][score] for score in SCORES)
-        table.add_row("oracle - memory", *map(_format_signed, gaps), "")
+        table.add_row("oracle - memory", *map(format_signed, gaps), "")
     yield table
     categories = dict.fromkeys(name for row in answers.values() for name in row["by_category"])
     table = ReportTable(("soft-EM, by category", "n", *answers))
     for category in categories:
         rows = [row["by_category"].get(category) for row in answers.values()]
         count = max(row["questions"] for row in rows if row)
-        table.add_row(
-            category, str(count), *(_format_share(row and row["soft_em"]) for row in rows)
-        )
+        table.add_row(category, str(count), *(format_share(row and row["soft_em"]) for row in rows))
     yield table
 
 
@@ -200,7 +205,7 @@ def _scale_sections(report: Report) -> list[Section]:
     table.add_row()
     rows(_SCALE_READS)
     table.add_row()
-    rows(_SCALE_PLANTED, _format_share)
+    rows(_SCALE_PLANTED, format_share)
     table.add_row()
     rows({f"{part}, MB": f"files_mb.{part}" for part in sizes[-1]["files_mb"]})
     pairs = (pair.split("/") for pair in report["p95_ratios"])
@@ -230,13 +235,9 @@ def _languages_sections(report: Report) -> list[Section]:
     columns = ("recall@5", "MRR", "@5 without n-grams", "@5 with its stems")
     table = ReportTable(("", "lines", "questions", *columns))
     for row in report["sets"]:
-        shares = (_format_share(row[figure]) for figure in figures)
+        shares = (format_share(row[figure]) for figure in figures)
         table.add_row(row["language"], str(row["lines"]), str(row["questions"]), *shares)
     return [table]
-
-
-def _format_share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _compare_sections(report: Report) -> list[Section]:
@@ -268,66 +269,14 @@ def _compare_sections(report: Report) -> list[Section]:
 
 def _difference_cells(row: Report) -> tuple[str, ...]:
     return (
-        _format_share(row["ours"]),
-        _format_share(row["theirs"]),
-        _format_signed(row["difference"]),
-        f"{_format_signed(row['low'])} to {_format_signed(row['high'])}",
+        format_share(row["ours"]),
+        format_share(row["theirs"]),
+        format_signed(row["difference"]),
+        f"{format_signed(row['low'])} to {format_signed(row['high'])}",
         f"{row['p']:.4f}",
         "yes" if row["real"] else "no",
         str(row["questions"]),
     )
-
-
-def _ablation_sections(report: Report) -> list[Section]:
-    head = " · ".join(
-        (
-            report["dataset"],
-            "ablation",
-            f"facts {report['facts']} ({report['facts_stored']})",
-            f"{report['questions']} questions",
-        )
-    )
-    count = sum(len(profile["rows"]) for profile in report["profiles"])
-    note = (
-        "Beside each figure: the difference to the profile as it is; * where 0 lies outside its "
-        f"95 % interval, which chance does to {count / 20:.1f} of {count} variants without effect."
-    )
-    shown: list[Section] = [
-        head,
-        *(_ablation_table(p, report["reader"]) for p in report["profiles"]),
-    ]
-    if not report["facts_stored"]:
-        shown.append("Without facts there is no Stage 1; give it some with --facts.")
-    return [*shown, note]
-
-
-def _ablation_table(profile: Report, reader: str | None) -> ReportTable:
-    metrics = {"recall@1": "recall@1", "recall@10": "recall@10", "injected_recall": "injected"}
-    metrics |= {"soft_em": "soft-EM", "f1": "F1"} if reader else {}
-    table = ReportTable((profile["profile"], *metrics.values(), "ms"))
-    group = ""
-    for row in ({"group": "", "name": "as it is", **profile["base"]}, *profile["rows"]):
-        if row["group"] != group:
-            table.add_row()
-            group = row["group"]
-        cells = (_format_change(row, metric) for metric in metrics)
-        table.add_row(row["name"], *cells, f"{row['latency_ms']['p50']:.1f}")
-    return table
-
-
-def _format_change(row: Report, metric: str) -> str:
-    """Format a figure and, for a variant, its difference from the base."""
-    name, _, cutoff = metric.partition("@")
-    figures = row["answers"]["memory"] if metric in SCORES else row
-    value = figures[name][cutoff] if cutoff else figures[name]
-    change = row.get("difference", {}).get(metric)
-    if change is None:
-        return f"{_format_share(value)} {' ' * 7}"  # pad to keep figures aligned
-    return f"{value:.3f} {_format_signed(change['difference'])}{'*' if change['real'] else ' '}"
-
-
-def _format_signed(change: float) -> str:
-    return f"{round(change, 3) + 0.0:+.3f}"  # adding 0 makes a negative zero positive
 
 
 def _learning_sections(report: Report) -> list[Section]:
@@ -340,9 +289,9 @@ def _learning_sections(report: Report) -> list[Section]:
     for row in report["weights"]:
         # A signal without spread over the candidates cannot have been learned.
         spread = f"{row['spread']:.3f}" if row["spread"] else "none: moved by chance"
-        moved = _format_signed(row["after"] - row["before"])
+        moved = format_signed(row["after"] - row["before"])
         table.add_row(
-            row["name"], _format_share(row["before"]), _format_share(row["after"]), moved, spread
+            row["name"], format_share(row["before"]), format_share(row["after"]), moved, spread
         )
     tail = (
         f"{earned}: {report['right_before']} before, {report['right_after']} after; "
@@ -369,10 +318,10 @@ def _steps_sections(report: Report) -> list[Section]:
     for row in report["steps"]:
         table.add_row(
             str(row["step"]),
-            _format_share(row["coverage"]),
-            _format_share(row["one_recall"]),
-            _format_signed(row["difference"]),
-            f"{_format_signed(row['low'])} to {_format_signed(row['high'])}",
+            format_share(row["coverage"]),
+            format_share(row["one_recall"]),
+            format_signed(row["difference"]),
+            f"{format_signed(row['low'])} to {format_signed(row['high'])}",
             str(row["tokens"]),
         )
     head = f"{report['dataset']} · steps · {report['questions']} multi-hop questions"
@@ -395,13 +344,13 @@ def _facts_sections(report: Report) -> list[Section]:
             counts.add_row(name, str(count))
     recalls = ReportTable(("facts given", "recall@1", "recall@10", "injected", "tokens"))
     for name, row in report["recall"].items():
-        cells = [_format_share(row["recall"]["1"]), _format_share(row["recall"]["10"])]
+        cells = [format_share(row["recall"]["1"]), format_share(row["recall"]["10"])]
         for column, metric in enumerate(("recall@1", "recall@10")):
             if change := row["than_none"].get(metric):
                 star = "*" if change["real"] and name != "none" else " "
-                cells[column] += f" {_format_signed(change['difference'])}{star}"
+                cells[column] += f" {format_signed(change['difference'])}{star}"
         tokens = f"{row['injected_tokens']:.0f}"
-        recalls.add_row(name, *cells, _format_share(row["injected_recall"]), tokens)
+        recalls.add_row(name, *cells, format_share(row["injected_recall"]), tokens)
     questions = f"{report['questions']} questions; * differs from none beyond chance (95 %, paired)"
     drawn = f"{sample['facts']} facts drawn to be judged, with seed {sample['seed']}"
     return [head, counts, recalls, questions, drawn, *_judged_sections(report["judged"])]
@@ -421,14 +370,14 @@ def _judged_sections(judged: Report | None) -> Iterable[Section]:
         title = f"Judged by the rubric ({judge['file']}), with intervals of 95 %"
         table = ReportTable(("", "n", *heads), title=title)
         cells = (
-            f"{_format_share(judge[n]['share'])} {_format_interval(judge[n]['interval'])}"
+            f"{format_share(judge[n]['share'])} {_format_interval(judge[n]['interval'])}"
             for n in names
         )
         table.add_row("all", str(judge["facts"]), *cells)
         for part in ("by_conversation", "by_relation"):
             table.add_row()
             for name, row in judge[part].items():
-                shares = (_format_share(row[n]["share"]) for n in names)
+                shares = (format_share(row[n]["share"]) for n in names)
                 table.add_row(name, str(row["facts"]), *shares)
         yield table
         yield (
@@ -448,7 +397,8 @@ def _format_interval(interval: Iterable[float]) -> str:
 
 
 VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
-    "ablation": _ablation_sections,
+    "ablation": ablation_view,
+    "ablations": ablations_view,
     "compare": _compare_sections,
     "consolidation": consolidation_view,
     "durability": durability_view,
@@ -464,5 +414,6 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "sets": sets_view,
     "silence": silence_view,
     "steps": _steps_sections,
+    "systems": systems_view,
     "table": _paper_table_sections,
 }

@@ -23,3 +23,13 @@ class ReportTable:
 
 
 Section = str | ReportTable
+
+
+def format_share(value: float | None) -> str:
+    """Return a share or mean to three places, and a dash for none."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def format_signed(change: float) -> str:
+    """Return a difference to three places with its sign."""
+    return f"{round(change, 3) + 0.0:+.3f}"  # adding 0 makes a negative zero positive

@@ -11,21 +11,32 @@ from typing import Any, Final
 import click
 
 from memtier_plugin.cli import views
-from memtier_plugin.cli.lists import parse_names, parse_sizes
-from memtier_plugin.cli.scope import (
-    CliGroup,
-    ExampleCommand,
-    OptionDecorator,
-    combine_options,
-    progress_bar,
+from memtier_plugin.cli.bench_options import (
+    DATASETS,
+    EXISTING,
+    EXISTING_FILE,
+    FILE,
+    FOLDER,
+    OUTPUTS,
+    PROFILE,
+    READER,
+    RETRIEVAL,
+    VARIED,
+    build_reader,
+    count_option,
+    data_option,
+    dataset_option,
+    facts_option,
+    limit_option,
+    sample_option,
 )
+from memtier_plugin.cli.lists import parse_names, parse_sizes
+from memtier_plugin.cli.scope import CliGroup, ExampleCommand, combine_options, progress_bar
 
-DATASETS: Final = {
-    "locomo": "Measure recall on LoCoMo: long talks between two people.",
-    "beam": "Measure recall on BEAM: long chats with probing questions.",
-    "longmemeval": "Measure recall on LongMemEval: one question over many sessions.",
-}
-TABLES: Final = (*"123456789E", "hmo-3", "hmo-4", "hmo-drift", "tm-6", "tm-7")
+TABLES: Final = (
+    *("123456789E"),
+    *("hmo-3", "hmo-4", "hmo-drift", "tm-4", "tm-5", "mem-t-4", "tm-6", "tm-7"),
+)
 JUDGED: Final = ("silence", "currency", "identity", "discretion", "keep")
 PARTS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
@@ -33,10 +44,6 @@ PARTS: Final = (
 )
 
 _Run = Callable[..., Mapping[str, Any]]
-
-_FILE: Final = click.Path(dir_okay=False, writable=True, path_type=Path)
-_EXISTING: Final = click.Path(exists=True, path_type=Path)
-_EXISTING_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group(cls=CliGroup)
@@ -54,138 +61,32 @@ def _run_bench(
     json_file: Path | None,
     markdown_file: Path | None,
     plot_file: Path | None,
+    keeps: bool = False,
     **options: Any,
 ) -> None:
-    """Run a benchmark, print its report, and write the files that were asked for."""
+    """Run a benchmark, print its report, and write the files that were asked for.
+
+    Args:
+        keeps: whether it tells what it has so far, which is written, too.
+    """
     from memtier_plugin.bench import plot, report
+
+    def write(result: Mapping[str, Any]) -> None:
+        if json_file:
+            json_file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if markdown_file:
+            markdown_file.write_text(report.markdown(result), encoding="utf-8")
 
     if plot_file:  # an hour of measuring must not end in a missing library
         plot.require(plot_file)
+    if keeps:
+        options["keep"] = write
     with progress_bar() as tell:
         result = run(*arguments, progress=tell, **options)
-    if json_file:
-        json_file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    if markdown_file:
-        markdown_file.write_text(report.markdown(result), encoding="utf-8")
+    write(result)
     if plot_file:
         plot.draw(result, plot_file)
     report.print_report(result, views.make_console())
-
-
-# -- options ---------------------------------------------------------------------------------------
-
-
-def _data_option() -> OptionDecorator:
-    return click.option(
-        "--data",
-        required=True,
-        type=_EXISTING,
-        metavar="PATH",
-        help="The data set as its authors publish it.",
-    )
-
-
-def _dataset_option() -> OptionDecorator:
-    return click.option(
-        "--dataset",
-        type=click.Choice([*DATASETS]),
-        default="locomo",
-        help="The format of the file [locomo].",
-    )
-
-
-def _facts_option(default: str) -> OptionDecorator:
-    return click.option(
-        "--facts",
-        type=click.Choice(["none", "dataset", "extracted"]),
-        default=default,
-        help=f"Give it facts: those of the data set, or those a consolidation makes [{default}].",
-    )
-
-
-def _limit_option() -> OptionDecorator:
-    return click.option(
-        "--limit", type=click.IntRange(1), metavar="N", help="Ask only the first N questions."
-    )
-
-
-def _sample_option(default: str) -> OptionDecorator:
-    return click.option(
-        "--sample",
-        type=click.IntRange(1),
-        metavar="N",
-        help=f"Ask only N questions, of each category its share [{default}].",
-    )
-
-
-def _count_option(flag: str, default: int, help_text: str) -> OptionDecorator:
-    text = f"{help_text} [{default:,}]."
-    return click.option(flag, type=click.IntRange(1), default=default, metavar="N", help=text)
-
-
-_OUTPUTS: Final = combine_options(
-    click.option(
-        "--json", "json_file", type=_FILE, metavar="FILE", help="Write the whole report there."
-    ),
-    click.option(
-        "--markdown",
-        "markdown_file",
-        type=_FILE,
-        metavar="FILE.md",
-        help="Write the tables there.",
-    ),
-    click.option(
-        "--plot",
-        "plot_file",
-        type=_FILE,
-        metavar="FILE.svg",
-        help="Draw the figures there (needs matplotlib).",
-    ),
-)
-_PROFILE: Final = click.option(
-    "--profile",
-    type=click.Choice(["recall_first", "paper", "rrf"]),
-    help="The retrieval profile [the configured one].",
-)
-_LEARN: Final = click.option(
-    "--learn", is_flag=True, help="Credit what was injected for each right answer."
-)
-_RETRIEVAL: Final = combine_options(
-    _data_option(),
-    _LEARN,
-    _PROFILE,
-    _facts_option("none"),
-    _limit_option(),
-    _sample_option("all"),
-)
-_READER: Final = combine_options(
-    click.option(
-        "--reader",
-        metavar="BASE_URL",
-        help="Also have a model answer: an OpenAI-compatible endpoint. It gets the questions "
-        "and what is recalled for them.",
-    ),
-    click.option("--reader-model", metavar="NAME", help="The model at that endpoint."),
-    click.option(
-        "--reader-key-env",
-        metavar="VARIABLE",
-        help="The environment variable that holds its key [none].",
-    ),
-)
-
-
-def _build_reader(options: dict[str, Any]) -> dict[str, Any]:
-    """Replace the options of a reader by the reader."""
-    url, model, key = (options.pop(name) for name in ("reader", "reader_model", "reader_key_env"))
-    if not url:
-        if model or key:
-            raise click.UsageError("--reader-model and --reader-key-env need --reader")
-        return options
-    if not model:
-        raise click.UsageError("--reader needs --reader-model")
-    from memtier_plugin.bench.reading import Reader
-
-    return {**options, "reader": Reader(url, model, key)}
 
 
 # -- commands --------------------------------------------------------------------------------------
@@ -196,7 +97,7 @@ def _run_retrieval(dataset: str, **options: Any) -> None:
 
     if not options["conditions"]:
         del options["conditions"]
-    _run_bench(run_retrieval, dataset, **_build_reader(options))
+    _run_bench(run_retrieval, dataset, **build_reader(options))
 
 
 _CONDITIONS: Final = click.option(
@@ -213,23 +114,23 @@ _BASELINE: Final = click.option(
     help="Measure plain BM25 over all turns instead of MemTier.",
 )
 for _name, _help in DATASETS.items():
-    _options = combine_options(_RETRIEVAL, _BASELINE, _READER, _CONDITIONS, _OUTPUTS)
+    _options = combine_options(RETRIEVAL, _BASELINE, READER, _CONDITIONS, OUTPUTS)
     _callback = _options(partial(_run_retrieval, _name))
     _command(_name, help=_help)(_callback)
 
 
 @_command()
-@click.argument("folder", type=_EXISTING)
-@_PROFILE
+@click.argument("folder", type=EXISTING)
+@PROFILE
 @click.option(
     "--facts",
     type=click.Choice(["none", "extracted"]),
     default="none",
     help="Give it facts: those a consolidation makes [none].",
 )
-@_limit_option()
-@_sample_option("all")
-@_OUTPUTS
+@limit_option()
+@sample_option("all")
+@OUTPUTS
 def sets(folder: Path, **options: Any) -> None:
     """Measure recall on each set of a folder (or one file), with stemmed BM25."""
     from memtier_plugin.bench.sets import run_sets
@@ -238,14 +139,14 @@ def sets(folder: Path, **options: Any) -> None:
 
 
 @_command()
-@_data_option()
+@data_option()
 @click.option(
     "--dataset",
     type=click.Choice([*DATASETS, "sets"]),
     default="locomo",
     help="What the file or folder is [locomo].",
 )
-@_PROFILE
+@PROFILE
 @click.option(
     "--floor",
     metavar="NAME",
@@ -265,9 +166,9 @@ def sets(folder: Path, **options: Any) -> None:
     metavar="CODE",
     help="Ask only this language's generic prompts; can be given again [all].",
 )
-@_limit_option()
-@_sample_option("all")
-@_OUTPUTS
+@limit_option()
+@sample_option("all")
+@OUTPUTS
 def silence(dataset: str, data: Path, **options: Any) -> None:
     """Measure when it keeps silent: own, foreign and generic prompts."""
     from memtier_plugin.bench.silence import run_silence
@@ -276,7 +177,7 @@ def silence(dataset: str, data: Path, **options: Any) -> None:
 
 
 @_command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", type=FOLDER)
 @click.option(
     "--sets",
     callback=parse_names,
@@ -290,7 +191,7 @@ def silence(dataset: str, data: Path, **options: Any) -> None:
     metavar="N",
     help="Show the first N failures of each set [0].",
 )
-@_OUTPUTS
+@OUTPUTS
 def judgement(folder: Path, **options: Any) -> None:
     """Judge what is shown and kept: silence, currency, identity, discretion, keep."""
     from memtier_plugin.bench.judgement import run_judgement
@@ -299,40 +200,56 @@ def judgement(folder: Path, **options: Any) -> None:
 
 
 @_command()
-@click.argument("dataset", type=click.Choice([*DATASETS]))
-@_RETRIEVAL
+@click.argument("dataset", type=click.Choice([*DATASETS]), required=False)
+@data_option(required=False)
+@click.option(
+    "--sets", type=EXISTING, metavar="FOLDER", help="Measure each set of this folder, too."
+)
+@click.option("--judgement", type=FOLDER, metavar="FOLDER", help="Judge these written cases, too.")
+@VARIED
 @click.option(
     "--only",
     type=click.Choice(PARTS),
     multiple=True,
     help="The parts to vary; can be given again [everything that the profile has].",
 )
-@_READER
-@_OUTPUTS
-def ablation(dataset: str, **options: Any) -> None:
+@click.option(
+    "--silence",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Also ask N prompts that need no memory, of each data set [0].",
+)
+@READER
+@OUTPUTS
+def ablation(dataset: str | None, **options: Any) -> None:
     """Measure what each part adds: without each signal, and with other settings."""
-    from memtier_plugin.bench.ablation import run_ablation
+    from memtier_plugin.bench.ablation_parts import run_ablations
 
-    _run_bench(run_ablation, dataset, **_build_reader(options))
+    if bool(dataset) != bool(options["data"]):
+        raise click.UsageError("a data set and its --data belong together")
+    if not (dataset or options["sets"] or options["judgement"]):
+        raise click.UsageError("name a data set, or give --sets or --judgement")
+    _run_bench(run_ablations, dataset, keeps=True, **build_reader(options))
 
 
 @_command()
 @click.argument("number", type=click.Choice(TABLES))
-@_data_option()
+@data_option()
 @click.option(
     "--dataset",
     type=click.Choice([*DATASETS]),
     help="The format of the file [for Table 3 locomo, else longmemeval].",
 )
-@_facts_option("extracted")
-@_sample_option("as many as the paper took")
-@_READER
-@_OUTPUTS
+@facts_option("extracted")
+@sample_option("as many as the paper took")
+@READER
+@OUTPUTS
 def table(number: str, **options: Any) -> None:
-    """Reproduce a table of the MemTier paper, or one of HMO's or True Memory's in kind."""
+    """Reproduce a table of the MemTier paper, or one of HMO, True Memory or Mem-T in kind."""
     from memtier_plugin.bench.paper_tables import run_table
 
-    _run_bench(run_table, number, **_build_reader(options))
+    _run_bench(run_table, number, **build_reader(options))
 
 
 @_command()
@@ -344,27 +261,27 @@ def table(number: str, **options: Any) -> None:
 )
 @click.option(
     "--data",
-    type=_EXISTING,
+    type=EXISTING,
     metavar="PATH",
     help="The data set as its authors publish it [none: score judgements of a sample file].",
 )
-@_count_option("--sample", 100, "Draw N facts to be judged")
+@count_option("--sample", 100, "Draw N facts to be judged")
 @click.option("--seed", type=int, default=42, metavar="N", help="Of the sample [42].")
 @click.option(
     "--sample-file",
-    type=_FILE,
+    type=FILE,
     metavar="FILE.jsonl",
     help="Write them there, to be judged by the rubric.",
 )
 @click.option(
     "--judgements",
-    type=_EXISTING_FILE,
+    type=EXISTING_FILE,
     multiple=True,
     metavar="FILE.jsonl",
     help="Count these judgements of the sample; of a second judge, too, if given again.",
 )
-@_limit_option()
-@_OUTPUTS
+@limit_option()
+@OUTPUTS
 def facts(data: Path | None, **options: Any) -> None:
     """Measure what a consolidation without a model makes: facts, their truth, recall."""
     from memtier_plugin.bench.facts import run_facts, run_judged
@@ -380,8 +297,8 @@ def facts(data: Path | None, **options: Any) -> None:
 
 
 @_command()
-@_dataset_option()
-@_data_option()
+@dataset_option()
+@data_option()
 @click.option(
     "--facts",
     type=click.Choice(["dataset", "extracted"]),
@@ -389,10 +306,10 @@ def facts(data: Path | None, **options: Any) -> None:
     help="The facts: those of the data set, or those a consolidation makes [dataset].",
 )
 @click.option("--k", type=click.IntRange(1), help="How many lines a block may have [16].")
-@_count_option("--epochs", 1, "Ask N times, with a write-back in between (TierMem, Table 5)")
-@_limit_option()
-@_sample_option("all")
-@_OUTPUTS
+@count_option("--epochs", 1, "Ask N times, with a write-back in between (TierMem, Table 5)")
+@limit_option()
+@sample_option("all")
+@OUTPUTS
 def router(**options: Any) -> None:
     """Measure what answering from facts saves and costs: facts only, always raw, routed."""
     from memtier_plugin.bench.router import run_router
@@ -401,11 +318,11 @@ def router(**options: Any) -> None:
 
 
 @_command()
-@_dataset_option()
-@_data_option()
-@_limit_option()
-@_sample_option("all")
-@_OUTPUTS
+@dataset_option()
+@data_option()
+@limit_option()
+@sample_option("all")
+@OUTPUTS
 def steps(**options: Any) -> None:
     """Measure searching step by step (`ask.mode: tools`) with an oracle in place of a model."""
     from memtier_plugin.bench.steps import run_steps
@@ -414,9 +331,9 @@ def steps(**options: Any) -> None:
 
 
 @_command()
-@click.argument("ours", type=_EXISTING_FILE, metavar="A.json")
-@click.argument("theirs", type=_EXISTING_FILE, metavar="B.json")
-@_OUTPUTS
+@click.argument("ours", type=EXISTING_FILE, metavar="A.json")
+@click.argument("theirs", type=EXISTING_FILE, metavar="B.json")
+@OUTPUTS
 def compare(ours: Path, theirs: Path, **files: Any) -> None:
     """Test whether A is better than B: two reports on the same questions."""
     from memtier_plugin.bench.compare import run_compare
@@ -432,16 +349,16 @@ def compare(ours: Path, theirs: Path, **files: Any) -> None:
     metavar="N,N,...",
     help="The sizes to grow to and measure at, ascending [1000,10000].",
 )
-@_count_option("--recalls", 200, "How many warm recalls at each size")
-@_count_option("--agents", 20, "How many agents share it")
+@count_option("--recalls", 200, "How many warm recalls at each size")
+@count_option("--agents", 20, "How many agents share it")
 @click.option(
     "--data",
-    type=_EXISTING,
+    type=EXISTING,
     metavar="PATH",
     help="Recombine the sentences of this LoCoMo file or BEAM folder [words as common as in a "
     "list that ships].",
 )
-@_OUTPUTS
+@OUTPUTS
 def scale(**options: Any) -> None:
     """Measure time, memory and what is found in a growing store of made-up entries."""
     from memtier_plugin.bench.scale import run_scale
@@ -457,7 +374,7 @@ def scale(**options: Any) -> None:
     metavar="NAME",
     help="Only this set; can be given again [all].",
 )
-@_OUTPUTS
+@OUTPUTS
 def languages(**options: Any) -> None:
     """Measure recall in seven languages and of identifiers, on sets that ship."""
     from memtier_plugin.bench.languages import run_languages
@@ -466,9 +383,9 @@ def languages(**options: Any) -> None:
 
 
 @_command()
-@_count_option("--entries", 1000, "How many entries are consolidated")
-@_count_option("--recalls", 200, "How many recalls are to fall into consolidations, of each kind")
-@_OUTPUTS
+@count_option("--entries", 1000, "How many entries are consolidated")
+@count_option("--recalls", 200, "How many recalls are to fall into consolidations, of each kind")
+@OUTPUTS
 def consolidation(**options: Any) -> None:
     """Measure one consolidation by rules, and recalls while it runs."""
     from memtier_plugin.bench.consolidation import run_consolidation
@@ -477,14 +394,14 @@ def consolidation(**options: Any) -> None:
 
 
 @_command()
-@_count_option("--runs", 400, "How many runs end in each mode, of one writer and of several")
-@_count_option("--writers", 4, "How many write at once")
+@count_option("--runs", 400, "How many runs end in each mode, of one writer and of several")
+@count_option("--writers", 4, "How many write at once")
 @click.option(
     "--folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Make the homes there, on the disk to be measured [the folder for temporary files].",
 )
-@_OUTPUTS
+@OUTPUTS
 def durability(**options: Any) -> None:
     """Measure what it costs to survive a power cut: `ledger.durability` sync beside os."""
     from memtier_plugin.bench.durability import run_durability
