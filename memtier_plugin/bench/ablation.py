@@ -39,13 +39,12 @@ from memtier_plugin.bench.retrieval import (
 )
 from memtier_plugin.bench.silence_prompts import Prompt, list_prompts, load_generic_prompts
 from memtier_plugin.core.errors import Unsupported
-from memtier_plugin.core.paths import index_path, make_home
+from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.reranking import NO_RERANKER
 from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.storage.project_folder import ProjectFolder
-from memtier_plugin.storage.quota import measure_usage
 
 GROUPS: Final = (
     *("signals", "k", "token_budget", "sessions", "scope", "stage_one", "normalise"),
@@ -354,8 +353,8 @@ def _ask_stage(
 
 def _index_bytes(home: Path, project: str) -> int:
     """Return the size of a closed project's index, whose write-ahead log is empty then."""
-    folder = ProjectFolder.of(make_home(home), project).path
-    return measure_usage(folder, index_path(folder), datetime.now(UTC)).index
+    with MemTier.open(home, project) as memory:
+        return memory.store.measure_usage(datetime.now(UTC)).index
 
 
 def _ask_quiet(memory: MemTier, prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:

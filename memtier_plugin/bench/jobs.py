@@ -14,9 +14,12 @@ _ALL: Final = 100_000  # lines, more than any conversation has
 
 
 def run_background_jobs(memory: MemTier) -> None:
-    """Bring summaries, priorities and the gate up to date, where one of `WRITTEN` was changed."""
+    """Run each job of which one of `WRITTEN` was changed, until nothing is left."""
     settings, defaults = flatten_settings(memory.settings), flatten_settings(Settings())
-    if any(settings[key] != defaults[key] for key in WRITTEN):
+    changed = {key.partition(".")[0] for key in WRITTEN if settings[key] != defaults[key]}
+    if changed & {"people", "summaries"}:
         memory.summariser.run(limit=_ALL)
+    if "priority" in changed:
         memory.prioritiser.run(limit=_ALL)
+    if "gate" in changed:
         memory.gatekeeper.run(limit=_ALL)
