@@ -17,8 +17,10 @@ from memtier_plugin.lifecycle.history import History
 from memtier_plugin.lifecycle.purge.purge import Purger
 from memtier_plugin.priority.job import Prioritiser
 from memtier_plugin.project import Project
+from memtier_plugin.regression.gate import RegressionGate
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.storage.actor import Actor
 
 
 @check_methods
@@ -52,6 +54,16 @@ class Services(Project):
     def learned(self) -> LearnLog:
         """What was learned and put into the project's settings."""
         return LearnLog(self._actor)
+
+    @property
+    def regression(self) -> RegressionGate:
+        """The gate that tells whether a change makes answers worse."""
+        return RegressionGate(self._actor)
+
+    @property
+    def actor(self) -> Actor:
+        """This agent at work on the project, for services that compare two projects."""
+        return self._actor
 
     @cached_property
     def summariser(self) -> Summariser:

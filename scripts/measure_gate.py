@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memtier_plugin.bench.datasets import load_dataset
-from memtier_plugin.bench.intervals import Z, paired_difference
 from memtier_plugin.bench.metrics import mean, question_figures
 from memtier_plugin.bench.progress import no_progress
 from memtier_plugin.bench.retrieval import BenchRun, select_questions
 from memtier_plugin.core.events import GateEvent
 from memtier_plugin.memory import MemTier
+from memtier_plugin.regression.intervals import Z, paired_difference
 from memtier_plugin.text import gate
 from memtier_plugin.text.surprise import fingerprints, line_surprise
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from memtier_plugin.bench.datasets import Conversation, Dataset, load_dataset
-from memtier_plugin.bench.intervals import paired_difference, wilson_interval
 from memtier_plugin.bench.metrics import recall_at
 from memtier_plugin.bench.progress import no_progress
 from memtier_plugin.bench.retrieval import BenchRun
 from memtier_plugin.memory import MemTier
+from memtier_plugin.regression.intervals import paired_difference, wilson_interval
 from memtier_plugin.text.style import StyleVector
 
 # Numbers of the questions in each conversation: traits, tastes, interests, beliefs.

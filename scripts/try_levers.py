@@ -22,12 +22,12 @@ from typing import Final
 import numpy as np
 
 from memtier_plugin.bench.datasets import Dataset, DatasetQuestion, load_dataset, load_sets
-from memtier_plugin.bench.intervals import paired_difference
 from memtier_plugin.bench.metrics import recall_at, source_turns
 from memtier_plugin.bench.retrieval import BenchRun, RecordedConversation, select_questions
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.memory import MemTier
+from memtier_plugin.regression.intervals import paired_difference
 from memtier_plugin.retrieval.block import format_line, pack, passage_size
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.text.lexicon import lexicon

@@ -61,7 +61,7 @@ PURE = (
     " priority.formula priority.importance priority.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
     " learning.attribution lifecycle.purge.plan"
-    " providers.pricing providers.structured_output"
+    " regression.verdict providers.pricing providers.structured_output"
     " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
     " retrieval.non_answers retrieval.project_names retrieval.paper_scorer retrieval.query"
     " retrieval.ranking retrieval.rerank_fusion retrieval.routing retrieval.signals"
@@ -79,7 +79,8 @@ HOMES = {
     "matplotlib": "bench.plot",
     "model2vec": "providers.embedding.distill providers.embedding.static",
     "msgspec": "core.codecs",
-    "numpy": "providers.cross_encoder providers.embedding.* storage.index.vectors bench.*",
+    "numpy": "providers.cross_encoder providers.embedding.* storage.index.vectors "
+    "regression.intervals learning.* bench.*",
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint",
     "pluggy": "__init__ core.hookspecs core.plugins",

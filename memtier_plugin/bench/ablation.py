@@ -19,7 +19,6 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_plugin.bench.compare import compare_metrics
 from memtier_plugin.bench.datasets import Conversation, Dataset
-from memtier_plugin.bench.intervals import bootstrap_interval
 from memtier_plugin.bench.jobs import WRITTEN, run_background_jobs
 from memtier_plugin.bench.metrics import (
     QuestionOutcome,
@@ -43,6 +42,7 @@ from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import flatten_settings, load_settings
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.reranking import NO_RERANKER
+from memtier_plugin.regression.intervals import bootstrap_interval
 from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.storage.project_folder import ProjectFolder
 

@@ -21,7 +21,6 @@ from memtier_plugin.answering.tool_calls import FINISH, TURNS, render_call
 from memtier_plugin.answering.tool_loop import MAX_STEPS, retrieve
 from memtier_plugin.answering.tool_search import ToolSearch
 from memtier_plugin.bench.datasets import DatasetQuestion
-from memtier_plugin.bench.intervals import paired_difference
 from memtier_plugin.bench.metrics import mean
 from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.retrieval import (
@@ -34,6 +33,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.core.times import utc_now
 from memtier_plugin.memory import MemTier
+from memtier_plugin.regression.intervals import paired_difference
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.trust.redaction import Redactor

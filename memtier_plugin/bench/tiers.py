@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.bench.datasets import Conversation, Dataset
-from memtier_plugin.bench.intervals import paired_difference
 from memtier_plugin.bench.metrics import ndcg_at, percentile, recall_at
 from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.retrieval import (
@@ -30,6 +29,7 @@ from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Step
 from memtier_plugin.ingest.sessions import Session
 from memtier_plugin.memory import MemTier
+from memtier_plugin.regression.intervals import paired_difference
 from memtier_plugin.retrieval.tiers import TIERS
 
 TABLES: Final[Mapping[str, str]] = {

@@ -46,6 +46,7 @@ EXAMPLES: Final = {
     "facts show": "5H61N2FJ",
     "facts timeline": "Ines",
     "forget": '--query "old staging host" --dry-run',
+    "gate": "--against candidate.yaml",
     "import": "conversations.json --dry-run",
     "init": "--project shop",
     "install": "openclaw",

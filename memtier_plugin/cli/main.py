@@ -39,6 +39,7 @@ COMMANDS: Final = {
         "transfer",
         "Read conversations or memories of FILE (or a folder, or ZIP) into the log.",
     ),
+    "gate": Lazy("gate", "Tell whether a change makes answers worse; exit 1 if it does."),
     "init": Lazy("project", "Set up the home and this folder's project."),
     "install": Lazy("install", "Make HOST use MemTier, and test it with one turn of the host."),
     "learn": Lazy("learn", "Learn from this project's use, and show or undo what was learned."),

@@ -1,53 +1,24 @@
 """Check that a consolidation does not lower recall on the project's own history.
 
-A probe asks for something that a user once said, by as few of its words as find it, preferring
-words that about eight entries share, so that an entry that is crowded out shows.  A probe is found
-while its entry is among the first ten entries that the hits refer to, a fact referring to its
-sources.  So a fact that is true to its source crowds nothing out, and a fact with a wrong source
-does.  No model is asked, and nothing is journalled.
+A case of the regression gate: probes that are found before the facts are written are searched for
+again afterwards, and the paired bootstrap decides.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2b
-from itertools import islice
 from typing import Final
 
-from memtier_plugin.core.records import Entry
-from memtier_plugin.providers.embedding.quantise import quantise
-from memtier_plugin.providers.embedding.static import StaticEmbedder
-from memtier_plugin.retrieval.query import QueryVector, Viewer
-from memtier_plugin.retrieval.search import Search
-from memtier_plugin.storage.readers import Reader
+from memtier_plugin.regression.probes import find_probes, make_probes
+from memtier_plugin.regression.questions import Question
+from memtier_plugin.regression.verdict import judge
 from memtier_plugin.storage.store import Store
-from memtier_plugin.text.tokenizer import plain_words
 
-DEPTH: Final = 10  # entries among which a probe must be found
-TARGET_FREQUENCY: Final = 8  # entries that share a word of a probe, ideally: fewer than `DEPTH`
-MAX_QUERY_WORDS: Final = 4  # of a probe; never more than half of its entry's words
-_RANKED: Final = 60  # hits that are read for the first ten entries
-_INITIAL_DEPTH: Final = 8  # entries among which a new probe must be found: some slack
-_SESSION_ENTRIES: Final = 64  # of a session, of which some are chosen
-_CHARACTERS: Final = 2_000  # of an entry that are read for its words
-_MAX_SEARCHES: Final = 6  # for each requested probe
-_TOLERATED: Final = 2  # probes that may be lost by chance, ...
-_TOLERATED_SHARE: Final = 0.08  # ... or this share of them
 _MAX_AGE: Final = 60  # seconds for which probes serve one window after another
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A query that finds a past entry, as the entry's own agent and sender would ask it."""
-
-    query: str
-    entry: str
-    agent: str
-    sender: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +39,12 @@ class Regression:
 
 @dataclass(slots=True)
 class _Baseline:
-    """Probes, the time as of which they search, and how many are found."""
+    """Probes, the time as of which they search, and 1 for each that is found."""
 
     measured: float
     at: datetime
-    probes: list[Probe]
-    recalled: int
+    probes: list[Question]
+    values: list[float]
 
 
 class RecallGuard:
@@ -94,7 +65,7 @@ class RecallGuard:
         if time.monotonic() - last > _MAX_AGE:
             measured, at = time.monotonic(), self._clock()
             probes = make_probes(self._store, self._store.settings.consolidation.probes, at)
-            self._baseline = _Baseline(measured, at, probes, len(probes))
+            self._baseline = _Baseline(measured, at, probes, [1.0] * len(probes))
 
     def find_regression(self) -> Regression | None:
         """Return how recall fell since it was measured, if it did.
@@ -105,162 +76,10 @@ class RecallGuard:
         baseline = self._baseline
         if baseline is None or not baseline.probes:
             return None
-        before, count = baseline.recalled, len(baseline.probes)
-        after = count_recalled(self._store, baseline.probes, baseline.at)
-        if has_regressed(before, after, count):
+        values = find_probes(self._store, baseline.probes, baseline.at)
+        verdict = judge(baseline.values, values, self._store.settings.regression.tolerance)
+        if verdict.refused:
             self._baseline = None
-            return Regression(count, before, after)
-        baseline.recalled = after  # the next window of a long backlog starts from here
+            return Regression(len(values), int(sum(baseline.values)), int(sum(values)))
+        baseline.values = values  # the next window of a long backlog starts from here
         return None
-
-
-def make_probes(store: Store, limit: int, at: datetime) -> list[Probe]:
-    """Return up to ``limit`` probes that are found now, spread over agents and sessions.
-
-    The same project yields the same probes.
-
-    Raises:
-        IndexProblem: the index cannot be used.
-    """
-    if not limit:
-        return []
-    with store.session(), store.snapshot() as reader:
-        searcher = _ProbeSearch(store, reader, at)
-        tried = islice(_candidates(searcher, limit), limit * _MAX_SEARCHES)
-        return [*islice(filter(None, tried), limit)]
-
-
-def count_recalled(store: Store, probes: Sequence[Probe], at: datetime) -> int:
-    """Return how many of the probes find their entry, or a fact that rests on it.
-
-    Raises:
-        IndexProblem: the index cannot be used.
-    """
-    if not probes:
-        return 0
-    with store.session(), store.snapshot() as reader:
-        searcher = _ProbeSearch(store, reader, at)
-        return sum(searcher.find_all(probes, DEPTH))
-
-
-def has_regressed(before: int, after: int, probes: int) -> bool:
-    """Tell whether more probes were lost than chance explains."""
-    lost = before - after
-    return lost > _TOLERATED and lost > _TOLERATED_SHARE * probes
-
-
-class _ProbeSearch:
-    """Searches for probes in one state of the index."""
-
-    def __init__(self, store: Store, reader: Reader, at: datetime) -> None:
-        self.reader = reader
-        self.tokenizer = store.tokenizer
-        self._settings = store.settings
-        self._at = at
-        self._searches: dict[tuple[str, str | None], Search] = {}
-        # A remote embedder costs money and time: words alone must do.
-        embedder = store.embedder
-        self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
-        self._model = self._embedder.name if self._embedder else ""
-
-    def find_all(self, probes: Sequence[Probe], depth: int) -> list[bool]:
-        """Tell of each probe whether it finds its entry, or a fact that rests on it."""
-        vectors: Sequence[QueryVector | None] = [None] * len(probes)
-        if self._embedder:
-            encoded = quantise(self._embedder.encode_many([probe.query for probe in probes]))
-            vectors = [QueryVector(self._model, vector) for vector in encoded]
-        return [
-            self._finds(probe, near, depth) for probe, near in zip(probes, vectors, strict=True)
-        ]
-
-    def _finds(self, probe: Probe, near: QueryVector | None, depth: int) -> bool:
-        search = self._search_as(probe.agent, probe.sender)
-        rows = [row for row, _, _ in search.rank(probe.query, near).ranked[:_RANKED]]
-        evidence, seen, count = self.reader.evidence_ids(rows), set[str](), 0
-        for row in rows:
-            # A fact next to its own source takes no other entry's rank.
-            count += seen.isdisjoint(evidence[row])
-            seen.update(evidence[row])
-            if count > depth:
-                return False
-            if probe.entry in evidence[row]:
-                return True
-        return False
-
-    def _search_as(self, agent: str, sender: str | None) -> Search:
-        search = self._searches.get((agent, sender))
-        if search is None:
-            viewer = Viewer(agent, sender, read_all=False, at=self._at)
-            search = Search(self.reader, self.tokenizer, self._settings, viewer)
-            self._searches[agent, sender] = search
-        return search
-
-
-def _candidates(searcher: _ProbeSearch, limit: int) -> Iterator[Probe | None]:
-    """Yield a probe of each session in turn, then a second one of each, and so on.
-
-    None stands for a query that did not find its entry.
-    """
-    sessions = _choose_sessions(searcher.reader, limit)
-    remaining = [_probes_of_session(searcher, session) for session in sessions]
-    while remaining:
-        for probes in [*remaining]:
-            for probe in probes:
-                yield probe
-                if probe:
-                    break
-            else:
-                remaining.remove(probes)
-
-
-def _choose_sessions(reader: Reader, limit: int) -> list[int]:
-    """Return up to ``limit`` sessions: as many of each agent, spread evenly over its own."""
-    sessions = reader.all_sessions()
-    chosen: list[int] = []
-    left = limit
-    for index, agent in enumerate(sorted(sessions, key=lambda a: (len(sessions[a]), a))):
-        own = sessions[agent]
-        share = min(len(own), max(1, left // (len(sessions) - index)), left)
-        chosen += [own[number * len(own) // share] for number in range(share)]
-        left -= share
-    return chosen
-
-
-def _probes_of_session(searcher: _ProbeSearch, session: int) -> Iterator[Probe | None]:
-    """Yield the shortest query that finds each entry, the entries in a pseudo-random order."""
-    stored = searcher.reader.user_entries(session, _SESSION_ENTRIES)
-    for item in sorted(stored, key=lambda item: blake2b(item.item.id.encode()).digest()):
-        entry = item.item
-        if not isinstance(entry, Entry):
-            continue
-        for query in _queries(searcher, entry):
-            probe = Probe(query, entry.id, entry.agent_id, entry.sender)
-            [is_found] = searcher.find_all([probe], _INITIAL_DEPTH)
-            yield probe if is_found else None
-            if is_found:
-                break
-
-
-def _queries(searcher: _ProbeSearch, entry: Entry) -> Iterator[str]:
-    """Yield queries for an entry, of more and more of its words.
-
-    Words whose frequency is next to `TARGET_FREQUENCY` come first.  Of more common words at least
-    two are used: with one, chance would decide which of all those entries come first.
-    """
-    words: dict[str, str] = {}
-    plain = plain_words(entry.content[:_CHARACTERS])
-    for word, stems in zip(plain, searcher.tokenizer.words_of_each(plain), strict=True):
-        if len(stems) == 1:
-            words.setdefault(stems[0], word)
-    # Of everybody's entries: the facts made of them are for all agents.
-    scopes = searcher.reader.scopes(entry.agent_id, entry.sender, read_all=True)
-    frequency = searcher.reader.word_frequencies(scopes, words.keys())
-
-    def rarity(stem: str) -> tuple[bool, int, str]:
-        count = frequency.get(stem, 0)
-        return count > TARGET_FREQUENCY, abs(count - TARGET_FREQUENCY), stem
-
-    order = sorted(words, key=rarity)[: min(MAX_QUERY_WORDS, len(words) // 2)]
-    fewest = 1 if order and frequency.get(order[0], 0) <= TARGET_FREQUENCY else 2
-    for count in range(fewest, len(order) + 1):
-        yield " ".join(words[stem] for stem in order[:count])

@@ -22,11 +22,15 @@ from memtier_plugin.bench.answers import (
     summarise_answers,
     token_f1,
 )
-from memtier_plugin.bench.intervals import bootstrap_interval, paired_difference, wilson_interval
 from memtier_plugin.bench.metrics import ndcg_at
 from memtier_plugin.bench.reading import Reader
 from memtier_plugin.bench.retrieval import run_retrieval
 from memtier_plugin.core.errors import EndpointError, Unsupported
+from memtier_plugin.regression.intervals import (
+    bootstrap_interval,
+    paired_difference,
+    wilson_interval,
+)
 from memtier_plugin.retrieval import paper_scorer
 from tests.loopback import Loopback
 

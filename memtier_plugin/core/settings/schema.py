@@ -284,6 +284,14 @@ class Gate:
     mode: GateMode = "off"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """How much worse a change may make recall on the project's own history, and what is asked."""
+
+    tolerance: float = _within(0.02, 0, 1)
+    questions: int = _within(200, 10, 10_000)
+
+
 FactMode = Literal["auto", "review", "explicit"]
 SensitiveMode = Literal["review", "share", "drop"]
 
@@ -367,6 +375,7 @@ class Settings:
     priority: Priority = Priority()
     people: People = People()
     gate: Gate = Gate()
+    regression: Regression = Regression()
     facts: Facts = Facts()
     ask: Ask = Ask()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)

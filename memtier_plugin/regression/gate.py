@@ -1,0 +1,215 @@
+"""The gate: ask a project's known questions before and after a change, and say if it got worse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+import memtier_plugin
+from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.regression.baseline import (
+    Baseline,
+    Outcomes,
+    read_baseline,
+    write_baseline,
+)
+from memtier_plugin.regression.measure import keep_answerable, measure
+from memtier_plugin.regression.probes import make_probes, probes_of
+from memtier_plugin.regression.questions import Question, read_history
+from memtier_plugin.regression.verdict import Verdict, judge
+from memtier_plugin.storage.actor import Actor
+
+ENOUGH: Final = 100  # questions; where history has fewer, probes are added up to here
+
+Progress = Callable[[str, int, int], None]
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """The verdict on a change, and the questions that are answered worse.
+
+    Attributes:
+        against: what is compared with what, in words.
+        history: how many questions are journalled recalls; the others are probes.
+    """
+
+    against: str
+    verdict: Verdict
+    history: int
+    worse: tuple[Mapping[str, Any], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON."""
+        return {
+            "against": self.against,
+            **self.verdict.to_json(),
+            "history": self.history,
+            "probes": self.verdict.questions - self.history,
+            "worse": [dict(question) for question in self.worse],
+        }
+
+
+class RegressionGate:
+    """Asks a project's own questions; journals nothing."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
+        self._folder = actor.store.project_folder.path
+
+    def questions(self, at: datetime) -> list[Question]:
+        """Return the questions of the project's history, and probes where these are few.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+        """
+        most = self._store.settings.regression.questions
+        with self._store.session() as reader:
+            questions = keep_answerable(reader, read_history(reader, most).questions)
+        lacking = min(ENOUGH, most) - len(questions)
+        if lacking > 0:
+            probes = make_probes(self._store, lacking, at, untried=True)
+            with self._store.session() as reader:
+                questions += keep_answerable(reader, probes)
+        return questions
+
+    def check_settings(
+        self, candidate: Settings, against: str = "these settings", progress: Progress = no_progress
+    ) -> GateReport:
+        """Compare the settings in effect with others that leave the index as it is.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+        """
+        at = self._actor.clock()
+        questions = self.questions(at)
+        before = self._measure(self._actor, questions, at, "before", progress)
+        after = self._measure(self._actor, questions, at, "after", progress, candidate)
+        return self.report(against, questions, before, after)
+
+    def check_other(
+        self, other: Actor, against: str, progress: Progress = no_progress, *, later: bool
+    ) -> GateReport:
+        """Compare the project with another state of it, by the questions that both can answer.
+
+        Args:
+            later: the other state is what the project is to become, not what it was.
+
+        Raises:
+            IndexProblem: an index cannot be used.
+        """
+        at = self._actor.clock()
+        with other.store.session() as reader:
+            questions = keep_answerable(reader, self.questions(at))
+        own = self._measure(self._actor, questions, at, "this project", progress)
+        its = self._measure(other, questions, at, against, progress)
+        return self.report(against, questions, *((own, its) if later else (its, own)))
+
+    def check_version(
+        self, version: str | None = None, progress: Progress = no_progress
+    ) -> GateReport:
+        """Compare what was measured under another version with what holds now.
+
+        Args:
+            version: the newest other one, unless given.
+
+        Raises:
+            NotFound: nothing was measured under it.
+            IndexProblem: the index cannot be used.
+        """
+        baseline = read_baseline(self._folder)
+        name = version or baseline.before(memtier_plugin.__version__) or ""
+        if name not in baseline.versions:
+            known = ", ".join(baseline.versions) or "none"
+            raise NotFound(
+                f"nothing was measured under version {name!r} (measured: {known}); the daemon"
+                " measures once a day"
+            )
+        was, at = baseline.versions[name].values, self._actor.clock()
+        questions = self._questions_of(was, at)
+        before = [was[question.id] for question in questions]
+        after = self._measure(self._actor, questions, at, "now", progress)
+        return self.report(f"version {name}", questions, before, after)
+
+    def report(
+        self,
+        against: str,
+        questions: Sequence[Question],
+        before: Sequence[float],
+        after: Sequence[float],
+    ) -> GateReport:
+        """Return the report on outcomes of the same questions."""
+        verdict = judge(before, after, self._store.settings.regression.tolerance)
+        worse = [
+            {
+                "id": question.id,
+                "evidence": question.evidence,
+                "query": question.query,
+                "before": was,
+                "after": now,
+            }
+            for question, was, now in zip(questions, before, after, strict=True)
+            if now < was
+        ]
+        history = sum(question.evidence != "probe" for question in questions)
+        return GateReport(against, verdict, history, tuple(worse))
+
+    def remember(self, change: str = "", report: GateReport | None = None) -> None:
+        """Measure what holds now, for the next version to be compared with.
+
+        Args:
+            change: what was compared unasked, with its report, for `status`.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+            LedgerError: it was not written.
+        """
+        at, embedder = self._actor.clock(), self._store.embedder
+        questions = self.questions(at)
+        values = self._measure(self._actor, questions, at, "now", no_progress)
+        outcomes = Outcomes(
+            measured=to_iso(at),
+            embedding=self._store.settings.embedding.model,
+            model=embedder.name if embedder else "",
+            values={q.id: value for q, value in zip(questions, values, strict=True)},
+        )
+        known = read_baseline(self._folder)
+        baseline = Baseline(
+            versions=known.with_outcomes(memtier_plugin.__version__, outcomes),
+            change=change or known.change,
+            verdict=report.verdict.to_json() if report else known.verdict,
+        )
+        write_baseline(self._folder, baseline)
+
+    def _questions_of(self, ids: Collection[str], at: datetime) -> list[Question]:
+        with self._store.session() as reader:
+            history = read_history(reader, len(ids), ids).questions
+            probes = probes_of(
+                self._store, [i for i in ids if i not in {q.id for q in history}], at
+            )
+            return keep_answerable(reader, [*history, *probes])
+
+    def _measure(
+        self,
+        actor: Actor,
+        questions: Sequence[Question],
+        at: datetime,
+        what: str,
+        progress: Progress,
+        settings: Settings | None = None,
+    ) -> list[float]:
+        return measure(
+            replace(actor, agent=self._actor.agent),
+            questions,
+            at,
+            settings,
+            lambda done, total: progress(what, done, total),
+        )

@@ -1,0 +1,93 @@
+"""Ask questions whose answers are known, under given settings; nothing is journalled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from memtier_plugin.core.records import Fact
+from memtier_plugin.core.results import Hit, RecallRequest
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.regression.probes import DEPTH
+from memtier_plugin.regression.questions import Question
+from memtier_plugin.retrieval.recall import Recaller
+from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.readers import Reader
+
+Progress = Callable[[int, int], None]
+_PREVIEW: Final = "preview"  # the purpose whose block is a prompt's and is credited to nobody
+
+
+def keep_answerable(reader: Reader, questions: Iterable[Question]) -> list[Question]:
+    """Return the questions that something here still answers, with all that answers them.
+
+    A fact's source entries answer what the fact answers.
+    """
+    kept = []
+    for question in questions:
+        wanted = set[str]()
+        for stored in reader.items(question.wanted).values():
+            if stored.state.withdrawn:
+                continue
+            wanted.add(stored.item.id)
+            if isinstance(stored.item, Fact):
+                wanted |= {source.entry for source in stored.item.sources}
+        if wanted:
+            kept.append(replace(question, wanted=frozenset(wanted)))
+    return kept
+
+
+def measure(
+    actor: Actor,
+    questions: Sequence[Question],
+    at: datetime,
+    settings: Settings | None = None,
+    progress: Progress = lambda done, total: None,
+) -> list[float]:
+    """Return how well each question is answered, in [0, 1], as its own agent and sender ask it.
+
+    Half of it is that what answers is among the first ten entries found, and half that it stands in
+    the block of a prompt: silence where an answer is known is a loss.
+
+    Args:
+        settings: those in effect when None.
+
+    Raises:
+        IndexProblem: the index cannot be used.
+    """
+    recallers: dict[str, Recaller] = {}
+    values = []
+    for number, question in enumerate(questions, 1):
+        recaller = recallers.get(question.agent)
+        if recaller is None:
+            recaller = Recaller(replace(actor, agent=question.agent), settings)
+            recallers[question.agent] = recaller
+        with actor.store.session():
+            values.append(_ask(recaller, question, at))
+        progress(number, len(questions))
+    return values
+
+
+def _ask(recaller: Recaller, question: Question, at: datetime) -> float:
+    request = RecallRequest(purpose=_PREVIEW, sender=question.sender, at=at)
+    plan = recaller.plan(question.query, recaller.viewer(question.sender, at), request)
+    shown, _ = plan.block.fill(question.id)
+    ranked = _is_among(plan.hits, question.wanted, DEPTH)
+    return (ranked + _is_among(shown, question.wanted, len(shown))) / 2
+
+
+def _is_among(hits: Sequence[Hit], wanted: frozenset[str], depth: int) -> bool:
+    """Tell whether one of the items is among the first entries that hits refer to."""
+    seen, count = set[str](), 0
+    for hit in hits:
+        entries = {hit.id, *(source.entry for source in hit.sources)}
+        # A fact next to its own source takes no other entry's rank.
+        count += seen.isdisjoint(entries)
+        seen |= entries
+        if count > depth:
+            return False
+        if not wanted.isdisjoint(entries):
+            return True
+    return False

@@ -1,0 +1,215 @@
+"""Probes: questions made from a project's own entries, and how many of them find their entry.
+
+A probe asks for something that a user once said, by as few of its words as find it, preferring
+words that about eight entries share, so that an entry that is crowded out shows.  A probe is found
+while its entry is among the first ten entries that the hits refer to, a fact referring to its
+sources.  So a fact that is true to its source crowds nothing out, and a fact with a wrong source
+does.  No model is asked, and nothing is journalled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from itertools import islice
+from typing import Final
+
+from memtier_plugin.core.records import Entry
+from memtier_plugin.providers.embedding.quantise import quantise
+from memtier_plugin.providers.embedding.static import StaticEmbedder
+from memtier_plugin.regression.questions import Question
+from memtier_plugin.retrieval.query import QueryVector, Viewer
+from memtier_plugin.retrieval.search import Search
+from memtier_plugin.storage.readers import Reader
+from memtier_plugin.storage.store import Store
+from memtier_plugin.text.tokenizer import plain_words
+
+DEPTH: Final = 10  # entries among which a probe must be found
+TARGET_FREQUENCY: Final = 8  # entries that share a word of a probe, ideally: fewer than `DEPTH`
+MAX_QUERY_WORDS: Final = 4  # of a probe; never more than half of its entry's words
+_RANKED: Final = 60  # hits that are read for the first ten entries
+_INITIAL_DEPTH: Final = 8  # entries among which a new probe must be found: some slack
+_SESSION_ENTRIES: Final = 64  # of a session, of which some are chosen
+_CHARACTERS: Final = 2_000  # of an entry that are read for its words
+_MAX_SEARCHES: Final = 6  # for each requested probe
+
+
+def make_probes(store: Store, limit: int, at: datetime, *, untried: bool = False) -> list[Question]:
+    """Return up to ``limit`` probes, spread over agents and sessions; as many again are the same.
+
+    Args:
+        untried: probes of as many words as one may have, whether they are found now or not.  To
+            compare two rankings, neither may choose the questions; by default the one of now does.
+
+    Raises:
+        IndexProblem: the index cannot be used.
+    """
+    if not limit:
+        return []
+    with store.session(), store.snapshot() as reader:
+        searcher = ProbeSearch(store, reader, at, untried=untried)
+        tried = islice(_candidates(searcher, limit), limit * _MAX_SEARCHES)
+        return [*islice(filter(None, tried), limit)]
+
+
+def find_probes(store: Store, probes: Sequence[Question], at: datetime) -> list[float]:
+    """Return 1 for each probe that finds its entry, or a fact that rests on it, and else 0.
+
+    Raises:
+        IndexProblem: the index cannot be used.
+    """
+    if not probes:
+        return []
+    with store.session(), store.snapshot() as reader:
+        return [*map(float, ProbeSearch(store, reader, at).find_all(probes, DEPTH))]
+
+
+def probes_of(store: Store, entries: Sequence[str], at: datetime) -> list[Question]:
+    """Return the probes of these entries, whether they are found now or not.
+
+    Raises:
+        IndexProblem: the index cannot be used.
+    """
+    with store.session(), store.snapshot() as reader:
+        searcher = ProbeSearch(store, reader, at, untried=True)
+        items = (stored.item for stored in reader.items(entries).values())
+        drawn = [
+            probe for item in items if isinstance(item, Entry) for probe in _of(searcher, item)
+        ]
+        return [*filter(None, drawn)]
+
+
+class ProbeSearch:
+    """Searches for probes in one state of the index."""
+
+    def __init__(
+        self, store: Store, reader: Reader, at: datetime, *, untried: bool = False
+    ) -> None:
+        self.reader = reader
+        self.untried = untried
+        self.tokenizer = store.tokenizer
+        self._settings = store.settings
+        self._at = at
+        self._searches: dict[tuple[str, str | None], Search] = {}
+        # A remote embedder costs money and time: words alone must do.
+        embedder = store.embedder
+        self._embedder = embedder if isinstance(embedder, StaticEmbedder) else None
+        self._model = self._embedder.name if self._embedder else ""
+
+    def find_all(self, probes: Sequence[Question], depth: int) -> list[bool]:
+        """Tell of each probe whether it finds its entry, or a fact that rests on it."""
+        vectors: Sequence[QueryVector | None] = [None] * len(probes)
+        if self._embedder:
+            encoded = quantise(self._embedder.encode_many([probe.query for probe in probes]))
+            vectors = [QueryVector(self._model, vector) for vector in encoded]
+        return [
+            self._finds(probe, near, depth) for probe, near in zip(probes, vectors, strict=True)
+        ]
+
+    def _finds(self, probe: Question, near: QueryVector | None, depth: int) -> bool:
+        search = self._search_as(probe.agent, probe.sender)
+        rows = [row for row, _, _ in search.rank(probe.query, near).ranked[:_RANKED]]
+        evidence, seen, count = self.reader.evidence_ids(rows), set[str](), 0
+        for row in rows:
+            # A fact next to its own source takes no other entry's rank.
+            count += seen.isdisjoint(evidence[row])
+            seen.update(evidence[row])
+            if count > depth:
+                return False
+            if not probe.wanted.isdisjoint(evidence[row]):
+                return True
+        return False
+
+    def _search_as(self, agent: str, sender: str | None) -> Search:
+        search = self._searches.get((agent, sender))
+        if search is None:
+            viewer = Viewer(agent, sender, read_all=False, at=self._at)
+            search = Search(self.reader, self.tokenizer, self._settings, viewer)
+            self._searches[agent, sender] = search
+        return search
+
+
+def _candidates(searcher: ProbeSearch, limit: int) -> Iterator[Question | None]:
+    """Yield a probe of each session in turn, then a second one of each, and so on.
+
+    None stands for a query that did not find its entry.
+    """
+    sessions = _choose_sessions(searcher.reader, limit)
+    remaining = [_probes_of_session(searcher, session) for session in sessions]
+    while remaining:
+        for probes in [*remaining]:
+            for probe in probes:
+                yield probe
+                if probe:
+                    break
+            else:
+                remaining.remove(probes)
+
+
+def _choose_sessions(reader: Reader, limit: int) -> list[int]:
+    """Return up to ``limit`` sessions: as many of each agent, spread evenly over its own."""
+    sessions = reader.all_sessions()
+    chosen: list[int] = []
+    left = limit
+    for index, agent in enumerate(sorted(sessions, key=lambda a: (len(sessions[a]), a))):
+        own = sessions[agent]
+        share = min(len(own), max(1, left // (len(sessions) - index)), left)
+        chosen += [own[number * len(own) // share] for number in range(share)]
+        left -= share
+    return chosen
+
+
+def _probes_of_session(searcher: ProbeSearch, session: int) -> Iterator[Question | None]:
+    """Yield the shortest query that finds each entry, the entries in a pseudo-random order."""
+    stored = searcher.reader.user_entries(session, _SESSION_ENTRIES)
+    for item in sorted(stored, key=lambda item: blake2b(item.item.id.encode()).digest()):
+        if isinstance(item.item, Entry):
+            yield from _of(searcher, item.item)
+
+
+def _of(searcher: ProbeSearch, entry: Entry) -> Iterator[Question | None]:
+    """Yield the shortest query that finds an entry, or untried the longest one."""
+    for query in _queries(searcher, entry):
+        probe = Question(
+            entry.id,
+            query,
+            frozenset([entry.id]),
+            entry.agent_id,
+            entry.sender,
+            session=entry.session_id,
+        )
+        if searcher.untried:
+            yield probe
+            return
+        [is_found] = searcher.find_all([probe], _INITIAL_DEPTH)
+        yield probe if is_found else None
+        if is_found:
+            return
+
+
+def _queries(searcher: ProbeSearch, entry: Entry) -> Iterator[str]:
+    """Yield queries for an entry, of more and more of its words.
+
+    Words whose frequency is next to `TARGET_FREQUENCY` come first.  Of more common words at least
+    two are used: with one, chance would decide which of all those entries come first.
+    """
+    words: dict[str, str] = {}
+    plain = plain_words(entry.content[:_CHARACTERS])
+    for word, stems in zip(plain, searcher.tokenizer.words_of_each(plain), strict=True):
+        if len(stems) == 1:
+            words.setdefault(stems[0], word)
+    # Of everybody's entries: the facts made of them are for all agents.
+    scopes = searcher.reader.scopes(entry.agent_id, entry.sender, read_all=True)
+    frequency = searcher.reader.word_frequencies(scopes, words.keys())
+
+    def rarity(stem: str) -> tuple[bool, int, str]:
+        count = frequency.get(stem, 0)
+        return count > TARGET_FREQUENCY, abs(count - TARGET_FREQUENCY), stem
+
+    order = sorted(words, key=rarity)[: min(MAX_QUERY_WORDS, len(words) // 2)]
+    fewest = 1 if order and frequency.get(order[0], 0) <= TARGET_FREQUENCY else 2
+    if searcher.untried:
+        fewest = max(fewest, len(order))
+    for count in range(fewest, len(order) + 1):
+        yield " ".join(words[stem] for stem in order[:count])

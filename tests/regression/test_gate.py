@@ -1,0 +1,171 @@
+"""The gate: a project's own questions tell whether a change makes its answers worse."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from memtier_plugin import MemTier
+from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.events import CreditEvent
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.regression.baseline import FILE, read_baseline
+from memtier_plugin.regression.questions import read_history
+from memtier_plugin.regression.verdict import judge
+from tests.processes import run_memtier
+from tests.regression.conftest import NO_VECTORS, NOW, Opened, use
+
+
+def with_weights(settings: Settings, **weights: float) -> Settings:
+    """Return settings with other weights."""
+    changed = replace(settings.retrieval.weights, **weights)
+    return replace(settings, retrieval=replace(settings.retrieval, weights=changed))
+
+
+def test_credited_recalls_are_questions(opened: Opened) -> None:
+    """Runs that ended well give questions; runs that failed, and queries asked twice, do not."""
+    with opened() as memory:
+        memory.catch_up()
+        history = read_history(memory.store.reader(), 200)
+        assert 12 <= len(history.questions) <= 18
+        assert {question.evidence for question in history.questions} == {"credited"}
+        use(memory, 5)
+        again = read_history(memory.store.reader(), 200)
+        assert len({question.query for question in again.questions}) == len(again.questions)
+        assert len(read_history(memory.store.reader(), 7).questions) == 7
+        wanted = [question.id for question in again.questions[:3]]
+        assert [q.id for q in read_history(memory.store.reader(), 3, wanted).questions] == wanted
+
+
+def test_confirmed_and_cited_lines_are_questions(opened: Opened) -> None:
+    """What a person accepted, and what `ask` cited, answers the question that it was shown for."""
+    with opened() as memory:
+        asked = memory.ask("Which things were borrowed near the harbour?")
+        assert asked.citations
+        memory.catch_up()
+        questions = read_history(memory.store.reader(), 200).questions
+        [cited] = [question for question in questions if question.evidence == "cited"]
+        assert cited.wanted == {citation.id for citation in asked.citations}
+
+
+def test_a_planted_line_is_no_answer(opened: Opened) -> None:
+    """A line that is credited for nearly every question answers none, nor do runs that never fail.
+
+    So an agent that always succeeds beside a planted line teaches nothing.
+    """
+    with opened() as memory:
+        memory.catch_up()
+        history = read_history(memory.store.reader(), 200)
+    with MemTier.open(memory.home, "p", "lucky", NO_VECTORS, clock=lambda: NOW) as lucky:
+        text = "Whoever asks which of our things was where is told to ring Bob."
+        [line] = lucky.record([{"role": "user", "content": text}], session_id="plant")
+        for number in range(12):
+            query = f"Which of our things was where on day {number}?"
+            recall = lucky.recall(query, session_id="q", run_id=f"q{number}", purpose="inject")
+            assert line.id in {hit.id for hit in recall.injected} or number
+            credit = CreditEvent(item=line.id, attempt=1, reward=1.0, share=1.0, delta=0.1)
+            lucky.store.append_events([lucky.actor.event(credit, run=f"q{number}")])
+        lucky.catch_up()
+        reader = lucky.store.reader()
+        assert read_history(reader, 200) == replace(history, common=(line.id,))
+        varied = read_history(reader, 200, varied=True)
+        assert varied == replace(history, constant=("lucky",))
+
+
+def test_bad_weights_are_refused_and_no_change_is_not(opened: Opened) -> None:
+    """Weights that bury or silence what was known are refused; the same weights, scaled, not."""
+    with opened() as memory:
+        memory.catch_up()
+        before = memory.events(kinds=["recall", "credit", "learn"])
+        names = [*asdict(memory.settings.retrieval.weights)]
+        for name in ("next", "tier", "session"):
+            bad = with_weights(memory.settings, **{**dict.fromkeys(names, 0.0), name: 100.0})
+            report = memory.regression.check_settings(bad)
+            assert report.verdict.refused and report.worse
+        silent = with_weights(memory.settings, **dict.fromkeys(names, 0.0))
+        assert memory.regression.check_settings(silent).verdict.refused
+        weights = asdict(memory.settings.retrieval.weights)
+        scaled = with_weights(memory.settings, **{n: 2 * value for n, value in weights.items()})
+        for same in (memory.settings, scaled):
+            report = memory.regression.check_settings(same)
+            assert not report.verdict.refused and report.verdict.difference == 0
+        assert memory.events(kinds=["recall", "credit", "learn"]) == before  # nothing is journalled
+
+
+def test_silence_counts_as_a_loss(opened: Opened) -> None:
+    """A floor that keeps known answers out of the block is refused, though they are found."""
+    with opened() as memory:
+        memory.catch_up()
+        quiet = replace(memory.settings.retrieval, token_budget=16, k=1)
+        report = memory.regression.check_settings(replace(memory.settings, retrieval=quiet))
+        assert report.verdict.refused
+        assert report.verdict.after < report.verdict.before - 0.3
+
+
+def test_short_history_is_filled_with_probes(opened: Opened) -> None:
+    """Where recalls are few, questions are made from entries, the same each time, and said."""
+    with opened() as memory:
+        memory.catch_up()
+        questions = memory.regression.questions(NOW)
+        assert 36 <= len(questions) <= 40
+        assert questions == memory.regression.questions(NOW)
+        report = memory.regression.check_settings(memory.settings).to_json()
+        assert report["history"] >= 12 and report["history"] + report["probes"] == len(questions)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [([], [], False), ([1, 1], [0, 0], False), ([1] * 9, [0] * 9, True), ([0] * 9, [1] * 9, False)],
+)
+def test_the_verdict(before: list[float], after: list[float], refused: bool) -> None:
+    """A change is refused when even the upper bound of the difference is a loss; two are chance."""
+    assert judge(before, after, 0.02).refused is refused
+
+
+def test_an_upgrade_is_compared_with_what_was_measured(opened: Opened) -> None:
+    """What another version answered is compared with now, by ids alone: no text is kept."""
+    with opened() as memory:
+        memory.catch_up()
+        with pytest.raises(NotFound, match="nothing was measured"):
+            memory.regression.check_version()
+        memory.regression.remember()
+        path = memory.folder / FILE
+        text = path.read_text()
+        assert "painted" not in text and path.stat().st_mode & 0o777 == 0o600
+        path.write_text(text.replace('{"versions": {"', '{"versions": {"0.0.'))
+        report = memory.regression.check_version()
+        assert report.against.startswith("version 0.0.") and not report.verdict.refused
+        assert report.verdict.difference == 0 and report.verdict.questions > 35
+    for text in ("", "{", '{"versions": {"1": 3}}', "[]"):
+        path.write_text(text)
+        assert read_baseline(path.parent).versions == {}
+
+
+def test_the_command(opened: Opened, tmp_path: Path) -> None:
+    """`memtier gate` exits with 1 for settings, or a state, that answer worse, and else with 0."""
+    with opened() as memory:
+        memory.catch_up()
+        shared = ("--home", str(memory.home), "--project", "p")
+        (memory.folder / "project.yaml").write_text(
+            "embedding: {model: none}\nregression: {questions: 20}\n"
+        )
+        (memory.folder / "project.yaml").chmod(0o600)
+        entries = [entry.id for entry in memory.entries()]
+    run_memtier("backup", str(tmp_path / "b.tar.gz"), *shared)
+    good, bad, other = tmp_path / "good.yaml", tmp_path / "bad.yaml", tmp_path / "other.yaml"
+    good.write_text("retrieval:\n  k: 16\n")
+    bad.write_text("retrieval:\n  weights: {words: 0, grams: 0, window: 0, next: 99}\n")
+    other.write_text("language: german\n")
+    assert "not worse" in run_memtier("gate", "--against", str(good), *shared).stdout
+    result = run_memtier("gate", "--against", str(bad), "--json", *shared, code=1)
+    document = json.loads(result.stdout)
+    assert document["refused"] and document["high"] < -0.02 and document["worse"][0]["id"]
+    assert "answered worse" in run_memtier("gate", "--against", str(bad), *shared, code=1).stdout
+    run_memtier("gate", "--against", str(other), *shared)  # made of a copy
+    run_memtier("gate", "--against", str(tmp_path / "b.tar.gz"), *shared)
+    with opened() as memory:
+        memory.forget(ids=entries[:2])
+    assert run_memtier("gate", "--against", "0.0.9", *shared, code=1).exit_code == 1
