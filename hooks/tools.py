@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError, NotFound
@@ -11,8 +12,10 @@ from memtier_plugin.core.host import RunContext
 from memtier_plugin.core.ids import MIN_ID_END
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.times import to_iso
+from memtier_plugin.facts.views import read_entries_said
 from memtier_plugin.memory import REMEMBERED_SESSION, MemTier
 from memtier_plugin.pool import memory_pool
+from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.visibility import is_visible, is_withheld
 from memtier_plugin.storage.index.records import Stored
@@ -26,6 +29,10 @@ _PREFIX: Final = "memtier_"  # hosts have tools of their own that are called mem
 _FORMER_PREFIX: Final = "memory_"  # of the same tools, for callers by JSON-RPC
 _BUDGET: Final = 2000  # tokens of what a search returns
 _RECENT_RECALLS: Final = 1000  # recalls whose lines a model may still refer to by the end of an id
+_LOG_CHARS: Final = 60_000  # characters of a day's log, the newest lines first to be kept
+_LINE_CHARS: Final = 2_000  # characters of one line of it
+_EXPLAINED: Final = 10  # lines of a recall that are explained, and as many near misses
+_STRONGEST: Final = 3  # signals named for each
 
 
 def call_tool(name: str, arguments: Payload, context: RunContext) -> dict[str, Any]:
@@ -33,9 +40,10 @@ def call_tool(name: str, arguments: Payload, context: RunContext) -> dict[str, A
 
     Returns ``text`` for the model, ``ok``, and ``ids`` of what the text shows.
     """
-    tool = TOOLS.get(name.replace(_FORMER_PREFIX, _PREFIX, 1))
+    known = {**TOOLS, **CLIENT_TOOLS}
+    tool = known.get(name.replace(_FORMER_PREFIX, _PREFIX, 1))
     if tool is None:
-        return _answer(f"There is no tool {name!r}; there are {', '.join(TOOLS)}.", ok=False)
+        return _answer(f"There is no tool {name!r}; there are {', '.join(known)}.", ok=False)
     try:
         with memory_pool.use(context) as memory:
             return tool(memory, arguments, context)
@@ -45,7 +53,7 @@ def call_tool(name: str, arguments: Payload, context: RunContext) -> dict[str, A
         return _answer(f"{name}: wrong or missing argument ({error})", ok=False)
 
 
-def _answer(text: str, *, ok: bool = True, ids: tuple[str, ...] = ()) -> dict[str, Any]:
+def _answer(text: str, *, ok: bool = True, ids: Iterable[str] = ()) -> dict[str, Any]:
     return {"text": text, "ok": ok, "ids": list(ids)}
 
 
@@ -199,22 +207,26 @@ def _resolve_item(memory: MemTier, item_id: str, sender: str | None) -> Stored:
         named = len(item_id) >= MIN_ID_END
         matches = [item for item in shown if item.endswith(item_id)] if named else []
         stored = reader.items([*matches, item_id]).values()
-        items = [
-            item
-            for item in stored
-            if not item.state.forgotten
-            and not item.is_confided_to_another(memory.agent_id)
-            and not (
-                isinstance(item.item, Fact) and is_withheld(item.item, item.state, memory.agent_id)
-            )
-        ]
-        viewer = memory.viewer(sender)
-    if not viewer.read_all:
-        items = [item for item in items if _is_visible(item.item, viewer)]
+    items = _only_visible(memory, stored, sender)
     if len(items) != 1:
         many = f"{len(items)} lines have an id that ends in" if items else "there is no line"
         raise NotFound(f"{many} {item_id!r}; memtier_search shows the ids")
     return items[0]
+
+
+def _only_visible(memory: MemTier, stored: Iterable[Stored], sender: str | None) -> list[Stored]:
+    """Return the items that an agent may see in a sender's presence."""
+    items = [
+        item
+        for item in stored
+        if not item.state.forgotten
+        and not item.is_confided_to_another(memory.agent_id)
+        and not (
+            isinstance(item.item, Fact) and is_withheld(item.item, item.state, memory.agent_id)
+        )
+    ]
+    viewer = memory.viewer(sender)
+    return items if viewer.read_all else [i for i in items if _is_visible(i.item, viewer)]
 
 
 def _is_visible(item: Entry | Fact, viewer: Viewer) -> bool:
@@ -229,4 +241,94 @@ TOOLS: Final[Mapping[str, Callable[[MemTier, Payload, RunContext], dict[str, Any
     "memtier_get": _get,
     "memtier_store": _store,
     "memtier_forget": _forget,
+}
+
+# -- what only clients of the Model Context Protocol are offered --------------------------------
+
+
+def _explain(memory: MemTier, arguments: Payload, context: RunContext) -> dict[str, Any]:
+    """Tell why a recall of this agent and sender showed what it did; the newest, or by its id."""
+    recall_id = str(arguments.get("recall") or "").strip() or _newest_recall(memory, context)
+    line = str(arguments.get("id") or "").strip()
+    why = _resolve_item(memory, line, context.sender).item.id if line else None
+    report = memory.explain(recall_id, why)
+    if (report["sender"] or None) != (context.sender or None):
+        raise NotFound(f"there is no recall {recall_id!r} here")
+    shown, missed = report["injected"][:_EXPLAINED], report["near_misses"][:_EXPLAINED]
+    lines = [
+        f"recall {report['id']} ({report['purpose']}, {report['label']}) of "
+        f"{escape_line(report['query'])[:_LINE_CHARS]!r}: "
+        f"{len(report['injected'])} lines shown, {len(report['near_misses'])} narrowly missed",
+        *map(_explain_hit, shown),
+        *(f"missed: {_explain_hit(hit)}" for hit in missed),
+    ]
+    if why is not None:
+        lines.append(f"{line}: {report['why']['said']}")
+    return _answer("\n".join(lines), ids=(hit["item"] for hit in shown))
+
+
+def _newest_recall(memory: MemTier, context: RunContext) -> str:
+    with memory.store.session() as reader:
+        recalls = reader.events(["recall"], agent=memory.agent_id, newest=_RECENT_RECALLS)
+    unread = [e for e in memory.store.unindexed_events(memory.agent_id) if e.kind == "recall"]
+    for event in reversed([*recalls, *unread]):
+        if (RecallEvent.of(event).sender or None) == (context.sender or None):
+            return event.id
+    raise NotFound("this agent has recalled nothing yet")
+
+
+def _explain_hit(hit: Mapping[str, Any]) -> str:
+    strongest = sorted(hit["contributions"].items(), key=lambda part: -abs(part[1]))[:_STRONGEST]
+    signals = ", ".join(f"{name} {value:.2f}" for name, value in strongest)
+    text = escape_line(hit["text"])[:_LINE_CHARS] if hit["text"] else "(not shown any more)"
+    return f"{hit['rank']}. {hit['item'][-SHORT_ID_CHARS:]} {hit['score']:.2f} ({signals}): {text}"
+
+
+def _status(memory: MemTier, _arguments: Payload, context: RunContext) -> dict[str, Any]:
+    report = memory.status()
+    own = report["agents"].get(context.agent_id, {})
+    lines = [
+        f"project {report['project']} in {report['home']}, agent {context.agent_id}",
+        f"{report['entries']} lines, {report['facts']} facts, "
+        f"{sum(report['review'].values())} waiting for review (`memtier review`)",
+        *(f"{name.replace('_', ' ')}: {when}" for name, when in own.items()),
+        *(["paused: nothing is recorded or recalled"] if report["paused"] else []),
+        *(f"degraded: {why}" for why in report["degraded"]),
+        *(f"warning: {why}" for why in report["warnings"]),
+    ]
+    return _answer("\n".join(lines))
+
+
+def _log(memory: MemTier, arguments: Payload, context: RunContext) -> dict[str, Any]:
+    """Return what this agent and sender said on a UTC day, the newest lines if it is long."""
+    day = str(arguments.get("date") or "today").strip()
+    if day == "today":
+        day = f"{datetime.now(UTC):%Y-%m-%d}"
+    datetime.strptime(day, "%Y-%m-%d")
+    memory.catch_up(full=False)
+    with memory.store.session() as reader:
+        entries = read_entries_said(reader, day, agent=memory.agent_id)
+        stored = reader.items(entry.id for entry in entries).values()
+    lines: list[str] = []
+    room = _LOG_CHARS
+    kept = [s.item for s in _only_visible(memory, stored, context.sender)]
+    entries = sorted((e for e in kept if isinstance(e, Entry)), key=lambda e: (e.observed_at, e.id))
+    for entry in reversed(entries):
+        text = escape_text(entry.content)
+        cut = "" if len(text) <= _LINE_CHARS else " [...]"
+        who = entry.role if entry.origin == entry.role else f"{entry.role}/{entry.origin}"
+        head = f"{to_iso(entry.observed_at)[11:16]} {who} {entry.id[-SHORT_ID_CHARS:]}"
+        line = f"{head}: {text[:_LINE_CHARS]}{cut}"
+        room -= len(line)
+        if room < 0:
+            lines.append(f"({len(entries) - len(lines)} earlier lines are left out)")
+            break
+        lines.append(line)
+    return _answer("\n".join(reversed(lines)) or f"Nothing was said on {day}.")
+
+
+CLIENT_TOOLS: Final[Mapping[str, Callable[[MemTier, Payload, RunContext], dict[str, Any]]]] = {
+    "memtier_explain": _explain,
+    "memtier_status": _status,
+    "memtier_log": _log,
 }

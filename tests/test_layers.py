@@ -30,7 +30,7 @@ MOST_FUNCTION_LINES = 60
 ORDER = """
     cli
     bench
-    server
+    server mcp
     hooks
     daemon
     transfer hosts
@@ -62,6 +62,8 @@ PURE = (
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
     " learning.attribution lifecycle.purge.plan"
     " regression.verdict providers.pricing providers.structured_output"
+    " learning.attribution lifecycle.purge.plan mcp.definitions"
+    " providers.pricing providers.structured_output"
     " retrieval.block retrieval.contradictions retrieval.contributions retrieval.duplicates"
     " retrieval.non_answers retrieval.project_names retrieval.paper_scorer retrieval.query"
     " retrieval.ranking retrieval.rerank_fusion retrieval.routing retrieval.signals"
@@ -76,7 +78,9 @@ HOMES = {
     "apsw": "storage.*",
     "click": "cli.*",
     "huggingface_hub": "providers.embedding.*",
+    "jsonschema": "mcp.*",
     "matplotlib": "bench.plot",
+    "mcp": "mcp.*",
     "model2vec": "providers.embedding.distill providers.embedding.static",
     "msgspec": "core.codecs",
     "numpy": "providers.cross_encoder providers.embedding.* storage.index.vectors "
@@ -93,6 +97,7 @@ HOMES = {
     "Stemmer": "text.tokenizer bench.baselines",
     "tokenizers": "providers.embedding.*",
     "transformers": "providers.embedding.distill",
+    "uvicorn": "mcp.*",
     "ulid": "core.ids core.records storage.index.items",
     "yaml": "core.settings.* hosts.* bench.judgement bench.languages bench.planted "
     "bench.silence_prompts",
@@ -258,7 +263,8 @@ def test_third_parties_are_dependencies() -> None:
     """Everything with a home is named in pyproject.toml, or an install would miss it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    lines = [*project["dependencies"], *extras["bench"], *extras["distill"], *extras["encoder"]]
+    users = ("bench", "distill", "encoder", "mcp")
+    lines = [*project["dependencies"], *(line for extra in users for line in extras[extra])]
     named = {re.split(r"[<>=]", line)[0].lower() for line in lines}
     distributions = packages_distributions()
     for package in HOMES:

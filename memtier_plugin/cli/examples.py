@@ -54,6 +54,7 @@ EXAMPLES: Final = {
     "learn log": "",
     "learn revert": "4QRY442D",
     "log": "--date 2026-03-14",
+    "mcp": "--project shop",
     "off": "",
     "on": "",
     "people": "list",

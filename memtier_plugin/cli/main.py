@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "install": Lazy("install", "Make HOST use MemTier, and test it with one turn of the host."),
     "learn": Lazy("learn", "Learn from this project's use, and show or undo what was learned."),
     "log": Lazy("log", "Read the daily log: who said what, and what happened to it."),
+    "mcp": Lazy("mcp", "Serve the memory to clients of the Model Context Protocol."),
     "off": Lazy("project", "Pause recording and recall of the project."),
     "on": Lazy("project", "Resume recording and recall."),
     "people": Lazy("people", "List the people who spoke, and say which senders are one."),

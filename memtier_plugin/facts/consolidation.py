@@ -153,9 +153,11 @@ class Consolidator:
             writer.commit(outcome.added, events)
         if outcome.added:
             return outcome.added[0]
-        for stored in reader.items(twin for _, twin in outcome.restated).values():
-            if isinstance(stored.item, Fact) and not stored.state.forgotten:
-                return stored.item
+        twins = [*(twin for _, twin in outcome.restated), *outcome.former]
+        for stored in reader.items(twins).values():
+            item, state = stored.item, stored.state
+            if isinstance(item, Fact) and not state.forgotten and state.reviewed != "rejected":
+                return item
         raise NotFound(f"{entry.content[:40]!r} was forgotten once; write it differently")
 
     def is_users_own_words(self, text: str, session: str) -> bool:

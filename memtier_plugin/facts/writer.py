@@ -46,7 +46,8 @@ class WriteOutcome:
     ``restated`` has the drafts that add nothing, each with the id of the fact that says the same;
     ``superseded`` the ids of older facts, each with the fact in whose favour.  ``updates`` are
     those of ``added`` that say more than the fact they replace, ``retracted`` the ids of facts
-    that are taken back, each with the denial.
+    that are taken back, each with the denial.  ``former`` are the ids of facts that wait or were
+    rejected, for which ``refused`` drafts are not proposed again.
     """
 
     added: list[Fact] = field(default_factory=list)
@@ -55,6 +56,7 @@ class WriteOutcome:
     updates: list[Fact] = field(default_factory=list)
     retracted: list[tuple[str, Fact]] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
+    former: list[str] = field(default_factory=list)
 
     @property
     def proposed(self) -> list[Fact]:
@@ -136,6 +138,7 @@ class FactWriter:
                 identity, reason = former
                 if reason:
                     outcome.refused[reason] += 1
+                    outcome.former.append(identity)
                 else:
                     outcome.restated.append((fact, identity))
             else:

@@ -256,7 +256,7 @@ def test_a_chat_shows_what_is_its_own(home: Path) -> None:
     assert command("review", "chat:ana").startswith("1 awaits")
 
 
-@pytest.mark.parametrize("name", ["review", "memory_review", "memory_status", "command"])
+@pytest.mark.parametrize("name", ["review", "memory_review", "memory_accept", "command"])
 def test_no_tool_is_a_command(home: Path, name: str) -> None:
     """A model has no tool by which a command is given, so it cannot accept what it proposed."""
     say(home, "Hello.")
@@ -265,6 +265,7 @@ def test_no_tool_is_a_command(home: Path, name: str) -> None:
     with memory_pool.use(RunContext(agent_id=AGENT, project="p")):
         context = RunContext(agent_id=AGENT, session_id="now", project="p")
         assert not tools.call_tool(name, arguments, context)["ok"]
+        tools.call_tool("memory_status", arguments, context)  # tells, and decides nothing
     assert command("review").startswith("1 awaits")
 
 
@@ -313,3 +314,31 @@ def test_what_the_user_said_is_forgotten_when_the_user_asks(
         assert ([] if hidden else [fact.id]) == [held.id for held in memory.facts()]
         waiting = [item.kind for item in memory.knowledge.person.review_queue()]
         assert waiting == ([] if hidden else ["forget"])
+
+
+def test_the_same_words_again(home: Path) -> None:
+    """Storing what waits for review already gives the fact that waits, and adds nothing."""
+    first = call("memtier_store", text="The staging host is called heron.")
+    assert "review" in first["text"]
+    assert call("memtier_store", text="The staging host is called heron.") == first
+    with MemTier.open(home, "p", AGENT) as memory:
+        [waiting] = memory.knowledge.review_queue()
+        memory.knowledge.reject([waiting.id])
+    assert not call("memtier_store", text="The staging host is called heron.")["ok"]
+
+
+def test_explain_and_log(home: Path) -> None:
+    """A model is told why its own newest recall showed a line; nobody else's, and no other log."""
+    identity = say(home, "My bag is in the blue locker.", sender="ines")
+    asked = {"sender": "ines", "query": "Where is my bag?"}
+    assert call("memtier_search", **asked)["ids"] == [identity]
+    explained = call("memtier_explain", sender="ines", id=identity[-SHORT_ID_CHARS:])
+    assert "'Where is my bag?'" in explained["text"] and "it was injected" in explained["text"]
+    assert "blue locker" in call("memtier_log", sender="ines")["text"]
+    [recall] = re.findall(r"recall (\w{26})", explained["text"])
+    for other in ({"sender": "rosa"}, {"sender": "ines", "agent": "hermes.default"}, {}):
+        assert not call("memtier_explain", **other)["ok"]
+        assert not call("memtier_explain", recall=recall, **other)["ok"]
+        assert "Nothing was said" in call("memtier_log", **other)["text"]
+    assert not call("memtier_log", date="../x")["ok"]
+    assert "agent openclaw.main" in call("memtier_status")["text"]

@@ -1,0 +1,1 @@
+"""The Model Context Protocol: MemTier's tools, resources and prompt for any client."""

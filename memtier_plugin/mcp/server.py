@@ -1,0 +1,231 @@
+"""Serve MemTier over the Model Context Protocol, with its official SDK: stdio and streamable HTTP.
+
+A thin shim: each request becomes one call of the resident, so that any number of clients and hooks
+write through one process.  On stdout there is nothing but protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+
+from memtier_plugin import __version__
+from memtier_plugin.core.errors import MemTierError, SettingsError, Unsupported
+from memtier_plugin.core.paths import make_home, write_private_file
+from memtier_plugin.hooks.resident import ResidentClient
+from memtier_plugin.hosts.install import launch_command
+from memtier_plugin.mcp import definitions
+from memtier_plugin.mcp.calls import Answer, Binding, MemoryCalls
+
+TOKEN_FILE: Final = "mcp-token"
+MIN_TOKEN_CHARS: Final = 32
+LOOPBACK: Final = "127.0.0.1"
+MAX_BODY_BYTES: Final = 1024 * 1024  # of an HTTP request; the longest text fits many times
+
+_Scope = dict[str, Any]
+_Receive = Callable[[], Awaitable[Any]]
+_Send = Callable[[dict[str, Any]], Awaitable[None]]
+_App = Any  # an ASGI application: (scope, receive, send)
+
+
+def serve_stdio(binding: Binding) -> None:
+    """Serve one client on stdin and stdout until it closes stdin."""
+    server = build_server(_open_calls(binding))
+
+    async def run() -> None:
+        async with stdio_server() as (reader, writer):
+            await server.run(reader, writer, server.create_initialization_options())
+
+    asyncio.run(run())
+
+
+def serve_http(binding: Binding, port: int, announce: Callable[[str, Path], None]) -> None:
+    """Serve clients on a loopback port that know the home's token, until a signal.
+
+    Args:
+        port: 0 for any that is free.
+        announce: called with the address and the token's file once the port is open.
+
+    Raises:
+        Unsupported: the port cannot be opened.
+        SettingsError: the token's file cannot be used.
+    """
+    import uvicorn
+
+    token = read_token(binding.home)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+        listener.listen()  # before it is announced
+    except OSError as error:
+        listener.close()
+        raise Unsupported(f"port {port} of {LOOPBACK} cannot be opened: {error}") from error
+    port = listener.getsockname()[1]
+    with listener:
+        app = _require_token(_http_app(build_server(_open_calls(binding)), port), token)
+        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
+        announce(f"http://{LOOPBACK}:{port}/mcp", binding.home / TOKEN_FILE)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def read_token(home: Path) -> str:
+    """Return the token that HTTP clients must send, made on the first use and kept (mode 0600).
+
+    Raises:
+        SettingsError: the file holds no usable token.
+    """
+    path = make_home(home) / TOKEN_FILE
+    if not path.exists():
+        write_private_file(path, secrets.token_urlsafe(32) + "\n")
+    token = path.read_text("utf-8").strip()
+    if len(token) < MIN_TOKEN_CHARS or not token.isascii():
+        raise SettingsError(f"{path} holds no token; delete it, and a new one is made")
+    return token
+
+
+def build_server(calls: MemoryCalls) -> Server[Any]:
+    """Return the SDK's server with our tools, resources and prompt."""
+
+    async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[*map(types.Tool.model_validate, _TOOLS)])
+
+    async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        answer = await _in_thread(calls.call_tool, params.name, params.arguments or {})
+        return types.CallToolResult(
+            content=[types.TextContent(text=answer.text)],
+            structured_content=None if answer.failed else _structured(answer),
+            is_error=answer.failed,
+        )
+
+    async def list_resources(_context: Any, _params: Any) -> types.ListResourcesResult:
+        resources = map(types.Resource.model_validate, definitions.RESOURCES)
+        return types.ListResourcesResult(resources=[*resources])
+
+    async def list_templates(_context: Any, _params: Any) -> types.ListResourceTemplatesResult:
+        templates = map(types.ResourceTemplate.model_validate, definitions.TEMPLATES)
+        return types.ListResourceTemplatesResult(resource_templates=[*templates])
+
+    async def read_resource(
+        _context: Any, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        text = _text_or_raise(await _in_thread(calls.read_resource, uri))
+        contents = types.TextResourceContents(uri=uri, text=text, mime_type="text/plain")
+        return types.ReadResourceResult(contents=[contents])
+
+    async def list_prompts(_context: Any, _params: Any) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=[types.Prompt.model_validate(definitions.PROMPT)])
+
+    async def get_prompt(
+        _context: Any, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        topic = (params.arguments or {}).get("topic", "")
+        if params.name != definitions.PROMPT["name"] or not topic.strip():
+            wanted = definitions.PROMPT["name"]
+            raise MCPError(types.INVALID_PARAMS, f"the prompt is {wanted!r}, with a topic")
+        text = _text_or_raise(await _in_thread(calls.call_tool, "memory_search", {"query": topic}))
+        message = f"What do you remember about {topic}?\n\n{text}"
+        content = types.TextContent(text=message)
+        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
+
+    return Server(
+        "memtier",
+        version=__version__,
+        title="MemTier",
+        instructions=definitions.INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+    )
+
+
+_TOOLS: Final = tuple(definitions.TOOLS.values())
+
+
+def _structured(answer: Answer) -> dict[str, Any]:
+    return {"text": answer.text, "ids": list(answer.ids)}
+
+
+def _text_or_raise(answer: Answer) -> str:
+    if answer.failed:
+        raise MCPError(types.INVALID_PARAMS, answer.text)
+    return answer.text
+
+
+async def _in_thread(call: Callable[..., Answer], *arguments: Any) -> Answer:
+    # The thread outlives a client that goes: what it asked to store is stored.
+    return await asyncio.to_thread(call, *arguments)
+
+
+def _open_calls(binding: Binding) -> MemoryCalls:
+    """Return the calls of a binding; the resident starts at once.
+
+    A resident that this process starts ends with it, once it has finished its work.
+    """
+    join_runtime_folder(os.environ, Path("/run/user"))
+    calls = MemoryCalls(ResidentClient(launch_command(), binding.home), binding)
+
+    def warm_up() -> None:
+        with suppress(MemTierError):  # the first call says why
+            calls.warm_up()
+
+    threading.Thread(target=warm_up, name="memtier-warm-up", daemon=True).start()
+    return calls
+
+
+def join_runtime_folder(environment: MutableMapping[str, str], folders: Path) -> None:
+    """Name the user's runtime folder, by which the resident is reached, where the client did not.
+
+    Clients start servers with hardly any environment; the hooks of the same user have it all.
+    """
+    folder = folders / str(os.geteuid())
+    if not environment.get("XDG_RUNTIME_DIR") and folder.is_dir():
+        environment["XDG_RUNTIME_DIR"] = str(folder)
+
+
+def _http_app(server: Server[Any], port: int) -> _App:
+    """Return the SDK's app, which refuses foreign Host and Origin headers (DNS rebinding)."""
+    hosts = [f"{name}:{port}" for name in (LOOPBACK, "localhost")]
+    security = TransportSecuritySettings(
+        allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
+    )
+    return server.streamable_http_app(
+        max_request_body_size=MAX_BODY_BYTES, transport_security=security
+    )
+
+
+def _require_token(app: _App, token: str) -> _App:
+    """Return an app that answers 401 to every request without the token."""
+    expected = f"Bearer {token}".encode("ascii")
+
+    async def guarded(scope: _Scope, receive: _Receive, send: _Send) -> None:
+        if scope["type"] == "http":
+            sent = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(sent, expected):
+                headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain")]
+                await send({"type": "http.response.start", "status": 401, "headers": headers})
+                body = b"send the token of this MemTier home as Authorization: Bearer ...\n"
+                await send({"type": "http.response.body", "body": body})
+                return
+        await app(scope, receive, send)
+
+    return guarded
