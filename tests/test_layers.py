@@ -57,9 +57,11 @@ LEVEL = {room: number for number, line in enumerate(reversed(ORDER)) for room in
 PURE = (
     "text.* trust.confidences trust.echoes trust.escaping trust.external_text trust.fence"
     " trust.forget_requests trust.origins trust.statements trust.tool_calls trust.tool_origins"
-    " answering.tool_calls facts.extraction.* facts.verification.* facts.evolution facts.filters"
+    " answering.planning answering.tool_calls facts.extraction.* facts.verification.*"
+    " facts.evolution facts.filters"
     " priority.formula priority.importance priority.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
+    " learning.tree_credit"
     " learning.attribution lifecycle.purge.plan"
     " regression.verdict providers.pricing providers.structured_output"
     " learning.attribution lifecycle.purge.plan mcp.definitions"

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.answering.citations import (
@@ -27,10 +28,11 @@ from memtier_plugin.answering.citations import (
     cite_hits,
 )
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
-from memtier_plugin.answering.tool_loop import retrieve
+from memtier_plugin.answering.planner import BY_MODEL, TrainedPlanner, read_policy
+from memtier_plugin.answering.tool_loop import Policy, retrieve
 from memtier_plugin.answering.tool_search import ToolSearch
 from memtier_plugin.answering.write_back import FindingWriter
-from memtier_plugin.core.errors import CapReached, EndpointError, RerankUnavailable
+from memtier_plugin.core.errors import CapReached, EndpointError, RerankUnavailable, SettingsError
 from memtier_plugin.core.events import AskEvent
 from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Fact, Purpose
@@ -62,8 +64,9 @@ class Answer:
 
     ``answered`` is false where nothing that is stored fits the question, or the model says that it
     does not answer it.  ``by`` is the model,
-    or "extractive" where the text quotes lines as they stand; ``problem`` then says why, if a
-    model should have answered.  ``rejected`` counts what the model named that does not exist.
+    or "extractive" where the text quotes lines as they stand; ``problem`` says why, if a
+    model should have answered, or what it had to do without.  ``rejected`` counts what the model
+    named that does not exist.
     """
 
     id: str
@@ -275,8 +278,9 @@ class Answerer:
     def _answer_by_tools(self, inquiry: _Inquiry, model: AnsweringModel) -> Answer:
         """Let the model search by itself; what it cites is looked up as with pages."""
         search = ToolSearch(self._store, self._recaller, inquiry.viewer)
+        planner, why, problem = self._planner(search, model)
         try:
-            reply = retrieve(model, search, inquiry.text, inquiry.viewer.at)
+            reply = retrieve(planner, search, inquiry.text, inquiry.viewer.at)
         finally:
             inquiry.steps += search.steps
         inquiry.rounds = len(search.steps)
@@ -286,8 +290,24 @@ class Answerer:
             return self._quote_uncited(inquiry, model, reply)
         inquiry.steps += model.steps
         name = model.model.name
-        route = Route(action="R", doubt=1.0, why=("ask.mode is tools",), by=name)
-        return inquiry.answer(name, route, reply.text, answered=reply.enough, citations=citations)
+        route = Route(action="R", doubt=1.0, why=("ask.mode is tools", *why), by=name)
+        return inquiry.answer(
+            name, route, reply.text, answered=reply.enough, citations=citations, problem=problem
+        )
+
+    def _planner(
+        self, search: ToolSearch, model: AnsweringModel
+    ) -> tuple[Policy, tuple[str, ...], str]:
+        """Return what plans the searches, a word on it, and why it is not the one configured."""
+        name = self._store.settings.ask.planner
+        if name == BY_MODEL:
+            return model, (), ""
+        try:
+            weights = read_policy(Path(name).expanduser())
+        except SettingsError as error:
+            return model, (), f"{error}; the model planned the searches"
+        why = ("a trained policy planned the searches",)
+        return TrainedPlanner(weights, search, model), why, ""
 
     def _answer_from_facts(
         self, inquiry: _Inquiry, model: AnsweringModel, facts: Recall

@@ -216,10 +216,7 @@ class AnsweringModel:
 
     def next_call(self, question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
         """Return the model's next call of a tool, as text; see `tool_loop.Policy`."""
-        user = (
-            f"Question: {question}\nAsked on: {at:%Y-%m-%d}\nSteps left: {left}\n\n"
-            f"{fence_data([*transcript] or ['nothing was searched yet'])}"
-        )
+        user = call_request(question, at, transcript, left)
         return self._chat("retrieve", user, _MAX_CALL_TOKENS, tools=TOOLS)
 
     def choose_kept(
@@ -268,6 +265,14 @@ class AnsweringModel:
         finally:
             ms = (time.monotonic() - started) * 1000
             self.steps.append(Step(name=title.replace("_", " "), ms=ms, tokens=tokens))
+
+
+def call_request(question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
+    """Return what a model is asked for its next call of a tool; the prompt is ``retrieve``."""
+    return (
+        f"Question: {question}\nAsked on: {at:%Y-%m-%d}\nSteps left: {left}\n\n"
+        f"{fence_data([*transcript] or ['nothing was searched yet'])}"
+    )
 
 
 def _numbered(findings: Sequence[AnswerFinding]) -> list[str]:

@@ -55,15 +55,20 @@ class ToolSearch:
     def run(self, call: SearchCall) -> list[str]:
         """Return the new lines that a search shows, numbered; `NO_RESULTS` where there are none."""
         started = time.monotonic()
+        hits = self.search(call)
+        lines = self.show(hits, call.query)
+        ms = (time.monotonic() - started) * 1000
+        self.steps.append(Step(name=call.name, ms=ms, read=len(hits)))
+        return lines or [NO_RESULTS]
+
+    def search(self, call: SearchCall) -> list[Hit]:
+        """Return what a search finds, then the lines that it rests on; nothing of it is shown."""
         with self.store.session() as reader:
             hits = self._search(reader, call)
             sources = PageReader(reader, self.viewer).visible_entries(
                 source.entry for hit in hits if isinstance(hit.item, Fact) for source in hit.sources
             )
-        lines = self._show([*hits, *sources.values()], call.query)
-        ms = (time.monotonic() - started) * 1000
-        self.steps.append(Step(name=call.name, ms=ms, read=len(hits)))
-        return lines or [NO_RESULTS]
+        return [*hits, *sources.values()]
 
     def _search(self, reader: Reader, call: SearchCall) -> list[Hit]:
         if call.name == SUMMARY:
@@ -99,7 +104,8 @@ class ToolSearch:
         order = sorted(current, key=lambda row: (-scores[row], current[row]))[:_LIMIT]
         return read_hits(reader, [(row, scores[row], {}) for row in order], viewer, {})
 
-    def _show(self, hits: Iterable[Hit], query: str) -> list[str]:
+    def show(self, hits: Iterable[Hit], query: str) -> list[str]:
+        """Return the lines of those hits that were not shown yet, numbered."""
         tokenize = self.store.tokenizer.words
         weights, room = dict.fromkeys(tokenize(query), 1.0), _STEP_CHARS
         lines: list[str] = []

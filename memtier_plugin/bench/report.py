@@ -20,6 +20,7 @@ from memtier_plugin.bench.tables import (
     format_signed,
 )
 from memtier_plugin.bench.tiers_report import tiers_view
+from memtier_plugin.bench.trees_report import trees_view
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -416,4 +417,5 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "steps": _steps_sections,
     "systems": systems_view,
     "table": _paper_table_sections,
+    "trees": trees_view,
 }

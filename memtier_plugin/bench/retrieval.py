@@ -11,6 +11,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -226,6 +227,19 @@ class BenchRun:
                 with MemTier.open(home, conversation.id, settings=overrides) as memory:
                     for stage in conversation.stages:
                         yield memory, stage, self.record(memory, stage, recorded)
+
+    @contextmanager
+    def recorded_together(
+        self, overrides: Mapping[str, Any] | None
+    ) -> Iterator[list[tuple[MemTier, Conversation, RecordedConversation]]]:
+        """Record each conversation into a project of its own, to its end; yield all open."""
+        with tempfile.TemporaryDirectory(prefix="memtier-bench-") as folder, ExitStack() as stack:
+            opened = []
+            for conversation in self.loaded.conversations:
+                memory = MemTier.open(Path(folder) / "home", conversation.id, settings=overrides)
+                stack.enter_context(memory)
+                opened.append((memory, conversation, self.record(memory, conversation)))
+            yield opened
 
     def rank_by(self, baseline: str) -> Iterator[QuestionOutcome]:
         """Rank the turns of each conversation by a baseline.

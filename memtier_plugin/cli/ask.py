@@ -74,6 +74,8 @@ def _describe_answer(document: views.Document) -> str:
     else:
         rounds = f", {document['rounds']} rounds" if document["rounds"] else ""
         how = f"By {document['by']}, {route}{rounds}."
+        if document["problem"]:
+            how += f" {views.escape_controls(document['problem'])}."
     if not document["answered"]:
         how = f"Not answered. {how}"
     return f"{how} {document['tokens']} tokens, {document['ms']:.0f} ms."

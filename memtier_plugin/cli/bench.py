@@ -331,6 +331,28 @@ def steps(**options: Any) -> None:
 
 
 @_command()
+@dataset_option()
+@data_option()
+@facts_option("dataset")
+@count_option("--seeds", 3, "Train N times")
+@count_option("--updates", 60, "Train by N batches of 32 questions")
+@click.option(
+    "--export",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Also write retrieval.jsonl and construction.jsonl there, for trainers.",
+)
+@limit_option()
+@sample_option("all")
+@OUTPUTS
+def trees(**options: Any) -> None:
+    """Train the planner of searches by trees of rollouts, beside chains and none."""
+    from memtier_plugin.bench.trees import run_trees
+
+    _run_bench(run_trees, **options)
+
+
+@_command()
 @click.argument("ours", type=EXISTING_FILE, metavar="A.json")
 @click.argument("theirs", type=EXISTING_FILE, metavar="B.json")
 @OUTPUTS

@@ -11,6 +11,9 @@ from memtier_plugin.cli.lazy import Lazy, LazyGroup
 # The command NAME is the attribute NAME of its module; its help must be the line given here.
 COMMANDS: Final = {
     "log": Lazy("learn_log", "Show what was learned and applied, newest first."),
+    "policy": Lazy(
+        "learn_policy", "Train a planner of the searches of `memtier ask` on a data set."
+    ),
     "revert": Lazy("learn_log", "Undo what was learned last, or the line with this ID of the log."),
 }
 

@@ -325,6 +325,7 @@ class Ask:
 
     model: str = "none"
     mode: Literal["pages", "tools"] = "pages"
+    planner: str = "model"
     rounds: int = _within(3, 1, 10)
     pages: int = _within(5, 1, 100)
     write_back: bool = True

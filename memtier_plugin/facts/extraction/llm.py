@@ -135,6 +135,11 @@ class _PromptText:
         return f"[{number}] {stamp} | {' '.join(who.split())} ({role}): {self.content.strip()}"
 
 
+def prompt_lines(entries: Iterable[Entry]) -> list[str]:
+    """Return entries as the numbered lines of a prompt that asks for facts."""
+    return [_PromptText(entry, entry.content).line(n) for n, entry in enumerate(entries, 1)]
+
+
 class ChatExtractor:
     """Extracts claims with a chat model; use one instance per pass."""
 

@@ -1,0 +1,121 @@
+"""A trained policy as the planner of `ask` (`ask.planner`), and the file that holds it.
+
+The file is one line of JSON with a checksum.  It names the actions and features that its weights
+stand for, so that a policy of another version is refused and never misread.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
+from memtier_plugin.answering.planning import (
+    ACTIONS,
+    FEATURES,
+    PlanState,
+    ShownLine,
+    best_action,
+    legal_queries,
+    take_apart,
+    words_of,
+)
+from memtier_plugin.answering.tool_calls import FINISH, render_call
+from memtier_plugin.answering.tool_search import ToolSearch
+from memtier_plugin.core import checksum
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.paths import write_private_file
+
+BY_MODEL: Final = "model"  # `ask.planner`: the model plans its searches itself
+VERSION: Final = 1
+_MAX_BYTES: Final = 1_000_000
+
+Weights = tuple[tuple[float, ...], ...]
+
+
+def write_policy(
+    path: Path, weights: Sequence[Sequence[float]], figures: Mapping[str, Any]
+) -> None:
+    """Write a policy, all of it or none, past a power cut.
+
+    Args:
+        figures: what it was trained on and what it brought; for readers.
+
+    Raises:
+        LedgerWriteError: it cannot be written.
+    """
+    record = {
+        "schema": checksum.CHECKED_SCHEMA,
+        "kind": "planner",
+        "version": VERSION,
+        "actions": [list(action) for action in ACTIONS],
+        "features": list(FEATURES),
+        "weights": [list(map(float, row)) for row in weights],
+        "figures": dict(figures),
+    }
+    write_private_file(path, checksum.seal(record).decode() + "\n", durable=True)
+
+
+def read_policy(path: Path) -> Weights:
+    """Return the weights of a policy.
+
+    Raises:
+        SettingsError: the file is missing, cut, changed, or of another version.
+    """
+    try:
+        with path.open("rb") as file:
+            line = file.read(_MAX_BYTES).rstrip(b"\n")
+    except OSError as error:
+        raise SettingsError(f"ask.planner: {path} cannot be read: {error.strerror}") from None
+    again = "train it again: memtier learn policy"
+    if not checksum.is_intact(line):
+        raise SettingsError(f"ask.planner: {path} is cut or was changed; {again}")
+    try:
+        record = json.loads(line)
+        names = record["version"], record["actions"], record["features"]
+        weights = tuple(tuple(map(float, row)) for row in record["weights"])
+    except (ValueError, KeyError, TypeError):
+        raise SettingsError(f"ask.planner: {path} holds no policy; {again}") from None
+    if names != (VERSION, [list(action) for action in ACTIONS], list(FEATURES)):
+        raise SettingsError(f"ask.planner: {path} is of another version of MemTier; {again}")
+    sized = len(weights) == len(ACTIONS) and {len(row) for row in weights} == {len(FEATURES)}
+    if not sized or not all(math.isfinite(weight) for row in weights for weight in row):
+        raise SettingsError(f"ask.planner: {path} holds no policy; {again}")
+    return weights
+
+
+@dataclass(slots=True)
+class TrainedPlanner:
+    """Plans the searches of a question by a policy; the model only answers (`tool_loop.Policy`)."""
+
+    weights: Weights
+    search: ToolSearch
+    model: AnsweringModel
+    _state: PlanState | None = None
+    _lines: list[ShownLine] = field(default_factory=list)
+
+    def next_call(self, question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
+        """Return the policy's next call, as text; see `tool_loop.Policy`."""
+        tokenize = self.search.store.tokenizer.words
+        before = self._state or PlanState(take_apart(question, tokenize))
+        new = self.search.findings[len(self._lines) :]
+        self._lines += [ShownLine(words_of(finding.text, tokenize)) for finding in new]
+        state = PlanState(before.question, before.taken, tuple(self._lines), len(new))
+        action = best_action(self.weights, state)
+        if ACTIONS[action].tool == FINISH:
+            return render_call(FINISH, {"answer": "-", "cites": []})  # the model answers
+        query = legal_queries(state)[action] or ""
+        taken = (*state.taken, (action, query))
+        self._state = PlanState(state.question, taken, state.lines, state.new)
+        return render_call(ACTIONS[action].tool, {"query": query})
+
+    def answer(
+        self, question: str, at: datetime, findings: Sequence[AnswerFinding]
+    ) -> ModelAnswer | None:
+        """Return the model's answer from all lines shown."""
+        return self.model.answer(question, at, findings)
