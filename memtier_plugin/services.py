@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.facts.gatekeeper import Gatekeeper
@@ -21,6 +22,9 @@ from memtier_plugin.regression.gate import RegressionGate
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.storage.actor import Actor
+
+if TYPE_CHECKING:
+    from memtier_plugin.learning.weight_job import WeightLearner
 
 
 @check_methods
@@ -49,6 +53,17 @@ class Services(Project):
     def history(self) -> History:
         """The project at other times: recall as of a time, compare two times, undo runs."""
         return History(self._actor, self.knowledge.person)
+
+    @property
+    def weight_learner(self) -> WeightLearner:
+        """What learns the ranking weights of the project.
+
+        Raises:
+            Unsupported: the profile has none.
+        """
+        from memtier_plugin.learning.weight_job import WeightLearner  # numpy
+
+        return WeightLearner(self._actor)
 
     @cached_property
     def learned(self) -> LearnLog:

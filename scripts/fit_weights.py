@@ -1,12 +1,8 @@
 """Fit the default weights of `recall_first` jointly on several data sets.
 
 Every question is asked through the public API with every candidate returned; each hit carries its
-signals.  The weights w >= 0 minimise, over the questions of all sets (each set counting the same),
-
-    - sum over gold hits of 1/|gold| * log softmax(w . signals)     (ListNet, Cao et al. 2007)
-
-which is convex, so that neither a start nor a search order matters.  They are scaled so that words
-count 1.  Weights of signals that the data cannot teach (`KEPT`) stay as configured.
+signals.  The weights are fitted by `learning.fit`, and scaled so that words count 1.
+Weights of signals that the data cannot teach (`KEPT`) stay as configured.
 
     python scripts/fit_weights.py --locomo locomo.json --beam beam/
 
@@ -34,12 +30,10 @@ from memtier_plugin.bench.datasets import Dataset, load_dataset, load_sets
 from memtier_plugin.bench.metrics import recall_at, source_turns
 from memtier_plugin.bench.retrieval import BenchRun
 from memtier_plugin.core.settings.schema import Weights
+from memtier_plugin.learning.fit import fit
+from memtier_plugin.learning.weight_job import KEPT
 from memtier_plugin.providers.embedding.load import load_embedder
 from memtier_plugin.retrieval.model_weights import ranking_weights
-
-# None is credited, asked for or made up, and all are asked on one day.
-KEPT = ("decay", "weight", "overview", "hypothetical")
-STEPS, RATE, PENALTY = 300, 0.1, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,44 +77,6 @@ def ask_all(
                 [[*recorded.turns([hit])] for hit in hits],
                 question.gold,
             )
-
-
-def fit(
-    sets: Sequence[Sequence[Asked]], start: np.ndarray, free: np.ndarray, pull: float = 0.0
-) -> np.ndarray:
-    """Return the weights that minimise the loss; only the free ones move.
-
-    Args:
-        pull: the penalty on the distance from the start.
-    """
-    packed = [_pack(asked) for asked in sets if asked]
-    weights = start.copy() * 1.5  # about the temperature that the softmax ends at
-    first, second = np.zeros_like(weights), np.zeros_like(weights)
-    for step in range(1, STEPS + 1):
-        slope = 2 * PENALTY * weights + 2 * pull * (weights - 1.5 * start)
-        for signals, target, there in packed:
-            scores = np.where(there, signals @ weights.astype(np.float32), -1e9)
-            scores -= scores.max(axis=1, keepdims=True)
-            chance = np.exp(scores)
-            chance /= chance.sum(axis=1, keepdims=True)
-            excess = chance * target.sum(axis=1, keepdims=True) - target
-            slope += np.einsum("qn,qns->s", excess, signals) / len(signals) / len(packed)
-        first = 0.9 * first + 0.1 * slope
-        second = 0.99 * second + 0.01 * slope**2
-        change = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.99**step)) + 1e-8)
-        weights = np.where(free, np.maximum(0.0, weights - RATE * change), weights)
-    return weights
-
-
-def _pack(asked: Sequence[Asked]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    longest = max(len(question.turns) for question in asked)
-    width = asked[0].signals.shape[1]
-    signals = np.zeros((len(asked), longest, width), np.float32)
-    target, there = np.zeros((len(asked), longest)), np.zeros((len(asked), longest), bool)
-    for row, question in enumerate(asked):
-        n = len(question.turns)
-        signals[row, :n], target[row, :n], there[row, :n] = question.signals, question.target, True
-    return signals, target, there
 
 
 def recall(asked: Sequence[Asked], weights: np.ndarray, k: int) -> float:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from rank_bm25 import BM25Okapi
 
-from memtier_plugin.bench import weight_learning
 from memtier_plugin.core.records import JournalEvent, ToolCall
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.learning import ppo
 from memtier_plugin.learning.attribution import affinity, compute_reward, normalise_shares
 from memtier_plugin.retrieval import paper_scorer
 from memtier_plugin.retrieval.block import pack
@@ -187,20 +187,20 @@ def normalisers(inputs: Inputs) -> dict[str, list[float]]:
 
 def advantage(inputs: Inputs) -> dict[str, Any]:
     """Return the advantages, and the mean that they are over."""
-    values = weight_learning.advantages(inputs["rewards"])
+    values = ppo.advantages(inputs["rewards"])
     return {"mean": inputs["rewards"][0] - values[0], "advantages": values}
 
 
 def clipped(inputs: Inputs) -> dict[str, float]:
     """Return PPO's ratio and clipped objective."""
-    ratio = weight_learning.likelihood_ratio(inputs["logp_old"], inputs["logp_new"])
-    objective = weight_learning.clipped_objective(ratio, inputs["A"], inputs["eps"])
+    ratio = ppo.likelihood_ratio(inputs["logp_old"], inputs["logp_new"])
+    objective = ppo.clipped_objective(ratio, inputs["A"], inputs["eps"])
     return {"ratio": ratio, "objective": objective}
 
 
 def log_probability(inputs: Inputs) -> float:
     """Return the log density of an action."""
-    return weight_learning.log_probability(inputs["action"], inputs["mean"], inputs["sigma"])
+    return ppo.log_probability(inputs["action"], inputs["mean"], inputs["sigma"])
 
 
 def projected(inputs: Inputs) -> list[float]:

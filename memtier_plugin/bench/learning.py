@@ -1,7 +1,7 @@
 """Repeat the weight learning of MemTier (section 4.4, eq. 4, Table 4) on a data set.
 
 A question earns +1 when the reader's answer is right by soft exact match, else -1; without a reader
-+1 when a turn of its evidence is injected.  `weight_learning` has the arithmetic.
++1 when a turn of its evidence is injected.  `learning.ppo` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from memtier_plugin.bench.datasets import DatasetQuestion
 from memtier_plugin.bench.progress import Progress, no_progress
 from memtier_plugin.bench.reading import Reader
 from memtier_plugin.bench.retrieval import BenchRun, dataset_fingerprint, prepare_dataset
-from memtier_plugin.bench.weight_learning import SIGMA, Episode, learn_weights
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Recall
 from memtier_plugin.core.settings.schema import Paper, PaperWeights
+from memtier_plugin.learning.ppo import SIGMA, Episode, learn_weights
 from memtier_plugin.retrieval.block import BlockPlan
 from memtier_plugin.retrieval.paper_scorer import normalise_weights
 

@@ -55,6 +55,7 @@ EXAMPLES: Final = {
     "learn log": "",
     "learn policy": "--data locomo10.json --sample 100",
     "learn revert": "4QRY442D",
+    "learn weights": "--history --apply",
     "log": "--date 2026-03-14",
     "mcp": "--project shop",
     "off": "",

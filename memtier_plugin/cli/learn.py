@@ -15,6 +15,7 @@ COMMANDS: Final = {
         "learn_policy", "Train a planner of the searches of `memtier ask` on a data set."
     ),
     "revert": Lazy("learn_log", "Undo what was learned last, or the line with this ID of the log."),
+    "weights": Lazy("learn_weights", "Learn ranking weights, and test them on what is held out."),
 }
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memtier_plugin.learning.fit import PENALTY
+
 NAMES = ("informative", "noise", "misleading", "kept")
 FREE = np.array([True, True, True, False])
 START = np.array([1.0, 1.0, 1.0, 0.7])
@@ -80,7 +82,7 @@ def test_fit_is_at_a_minimum(script: Any, questions: list[Any]) -> None:
     weights = script.fit([questions], START, FREE)
 
     def total(moved: Any) -> float:
-        return loss(questions, moved) + script.PENALTY * float(moved @ moved)
+        return loss(questions, moved) + PENALTY * float(moved @ moved)
 
     for index in np.flatnonzero(FREE):
         for step in (-0.2, 0.2):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from memtier_plugin.bench.learning import run_learning
 from memtier_plugin.bench.reading import Reader
-from memtier_plugin.bench.weight_learning import (
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.learning.ppo import (
     CLIP,
     Episode,
     advantages,
@@ -22,7 +23,6 @@ from memtier_plugin.bench.weight_learning import (
     log_probability,
     policy_gradient,
 )
-from memtier_plugin.core.errors import Unsupported
 from tests.loopback import Loopback
 
 WEIGHT = st.floats(0.05, 0.5)

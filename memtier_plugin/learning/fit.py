@@ -1,0 +1,105 @@
+"""Fit ranking weights jointly on signals in [0, 1] that were asked for.
+
+The weights w >= 0 minimise, over the questions of all sets (each set counting the same),
+
+    - sum over gold hits of 1/|gold| * log softmax(w . signals)     (ListNet, Cao et al. 2007)
+
+Of one gold hit that is log(1 + the sum over the others of exp(their score - its own)): each pair of
+a hit that answers and one that does not costs by how far it is in the wrong order.  The loss is
+convex, so that neither a start nor a search order matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+STEPS: Final = 300
+RATE: Final = 0.1
+PENALTY: Final = 1e-3
+TEMPERATURE: Final = 1.5  # about what the softmax ends at, times the weights it starts from
+
+
+class Ranked(Protocol):
+    """One question: its hits' signals (n, s), and the share of what answers in each (n)."""
+
+    @property
+    def signals(self) -> np.ndarray:
+        """The signals of its hits, (n, s), in [0, 1]."""
+
+    @property
+    def target(self) -> np.ndarray:
+        """What part of the answers each hit is, (n), summing up to 1 or, without any, to 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question that was asked, and which of its hits bring what answers it.
+
+    Attributes:
+        group: what is left out together: a conversation, a session or a set.
+        signals: of each hit, (n, s), in [0, 1].
+        gold: by hit, the numbers of the answers that it brings; () for none.
+        answers: how many answers there are, found or not.
+    """
+
+    group: str
+    signals: np.ndarray
+    gold: tuple[tuple[int, ...], ...]
+    answers: int
+
+    @property
+    def target(self) -> np.ndarray:
+        """The share of the hits that answer, in [0, 1]."""
+        brings = np.array([float(bool(numbers)) for numbers in self.gold])
+        return np.asarray(brings / max(1.0, brings.sum()))
+
+    def top(self, weights: np.ndarray, k: int) -> tuple[int, ...]:
+        """Return the first k hits by these weights."""
+        return tuple(np.argsort(-(self.signals @ weights), kind="stable")[:k].tolist())
+
+    def recall(self, weights: np.ndarray, k: int) -> float:
+        """Return the share of the answers among the first k hits."""
+        brought = {number for hit in self.top(weights, k) for number in self.gold[hit]}
+        return len(brought) / self.answers
+
+
+def fit(
+    sets: Sequence[Sequence[Ranked]], start: np.ndarray, free: np.ndarray, pull: float = 0.0
+) -> np.ndarray:
+    """Return the weights that minimise the loss; only the free ones move.
+
+    Args:
+        pull: the penalty on the distance from the start.
+    """
+    packed = [_pack(asked) for asked in sets if asked]
+    weights = start.copy() * TEMPERATURE
+    first, second = np.zeros_like(weights), np.zeros_like(weights)
+    for step in range(1, STEPS + 1):
+        slope = 2 * PENALTY * weights + 2 * pull * (weights - TEMPERATURE * start)
+        for signals, target, there in packed:
+            scores = np.where(there, signals @ weights.astype(np.float32), -1e9)
+            scores -= scores.max(axis=1, keepdims=True)
+            chance = np.exp(scores)
+            chance /= chance.sum(axis=1, keepdims=True)
+            excess = chance * target.sum(axis=1, keepdims=True) - target
+            slope += np.einsum("qn,qns->s", excess, signals) / len(signals) / len(packed)
+        first = 0.9 * first + 0.1 * slope
+        second = 0.99 * second + 0.01 * slope**2
+        change = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.99**step)) + 1e-8)
+        weights = np.where(free, np.maximum(0.0, weights - RATE * change), weights)
+    return weights
+
+
+def _pack(asked: Sequence[Ranked]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    longest = max(len(question.signals) for question in asked)
+    width = asked[0].signals.shape[1]
+    signals = np.zeros((len(asked), longest, width), np.float32)
+    target, there = np.zeros((len(asked), longest)), np.zeros((len(asked), longest), bool)
+    for row, question in enumerate(asked):
+        n = len(question.signals)
+        signals[row, :n], target[row, :n], there[row, :n] = question.signals, question.target, True
+    return signals, target, there

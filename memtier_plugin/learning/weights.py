@@ -1,0 +1,188 @@
+"""Train ranking weights by two learners, and test them on conversations that they did not see.
+
+``ppo`` is as published (MemTier, section 4.4): a Gaussian around the weights, which sum to 1, draws
+one set of weights a question; the reward is +1 where what answers is among the first k, else -1.
+``fit`` minimises the pairwise loss over the same signals (`fit`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from memtier_plugin.learning.fit import TEMPERATURE, Example, fit
+from memtier_plugin.learning.ppo import SIGMA, Episode, learn_weights
+from memtier_plugin.learning.traps import Trap, constant_reward, find_constant, signal_traps
+from memtier_plugin.regression.intervals import Difference, paired_difference
+
+Learner = Literal["ppo", "fit"]
+LEARNERS: Final[tuple[Learner, ...]] = ("ppo", "fit")
+PUBLISHED_QUESTIONS: Final = 100  # drawn for an epoch of PPO (MemTier, section 4.4)
+FEWEST_QUESTIONS: Final = 40
+FEWEST_GROUPS: Final = 2
+DEPTH: Final = 10  # hits among which what answers must be
+_PULL: Final = 0.02  # of the fit towards the weights that it starts from
+_PLACES: Final = 3  # decimal places of a learned weight
+_SEED: Final = 42
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be learned: the questions, and the weights that there are.
+
+    Attributes:
+        free: by signal, whether its weight may move.
+        sets: the questions of each data set, each set counting the same.
+        k: hits that a prompt would show.
+    """
+
+    names: tuple[str, ...]
+    start: np.ndarray
+    free: np.ndarray
+    sets: tuple[tuple[Example, ...], ...]
+    k: int = DEPTH
+
+    @property
+    def examples(self) -> list[Example]:
+        """All questions."""
+        return [example for asked in self.sets for example in asked]
+
+    @property
+    def groups(self) -> list[str]:
+        """What is left out in turn."""
+        return [*dict.fromkeys(example.group for example in self.examples)]
+
+    def without(self, group: str) -> tuple[tuple[Example, ...], ...]:
+        """Return the sets without a group's questions."""
+        return tuple(tuple(e for e in asked if e.group != group) for asked in self.sets)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a learner made of a problem, and its gain on what it did not see.
+
+    Attributes:
+        traps: why nothing was learned, or why what was learned shows nowhere.
+        gain: held out, of the share of answers among the first hits; None without training.
+        changed: share of held-out questions whose first hits are others, or in another order.
+    """
+
+    learner: Learner
+    weights: Mapping[str, float]
+    traps: tuple[Trap, ...]
+    before: float
+    after: float
+    gain: Difference | None
+    changed: float
+
+    @property
+    def gains(self) -> bool:
+        """True where the lower bound of the gain is above 0."""
+        return self.gain is not None and self.gain.low > 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as JSON."""
+        gain = self.gain
+        return {
+            "learner": self.learner,
+            "weights": dict(self.weights),
+            "traps": [
+                {"name": trap.name, "stops": trap.stops, "reason": trap.reason}
+                for trap in self.traps
+            ],
+            "before": round(self.before, 4),
+            "after": round(self.after, 4),
+            "gain": gain and [round(value, 4) for value in (gain.mean, gain.low, gain.high)],
+            "changed": round(self.changed, 4),
+        }
+
+
+def why_too_little(questions: int, groups: int) -> str | None:
+    """Return why nothing can be learned from so few questions, or None."""
+    if questions < FEWEST_QUESTIONS:
+        return (
+            f"{questions} questions whose answers are known, and {FEWEST_QUESTIONS} are needed: use"
+            " the project more, or give --data"
+        )
+    if groups < FEWEST_GROUPS:
+        return (
+            "all questions are of one conversation, so that nothing can be held out:"
+            f" {FEWEST_GROUPS} conversations are needed"
+        )
+    return None
+
+
+def train(problem: Problem, learner: Learner, progress: Progress) -> Trained:
+    """Train on all groups but one, in turn, measure on that one, and then train on all.
+
+    Raises:
+        ValueError: there are too few questions or groups; says how many are needed.
+    """
+    groups, examples = problem.groups, problem.examples
+    if why := why_too_little(len(examples), len(groups)):
+        raise ValueError(why)
+    traps = signal_traps(examples, problem.start, problem.names)
+    before, after, changed = list[float](), list[float](), list[bool]()
+    for number, group in enumerate(groups):
+        weights = _learn(problem, problem.without(group), learner, traps)
+        for example in examples:
+            if example.group == group:
+                before.append(example.recall(problem.start, problem.k))
+                after.append(example.recall(weights, problem.k))
+                own, other = (example.top(w, problem.k) for w in (problem.start, weights))
+                changed.append(own != other)
+        progress(f"{learner}: held out", number + 1, len(groups))
+    weights = _learn(problem, problem.sets, learner, traps)
+    traps = [*{trap.name: trap for trap in traps}.values()]  # each once, of all questions
+    stopped = any(trap.stops for trap in traps)
+    return Trained(
+        learner,
+        dict(zip(problem.names, weights.round(_PLACES).tolist(), strict=True)),
+        tuple(traps),
+        float(np.mean(before)),
+        float(np.mean(after)),
+        None if stopped else paired_difference(after, before),
+        float(np.mean(changed)),
+    )
+
+
+def _learn(
+    problem: Problem,
+    sets: Sequence[Sequence[Example]],
+    learner: Learner,
+    traps: list[Trap],
+) -> np.ndarray:
+    """Return the weights that a learner makes of some questions; those there are where it cannot.
+
+    Args:
+        traps: to which is added why it cannot.
+    """
+    examples = [example for asked in sets for example in asked]
+    free = problem.free & ~find_constant(examples)
+    if learner == "fit":
+        answered = [[example for example in asked if example.target.any()] for asked in sets]
+        weights = fit(answered, problem.start, free, _PULL)
+        return np.asarray(weights / TEMPERATURE)
+    rewards, actions, total = [], [], problem.start.sum()
+    chance, mean = random.Random(_SEED), problem.start / total
+    chance.shuffle(examples)
+    for example in examples[:PUBLISHED_QUESTIONS]:
+        action = np.where(free, [chance.gauss(m, SIGMA) for m in mean], mean)
+        drawn = np.maximum(0.0, action)
+        actions.append(tuple(action.tolist()))
+        rewards.append(1.0 if example.recall(drawn, problem.k) else -1.0)
+    if trap := constant_reward(rewards):
+        traps.append(trap)
+        return problem.start
+    episodes = [Episode(a, r) for a, r in zip(actions, rewards, strict=True)]
+    learned = np.array(learn_weights(mean.tolist(), episodes, chance))
+    learned = np.maximum(0.0, np.where(free, learned, mean))
+    if free.all():
+        return np.asarray(learned / learned.sum() * total)
+    return np.asarray(learned * total)  # the scale at which frozen weights are what they were
