@@ -95,7 +95,7 @@ class ToolSearch:
         viewer, tokenizer = self.viewer, self.store.tokenizer
         scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=shelf)
         if query:
-            terms = weigh_terms(tokenizer.words(query), tokenizer.language)
+            terms = weigh_terms(query, tokenizer)
             scores = reader.match_words(scopes, terms, _POSTINGS).scores()
         else:
             rows = reader.overviews.shelf_rows(shelf, scopes, _LIMIT)

@@ -17,7 +17,6 @@ from memtier_plugin.core.results import Evidence
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds
 from memtier_plugin.retrieval.query import questions_among
 from memtier_plugin.retrieval.signals import Pool, asked_time
-from memtier_plugin.retrieval.topic_words import query_language, topic_terms
 from memtier_plugin.storage.index.bm25 import idf
 
 _NO_TERMS: Final[Set[str]] = frozenset()
@@ -51,10 +50,9 @@ def gather_evidence(
     Args:
         model: the embedder whose vectors the pool compares.
     """
-    language = query_language(pool.query)
     # An English model's vectors tell nothing of another language but that it is another.
-    similarity = (pool.similarity if language == "english" else None) or {}
-    weights, known = _term_weights(pool, language)
+    similarity = (pool.similarity if pool.query.language == "english" else None) or {}
+    weights, known = _term_weights(pool)
     items = pool.match.documents + pool.fact_match.documents
     parts = _parts(pool, weights, math.log(2 + items))
     query = QueryEvidence(
@@ -140,7 +138,7 @@ def _own_terms(
     return {row: frozenset(weights.keys() & counts.keys()) for row, counts in terms.items()}
 
 
-def _term_weights(pool: Pool, language: str) -> tuple[dict[str, float], set[str]]:
+def _term_weights(pool: Pool) -> tuple[dict[str, float], set[str]]:
     """Return what each word of the query counts, by idf, and which words any item has.
 
     The names of speakers are left out: they say who, not what.  So are function words.
@@ -150,9 +148,8 @@ def _term_weights(pool: Pool, language: str) -> tuple[dict[str, float], set[str]
     items = max(1, pool.match.documents + pool.fact_match.documents)
     weights: dict[str, float] = {}
     known: set[str] = set()
-    topic = topic_terms(pool.query, language)
     for term, count in pool.query.terms.items():
-        if term in names or term not in topic:
+        if term in names or term not in pool.query.topic_terms:
             continue
         rarity = pool.match.idfs.get(term) or pool.fact_match.idfs.get(term)
         if rarity is not None:

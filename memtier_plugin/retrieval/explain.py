@@ -388,7 +388,7 @@ class Explainer:
     def _shared_words(self, query: str, stored: Stored, viewer: Viewer) -> dict[str, Any]:
         """Return what the query and an item share, which did not make it a candidate."""
         item, tokenizer = stored.item, self._store.tokenizer
-        terms = weigh_terms(tokenizer.words(query), tokenizer.language)
+        terms = weigh_terms(query, tokenizer)
         vector = embed_query(self._actor, query, viewer, None, [])
         with self._store.snapshot() as reader:
             kind = item.shelf if isinstance(item, Fact) else ""

@@ -16,6 +16,7 @@ from typing import Final
 import regex
 
 from memtier_plugin.retrieval.project_names import weigh_names, without_names
+from memtier_plugin.retrieval.topic_words import query_language, ranking_terms, topic_terms
 from memtier_plugin.retrieval.visibility import Asker
 from memtier_plugin.text.dates.spans import TimeSpan, find_time_spans
 from memtier_plugin.text.lexicon import LANGUAGES
@@ -26,6 +27,7 @@ MAX_QUERY_CHARS: Final = 20_000  # of a query that are looked at
 _MOST_QUESTIONS: Final = 5  # of a prompt that are looked at one by one
 _SENTENCE: Final = regex.compile(r"(?:[^.!?。！？\n]++|[.!?](?![\s.!?]|$))*+(?:[.!?。！？]++|\n|$)")
 ASKING_WEIGHT: Final = 0.3  # of a word by which people ask
+FUNCTION_WEIGHT: Final = 0.1  # of a function word
 # English words by which people put a question to a memory, or say what the answer is to look like.
 # They may also be what is asked for ("my shopping list"), so they count less, not nothing.
 _ASKING_WORDS: Final = """
@@ -126,14 +128,18 @@ class ParsedQuery:
 
     Attributes:
         at: when it is asked.
+        language: the one that it is most likely in.
         terms: how much each word counts.
+        topic_terms: those of them that say what it is about.
         spans: the times that it names.
         project_names: those of its words that name the project.
     """
 
     text: str
     at: datetime
+    language: str
     terms: Mapping[str, float]
+    topic_terms: Collection[str]
     spans: Sequence[TimeSpan]
     tokenizer: Tokenizer
     project_names: Collection[str] = ()
@@ -159,23 +165,29 @@ def parse_query(
 ) -> ParsedQuery:
     """Parse a query, up to `MAX_QUERY_CHARS` of it."""
     text = text[:MAX_QUERY_CHARS]
-    terms = weigh_terms(tokenizer.words(text), tokenizer.language)
+    language, topic, terms = _read_words(text, tokenizer)
     terms = weigh_names(terms, project_names, tokenizer.words)
     spans = find_time_spans(text, at)
-    return ParsedQuery(text, at, terms, spans, tokenizer, project_names)
+    return ParsedQuery(text, at, language, terms, topic, spans, tokenizer, project_names)
 
 
-def weigh_terms(words: Sequence[str], language: str) -> dict[str, float]:
-    """Return how much each word of a query counts: its occurrences, or less for asking words.
+def weigh_terms(text: str, tokenizer: Tokenizer) -> dict[str, float]:
+    """Return how much each word of a query counts: its occurrences, or less for empty words."""
+    return _read_words(text, tokenizer)[2]
 
-    Args:
-        words: the query's, as the tokenizer of the language makes them.
-    """
-    asking = _asking_words() if language == "english" else frozenset[str]()
-    return {
-        word: count * (ASKING_WEIGHT if word in asking else 1.0)
-        for word, count in Counter(words).items()
-    }
+
+def _read_words(text: str, tokenizer: Tokenizer) -> tuple[str, Collection[str], dict[str, float]]:
+    """Return the language of a query, its words that say what it is about, and all weighed."""
+    counts = Counter(tokenizer.words(text))
+    language = query_language(text)
+    topic = topic_terms(text, counts.keys(), language, tokenizer)
+    weights = dict.fromkeys(counts, 1.0)
+    # The index leaves out the function words of English; of Korean none are known.
+    if language != "english" and language in LANGUAGES:
+        weights |= dict.fromkeys(counts.keys() - ranking_terms(topic), FUNCTION_WEIGHT)
+    if tokenizer.language == "english":
+        weights |= dict.fromkeys(counts.keys() & _asking_words(), ASKING_WEIGHT)
+    return language, topic, {word: count * weights[word] for word, count in counts.items()}
 
 
 @cache

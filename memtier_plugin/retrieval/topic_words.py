@@ -1,8 +1,8 @@
 """Tell which words of a text say what it is about, in its own language.  Pure.
 
-The index leaves out the function words of English alone; in a ranking, their idf keeps those of
-other languages low.  As evidence that a line fits, "der", "ist" and "的" count nothing, nor does
-the "many" of "how many".
+The index leaves out the function words of English alone.  The idf does not keep those of other
+languages low everywhere: the "你" of a question is rare among lines about others.  As evidence
+that a line fits, "der", "ist" and "的" count nothing, nor does the "many" of "how many".
 """
 
 from __future__ import annotations
@@ -16,25 +16,35 @@ from memtier_plugin.retrieval.prompt_words import (
     tokenize,
     vocabulary,
 )
-from memtier_plugin.retrieval.query import ParsedQuery
 from memtier_plugin.text.lexicon import Words, lexicon
 from memtier_plugin.text.tokenizer import Tokenizer
 
 
-def query_language(query: ParsedQuery) -> str:
+def query_language(text: str) -> str:
     """Return the language that a query is most likely in."""
-    return likeliest_language(query.text, split_words(query.text))
+    return likeliest_language(text, split_words(text))
 
 
-def topic_terms(query: ParsedQuery, language: str) -> Collection[str]:
-    """Return the index words of a query that say what it is about; all where none does."""
+def topic_terms(
+    text: str, terms: Collection[str], language: str, tokenizer: Tokenizer
+) -> Collection[str]:
+    """Return the index words of a query that say what it is about; all where none does.
+
+    Args:
+        terms: the words of the text, as the tokenizer makes them.
+    """
     if lexicon(language).unspaced:
-        topic = _terms_between(query.text, language, query.tokenizer)
-        terms = {term for term in query.terms if term in topic or term.isascii()}
+        between = _terms_between(text, language, tokenizer)
+        topic = {term for term in terms if term in between or term.isascii()}
     else:
-        empty = _empty_terms(language, query.tokenizer.language)
-        terms = {term for term in query.terms if term not in empty}
-    return terms or query.terms.keys()
+        empty = _empty_terms(language, tokenizer.language)
+        topic = {term for term in terms if term not in empty}
+    return topic or terms
+
+
+def ranking_terms(topic: Collection[str]) -> set[str]:
+    """Return the index words that count in full in a ranking: a topic's, and their characters."""
+    return {*topic, *(character for term in topic if not term.isascii() for character in term)}
 
 
 def count_content(text: str) -> tuple[int, list[str]]:

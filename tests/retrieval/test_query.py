@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memtier_plugin.retrieval.query import ASKING_WEIGHT, weigh_terms
+from memtier_plugin.retrieval.query import ASKING_WEIGHT, FUNCTION_WEIGHT, weigh_terms
 from memtier_plugin.text.tokenizer import Tokenizer
 from memtier_plugin.text.traits import is_standing_instruction
 
@@ -19,7 +19,7 @@ WORDS = st.lists(st.sampled_from("remind list discuss port kettle fox summary fo
 def test_words_count_as_often_as_they_stand(text: list[str]) -> None:
     """Each word counts its occurrences, a word that only asks a part of them, none nothing."""
     words = Tokenizer().words(" ".join(text))
-    weights = weigh_terms(words, "english")
+    weights = weigh_terms(" ".join(text), Tokenizer())
     asking = set(Tokenizer().words("remind list discuss summary"))
     assert weights == {
         word: pytest.approx(number * (ASKING_WEIGHT if word in asking else 1))
@@ -30,15 +30,41 @@ def test_words_count_as_often_as_they_stand(text: list[str]) -> None:
 
 def test_inflections_ask_too() -> None:
     """A word that asks does so in each of its forms."""
-    words = Tokenizer().words("reminded discussing kettles")
-    assert [*weigh_terms(words, "english").values()] == [ASKING_WEIGHT, ASKING_WEIGHT, 1.0]
+    weights = weigh_terms("reminded discussing kettles", Tokenizer())
+    assert [*weights.values()] == [ASKING_WEIGHT, ASKING_WEIGHT, 1.0]
 
 
 @pytest.mark.parametrize("language", ["none", "german", "spanish"])
 def test_other_languages_have_no_asking_words(language: str) -> None:
     """The words are English, so that elsewhere all count the same."""
-    words = Tokenizer(language).words("remind list fox fox")
-    assert weigh_terms(words, language) == Counter(words)
+    tokenizer = Tokenizer(language)
+    words = tokenizer.words("remind list fox fox")
+    assert weigh_terms("remind list fox fox", tokenizer) == Counter(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [("Wo haben wir denn die Leiter der Nachbarin gelassen?", "Leiter Nachbarin gelassen"),
+     ("Где мы оставили лестницу соседки?", "оставили лестницу соседки"),
+     ("¿Dónde está la escalera de la vecina?", "escalera vecina"),
+     ("我们把邻居的梯子放在哪里了？", "邻居 梯子")],
+)  # fmt: skip
+@pytest.mark.parametrize("language", ["english", "german"])
+def test_function_words_count_little_in_each_language(
+    text: str, content: str, language: str
+) -> None:
+    """Beside words of content those of the closed classes decide nothing, whatever is stemmed."""
+    weights = weigh_terms(text, Tokenizer(language))
+    full = {*Tokenizer(language).words(content)}
+    assert all(weights[word] == 1.0 for word in full)
+    little = [word for word in weights if weights[word] <= FUNCTION_WEIGHT]
+    assert len(little) >= 2
+    assert not full & {*little}
+
+
+def test_a_language_without_known_function_words_keeps_all() -> None:
+    """Where nothing tells them from content, a syllable of a word is not taken for one."""
+    assert {*weigh_terms("사다리는 어디에 있나요?", Tokenizer()).values()} == {1.0}
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,15 @@ from pathlib import Path
 import pytest
 
 from memtier_plugin import MemTier
-from memtier_plugin.retrieval.query import ParsedQuery, parse_query
-from memtier_plugin.retrieval.topic_words import query_language, topic_terms
+from memtier_plugin.retrieval.query import parse_query
 from memtier_plugin.text.lexicon import LANGUAGES, lexicon
 from memtier_plugin.text.tokenizer import Tokenizer
 
 AT = datetime(2026, 3, 2, tzinfo=UTC)
 
 
-def parsed(text: str) -> ParsedQuery:
-    return parse_query(text, AT, Tokenizer("english"))
-
-
 def topic(text: str) -> set[str]:
-    query = parsed(text)
-    return {*topic_terms(query, query_language(query))}
+    return {*parse_query(text, AT, Tokenizer("english")).topic_terms}
 
 
 @pytest.mark.parametrize(
