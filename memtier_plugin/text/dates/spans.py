@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
@@ -31,6 +32,13 @@ _CUE: Final = regex.compile(
     (?:ago|before|after|earlier|later)|\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}})\b"""
 )
 _DAY_THEN_MONTH: Final = regex.compile(r"\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?$")
+# Read here and not by parsedatetime, which counts the year from today after "before" or "after".
+_MONTHS_SHORT: Final = {name[:3]: number for name, number in _MONTHS.items()} | _MONTHS
+_NTH: Final = r"(\d{1,2})(?:st|nd|rd|th)?"
+_MONTH_NAME: Final = rf"({'|'.join(sorted(_MONTHS_SHORT, key=len, reverse=True))})\.?"
+_DAY_OF_MONTH: Final = regex.compile(
+    rf"(?i)\b(?:{_MONTH_NAME}\s+{_NTH}\b|{_NTH}\s+(?:of\s+)?{_MONTH_NAME}(?!\w))(?:,?\s+({_YEAR})\b)?"
+)
 _WHOLE_MONTH: Final = regex.compile(
     rf"(?i)\b({_ANY_MONTH})(?:,?\s+(?:of\s+)?({_YEAR}))?\b(?!\s*\d)"
 )
@@ -47,6 +55,9 @@ _COUNTS: Final = {
 }
 _RECENT: Final = regex.compile(
     rf"(?i)\b(?:last|past|previous)\s+(\d+|{'|'.join(_COUNTS)})\s+(day|week|month|year)s\b"
+)
+_OFFSET: Final = regex.compile(
+    rf"(?i)\b(an?|one|the|\d{{1,3}}|{'|'.join(_COUNTS)})\s+(day|week|month|year)s?\s+(before|after)\s+$"
 )
 _PART: Final = 240  # characters that are read as one, with at least one cue
 _MAX_PARTS: Final = 4
@@ -122,7 +133,8 @@ def best_nearness(spans: Sequence[TimeSpan], moment: datetime) -> float:
 
 
 def _periods(query: str, now: datetime) -> Iterator[_Match]:
-    """Yield whole months and years, and "the last three weeks"."""
+    """Yield days of months, whole months and years, and "the last three weeks"."""
+    yield from _days_of_months(query, now.date())
     for match in _RECENT.finditer(query):
         number, unit = match.group(1).lower(), match.group(2).lower()
         days = (int(number) if number.isdigit() else _COUNTS[number]) * _DAYS[unit]
@@ -139,6 +151,33 @@ def _periods(query: str, now: datetime) -> Iterator[_Match]:
         yield _Match(match.start(1), match.end(1), _span("year", date(int(match.group(1)), 1, 1)))
 
 
+def _days_of_months(query: str, today: date) -> Iterator[_Match]:
+    """Yield "7 May 2023" and "May 7", and "two days before" it."""
+    for match in _DAY_OF_MONTH.finditer(query):
+        month, nth, other_nth, other_month, year = match.groups()
+        number = _MONTHS_SHORT[(month or other_month).lower()]
+        day = _day_of(number, int(nth or other_nth), int(year) if year else None, today)
+        if day is None:
+            continue
+        begin, unit = match.start(), "day"
+        if offset := _OFFSET.search(query[:begin]):
+            begin, unit = offset.start(), offset.group(2).lower()
+            count = offset.group(1).lower()
+            days = _DAYS[unit] * (int(count) if count.isdigit() else _COUNTS.get(count, 1))
+            day += timedelta(days=days if offset.group(3).lower() == "after" else -days)
+        yield _Match(begin, match.end(), _span(unit, day))
+
+
+def _day_of(month: int, number: int, year: int | None, today: date) -> date | None:
+    """Return a day, without a year the last one; None where the calendar has no such day."""
+    for each in range(today.year, today.year - 9, -1) if year is None else (year,):
+        with suppress(ValueError):
+            day = date(each, month, number)
+            if year or day <= today:
+                return day
+    return None
+
+
 def _dates(query: str, now: datetime) -> Iterator[_Match]:
     """Yield days, and times relative to now."""
     import parsedatetime  # only for a query that has a word of time
@@ -149,8 +188,8 @@ def _dates(query: str, now: datetime) -> Iterator[_Match]:
     for moment, context, begin, end, text in calendar.nlp(plain, sourceTime=local) or ():
         if not context.hasDate or not _CUE.search(query[max(0, begin - 8) : end]):
             continue  # a bare time of the day, or a number that is no date
-        if opening := _OPENING.match(text):
-            begin += opening.end()
+        opening = _OPENING.match(text)
+        begin += opening.end() if opening else len(text) - len(text.lstrip())
         day = moment.date()
         if day > now.date() and not regex.search(_YEAR, text) and (day.month, day.day) != (2, 29):
             day = day.replace(year=day.year - 1)  # people ask a memory about the past
