@@ -37,6 +37,7 @@ _REACH: Final = 4  # turns on either side that a window looks at
 _FACTS: Final = 80  # facts that take part in a ranking
 _PIECES: Final = 200  # the nearest to the query, whose rows may become candidates
 _NEAREST: Final = 50  # of these the rows that become candidates
+_SURPRISING: Final = 50  # the best of the first ranking, whose surprise is looked at
 _PROFILES: Final = 200  # the newest, among which names are looked for
 _NAMED: Final = 4  # profiles that one question opens
 _NEWEST: Final = 20  # summaries that take part whatever their words, of all and of each time named
@@ -152,11 +153,13 @@ class PoolBuilder:
             kinds=facts.kinds,
             similarity=self._similar_around(rows, adjacent),
             hypothetical=self._likeness(rows),
-            surprise=self._surprise(rows) if self.settings.weights.surprise else None,
+            surprise=self._surprise(_best(first, _SURPRISING))
+            if self.settings.weights.surprise
+            else None,
         )
 
     def _surprise(self, rows: Sequence[int]) -> Scores:
-        """Return how much each entry says that no earlier line of the scopes did.
+        """Return how much each of these entries says that no earlier line of the scopes did.
 
         A fingerprint is new where one of its words is.
         """

@@ -7,8 +7,8 @@ that tell of events and definitions are those of the lexicons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import cache
+from collections.abc import Callable, Collection, Iterator
+from functools import cache, lru_cache
 from typing import Final
 
 import regex
@@ -19,18 +19,22 @@ from memtier_plugin.text.speech import only_acknowledges
 LEAST: Final = 0.05
 _MAX_CHARS: Final = 4_000  # of a line that are looked at
 _LONGER: Final = ((300, 0.15), (150, 0.10), (80, 0.05))  # characters, and what they add
+_KNOWN_LINES: Final = 1_000  # whose fingerprints are kept
+_NEAR: Final = 40  # characters around a digit that may be of its date
+_DIGITS: Final = regex.compile(r"\d+")
 _AROUND: Final = 2  # words on either side of an event
 _NAME: Final = regex.compile(r"\p{Lu}[\p{L}\p{M}'’-]*(?:\s\p{Lu}[\p{L}\p{M}'’-]*)*+")
 _NUMBER: Final = regex.compile(r"[$€£¥]?\d[\d.,]*\d[kKmMbB%]?|[$€£¥]?\d[kKmMbB%]?")
 _WORD: Final = regex.compile(r"[^\s.,;:!?()\"“”]+(?:[.,]\d+[^\s.,;:!?()\"“”]*)*")
 
 
+@lru_cache(maxsize=_KNOWN_LINES)
 def fingerprints(text: str) -> frozenset[str]:
     """Return what a line tells, by kind: `num:`, `entity:`, `date:`, `event:` and `def:`."""
     text = text[:_MAX_CHARS]
     prints: set[str] = set()
     without_dates = text
-    for match in _date_pattern().finditer(text):
+    for match in _find_dates(text):
         prints.add(f"date:{match[0].lower()}")
         start, end = match.span()
         without_dates = without_dates[:start] + " " * (end - start) + without_dates[end:]
@@ -96,6 +100,17 @@ def _count(prints: Collection[str], kind: str) -> int:
 @cache
 def _words(name: str) -> Words:
     return words_of(name)
+
+
+def _find_dates(text: str) -> Iterator[regex.Match[str]]:
+    """Yield the dates of a text.  Each has a digit, so that only what is near one is looked at."""
+    start = end = 0
+    for digit in _DIGITS.finditer(text):
+        if digit.start() - _NEAR > end:
+            yield from _date_pattern().finditer(text, start, end)
+            start = digit.start() - _NEAR
+        end = digit.end() + _NEAR
+    yield from _date_pattern().finditer(text, start, end)
 
 
 @cache
