@@ -68,7 +68,9 @@ def test_novelty_and_error_are_as_published() -> None:
             assert value == pytest.approx(expected, abs=near)
 
 
-@pytest.mark.parametrize("example", [e for e in GOLDEN if e["id"].startswith("tm_gate")])
+@pytest.mark.parametrize(
+    "example", [e for e in GOLDEN if "category" in e["inputs"]], ids=lambda e: e["id"]
+)
 def test_decisions_are_as_published(example: dict[str, Any]) -> None:
     """Score, threshold, verdict and reason of the published examples."""
     given, expected = example["inputs"], example["expected"]
@@ -77,6 +79,32 @@ def test_decisions_are_as_published(example: dict[str, Any]) -> None:
     assert decision.score == pytest.approx(expected["score"], abs=example["tolerance"])
     assert decision.threshold == pytest.approx(expected["effective_threshold"])
     assert (decision.admit, decision.reason) == (expected["admit"], expected["reason"])
+
+
+def test_the_score_is_normalised() -> None:
+    """The weights are divided by their sum, as the published code does and its text does not."""
+    [example] = [e for e in GOLDEN if e["id"] == "tm_gate_unnormalised_docstring"]
+    given, expected = example["inputs"], example["expected"]["code_normalised"]
+    decision = gate.decide(given["novelty"], given["salience"], given["prediction_error"])
+    assert decision.score == pytest.approx(expected, abs=example["tolerance"])
+    assert decision.admit
+
+
+# Ours: punctuation does not make an acknowledgement worth more, "highway" does not begin with a
+# greeting, greetings and laughter count as acknowledgements, a question needs its mark, and a
+# correction or what happens to another person has no rank of its own.
+OWN_SALIENCE = {
+    "ok!", "what a day", "she's pregnant", "actually it is not blue", "hey there",
+    "haha nice one", "history lesson", "highway repair works are scheduled",
+}  # fmt: skip
+
+
+def test_speech_acts_are_as_published() -> None:
+    """Seven of the fifteen published lines have the published rank, the others one of ours."""
+    [example] = [e for e in GOLDEN if e["id"] == "tm_speech_act_table"]
+    ranks = dict(zip(example["inputs"]["texts"], example["expected"], strict=True))
+    differing = {text for text, rank in ranks.items() if gate.salience(text) != rank}
+    assert differing == OWN_SALIENCE
 
 
 def test_without_vectors_the_gate_does_not_open() -> None:
