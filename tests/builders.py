@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from memtier_plugin.core.ids import new_id
 from memtier_plugin.core.records import Entry, Fact, FactDraft, Source
 from memtier_plugin.core.results import Hit
 from memtier_plugin.memory import MemTier
@@ -38,6 +39,25 @@ def write_config(home: Path, settings: Mapping[str, Any] | str) -> None:
     home.mkdir(mode=0o700, exist_ok=True)
     text = settings if isinstance(settings, str) else json.dumps(settings)  # JSON is YAML
     (home / "config.yaml").write_text(text, "utf-8")
+
+
+def costly_examples() -> int:
+    """Return how many examples a property gets that takes a store or two for each."""
+    from hypothesis import settings  # children of tests import this file, too
+
+    return max(3, settings.default.max_examples // 8)
+
+
+def append_lines(memory: MemTier, texts: Iterable[str]) -> None:
+    """Write texts, twenty a run, behind a recorded line: much faster than `MemTier.record`."""
+    template = memory.record([user_message("The first line.")], session_id="s", run_id="r")
+    [path] = (memory.folder / "episodic").rglob("*.jsonl")
+    with path.open("a") as file:
+        for number, text in enumerate(texts):
+            run = f"r{number // 20}"
+            new = {"id": new_id(), "content": text, "key": f"k{number}", "run_id": run}
+            new |= {"session_id": run, "turn": number % 20, "tokens": len(text) // 4}
+            file.write(json.dumps({**template[0].to_json(), **new}) + "\n")
 
 
 # -- messages, and memories that have heard them -----------------------------------------------

@@ -19,10 +19,9 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.core.ids import new_id
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations import job_state
-from tests.builders import say_in, write_config
+from tests.builders import append_lines, say_in, write_config
 from tests.loopback import Loopback, honest
 from tests.processes import (
     PATIENCE,
@@ -455,16 +454,7 @@ def test_a_long_backlog(home: Path) -> None:
     """A hundred thousand entries are consolidated in bounded memory, also after SIGKILL."""
     write_config(home, "embedding: {model: none}\n")
     with opened(home) as memory:
-        template = memory.record(
-            [{"role": "user", "content": "The first line."}], session_id="s", run_id="r"
-        )[0].to_json()
-        [path] = (memory.folder / "episodic").rglob("*.jsonl")
-    with path.open("a") as file:
-        for number, text in enumerate(_backlog()):
-            run = f"r{number // 20}"
-            new = {"id": new_id(), "content": text, "key": f"k{number}", "run_id": run}
-            new |= {"session_id": run, "turn": number % 20, "tokens": len(text) // 4}
-            file.write(json.dumps({**template, **new}) + "\n")
+        append_lines(memory, _backlog())
     most = 0.0
     with opened(home) as memory:
         memory.catch_up()

@@ -10,12 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from memtier_plugin.core.events import RetractEvent
 from memtier_plugin.core.paths import iter_ledger_folders
-from memtier_plugin.core.records import Fact
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.health.finding import HealthFinding
 from memtier_plugin.storage.ledger import jsonl
-from tests.faults.workload import AGENT, BESIDE, COPY, LONG, PROJECT, REMEMBERED, SETTINGS, START
+from tests.faults.workload import AGENT, BESIDE, COPY, LONG, PROJECT, REMEMBERED, START, VAULT
 from tests.proofs.checks import assert_equal_to_rebuild, bad_lines
 
 QUERIES = ("how is the bread?", "where does the user live?", "the oven")
@@ -64,7 +65,7 @@ class Acknowledged:
 
 def state_of(home: Path) -> dict[str, Any]:
     """Return what a home remembers, without the ids and times that every run makes anew."""
-    with MemTier.open(home, PROJECT, AGENT, settings=SETTINGS) as memory:
+    with MemTier.open(home, PROJECT, AGENT) as memory:
         memory.catch_up()
         reader = memory.store.reader()
         stored = list(reader.facts(standing="remembered"))
@@ -86,7 +87,34 @@ def state_of(home: Path) -> dict[str, Any]:
             if isinstance(row.item, Fact)
         )
         promoted = sorted(entry.content for entry in memory.entries() if entry.promoted)
-        return {"entries": entries, "facts": facts, "promoted": sorted(set(promoted))}
+        return {
+            "entries": entries,
+            "facts": facts,
+            "promoted": sorted(set(promoted)),
+            **_judged(memory),
+        }
+
+
+def _judged(memory: MemTier) -> dict[str, Any]:
+    """Return what was judged of the entries: verdicts of the gate, importance, retractions.
+
+    Without what was stored after the background had run, which another process may judge.
+    """
+    stored = memory.store.reader().items(entry.id for entry in memory.entries(limit=1_000))
+    texts = {
+        identity: row.item.content
+        for identity, row in stored.items()
+        if isinstance(row.item, Entry) and row.item.session_id not in (BESIDE, VAULT)
+    }
+    connection = memory.store.index.connection()
+    importance = dict(connection.execute("SELECT item, score FROM importance"))
+    facts = {fact.id: fact.text for fact in memory.facts(include_superseded=True)}
+    retracted = [RetractEvent.of(event) for event in memory.events(kinds=[RetractEvent.KIND])]
+    return {
+        "verdicts": sorted((text, stored[i].state.gate or "") for i, text in texts.items()),
+        "importance": sorted((text, importance.get(i, 0)) for i, text in texts.items()),
+        "retracted": sorted(facts[i] for event in retracted for i in event.items),
+    }
 
 
 def broken(home: Path, acknowledged: Acknowledged, calm: Mapping[str, Any]) -> list[str]:
@@ -94,7 +122,7 @@ def broken(home: Path, acknowledged: Acknowledged, calm: Mapping[str, Any]) -> l
     problems = [*acknowledged.broken]
     folder = home / "projects" / PROJECT
     problems += _leftovers(folder)
-    with MemTier.open(home, PROJECT, AGENT, settings=SETTINGS) as memory:
+    with MemTier.open(home, PROJECT, AGENT) as memory:
         memory.catch_up()
         facts = {fact.id for fact in memory.facts(include_superseded=True)}
         reported = [(n, line) for n, line, _ in memory.store.reader().bad_lines(limit=1000)]
@@ -187,6 +215,11 @@ def doubled(folder: Path, entries: Sequence[Mapping[str, Any]]) -> Iterator[str]
     events = Counter(event["id"] for event in lines(folder, "journal"))
     if twice := [event for event, number in events.items() if number > 1]:
         yield f"events written twice: {twice}"
+    rated = Counter(
+        i for e in lines(folder, "journal") if e["kind"] == "importance" for i in e["scores"]
+    )
+    if twice := [entry for entry, number in rated.items() if number > 1]:
+        yield f"entries rated twice: {twice}"
     keys = Counter(entry["key"] for entry in entries)
     if twice := [key for key, number in keys.items() if number > 1]:
         yield f"entries stored twice: {twice}"

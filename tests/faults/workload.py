@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,18 +32,46 @@ from memtier_plugin.operations.hook_latency import HookWait
 from memtier_plugin.server.methods import Methods
 from memtier_plugin.server.parameters import BadParams
 from memtier_plugin.transfer import backup
+from tests.builders import write_config
+from tests.loopback import Loopback
 
 PROJECT = "faults"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)  # long ago: recalls of then are to be dropped now
 AGENT = "test.main"
 LONG = "test." + "x" * 130  # a name that stands in a file of names
-SETTINGS = {"ledger.durability": "sync", "consolidation.probes": 0, "priority.enabled": True}
+# All that a project can keep and judge is on; the jobs of the background read it from the file.
+SETTINGS = {
+    "ledger.durability": "sync",
+    "consolidation.probes": 0,
+    "gate.mode": "index",
+    "people.profiles": True,
+    "priority.enabled": True,
+    "retrieval.episode_hours": 6,
+    "retrieval.weights.surprise": 0.5,
+    "summaries.long": True,
+}
+VAULT = "vault"  # the session that is purged
 BESIDE = "beside"  # the session of who works while another is slow
 HERMES = "hermes.default"
 QUEUED = "The flour is in the cellar."
 REMEMBERED = "The oven is called Vesuvio."
 SECRET = "quokka-7731"
 COPY = "copy"  # the project that is restored
+FERRY = "I run the ferry at pier nine every morning."
+PLANS = (  # enough lines of one person and of one month for all kinds of summaries
+    "We plan the harbour festival for June; the goal is 400 visitors.",
+    "I prefer the north quay for the stage.",
+    "Always keep the fire lane free.",
+    "The band called Saltmarsh plays at 19:00.",
+    "I love grilled mackerel, so we need two stalls.",
+    "The permit costs 350 euros and expires on 1 May.",
+    "We decided to borrow the tents from the sailing club.",
+    "I live near the lighthouse.",
+    "Ok, thanks!",
+    "The posters are printed by Nadia in March.",
+    "I am allergic to shellfish.",
+    "Next we have to order 30 benches.",
+)
 
 Tell = Callable[[Mapping[str, Any]], None]
 STEPS: dict[str, Callable[[World], None]] = {}
@@ -56,11 +85,15 @@ class World:
     tell: Tell
     done: set[str] = field(default_factory=set)  # the steps that an earlier process finished
 
-    def open(self, agent: str = AGENT, day: int = 0) -> MemTier:
+    def __post_init__(self) -> None:
+        if not (self.home / "config.yaml").exists():
+            write_config(self.home, nested(SETTINGS))
+
+    def open(self, agent: str = AGENT, day: int = 0, **settings: Any) -> MemTier:
         """Open the memory of an agent as of a day; each step is a process of its own so far."""
         moment = START + timedelta(days=day)
         clock = lambda: moment  # noqa: E731
-        return MemTier.open(self.home, PROJECT, agent, settings=SETTINGS, clock=clock)
+        return MemTier.open(self.home, PROJECT, agent, settings=settings, clock=clock)
 
     def stored(self, entries: list[Entry]) -> None:
         """Tell of entries that were acknowledged."""
@@ -71,6 +104,18 @@ def step(work: Callable[[World], None]) -> Callable[[World], None]:
     """Make a function a step, in the order in which they stand."""
     STEPS[work.__name__] = work
     return work
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as they stand in a file."""
+    tree: dict[str, Any] = {}
+    for name, value in settings.items():
+        *above, key = name.split(".")
+        inner = tree
+        for part in above:
+            inner = inner.setdefault(part, {})
+        inner[key] = value
+    return tree
 
 
 def talk(words: str, ok: bool = True) -> list[dict[str, Any]]:
@@ -143,7 +188,7 @@ def deliver(world: World) -> None:
     if count_queued_runs(world.home) != (0, 0):
         raise JobFailed("the run waits on, as the log tells")
     with world.open(HERMES) as memory:
-        entries = memory.entries(session="queued")
+        entries = [*memory.entries(session="queued")]
         if QUEUED not in [entry.content for entry in entries]:
             raise JobFailed("the run that was kept is not stored")
         world.stored(entries)
@@ -182,6 +227,69 @@ def consolidate(world: World) -> None:
 
 
 @step
+def deny(world: World) -> None:
+    """Take a fact back by saying that it holds no longer."""
+    with world.open(day=3) as memory:
+        for run, words in (("d1", "I have a dog called Rex."), ("d2", "I no longer have a dog.")):
+            messages = [{"role": "user", "content": words}]
+            world.stored(memory.record(messages, session_id=run, run_id=run))
+            memory.consolidate()
+
+
+@step
+def compact(world: World) -> None:
+    """Talk for a while, and keep what it was about when the host compacts the session."""
+    with world.open(day=3) as memory:
+        messages = [{"role": "user", "content": words} for words in PLANS]
+        world.stored(memory.record(messages, session_id="plans", run_id="c1"))
+        memory.working.compacted("plans", None)
+        memory.consolidate()
+
+
+@step
+def form(world: World) -> None:
+    """Let a model form facts and a persona by tool calls, and sort them in."""
+    with Loopback() as server:
+        server.answers(called_for)
+        model = {
+            "endpoints.local.base_url": server.base_url,
+            "consolidation.model": "endpoint:local/m",
+            "consolidation.tools": True,
+        }
+        with world.open(day=4, **model) as memory:
+            messages = [{"role": "user", "content": FERRY}]
+            world.stored(memory.record(messages, session_id="pier", run_id="f1"))
+            report = memory.consolidate(extractor="model")
+    if report.problem:
+        raise JobFailed(report.problem)
+
+
+def called_for(body: dict[str, Any]) -> str:
+    """Return the calls of a model that keeps one line as a fact and as part of a persona."""
+    text = body["messages"][-1]["content"]
+    line = next((line for line in text.splitlines() if FERRY in line), "")
+    number = re.match(r"\[(\d+)\]", line)
+    if number is None:
+        return "<tool_call>[]</tool_call>"
+    proof = {"quote": FERRY.rstrip("."), "line": int(number[1])}
+    fact = {
+        "fact": "The user runs the ferry at pier nine.",
+        "subject": "user",
+        "value": "pier nine",
+    }
+    return "".join(
+        f"<tool_call>{json.dumps({'name': name, 'arguments': arguments | proof})}</tool_call>"
+        for name, arguments in (
+            ("create_fact", fact | {"relation": "runs"}),
+            (
+                "update_persona",
+                {"name": "user", "profile": "The user runs the ferry at pier nine."},
+            ),
+        )
+    )
+
+
+@step
 def forget(world: World) -> None:
     """Record a run and forget a line of it."""
     with world.open(day=4) as memory:
@@ -195,7 +303,7 @@ def forget(world: World) -> None:
 def background(world: World) -> None:
     """Do the jobs of the daemon."""
     run = jobs.JobRun(threading.Event())
-    names = ("consolidation", "summaries", "embedding", "priority", "sweep")
+    names = ("consolidation", "summaries", "embedding", "gate", "priority", "sweep")
     if not scheduler.run_jobs(world.home, PROJECT, names, run):
         raise JobFailed("a job failed, as the log tells")
 
@@ -246,7 +354,7 @@ def _archive(world: World) -> Path:
 def purge(world: World) -> None:
     """Record a secret, and erase it from every file."""
     with world.open(day=204) as memory:
-        memory.record(talk(f"The vault's word is {SECRET}"), session_id="vault", run_id="p1")
+        memory.record(talk(f"The vault's word is {SECRET}"), session_id=VAULT, run_id="p1")
         receipt = memory.purge(SECRET)
         left = {export["path"] for export in receipt.copies.exports if export["what"] == "left"}
         # Where an earlier process died in here, the archive was made while the secret was there.

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,9 +21,21 @@ from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.priority import audience, job
 from memtier_plugin.priority.audience import PriorityReport
+from memtier_plugin.priority.formula import MAX_RECENT
 from memtier_plugin.priority.importance import parse_importance
 from memtier_plugin.priority.persona import MAX_LINE_CHARS, MAX_TOKENS, build_persona
-from tests.builders import MOMENT, START, Clock, make_entry, make_fact, say, turns, user_message
+from tests.builders import (
+    MOMENT,
+    START,
+    Clock,
+    append_lines,
+    make_entry,
+    make_fact,
+    say,
+    turns,
+    user_message,
+    write_config,
+)
 from tests.loopback import Loopback
 from tests.proofs.checks import PACKAGE, assert_equal_to_rebuild, content
 
@@ -367,6 +380,44 @@ with MemTier.open(sys.argv[1], "p", "a", settings) as memory:
     while memory.prioritiser.run(limit=10).left:
         pass
 """
+
+
+ENTRIES = 100_000
+
+
+@pytest.mark.slow
+def test_a_history_without_scores(home: Path) -> None:
+    """A hundred thousand entries are rated in bounded passes, also after SIGKILL, each once."""
+    write_config(home, "embedding: {model: none}\n")
+    with opened(home) as memory:
+        append_lines(memory, (f"We talked of matter {n} for a while." for n in range(ENTRIES)))
+        memory.catch_up()
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    fault = {"MEMTIER_FAULT": "before commit index:3"}
+    done = subprocess.run([sys.executable, "-c", WORK.replace("limit=10", "limit=2_000"), home],
+                          env=environment | fault, check=False)  # fmt: skip
+    assert done.returncode == -9
+    seconds: list[float] = []
+    with opened(home) as memory:
+        memory.catch_up()
+        settings = memory.settings.priority
+        while True:
+            started = time.process_time()
+            report = memory.prioritiser.run()
+            seconds.append(time.process_time() - started)
+            assert report.rated <= 2_000
+            assert report.moved <= 2 * (settings.cache + settings.buffer)  # in and out
+            if not report.left:
+                break
+        assert (
+            sum(map(len, tiers(memory).values())) <= settings.cache + settings.buffer + MAX_RECENT
+        )
+        events = [
+            ImportanceEvent.of(event) for event in memory.events(kinds=["importance"], limit=1_000)
+        ]
+    rated = [entry for event in events for entry in event.scores]
+    assert len(rated) == len(set(rated)) == ENTRIES + 1
+    assert max(seconds) < 5 * sorted(seconds)[len(seconds) // 2] + 1.0, seconds
 
 
 @pytest.mark.parametrize("fault", ["before append journal:2", "part of append journal:2",
