@@ -15,8 +15,9 @@ test: .venv/.dev
 coverage: .venv/.dev # the same, half as fast
 	$(BIN)/pytest -m "not slow and not runtime" -n auto --dist worksteal --cov --cov-report=term
 
-test-slow: .venv/.dev
-	$(BIN)/pytest -m slow -n 2 --dist worksteal
+test-slow: .venv/.dev # and the properties, with ten times the examples
+	$(BIN)/pytest -m "(slow or hypothesis) and not runtime" -n 2 --dist worksteal \
+		--hypothesis-profile=thorough
 
 # The real hosts, in a folder that is kept: MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
 test-runtimes: .venv/.dev

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -27,15 +29,22 @@ sys.dont_write_bytecode = False
 os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).parents[1] / ".pytest_cache/matplotlib"))
 
 # The autouse fixture below is per test, not per example; nothing in it depends on the example.
-settings.register_profile(
-    "memtier",
-    deadline=None,
-    max_examples=30,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-settings.load_profile("memtier")
+for profile, examples in (("fast", 10), ("thorough", 100)):
+    settings.register_profile(
+        profile,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+settings.load_profile("fast")  # `make test-slow` asks for the other
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def pytest_collection_finish() -> None:
+    """Leave the thousands of tests out of each collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -51,9 +60,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(15 * 60))
 
 
+@pytest.fixture(scope="session")
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of tests that have none of their own; it is emptied after each."""
+    return tmp_path_factory.mktemp("nowhere")
+
+
 @pytest.fixture(autouse=True)
-def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Point MemTier and the user's folders into ``tmp_path``, and refuse to leave this machine."""
+def isolated(
+    request: pytest.FixtureRequest, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Point MemTier and the user's folders into ``tmp_path``, and refuse to leave this machine.
+
+    Most tests do no I/O: to make and remove a folder for each would take longer than they do.
+    """
+    has_folder = "tmp_path" in request.fixturenames
+    tmp_path = request.getfixturevalue("tmp_path") if has_folder else nowhere
     for name in list(os.environ):
         if name.startswith("MEMTIER_") and not name.startswith("MEMTIER_TEST_"):
             monkeypatch.delenv(name)
@@ -71,6 +93,9 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(plugins, "_errors", {})  # what failed in another test is not told here
     yield
     memory_pool.close()
+    if not has_folder:
+        for path in nowhere.iterdir():
+            shutil.rmtree(path)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 import tomllib
@@ -155,6 +156,27 @@ def tree(name: str) -> ast.Module:
     return tree_of(FILES[name])
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Return all nodes of a file's code, as `ast.walk` does."""
+    return [*ast.walk(tree_of(path))]
+
+
+def nodes(name: str) -> list[ast.AST]:
+    """Return all nodes of a module's code."""
+    return nodes_of(FILES[name])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_the_code() -> Iterator[None]:
+    """Drop the code after the last rule: two million objects slow down each later collection."""
+    gc.disable()
+    yield
+    nodes_of.cache_clear()
+    tree_of.cache_clear()
+    gc.enable()
+
+
 def imports_by_name(node: ast.Call) -> bool:
     """Tell whether a call is one of `import_module`."""
     function = node.func
@@ -170,7 +192,7 @@ def imports(name: str) -> tuple[str, ...]:
 
 def _imports(name: str) -> Iterator[str]:
     package = name.rpartition(".")[0]
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -246,7 +268,7 @@ def test_third_parties_have_homes(name: str) -> None:
 @of_each([name for name in FILES if room(name) != "storage"])
 def test_the_storage_seam(name: str) -> None:
     """Outside of storage nothing touches a connection, the index's file or a path of a ledger."""
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.ImportFrom):
             module = (node.module or "").removeprefix("memtier_plugin.")
             names = {alias.name for alias in node.names}
@@ -278,7 +300,7 @@ def test_third_parties_are_dependencies() -> None:
 def test_pure_modules(name: str) -> None:
     """What ranks, packs, credits and folds does no I/O and has no clock."""
     assert not {target[1:] for target in imports(name)} & IMPURE
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         called = node.func if isinstance(node, ast.Call) else None
         attribute = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
         assert attribute not in ("now", "today", "utcnow", "open", "print", "input"), name
@@ -294,7 +316,7 @@ def test_modules_are_small(name: str) -> None:
 @of_each(FILES)
 def test_functions_are_short(name: str) -> None:
     """A function fits on a screen, but for the one that declares the tables of the index."""
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.FunctionDef) and node.name != "m001_first":
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= MOST_FUNCTION_LINES, f"{name}.{node.name} has {lines} lines"
@@ -351,12 +373,12 @@ def test_variables_are_named_for_what_they_hold() -> None:
     """No variable or parameter of the code, the scripts or the tests has a name that fits any."""
     tops = ("memtier_plugin", "daemon", "hooks", "config", "scripts", "tests")
     for path in sorted(path for top in tops for path in (ROOT / top).rglob("*.py")):
-        nodes = [*ast.walk(tree_of(path))]
-        bodies = [node.body for node in nodes if isinstance(node, ast.ClassDef)]
+        code = nodes_of(path)
+        bodies = [node.body for node in code if isinstance(node, ast.ClassDef)]
         fields = {
             id(line.target) for body in bodies for line in body if isinstance(line, ast.AnnAssign)
         }
-        for node in nodes:
+        for node in code:
             if isinstance(node, ast.arg):
                 assert node.arg not in VAGUE_NAMES, f"{path}:{node.lineno}: {node.arg}"
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

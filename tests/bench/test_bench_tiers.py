@@ -19,7 +19,7 @@ def data(tmp_path: Path) -> Path:
     for name in ("one", "two"):
         conversation: dict[str, Any] = {"speaker_a": "Ann", "speaker_b": "Ben"}
         questions = []
-        for number in range(1, 6):
+        for number in range(1, 4):
             turn = f"D{number}:1"
             conversation[f"session_{number}_date_time"] = f"1:00 pm on {number} May, 2023"
             conversation[f"session_{number}"] = [
@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> Path:
 def test_tables(data: Path, table: str) -> None:
     """Each table measures a conversation a store and all in one, and renders every figure."""
     report = run_hmo_table(table, data)
-    assert [part["entries"] for part in report["parts"]] == [10, 20]
+    assert [part["entries"] for part in report["parts"]] == [6, 12]
     text = markdown(report)
     if table == "hmo-drift":
         for part in report["parts"]:

@@ -1,4 +1,4 @@
-"""A shell completes what is there: by click's own mechanism, in a process of its own."""
+"""A shell completes what is there: by click's own mechanism."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from memtier_plugin.cli.main import main
 from memtier_plugin.cli.views import short_id
 from memtier_plugin.memory import MemTier
 from tests.builders import make_draft, say
@@ -17,20 +19,28 @@ from tests.processes import run_command
 Complete = Callable[..., list[str]]
 
 
+def asked(words: tuple[str, ...]) -> dict[str, str]:
+    """Return what bash tells a command that is to complete a line; the last word is begun."""
+    return {
+        "_MEMTIER_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("memtier", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+
+
+def offered(output: str) -> list[str]:
+    """Return the words of an answer."""
+    return [line.partition(",")[2] for line in output.splitlines() if line]
+
+
 @pytest.fixture
-def complete(home: Path) -> Complete:
-    """Return what completes a command line in bash's way; the last word is the one begun."""
+def complete() -> Complete:
+    """Return what completes a command line in bash's way."""
 
     def run(*words: str) -> list[str]:
-        environment = {
-            **os.environ,
-            "_MEMTIER_COMPLETE": "bash_complete",
-            "COMP_WORDS": " ".join(("memtier", *words)),
-            "COMP_CWORD": str(len(words)),
-        }
-        program = "from memtier_plugin.cli.main import main; main(prog_name='memtier')"
-        done = run_command(sys.executable, "-c", program, env=environment)
-        return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+        done = CliRunner().invoke(main, env=asked(words), prog_name="memtier")
+        assert done.exit_code == 0, done.output
+        return offered(done.output)
 
     return run
 
@@ -61,3 +71,12 @@ def test_what_cannot_be_read_completes_to_nothing(complete: Complete) -> None:
     """A missing home or project is no message on the user's command line."""
     assert complete("recall", "--project", "") == []
     assert complete("facts", "show", "--project", "nowhere", "") == []
+
+
+def test_a_shell_is_answered_by_a_process(home: Path) -> None:
+    """The command alone, as a shell starts it, prints what completes the line."""
+    MemTier.open(home, "shop").close()
+    program = "from memtier_plugin.cli.main import main; main(prog_name='memtier')"
+    line = ("recall", "--project", "")
+    done = run_command(sys.executable, "-c", program, env={**os.environ, **asked(line)})
+    assert offered(done.stdout) == ["shop"]

@@ -20,6 +20,7 @@ from memtier_plugin.facts import service
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.memory import MemTier
 from memtier_plugin.server.methods import Methods
+from tests.builders import costly_examples
 from tests.proofs.checks import content
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -339,7 +340,7 @@ STATEMENTS = st.builds(
 RUNS = st.lists(st.lists(STATEMENTS, min_size=1, max_size=3), min_size=2, max_size=4)
 
 
-@settings(max_examples=12)
+@settings(max_examples=costly_examples())
 @given(RUNS, st.data())
 def test_reverting_one_of_many_leaves_the_others(
     tmp_path_factory: pytest.TempPathFactory, runs: list[list[Said]], data: st.DataObject
@@ -358,7 +359,7 @@ def test_reverting_one_of_many_leaves_the_others(
     never.close()
 
 
-@settings(max_examples=12)
+@settings(max_examples=costly_examples())
 @given(RUNS, st.data())
 def test_reverting_gives_the_values_that_the_others_give(
     tmp_path_factory: pytest.TempPathFactory, runs: list[list[Said]], data: st.DataObject

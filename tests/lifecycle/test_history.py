@@ -17,7 +17,7 @@ from memtier_plugin.core.records import FactDraft, Source
 from memtier_plugin.core.results import Recall
 from memtier_plugin.facts.dependents import Forgotten
 from memtier_plugin.memory import MemTier
-from tests.builders import MOMENT, Clock, say
+from tests.builders import MOMENT, Clock, costly_examples, say
 from tests.processes import run_memtier
 
 Day = Callable[..., datetime]
@@ -238,7 +238,7 @@ def test_commands(memory: MemTier, home: Path) -> None:
     assert "run taken back r1" in run("diff", "2020-01-01", "2030-01-01")
 
 
-@settings(max_examples=8)
+@settings(max_examples=costly_examples())
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=2, max_size=8), st.data())
 def test_any_order(
     tmp_path_factory: pytest.TempPathFactory,

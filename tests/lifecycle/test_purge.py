@@ -21,7 +21,7 @@ from memtier_plugin.lifecycle.purge.plan import PurgePlan
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage import export_register
-from tests.builders import make_fact, write_config
+from tests.builders import costly_examples, make_fact, write_config
 
 SECRET = "-".join(("heron", "4471", "Quail"))  # made here, so that no filter takes it for one
 
@@ -276,7 +276,7 @@ def test_the_command(home: Path) -> None:
     assert json.loads(everything.stdout)["gone"]
 
 
-@settings(max_examples=12)
+@settings(max_examples=costly_examples())
 @given(
     st.text(
         st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]),

@@ -15,7 +15,7 @@ from typing import Any
 import model2vec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
@@ -99,7 +99,6 @@ def test_same_whatever_the_batch(load: Callable[[], StaticEmbedder]) -> None:
 ODD = ["", "[CLS] [UNK] ##ing", "x" * 150, "a\tb\x0bc\x7fd\0", "\ud800 red", "U.S.A. don't", "İ ﬁ"]
 
 
-@settings(max_examples=200)
 @given(st.lists(st.text(st.characters(max_codepoint=127)) | st.text() | st.sampled_from(ODD)))
 def test_many_at_once(model: Embedder, texts: list[str]) -> None:
     """In bulk, where each word is looked up but once, vectors are the same to the bit."""
@@ -162,7 +161,6 @@ def test_equal_to_model2vec(model: Embedder) -> None:
     assert np.allclose(theirs.encode(TEXTS), model.encode(TEXTS), atol=1e-6)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.text() | st.sampled_from([*TEXTS, *ODD]), max_size=8))
 def test_both_loaders_agree(model: Embedder, texts: list[str]) -> None:
     """The lean loader and model2vec make the same vectors of any text in Latin script."""

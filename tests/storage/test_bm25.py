@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
@@ -71,7 +71,6 @@ def oracle(documents: list[list[str]], query: list[str]) -> list[float]:
     return [float(score) for score in package.get_scores(query)]
 
 
-@settings(max_examples=25)
 @given(documents=DOCUMENTS, query=QUERY)
 def test_fast_path_equals_rank_bm25(
     memory: MemTier, documents: list[list[str]], query: list[str]
@@ -87,7 +86,6 @@ def test_fast_path_equals_rank_bm25(
         assert scores.get(row, 0.0) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=25)
 @given(documents=DOCUMENTS, query=QUERY, cap=st.integers(1, 30))
 def test_cap_reads_the_rarest_first_and_fill_completes(
     memory: MemTier, documents: list[list[str]], query: list[str], cap: int

@@ -15,7 +15,7 @@ from typing import Any
 
 import apsw
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.records import JournalEvent, Source
@@ -501,7 +501,6 @@ def histories(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
     return draw(st.permutations(lines))
 
 
-@settings(max_examples=40)
 @given(histories(), st.randoms(use_true_random=False))
 def test_index_equals_a_rebuild(
     tmp_path_factory: pytest.TempPathFactory, history: list[Any], chance: random.Random

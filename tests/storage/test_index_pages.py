@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
@@ -39,7 +39,6 @@ def reader_of(memory: MemTier, day: Day, sender: str | None = None) -> PageReade
     return PageReader(memory.store.reader(), Viewer(memory.agent_id, sender, False, day(9)))
 
 
-@settings(max_examples=25)
 @given(
     before=st.lists(st.integers(1, 1500), min_size=1, max_size=12),
     after=st.lists(st.integers(1, 1500), min_size=1, max_size=12),
@@ -62,7 +61,6 @@ def test_appending_changes_no_earlier_page(
         assert len(rows) == len(set(rows)) == len(before) + len(after)
 
 
-@settings(max_examples=25)
 @given(sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=15))
 def test_a_page_exceeds_its_size_by_one_entry_at_most(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
@@ -143,7 +141,6 @@ def test_no_page_reaches_over_a_block(home: Path) -> None:
         assert [page.open for page in indexed][-1]
 
 
-@settings(max_examples=25)
 @given(st.lists(st.text(max_size=20), min_size=4, max_size=4))
 def test_any_id_is_looked_up(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     """An id that names no page, or is none, gives nothing and raises nothing."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import Stemmer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin import MemTier
@@ -74,7 +74,6 @@ def test_the_first_words_are_those_of_the_whole_text(text: str, count: int) -> N
     assert first_plain_words(text, count) == plain_words(text)[:count]
 
 
-@settings(max_examples=40)
 @given(text=st.text(st.characters(), min_size=1).filter(ENGLISH.words))
 def test_a_text_finds_itself(memory: MemTier, text: str) -> None:
     """A recorded text that has words is found by itself as a query."""

@@ -7,7 +7,7 @@ import re
 import string
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memtier_plugin.trust.redaction import RedactedText, Redactor
@@ -278,7 +278,6 @@ def test_plain_words_are_unchanged(text: str) -> None:
         ("twilio", "TwilioKeyDetector"),
     ],
 )
-@settings(max_examples=25)
 @given(data=st.data())
 def test_what_detect_secrets_knows_is_found(
     module: str, detector: str, data: st.DataObject
