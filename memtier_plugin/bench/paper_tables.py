@@ -89,6 +89,7 @@ def run_table(
     sample: int | None = None,
     reader: Reader | None = None,
     progress: Progress | None = None,
+    entries: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Measure one table of the paper; return a JSON report.
 
@@ -98,13 +99,14 @@ def run_table(
         facts: the facts for Stage 1, as for `run_retrieval`.
         sample: how many questions [as many as in the paper].
         reader: the answering model; without one there is no accuracy.
+        entries: the sizes of the stores of HMO's Table 3 [those of the conversations].
 
     Raises:
         Unsupported: there is no such table, or the data set has no answers or facts.
         ImportFileError, EndpointError: see `run_retrieval`.
     """
-    if table in tiers.TABLES:
-        return tiers.run_hmo_table(table, data, dataset, facts, sample, progress)
+    if table in tiers.TABLES or entries:
+        return tiers.run_hmo_table(table, data, dataset, facts, sample, progress, entries)
     if table in grid.TABLES:
         return grid.run_grid(table, data, dataset, facts, sample, reader, progress)
     if table in system_tables.TABLES:

@@ -9,6 +9,7 @@ from memtier_plugin.bench.ablation_report import ablation_view, ablations_view, 
 from memtier_plugin.bench.answers import SCORES
 from memtier_plugin.bench.consolidation_report import consolidation_view
 from memtier_plugin.bench.durability_report import durability_view
+from memtier_plugin.bench.gate_report import gate_view
 from memtier_plugin.bench.grid_report import grid_view
 from memtier_plugin.bench.router_report import router_view
 from memtier_plugin.bench.speech_report import judgement_view, sets_view, silence_view
@@ -404,6 +405,7 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "consolidation": consolidation_view,
     "durability": durability_view,
     "facts": _facts_sections,
+    "gate": gate_view,
     "grid": grid_view,
     "hmo": tiers_view,
     "judged_facts": _judged_facts_sections,

@@ -1,8 +1,9 @@
 """Reproduce HMO's ablations on a conversation data set: tiers, strategies and the drift gate.
 
 A conversation is recorded session by session, each at its own time and with the job of priorities
-after it, as for a live agent.  It is measured in a store of its own, and with all others in one.
-The accuracy of the published tables needs a reader, and is left out.
+after it, as for a live agent; of a large store the older sessions come at once.  It is measured in
+a store of its own, with all others in one, or in stores of given sizes.  The accuracy of the
+published tables needs a reader, and is left out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from memtier_plugin.bench.retrieval import (
     dataset_fingerprint,
     prepare_dataset,
 )
+from memtier_plugin.bench.silence_prompts import build_store
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.results import Step
 from memtier_plugin.ingest.sessions import Session
@@ -38,11 +40,13 @@ TABLES: Final[Mapping[str, str]] = {
     "hmo-drift": "rescoring at every change of the persona, or past the drift gate",
 }
 _CUT: Final = 5
+_LIVE: Final = 200  # the last sessions, recorded one by one; those before come at once
 _NO_CACHE: Final = {"priority.cache": 0, "priority.sessions": 0}
 _FLAT: Final = "flat"
 _TIERED: Final = "tiers"
 # Of each table: an arm's name, how priorities are made, and how it searches; the last is the base.
-_ARMS: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any], str]]]] = {
+_Arm = tuple[str, Mapping[str, Any], str]
+_ARMS: Final[Mapping[str, Sequence[_Arm]]] = {
     "hmo-3": (
         ("with tiers 1 and 2", {}, _TIERED),
         ("without tier 1", _NO_CACHE, _TIERED),
@@ -87,6 +91,7 @@ def run_hmo_table(
     facts: str = "extracted",
     sample: int | None = None,
     progress: Progress | None = None,
+    entries: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Measure one of `TABLES`; return a JSON report.
 
@@ -94,21 +99,29 @@ def run_hmo_table(
         dataset: the format of the file [LoCoMo].
         facts: the facts of personas and ratings, as for `run_retrieval`.
         sample: how many questions [all].
+        entries: measure `hmo-3` in stores of so many entries in place of the two: the conversations
+            one after the other, with recombined sentences of theirs before.
 
     Raises:
-        Unsupported: there is no such table.
+        Unsupported: there is no such table, or it is not measured at sizes.
         ImportFileError: the data set is not as published, or without evidence.
     """
+    if entries and table != "hmo-3":
+        raise Unsupported(f"table {table!r} is not measured at sizes; hmo-3 is")
     if table not in TABLES:
         raise Unsupported(f"no table {table!r} of HMO; one of: {', '.join(TABLES)}")
     loaded = prepare_dataset(dataset or "locomo", data, facts, None, sample)
     stores = {"a conversation a store": loaded, "all in one store": _together(loaded)}
+    if entries:
+        stores = {f"{size:,} entries": _of_size(loaded, size) for size in entries}
+    # Without tier 1 there would be a second store of each size to record.
+    arms = [arm for arm in _ARMS.get(table, ()) if not (entries and arm[1])]
     parts = []
     for name, store in stores.items():
         run = BenchRun(loaded=store, facts=facts, progress=progress or no_progress)
-        measure = _measure_gate if table == "hmo-drift" else _measure_arms
-        entries = round(fmean(len(c.turns) for c in store.conversations))
-        parts.append({"name": name, "entries": entries, **measure(run, table)})
+        lines = round(fmean(len(c.turns) for c in store.conversations))
+        figures = _measure_gate(run) if table == "hmo-drift" else _measure_arms(run, arms)
+        parts.append({"name": name, "entries": lines, **figures})
     return {
         "kind": "hmo",
         "dataset": loaded.name,
@@ -143,6 +156,18 @@ def _together(loaded: Dataset) -> Dataset:
     return replace(loaded, conversations=(together,))
 
 
+def _of_size(loaded: Dataset, size: int) -> Dataset:
+    """Return a data set of one conversation of so many lines, and what is asked about it.
+
+    Raises:
+        Unsupported: no question's evidence is among so few lines.
+    """
+    store, _ = build_store(loaded.conversations, size)
+    if not store.questions:
+        raise Unsupported(f"{size} entries: no question's evidence is among so few; take more")
+    return replace(loaded, conversations=(store,))
+
+
 def _time_of(session: Session) -> datetime:
     return session.observed_at or datetime.now(UTC)
 
@@ -154,9 +179,10 @@ def _record(
     clock, recorded = _Clock(), RecordedConversation()
     settings = {"priority.enabled": True, "consolidation.probes": 0, **overrides}
     with MemTier.open(home, conversation.id, settings=settings, clock=clock) as memory:
-        for session in conversation.sessions:
-            clock.now = _time_of(session) + timedelta(hours=1)
-            part = replace(conversation, sessions=(session,), facts=(), questions=())
+        old, live = conversation.sessions[:-_LIVE], conversation.sessions[-_LIVE:]
+        for sessions in ([old] if old else []) + [(session,) for session in live]:
+            clock.now = _time_of(sessions[-1]) + timedelta(hours=1)
+            part = replace(conversation, sessions=sessions, facts=(), questions=())
             run.record(memory, part, recorded)
             rescored = times = 0
             while True:
@@ -170,8 +196,7 @@ def _record(
 # -- tiers -----------------------------------------------------------------------------------------
 
 
-def _measure_arms(run: BenchRun, table: str) -> dict[str, Any]:
-    arms = _ARMS[table]
+def _measure_arms(run: BenchRun, arms: Sequence[_Arm]) -> dict[str, Any]:
     stores: dict[str, Mapping[str, Any]] = {repr(made): made for _, made, _ in arms}
     run.recordings, run.repeats = len(stores), len(arms)
     outcomes: dict[str, list[_Asked]] = {name: [] for name, _, _ in arms}
@@ -243,7 +268,7 @@ def _figures(asked: Sequence[_Asked], base: Sequence[_Asked]) -> dict[str, Any]:
 # -- the drift gate --------------------------------------------------------------------------------
 
 
-def _measure_gate(run: BenchRun, table: str) -> dict[str, Any]:
+def _measure_gate(run: BenchRun) -> dict[str, Any]:
     """Compare tiers, after each session, with those of rescoring at every change."""
     run.recordings = 2
     rescored = dict.fromkeys(_GATES, 0)

@@ -243,6 +243,12 @@ def ablation(dataset: str | None, **options: Any) -> None:
 )
 @facts_option("extracted")
 @sample_option("as many as the paper took")
+@click.option(
+    "--entries",
+    callback=parse_sizes,
+    metavar="N,N,...",
+    help="hmo-3: in stores of so many entries, such as 1000,10000 [as the conversations are].",
+)
 @READER
 @OUTPUTS
 def table(number: str, **options: Any) -> None:
@@ -315,6 +321,19 @@ def router(**options: Any) -> None:
     from memtier_plugin.bench.router import run_router
 
     _run_bench(run_router, **options)
+
+
+@_command()
+@dataset_option()
+@data_option()
+@limit_option()
+@sample_option("all")
+@OUTPUTS
+def gate(**options: Any) -> None:
+    """Measure what the encoding gate knows, saves and costs (`gate.mode: index`)."""
+    from memtier_plugin.bench.gate import run_gate
+
+    _run_bench(run_gate, **options)
 
 
 @_command()

@@ -15,6 +15,7 @@ EXAMPLES: Final = {
     "bench consolidation": "",
     "bench durability": "",
     "bench facts": "--data locomo10.json --limit 2",
+    "bench gate": "--data locomo10.json --sample 60",
     "bench judgement": "judgement",
     "bench languages": "",
     "bench locomo": "--data locomo10.json --limit 2",

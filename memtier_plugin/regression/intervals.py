@@ -86,6 +86,37 @@ def paired_difference(
     return Difference(math.fsum(differences) / len(differences), low, high, p)
 
 
+def roc_area(labelled: Sequence[tuple[float, bool]]) -> tuple[float, float, float]:
+    """Return the area under the ROC curve and its interval (Hanley and McNeil 1982).
+
+    Args:
+        labelled: values, and whether each is of a positive; ties count half.
+
+    Raises:
+        ValueError: all are positive, or none is.
+    """
+    ordered = sorted(labelled)
+    positives = sum(label for _, label in ordered)
+    negatives = len(ordered) - positives
+    if not positives or not negatives:
+        raise ValueError(f"{positives} positives of {len(ordered)}")
+    wins, below, start = 0.0, 0, 0
+    while start < len(ordered):
+        end = start
+        while end < len(ordered) and ordered[end][0] == ordered[start][0]:
+            end += 1
+        here = sum(label for _, label in ordered[start:end])
+        others = end - start - here
+        wins += here * (below + others / 2)
+        below, start = below + others, end
+    area = wins / (positives * negatives)
+    two_positives, two_negatives = area / (2 - area), 2 * area**2 / (1 + area)
+    variance = area * (1 - area) + (positives - 1) * (two_positives - area**2)
+    variance += (negatives - 1) * (two_negatives - area**2)
+    spread = Z * math.sqrt(max(0.0, variance) / (positives * negatives))
+    return area, max(0.0, area - spread), min(1.0, area + spread)
+
+
 def _resample_means(values: Sequence[float], samples: int, seed: int) -> NDArray[np.float64]:
     """Return the means of ``samples`` bootstrap resamples."""
     import numpy as np

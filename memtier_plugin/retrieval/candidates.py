@@ -77,6 +77,7 @@ class PoolBuilder:
         profiles: whether a question about somebody finds their profile.
         within: the only rows of entries that may be candidates; None for all.  Their words and
             vectors are compared then, and no n-grams.
+        earlier: the same query's search within fewer rows; what it read is not read again.
         terms: how much each word of the query counts that was looked up.
         lexical: the candidates by words, with their scores, as soon as there are some.
         postings: how many were read so far; likewise `vectors`.
@@ -93,22 +94,32 @@ class PoolBuilder:
     profiles: bool = False
     hypothetical: QueryVector | None = None
     within: Collection[int] | None = None
+    earlier: PoolBuilder | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
     lexical: tuple[Sequence[Candidate], Mapping[int, float]] = ((), {})
     postings: int = 0
     vectors: int = 0
     _fact_scopes: Sequence[int] = ()
     _similarity: Scores = field(default_factory=dict)
+    _near_facts: Scores = field(default_factory=dict)
+    _fact_ngrams: Scores = field(default_factory=dict)
+    _words: Match = field(default_factory=Match)
+    _fact_words: Match = field(default_factory=Match)
 
     def build(self) -> Pool:
         """Return the pool: the best candidates, and the turns next to the very best."""
+        if self.earlier is not None:
+            self._similarity = dict(self.earlier._similarity)
         self._fact_scopes = [*self.shared, *self._kind_scopes()]
         matches = self._match()
         rows = _best(matches.lexical, self.settings.candidates)
         by_row = self._by_row(rows)
         self.lexical = [*by_row.values()], matches.lexical
         self.check()
-        near, near_facts = self._nearest(self.scopes), self._nearest(self._fact_scopes)
+        near = self._nearest(self.scopes)
+        earlier = self.earlier
+        near_facts = earlier._near_facts if earlier else self._nearest(self._fact_scopes)
+        self._near_facts = near_facts
         alike = self._alike()
         facts = self._link_facts(matches, near_facts)
         more = self._more_rows(matches, facts, near | near_facts, by_row, alike)
@@ -183,26 +194,47 @@ class PoolBuilder:
     # -- words and n-grams ---------------------------------------------------------------------
 
     def _match(self) -> _Matches:
-        settings, terms = self.settings, self.query.terms
-        words = self.reader.match_words(self.scopes, terms, settings.postings_cap, self.within)
-        facts = self.reader.match_words(self._fact_scopes, terms, settings.postings_cap // 4)
-        self.postings += words.postings + facts.postings
-        by_ngrams = self._match_ngrams() if settings.weights.grams else {}
+        words, facts = self._match_words(), self._match_facts()
+        self._words, self._fact_words = words, facts
+        by_ngrams = self._match_ngrams() if self.settings.weights.grams else {}
         self.terms = facts.idfs | words.idfs
         of_entries, of_facts = words.scores(), facts.scores()
         lexical = of_entries | of_facts if of_facts else of_entries
         return _Matches(words, facts, of_entries, of_facts, lexical, by_ngrams)
 
+    def _match_words(self) -> Match:
+        """Look up the query's words in entries, in those that were not looked at before."""
+        earlier, within = self.earlier, self.within
+        if earlier is not None and within is not None:
+            within = {*within} - {*(earlier.within or ())}
+        terms, cap = self.query.terms, self.settings.postings_cap
+        words = self.reader.match_words(self.scopes, terms, cap, within)
+        self.postings += words.postings
+        if earlier is not None:
+            for term, codes in words.rows.items():
+                codes |= earlier._words.rows.get(term, {})
+        return words
+
+    def _match_facts(self) -> Match:
+        if self.earlier is not None:
+            return self.earlier._fact_words
+        cap = self.settings.postings_cap // 4
+        facts = self.reader.match_words(self._fact_scopes, self.query.terms, cap)
+        self.postings += facts.postings
+        return facts
+
     def _match_ngrams(self) -> Scores:
-        parts, scores = ngrams(self.query.topic), Scores()
-        entries = self.scopes if self.within is None else ()
-        for scopes in filter(None, (entries, self._fact_scopes)):
-            matched, postings = self.reader.match_ngrams(
-                scopes, parts, self.settings.postings_cap // 4
-            )
-            scores |= matched
-            self.postings += postings
-        return scores
+        facts = self.earlier._fact_ngrams if self.earlier else self._ngrams_in(self._fact_scopes)
+        self._fact_ngrams = facts
+        return facts if self.within is not None else self._ngrams_in(self.scopes) | facts
+
+    def _ngrams_in(self, scopes: Sequence[int]) -> Scores:
+        if not scopes:
+            return {}
+        parts, cap = ngrams(self.query.topic), self.settings.postings_cap // 4
+        matched, postings = self.reader.match_ngrams(scopes, parts, cap)
+        self.postings += postings
+        return matched
 
     def _kind_scopes(self) -> list[int]:
         """Return the scopes of the summaries and timelines that the query asks for."""

@@ -128,7 +128,7 @@ class Search:
                 continue
             started = time.monotonic()
             try:
-                result = self._rank_recall_first(query, plugin_signals, rows)
+                result = self._rank_recall_first(query, plugin_signals, rows, self._builder)
             except DeadlineExceeded:
                 if result is None:
                     raise
@@ -157,6 +157,7 @@ class Search:
         query: str,
         plugin_signals: PluginSignals | None,
         within: Collection[int] | None = None,
+        earlier: PoolBuilder | None = None,
     ) -> SearchResult:
         parsed = parse_query(query, self._viewer.at, self._tokenizer, self._project_names)
         model = self._vector.model if self._vector else None
@@ -173,6 +174,7 @@ class Search:
             self._settings.people.profiles,
             self._hypothetical,
             within,
+            earlier,
         )
         pool = builder.build()
         signals = score_signals(pool)

@@ -10,6 +10,7 @@ import pytest
 
 from memtier_plugin.bench.report import markdown
 from memtier_plugin.bench.tiers import TABLES, run_hmo_table
+from memtier_plugin.core.errors import Unsupported
 
 
 @pytest.fixture
@@ -55,3 +56,16 @@ def test_tables(data: Path, table: str) -> None:
         for arm in part["arms"][:-1]:
             assert sum(tier["answered"] for tier in arm["tiers"].values()) == pytest.approx(1)
             assert arm["name"] in text
+
+
+def test_stores_of_a_size(data: Path) -> None:
+    """Table 3 is measured in larger stores, of made-up lines before the conversations."""
+    report = run_hmo_table("hmo-3", data, facts="none", entries=[20, 60])
+    assert [part["entries"] for part in report["parts"]] == [20, 60]
+    for part in report["parts"]:
+        tiered, flat = part["arms"]
+        assert tiered["tiers"] and not flat["tiers"]
+    with pytest.raises(Unsupported, match="hmo-4' is not measured at sizes"):
+        run_hmo_table("hmo-4", data, entries=[20])
+    with pytest.raises(Unsupported, match="among so few"):
+        run_hmo_table("hmo-3", data, facts="none", entries=[1], sample=1)

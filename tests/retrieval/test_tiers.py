@@ -105,6 +105,20 @@ def test_what_is_forgotten_is_in_no_tier(home: Path) -> None:
         assert all(wanted not in {h.id for h in recall_to(memory, tier).hits} for tier in TIERS)
 
 
+def test_a_search_reads_nothing_twice(home: Path) -> None:
+    """A tier adds what it has beyond those before it, and the whole search finds what flat does."""
+    query = "Which violin was on the barge to Porto?"
+    with opened(home) as memory:
+        fill(memory, 11)
+        recall = memory.recall(query, at=START)
+        read = {step.name: step.read for step in recall.steps if step.name in TIERS}
+        assert [*read] == [*TIERS]
+        [buffer] = [s for s in recall_to(memory, "buffer", query).steps if s.name == "buffer"]
+        assert read["cache"] + read["buffer"] == buffer.read
+    with opened(home, "flat") as memory:
+        assert not differences(recall, memory.recall(query, at=START))
+
+
 def test_without_priorities_the_latest_sessions_are_the_cache(home: Path) -> None:
     """Where nothing was rated yet, the search begins with the latest sessions and ends with all."""
     with opened(home) as memory:
