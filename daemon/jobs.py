@@ -18,7 +18,7 @@ from typing import Final
 
 from memtier_plugin.core.errors import HostAway, MemTierError
 from memtier_plugin.core.records import Extractor
-from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.settings.schema import Causes, Settings
 from memtier_plugin.facts.backlog import MODEL, RULES
 from memtier_plugin.facts.consolidation import ConsolidationReport
 from memtier_plugin.lifecycle.selection import Selection
@@ -146,6 +146,16 @@ def prioritise_entries(memory: MemTier, stop: threading.Event) -> PriorityReport
             return report
 
 
+def follow_causes(memory: MemTier) -> None:
+    """Bound weights by measured uplift, and propose to forget what never helped, as configured."""
+    if memory.paused:
+        return
+    if bounded := memory.causes.bound_weights():
+        _log.info("project %r: %d weights follow their uplift", memory.project, bounded)
+    if memory.settings.causes.propose:
+        memory.retirement.propose()
+
+
 def _run_consolidation(extractor: Extractor, memory: MemTier, run: JobRun) -> None:
     for report in consolidate_backlog(memory, run.stop, extractor):
         if run.on_run is not None:
@@ -163,6 +173,11 @@ def _run_priority(memory: MemTier, run: JobRun) -> None:
 
 def _run_gate(memory: MemTier, run: JobRun) -> None:
     while memory.gatekeeper.run(stop=run.stop.is_set).left and not run.stop.is_set():
+        pass
+
+
+def _run_attribution(memory: MemTier, run: JobRun) -> None:
+    while memory.logprob_creditor.run(stop=run.stop.is_set).left and not run.stop.is_set():
         pass
 
 
@@ -185,6 +200,8 @@ JOBS: Final[Mapping[str, Callable[[MemTier, JobRun], None]]] = {
     "gate": _run_gate,
     "model": partial(_run_consolidation, MODEL),
     "embedding": _run_embedding,
+    "attribution": _run_attribution,
+    "causes": lambda memory, _run: follow_causes(memory),
     "sweep": lambda memory, _run: sweep_project(memory),
 }
 GROUPS: Final = ("local", "endpoint", "daily")
@@ -197,12 +214,16 @@ def jobs_in_group(group: str, settings: Settings) -> list[str]:
         remote.append("embedding")
     if settings.priority.enabled and settings.priority.model != NO_MODEL:
         remote.append("priority")
+    if settings.attribution.proxy == "logprob":
+        remote.append("attribution")
     if group == "local":
         local = ["consolidation", "summaries", "embedding"]
         local += [] if settings.gate.mode == "off" else ["gate"]
         local += ["priority"] if settings.priority.enabled else []  # compares what was embedded
         return [name for name in local if name not in remote]
-    return remote if group == "endpoint" else ["sweep"]
+    if group == "endpoint":
+        return remote
+    return ["causes", "sweep"] if settings.causes != Causes() else ["sweep"]
 
 
 def run_job(name: str, memory: MemTier, run: JobRun, again: timedelta | None = None) -> bool:

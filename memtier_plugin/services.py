@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from memtier_plugin.core.codecs import check_methods
 from memtier_plugin.facts.gatekeeper import Gatekeeper
 from memtier_plugin.facts.people import People
+from memtier_plugin.facts.retirement import Retirement
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.summaries.job import Summariser
 from memtier_plugin.facts.summaries.working import WorkingMemory
 from memtier_plugin.ingest.confidences import Confidences
 from memtier_plugin.ingest.recorder import Recorder
+from memtier_plugin.learning.causes import Causes
 from memtier_plugin.learning.log import LearnLog
 from memtier_plugin.lifecycle.history import History
 from memtier_plugin.lifecycle.purge.purge import Purger
+from memtier_plugin.operations.logprob_credit import LogprobCreditor
 from memtier_plugin.priority.job import Prioritiser
 from memtier_plugin.project import Project
 from memtier_plugin.regression.gate import RegressionGate
@@ -81,6 +84,16 @@ class Services(Project):
         return self._actor
 
     @cached_property
+    def causes(self) -> Causes:
+        """What lines change in the reward of runs, for the person at the machine."""
+        return Causes(self._actor)
+
+    @cached_property
+    def retirement(self) -> Retirement:
+        """The proposals to forget facts that never helped."""
+        return Retirement(self._actor)
+
+    @cached_property
     def summariser(self) -> Summariser:
         """The job that summarises sessions and days, and writes timelines."""
         return Summariser(self._actor)
@@ -94,6 +107,11 @@ class Services(Project):
     def gatekeeper(self) -> Gatekeeper:
         """The job that judges entries by the encoding gate."""
         return Gatekeeper(self._actor)
+
+    @cached_property
+    def logprob_creditor(self) -> LogprobCreditor:
+        """The job that credits ended runs by a model's log-probabilities."""
+        return LogprobCreditor(self._actor)
 
     @cached_property
     def working(self) -> WorkingMemory:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memtier_plugin.bench.ablation_report import ablation_view, ablations_view, systems_view
 from memtier_plugin.bench.answers import SCORES
+from memtier_plugin.bench.attribution import attribution_view
 from memtier_plugin.bench.consolidation_report import consolidation_view
 from memtier_plugin.bench.durability_report import durability_view
 from memtier_plugin.bench.gate_report import gate_view
@@ -22,6 +23,7 @@ from memtier_plugin.bench.tables import (
 )
 from memtier_plugin.bench.tiers_report import tiers_view
 from memtier_plugin.bench.trees_report import trees_view
+from memtier_plugin.bench.uplift import uplift_view
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -401,6 +403,7 @@ def _format_interval(interval: Iterable[float]) -> str:
 VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "ablation": ablation_view,
     "ablations": ablations_view,
+    "attribution": attribution_view,
     "compare": _compare_sections,
     "consolidation": consolidation_view,
     "durability": durability_view,
@@ -420,4 +423,5 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "systems": systems_view,
     "table": _paper_table_sections,
     "trees": trees_view,
+    "uplift": uplift_view,
 }

@@ -372,6 +372,45 @@ def trees(**options: Any) -> None:
 
 
 @_command()
+@count_option("--histories", 1_000, "How many histories are simulated of each world")
+@dataset_option()
+@click.option(
+    "--data",
+    type=EXISTING,
+    metavar="PATH",
+    help="Also measure the evidence that 5 % withheld keep out of blocks, on this data set.",
+)
+@limit_option()
+@sample_option("all")
+@OUTPUTS
+def uplift(**options: Any) -> None:
+    """Measure what the intervals of `memtier uplift` are worth, and what withholding costs."""
+    from memtier_plugin.bench.uplift import run_uplift
+
+    _run_bench(run_uplift, **options)
+
+
+@_command()
+@count_option("--runs", 100, "How many runs are planted")
+@click.option(
+    "--endpoint",
+    metavar="BASE_URL",
+    help="Score by a model of this OpenAI-compatible server, which must echo log-probabilities "
+    "[a bigram model that ships].",
+)
+@click.option("--model", metavar="NAME", help="The model at that endpoint.")
+@click.option(
+    "--key-env", metavar="VARIABLE", help="The environment variable that holds its key [none]."
+)
+@OUTPUTS
+def attribution(**options: Any) -> None:
+    """Measure which proxy of attribution names the line that an answer copies."""
+    from memtier_plugin.bench.attribution import run_attribution
+
+    _run_bench(run_attribution, **options)
+
+
+@_command()
 @click.argument("ours", type=EXISTING_FILE, metavar="A.json")
 @click.argument("theirs", type=EXISTING_FILE, metavar="B.json")
 @OUTPUTS

@@ -10,6 +10,7 @@ EXAMPLES: Final = {
     "backup": "memory.tar.gz",
     "bench": "locomo --data locomo10.json",
     "bench ablation": "longmemeval --data longmemeval_s.json",
+    "bench attribution": "",
     "bench beam": "--data beam/100K",
     "bench compare": "before.json after.json",
     "bench consolidation": "",
@@ -25,6 +26,7 @@ EXAMPLES: Final = {
     "bench scale": "",
     "bench sets": "sets",
     "bench silence": "--data locomo10.json",
+    "bench uplift": "--data locomo10.json",
     "bench table": "1 --data locomo10.json",
     "bench trees": "--data locomo10.json --sample 100",
     "config": "show",
@@ -80,4 +82,5 @@ EXAMPLES: Final = {
     "sessions": "--limit 5",
     "status": "--project shop",
     "unforget": "5H61N2FJ",
+    "uplift": "--kind fact",
 }

@@ -64,6 +64,7 @@ COMMANDS: Final = {
     "serve": Lazy("background", "Answer JSON-RPC of hosts, on stdin/stdout and a socket."),
     "sessions": Lazy("listing", "List the sessions of the project, the last that spoke first."),
     "status": Lazy("status", "Show what is stored, which hooks last ran, what is degraded."),
+    "uplift": Lazy("uplift", "Show which lines help or harm, by runs that went without them."),
     "unforget": Lazy("forget", "Bring back what `forget` hid, and the facts hidden with it."),
 }
 

@@ -72,6 +72,7 @@ def recall(
         at=parse_optional_time(at), k=k, token_budget=budget, depth=depth, purpose="preview"
     )
     with scope.open() as memory:
+        withhold = memory.settings.causes.withhold
         if then := parse_optional_time(as_of):
             with progress_bar() as report:
                 step = partial(report, "reading the ledgers")
@@ -90,6 +91,10 @@ def recall(
     document = recall_document(result, limit)
     document |= {"signals": signals, "text": result.text if inject_preview else ""}
     scope.show(document, recall_view)
+    if inject_preview and withhold and not scope.as_json:
+        click.echo(
+            f"\nIn {withhold:.0%} of the runs a prompt goes without one line: memtier uplift"
+        )
     if inject_preview and not scope.as_json:
         click.echo(f"\n{result.text}", nl=False)  # as a prompt gets it: no view folds or styles it
 
@@ -210,6 +215,14 @@ def describe_depth(document: Document) -> list[tuple[str, str]]:
     return rows
 
 
+def _describe_withheld(document: Document) -> list[tuple[str, str]]:
+    """Describe the line that was left out to measure what it changes."""
+    if not (withheld := document["withheld"]):
+        return []
+    line = f"{short_id(withheld['item'])} {one_line(withheld['text'] or HIDDEN)}: "
+    return [("withheld", (line if withheld["item"] else "") + withheld["said"])]
+
+
 def explain_view(document: Document) -> RenderableType:
     """Render an explanation: each line's signals at recall time, its weight then and now."""
     head = name_value_table(
@@ -222,6 +235,7 @@ def explain_view(document: Document) -> RenderableType:
                 f"{document['ms']:.0f} ms",
             ),
             *describe_depth(document),
+            *_describe_withheld(document),
         ]
     )
     if document.get("why"):

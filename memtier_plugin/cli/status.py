@@ -39,6 +39,7 @@ def status_view(document: Document) -> RenderableType:
         *_consolidation_rows(document),
         ("embedding", describe_embedding(document.get("embedding", {}))),
         *_priority_rows(document),
+        *_causes_rows(document),
         ("disk", describe_usage(document.get("disk", {}))),
     ]
     parts: list[RenderableType] = [name_value_table(rows)]
@@ -147,6 +148,14 @@ def _priority_rows(document: Document) -> Iterator[tuple[str, str]]:
     if counts := document.get("priority"):
         tiers = "{cache} by priority in the cache, {buffer} in the buffer".format(**counts)
         yield "priority", f"{counts['rated']} entries rated, {tiers}"
+
+
+def _causes_rows(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the row on lines that are left out to measure what they change."""
+    if causes := document.get("causes"):
+        share = f"one line is left out in {causes['withhold']:.0%} of the runs"
+        counts = "{withheld} of the newest {recalls} prompts lacked it".format(**causes)
+        yield "causes", f"{share}; {counts}: memtier uplift"
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Final, Literal, Self
 
-from memtier_plugin.core import recall_lines
+from memtier_plugin.core import cause_events, learning_events, priority_events, recall_lines
+from memtier_plugin.core.cause_events import Withholding
 from memtier_plugin.core.event_payload import EventPayload, StateEvent, fields_of, optional
 from memtier_plugin.core.ids import new_id
-from memtier_plugin.core.learning_events import LearnEvent
-from memtier_plugin.core.priority_events import ImportanceEvent, PersonaEvent, PrioritiseEvent
 from memtier_plugin.core.records import JournalEvent
 
 # -- recall and learning ---------------------------------------------------------------------------
@@ -70,6 +69,7 @@ class RecallEvent(EventPayload):
     tokens: int = 0
     probability: float | None = optional()
     silent: str | None = optional()
+    withheld: Withholding | None = optional()
     injected: tuple[RankedItem, ...] = ()
     near_misses: tuple[RankedItem, ...] = ()
 
@@ -100,6 +100,7 @@ class CreditEvent(EventPayload):
     delta: float
     confidence: float | None = optional()  # where it was judged by what the tools returned
     recalls: tuple[str, ...] | None = optional()  # of other runs, named when this one ended
+    proxy: str | None = optional()  # that made the share, where a job did
 
 
 # -- facts -----------------------------------------------------------------------------------------
@@ -337,7 +338,7 @@ class ConfideEvent(StateEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeForgetEvent(EventPayload):
-    """A model asked to forget a fact; with ``proposal``, a person decided on that."""
+    """A model asked to forget a fact, or ``evidence`` did; ``proposal``: a person decided."""
 
     KIND: ClassVar[str] = "propose_forget"
 
@@ -345,6 +346,7 @@ class ProposeForgetEvent(EventPayload):
     proposal: str | None = optional()
     accepted: bool | None = optional()
     why: str | None = optional()
+    evidence: str | None = optional()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,13 +454,8 @@ class HookFailedEvent(EventPayload):
 
 PAYLOADS: Final[Mapping[str, type[EventPayload]]] = {
     payload.KIND: payload
-    for payload in (
-        *globals().values(),
-        ImportanceEvent,
-        LearnEvent,
-        PersonaEvent,
-        PrioritiseEvent,
-    )
+    for module in (globals(), *map(vars, (cause_events, learning_events, priority_events)))
+    for payload in module.values()
     if isinstance(payload, type) and issubclass(payload, EventPayload) and "KIND" in vars(payload)
 }
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from memtier_plugin.core.bounds import Lines, Milliseconds, Tokens
+from memtier_plugin.core.cause_events import Withholding
 from memtier_plugin.core.host import PromptKind, Shown
 from memtier_plugin.core.records import Entry, Fact, Purpose, Source, Tier
 
@@ -204,7 +205,8 @@ class Recall:
     ``probability`` is how likely the best hits hold what the query needs, ``silent`` why nothing is
     injected although something was found, or without a search.
     ``postings`` and ``vectors`` count what was read, ``ms`` is the wall time, ``steps`` its parts.
-    ``route`` is what the router decided, where ``depth`` is "auto".
+    ``route`` is what the router decided, where ``depth`` is "auto"; ``withheld`` is the lottery
+    of `causes.withhold`.
     """
 
     id: str
@@ -222,6 +224,7 @@ class Recall:
     steps: tuple[Step, ...] = ()
     probability: float | None = None
     silent: str = ""
+    withheld: Withholding | None = None
 
     def __repr__(self) -> str:
         """Return a line that fits on a screen; `hits` and `text` have the rest."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import regex
 
-from memtier_plugin.core.records import FactDraft, Origin
+from memtier_plugin.core.records import Fact, FactDraft, Origin
 from memtier_plugin.facts.extraction.rules import SINGLE_VALUED
 from memtier_plugin.text.lexicon import lexicon, small_talk, word_set
 from memtier_plugin.text.normalise import normalise
@@ -291,11 +291,15 @@ def _merge(draft: FactDraft, other: FactDraft) -> FactDraft:
     return replace(better, sources=tuple(sources), origin=weakest, valid_from=since)
 
 
+def is_essential(draft: FactDraft | Fact) -> bool:
+    """Tell whether it states a constraint, an allergy, a denial or a standing instruction."""
+    return draft.relation in _ESSENTIAL_RELATIONS or bool(_ESSENTIAL.search(draft.text))
+
+
 def _cap_rank(draft: FactDraft) -> tuple[bool, bool, float, int]:
     """Return the key by which drafts are dropped over the cap, the largest first."""
-    essential = draft.relation in _ESSENTIAL_RELATIONS or bool(_ESSENTIAL.search(draft.text))
     return (
-        not essential,
+        not is_essential(draft),
         draft.status != "active",
         -draft.confidence,
         -len(set(plain_words(draft.value))),

@@ -1,4 +1,4 @@
-"""Forgets that a model asked for and a person decides: proposed, accepted or rejected.
+"""Forgets that a model or evidence asks for and a person decides: proposed, accepted or rejected.
 
 A proposal is an event of the journal, and so is what became of it; nothing is hidden in between.
 """
@@ -16,19 +16,20 @@ from memtier_plugin.storage.readers import Reader
 
 @dataclass(frozen=True, slots=True)
 class ForgetProposal:
-    """A fact that an agent's model asked to forget."""
+    """A fact that an agent's model asked to forget, or ``evidence`` of what it did for runs."""
 
     id: str
     fact: str
     agent: str
     at: datetime
+    evidence: str = ""
 
 
 def pending_forgets(reader: Reader) -> list[ForgetProposal]:
     """Return the proposals that nobody decided on, of facts that are still shown, oldest first."""
     decided = {decision.proposal for decision in _decisions(reader)}
     proposals = [
-        ForgetProposal(event.id, asked.fact, event.agent_id, event.timestamp)
+        ForgetProposal(event.id, asked.fact, event.agent_id, event.timestamp, asked.evidence or "")
         for event in reader.events(kinds=[ProposeForgetEvent.KIND])
         if (asked := ProposeForgetEvent.of(event)).proposal is None and event.id not in decided
     ]
@@ -37,16 +38,25 @@ def pending_forgets(reader: Reader) -> list[ForgetProposal]:
     return [proposal for proposal in proposals if proposal.fact in shown]
 
 
-def propose_forget(actor: Actor, facts: Iterable[str]) -> tuple[str, ...]:
+def propose_forget(
+    actor: Actor, facts: Iterable[str], evidence: str | None = None
+) -> tuple[str, ...]:
     """Ask a person to forget facts; return those that wait, or waited already.
 
     What a person decided to keep is not proposed again.
+
+    Args:
+        evidence: why, where no model asks for it.
     """
     with actor.store.session() as reader:
         waiting = {proposal.fact for proposal in pending_forgets(reader)}
         kept = {decision.fact for decision in _decisions(reader) if not decision.accepted}
     asked = [fact for fact in dict.fromkeys(facts) if fact not in kept]
-    new = [actor.event(ProposeForgetEvent(fact=fact)) for fact in asked if fact not in waiting]
+    new = [
+        actor.event(ProposeForgetEvent(fact=fact, evidence=evidence))
+        for fact in asked
+        if fact not in waiting
+    ]
     if new:
         actor.store.append_events(new, shared=True)
     return tuple(asked)

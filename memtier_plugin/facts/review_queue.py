@@ -1,7 +1,7 @@
 """The review queue: all that waits for a person's decision, in groups of alike ones.
 
-It holds the facts that wait, the forgets that a model asked for, and current facts that contradict
-each other. Nothing of it is stored: it follows from the ledgers and the journal.
+It holds the facts that wait, the forgets that a model or evidence asks for, and current facts that
+contradict each other. Nothing of it is stored: it follows from the ledgers and the journal.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ReviewItem:
         if self.kind == "conflict":
             return "contradicts another fact that holds"
         if self.proposal is not None:
-            return f"the model of {self.proposal.agent} asks to forget it"
+            return self.proposal.evidence or f"the model of {self.proposal.agent} asks to forget it"
         last = next((review.why for review in reversed(self.fact.reviews) if review.why), "")
         return self.fact.fact.reason or last
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from memtier_plugin.core.cause_events import OutcomeEvent
 from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.records import Entry, JournalEvent, Message
 from memtier_plugin.learning.attribution import (
+    Proxy,
     answer_words,
     compute_reward,
     share_reward,
@@ -82,10 +84,12 @@ def assign_credit(
     reward = compute_reward(calls)
     reason = _why_no_reward(reward, confidence, failed=failed)
     reward = min(reward, 0.0) if failed else reward
-    shares = _Shares(actor, run, recalls)
+    shares = RunShares(actor, run, recalls)
     with actor.store.session() as reader:
-        events = shares.credits(reader, reward, confidence, messages)
-    actor.store.append_events([actor.event(credit, run=run) for credit in events])
+        events = shares.credits(reader, reward, confidence, shares.by_words(reader, messages))
+        outcome = shares.outcome(reader, reward, confidence)
+    journalled = [*outcome, *events]
+    actor.store.append_events([actor.event(payload, run=run) for payload in journalled])
     credits = {credit.item: credit.delta for credit in events}
     uncredited = {item: reason or why for item, why in shares.uncredited.items()}
     if not recalls:
@@ -114,26 +118,58 @@ def _why_no_reward(reward: float, confidence: float, *, failed: bool) -> str:
     return _MIXED if confidence else _NO_OUTCOME
 
 
-class _Shares:
+def _unless_stated(confidence: float) -> float | None:
+    """Return a confidence as the journal has it: None where the outcome was stated."""
+    return confidence if confidence < STATED else None
+
+
+class RunShares:
     """What the items that were injected into a run have of its reward."""
 
     def __init__(self, actor: Actor, run: str, recalls: Sequence[JournalEvent]) -> None:
-        injected = [ranked.item for event in recalls for ranked in RecallEvent.of(event).injected]
-        self.items = list(dict.fromkeys(injected))
+        payloads = [RecallEvent.of(event) for event in recalls]
+        self.items = list(dict.fromkeys(r.item for recall in payloads for r in recall.injected))
+        self._events = tuple(event.id for event in recalls)
+        self._withheld = any(recall.withheld for recall in payloads)
         self.uncredited: dict[str, str] = {}
         self.repeated = False
         self._actor, self._run = actor, run
         self._recalls = tuple(event.id for event in recalls if event.run_id != run) or None
         self._agent = recalls[0].agent_id if recalls else actor.agent
 
+    def outcome(self, reader: Reader, reward: float, confidence: float) -> list[OutcomeEvent]:
+        """Return the outcome to be journalled, if a job will ask for it and it is not the last."""
+        by_model = self._actor.store.settings.attribution.proxy == "logprob" and reward
+        if not self._withheld and not (by_model and self.items):
+            return []
+        stated = _unless_stated(confidence)
+        events = reader.events(agent=self._agent, run=self._run, kinds=[OutcomeEvent.KIND])
+        earlier = [OutcomeEvent.of(event) for event in events]
+        last = max(earlier, key=lambda each: each.attempt, default=None)
+        if last and (last.reward, last.confidence) == (reward, stated):
+            return []
+        attempt = last.attempt + 1 if last else 1
+        return [
+            OutcomeEvent(attempt=attempt, reward=reward, confidence=stated, recalls=self._events)
+        ]
+
     def credits(
-        self, reader: Reader, reward: float, confidence: float, messages: Sequence[Message]
+        self,
+        reader: Reader,
+        reward: float,
+        confidence: float,
+        shares: Mapping[str, float],
+        proxy: str | None = None,
     ) -> list[CreditEvent]:
-        """Return the credits that are to be journalled, and note why items have none."""
+        """Return the credits that are to be journalled, and note why items have none.
+
+        Args:
+            shares: of each item in the reward.
+            proxy: by which a job made them; None at the end of the run.
+        """
         if not self.items:
             return []
         settings = self._actor.store.settings
-        shares = self._shares(reader, messages)
         step = settings.attribution.alpha * reward * confidence
         deltas = {item: step * share for item, share in shares.items() if step and share}
         journalled = reader.events(agent=self._agent, run=self._run, kinds=[CreditEvent.KIND])
@@ -145,11 +181,15 @@ class _Shares:
                 deltas = self._cap_deltas(reader, now, deltas)
         earlier = [CreditEvent.of(event) for event in journalled]
         attempt = max((credit.attempt for credit in earlier), default=0)
-        last = {c.item: c.delta for c in earlier if c.attempt == attempt and c.delta}
+        newest = [credit for credit in earlier if credit.attempt == attempt]
+        last = {credit.item: credit.delta for credit in newest if credit.delta}
+        stated = _unless_stated(confidence)
+        # A run that is delivered again, with the same outcome, does not undo what a job found.
+        by_job = [(credit.reward, credit.confidence) for credit in newest if credit.proxy]
         self.uncredited |= {
             item: "" for item in self.items if not deltas.get(item) and item not in self.uncredited
         }
-        if deltas == last:
+        if deltas == last or (proxy is None and (reward, stated) in by_job):
             self.repeated = bool(last)
             return []
         return [
@@ -160,18 +200,24 @@ class _Shares:
                 share=shares.get(item, 0.0),
                 # A delta of 0 takes back what an earlier attempt credited and this one does not.
                 delta=deltas.get(item, 0.0),
-                confidence=confidence if confidence < STATED else None,
+                confidence=stated,
                 recalls=self._recalls,
+                proxy=proxy,
             )
             for item in dict.fromkeys([*deltas, *last])
         ]
 
-    def _shares(self, reader: Reader, messages: Sequence[Message]) -> dict[str, float]:
+    def by_words(self, reader: Reader, messages: Sequence[Message]) -> dict[str, float]:
+        """Return the share of each item, by the words that it has in common with the answer."""
+        if not self.items:
+            return {}
         stored = {row.item.id: row.item for row in reader.items(self.items).values()}
         # Acknowledgements, questions and calls of the memory's own tools answer nothing.
         texts = {item.id: item.text for item in stored.values() if not missing_statement(item)}
-        answer, proxy = answer_words(messages), self._actor.store.settings.attribution.proxy
-        values = share_reward([texts.get(item, "") for item in self.items], answer, proxy)
+        proxy = self._actor.store.settings.attribution.proxy
+        by_words: Proxy = "jaccard" if proxy == "logprob" else proxy  # until its job has run
+        answer = answer_words(messages)
+        values = share_reward([texts.get(item, "") for item in self.items], answer, by_words)
         for item, share in zip(self.items, values, strict=True):
             if not share:
                 stating = _UNUSED if item in texts else _STATES_NOTHING

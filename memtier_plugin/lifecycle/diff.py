@@ -15,7 +15,7 @@ from memtier_plugin.facts.changes import FactChange, list_changes
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import fold, touched_items
 
-_WEIGHING: Final = ("credit", "uncredit", "reinstate")
+_WEIGHING: Final = ("credit", "uncredit", "reinstate", "uplift")
 _RUNS: Final = {
     "consolidate": "consolidated",
     "revert": "reverted",

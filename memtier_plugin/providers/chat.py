@@ -10,9 +10,9 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from memtier_plugin.core.errors import AnswerLost, EndpointError
+from memtier_plugin.core.errors import AnswerLost, EndpointError, EndpointRefused
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.settings.schema import Endpoint, Price
 from memtier_plugin.providers.endpoint import (
@@ -24,6 +24,7 @@ from memtier_plugin.providers.endpoint import (
     retry,
 )
 from memtier_plugin.providers.pricing import TOKEN_MARGIN, Meter, Tariff
+from memtier_plugin.providers.scoring import ScoredText
 from memtier_plugin.providers.structured_output import parse_json
 
 NO_MODEL: Final = "none"  # the model name that switches chat off
@@ -38,6 +39,7 @@ class Estimate:
     output_tokens: int = 0
 
 
+T = TypeVar("T")
 Reserve = Callable[[Tariff, Estimate, str], AbstractContextManager[Meter]]
 
 
@@ -153,28 +155,63 @@ class ChatModel:
             CapReached: one more request would exceed the budget.
             ContextTooLong, EndpointRefused, AnswerLost, EndpointError: see `EndpointClient.chat`.
         """
-        self.client.warm_up()  # outside of a request's time, and nothing is reserved without a key
         most = self._estimate(messages, tools, max_tokens)
+
+        def request(meter: Meter) -> ChatReply:
+            reply = self.client.chat(
+                self.model,
+                messages,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                schema=schema,
+                tools=tools,
+                attempts=1,
+                seconds=seconds,
+            )
+            meter.tokens, meter.output_tokens = reply.prompt_tokens, reply.completion_tokens
+            meter.cost = reply.cost
+            return reply
+
+        return self._within_budget(request, most, purpose, attempts)
+
+    def score(self, text: str, *, purpose: str, attempts: int = MAX_ATTEMPTS) -> ScoredText:
+        """Return the log-probability of each token of a text; each attempt is in the budget.
+
+        Raises:
+            CapReached: one more request would exceed the budget.
+            EndpointRefused: the model has no endpoint.
+            NoLogprobs: its endpoint does not echo what it was sent.
+            EndpointError: there was no usable answer in any attempt.
+        """
+        client = self.client
+        if not isinstance(client, EndpointClient):
+            raise EndpointRefused(f"{self.name} is no endpoint: it gives no log-probabilities")
+        tokens = count_tokens(text)
+        most = Estimate(self.tariff.cost(tokens * TOKEN_MARGIN, 0), tokens, 0)
+
+        def request(meter: Meter) -> ScoredText:
+            scored = client.score(self.model, text)
+            meter.tokens = scored.read
+            return scored
+
+        return self._within_budget(request, most, purpose, attempts)
+
+    def _within_budget(
+        self, request: Callable[[Meter], T], most: Estimate, purpose: str, attempts: int
+    ) -> T:
+        """Return what a request returns; see `chat` for how its attempts are charged."""
+        self.client.warm_up()  # outside of a request's time, and nothing is reserved without a key
         open_meters: list[Meter] = []  # at most one: what a failed attempt leaves to the next
 
-        def attempt() -> ChatReply:
+        def attempt() -> T:
             if not open_meters:
                 reservation = self._reserve(self.tariff, most, purpose)
                 open_meters.append(stack.enter_context(reservation))
             [meter] = open_meters
             # The estimate stands if Ctrl-C ends the wait for the answer.
-            meter.calls, meter.tokens, meter.output_tokens = 1, most.tokens, max_tokens
+            meter.calls, meter.tokens, meter.output_tokens = 1, most.tokens, most.output_tokens
             try:
-                reply = self.client.chat(
-                    self.model,
-                    messages,
-                    max_tokens=max_tokens,
-                    temperature=temperature,
-                    schema=schema,
-                    tools=tools,
-                    attempts=1,
-                    seconds=seconds,
-                )
+                return request(meter)
             except AnswerLost:
                 open_meters.clear()
                 stack.close()
@@ -182,9 +219,6 @@ class ChatModel:
             except EndpointError:
                 meter.calls = meter.tokens = meter.output_tokens = 0
                 raise
-            meter.tokens, meter.output_tokens = reply.prompt_tokens, reply.completion_tokens
-            meter.cost = reply.cost
-            return reply
 
         with ExitStack() as stack:
             return retry(attempt, attempts)

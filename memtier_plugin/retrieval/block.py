@@ -125,10 +125,13 @@ class BlockPlan:
     tries: int | None = None
     guarded: bool = True
 
-    def fill(self, recall_id: str) -> tuple[tuple[Hit, ...], str]:
+    def fill(self, recall_id: str, without: str = "") -> tuple[tuple[Hit, ...], str]:
         """Return the hits that are injected, and the block; its tokens never exceed the budget.
 
         Nothing is injected when not even the frame and a few words fit.
+
+        Args:
+            without: the id of a hit whose line is left out; none takes its place.
         """
         room = self._room(recall_id)
         lines: list[str] = []
@@ -141,13 +144,14 @@ class BlockPlan:
                 yield costs[-1]
 
         packed = pack(next_costs(), self.k, room, MIN_LINE_TOKENS)
+        chosen = [pair for pair in packed.chosen if self.hits[pair[0]].id != without]
         shown = [
             lines[index] if costs[index] <= tokens else truncate(lines[index], tokens)
-            for index, tokens in packed.chosen
+            for index, tokens in chosen
         ]
         if not shown or "] " not in shown[0].removesuffix(CUT_MARK):  # cut before its first word
             return (), ""
-        return tuple(self.hits[index] for index, _ in packed.chosen), _frame(recall_id, shown)
+        return tuple(self.hits[index] for index, _ in chosen), _frame(recall_id, shown)
 
     def explain_refusal(self, index: int, recall_id: str) -> RefusedLine:
         """Return why the hit at this index has no line."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.cause_events import Withholding
+from memtier_plugin.core.events import CreditEvent, RecallEvent
 from memtier_plugin.core.recall_lines import PACKED_FIELDS, STEPS, is_packed
 from memtier_plugin.core.records import JournalEvent
 from memtier_plugin.core.results import Hit
@@ -142,3 +143,36 @@ def explain_journalled(
         "file": current.file,
         "line": current.line,
     }
+
+
+def credits_of(reader: Reader, recall: JournalEvent) -> Sequence[JournalEvent]:
+    """Return the credits of a recall's run, and of runs that named the recall when they ended."""
+    kinds, run = [CreditEvent.KIND], recall.run_id
+    injected = [ranked["item"] for ranked in recall.data["injected"]]
+    if not injected:
+        return []
+    named = [
+        credit
+        for credit in reader.events(items=injected, agent=recall.agent_id, kinds=kinds)
+        if recall.id in credit.data.get("recalls", ())
+    ]
+    own = reader.events(agent=recall.agent_id, run=run, kinds=kinds) if run else []
+    return [*own, *(credit for credit in named if credit.run_id != run)]
+
+
+def explain_withheld(
+    lottery: Withholding | None, stored: Mapping[str, Stored]
+) -> dict[str, Any] | None:
+    """Return what a recall withheld, with its text; None where it might have withheld nothing."""
+    if lottery is None:
+        return None
+    row = stored.get(lottery.item or "")
+    text = row.item.text if row and not row.state.forgotten else ""
+    return {"item": lottery.item, "p": lottery.p, "text": text, "said": describe_withheld(lottery)}
+
+
+def describe_withheld(lottery: Withholding) -> str:
+    """Describe the lottery of a recall in words."""
+    if lottery.item is None:
+        return f"each line might have been left out, to measure it ({lottery.p:.2%} each)"
+    return f"it was left out to measure what it changes (`causes.withhold`; {lottery.p:.2%} a line)"

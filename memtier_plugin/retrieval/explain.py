@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.events import CreditEvent, RecallEvent
+from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END
 from memtier_plugin.core.records import FOR_PROMPTS, Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
@@ -23,7 +23,10 @@ from memtier_plugin.retrieval.block import is_injectable, keep_injectable
 from memtier_plugin.retrieval.candidates import MIN_COSINE
 from memtier_plugin.retrieval.contributions import (
     RECOMPUTED,
+    credits_of,
+    describe_withheld,
     explain_journalled,
+    explain_withheld,
     find_journalled,
     measure_hit,
     position_of,
@@ -106,21 +109,6 @@ class _Hidden:
     since_recall: bool = False
 
 
-def _credits_of(reader: Reader, recall: JournalEvent) -> Sequence[JournalEvent]:
-    """Return the credits of a recall's run, and of runs that named the recall when they ended."""
-    kinds, run = [CreditEvent.KIND], recall.run_id
-    injected = [ranked["item"] for ranked in recall.data["injected"]]
-    if not injected:
-        return []
-    named = [
-        credit
-        for credit in reader.events(items=injected, agent=recall.agent_id, kinds=kinds)
-        if recall.id in credit.data.get("recalls", ())
-    ]
-    own = reader.events(agent=recall.agent_id, run=run, kinds=kinds) if run else []
-    return [*own, *(credit for credit in named if credit.run_id != run)]
-
-
 class Explainer:
     """Answers why, to one agent of a project."""
 
@@ -134,7 +122,9 @@ class Explainer:
         with self._store.session() as reader:
             event = read_in_full(self._find_recall(reader, recall_id), reader)
             data = event.data
-            stored = reader.items(h["item"] for h in [*data["injected"], *data["near_misses"]])
+            lottery = RecallEvent.of(event).withheld
+            ids = [h["item"] for h in [*data["injected"], *data["near_misses"]]]
+            stored = reader.items([*ids, lottery.item] if lottery and lottery.item else ids)
             weights = data.get("weights", {})
             document = {
                 **event.to_json(),
@@ -151,7 +141,8 @@ class Explainer:
                     self._actor.clock(),
                     self._store.settings.priority.importance_share,
                 ),
-                "credits": [credit.to_json() for credit in _credits_of(reader, event)],
+                "withheld": explain_withheld(lottery, stored),
+                "credits": [credit.to_json() for credit in credits_of(reader, event)],
             }
             if why is not None:
                 document["why"] = self._why(event, why)
@@ -229,7 +220,10 @@ class Explainer:
         if then and then["injected"]:
             message = f"it was injected, on line {then['place']}, from rank {then['rank']}"
             return case.verdict("injected", message)
-        if case.id in RecallEvent.of(event).repeats:
+        recall = RecallEvent.of(event)
+        if recall.withheld and recall.withheld.item == case.id:
+            return case.verdict("withheld", describe_withheld(recall.withheld))
+        if case.id in recall.repeats:
             message = "the conversation showed it already, so that it was not injected again"
             return case.verdict("repeat", message)
         if hidden:

@@ -84,3 +84,9 @@ def entry_hit(
         weight=stored.state.weight,
         evidence=evidence,
     )
+
+
+def with_added(hits: tuple[Hit, ...], added: Iterable[Hit]) -> tuple[Hit, ...]:
+    """Return hits, and those of others that are not among them."""
+    ids = {hit.id for hit in hits}
+    return (*hits, *(hit for hit in added if hit.id not in ids))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
+from memtier_plugin.core.cause_events import Withholding
 from memtier_plugin.core.errors import IndexProblem, LedgerError
 from memtier_plugin.core.events import RankedItem, RecallEvent
 from memtier_plugin.core.mutex import Mutex
@@ -80,6 +81,19 @@ class RecallJournal:
         refused |= {i: _SEARCH for i, purpose in purposes.items() if purpose != "inject"}
         return RunRecalls([e for i, e in recalls.items() if i not in refused], refused)
 
+    def first_withholding(self, run_id: str, session_id: str) -> Withholding | None:
+        """Return the lottery of a run's first recall that had one; `recalls_of_run` has no part."""
+        with self._mutex:
+            events = {e.id: e for e in self._by_run.get((run_id, session_id), ())}
+        try:
+            events |= {event.id: event for event in self._written(run_id, None)}
+        except IndexProblem as problem:
+            _log.warning("only this process's recalls are looked at: %s", problem)
+        for event in sorted(events.values(), key=lambda each: (each.timestamp, each.id)):
+            if lottery := RecallEvent.of(event).withheld:
+                return lottery
+        return None
+
     def _take(
         self, run_id: str | None, session_id: str, recall_ids: Collection[str] | None
     ) -> list[JournalEvent]:
@@ -145,6 +159,7 @@ def recall_event(
         injected=tuple(_ranked_item(hit, ranks[hit.item.id], weights) for hit in recall.injected),
         probability=None if recall.probability is None else round(recall.probability, 4),
         silent=recall.silent or None,
+        withheld=recall.withheld,
         near_misses=tuple(_ranked_item(hit, ranks[hit.item.id], weights) for hit in missed),
     )
 

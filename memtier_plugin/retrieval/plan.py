@@ -97,6 +97,7 @@ class RecallPlan:
         left_out: by id, why the router or the floor does not offer a hit.
         already_shown: ids of what is not offered because the conversation shows it.
         judged: what of the lines is worth showing.
+        current: ids of lines that replace another one that was found.
     """
 
     query: Query
@@ -110,3 +111,4 @@ class RecallPlan:
     steps: tuple[Step, ...]
     already_shown: tuple[str, ...]
     judged: Judged
+    current: frozenset[str] = frozenset()

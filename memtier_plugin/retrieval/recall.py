@@ -36,7 +36,7 @@ from memtier_plugin.retrieval.contradictions import (
 from memtier_plugin.retrieval.contributions import profile_weights
 from memtier_plugin.retrieval.duplicates import collapse_duplicates, find_copies
 from memtier_plugin.retrieval.follow_up import FollowUp, follow_up
-from memtier_plugin.retrieval.hits import read_hits
+from memtier_plugin.retrieval.hits import read_hits, with_added
 from memtier_plugin.retrieval.hypothetical import HypothesisWriter, with_step
 from memtier_plugin.retrieval.journal import RecallJournal, recall_event, recall_label
 from memtier_plugin.retrieval.judgement import Judge
@@ -58,6 +58,7 @@ from memtier_plugin.retrieval.search import PluginSignals, Search, SearchResult
 from memtier_plugin.retrieval.tiers import TierName
 from memtier_plugin.retrieval.unindexed import add_unindexed, read_unindexed
 from memtier_plugin.retrieval.visibility import linked_people
+from memtier_plugin.retrieval.withholding import Withholder
 from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.text.passages import select_passage
@@ -87,6 +88,7 @@ class Recaller:
         )
         self._writer = HypothesisWriter(actor, self._settings)
         self.journal = RecallJournal(actor.store, actor.agent)
+        self._withholder = Withholder(self.journal, actor.agent, self._settings.causes.withhold)
 
     @property
     def reads_all(self) -> bool:
@@ -192,7 +194,7 @@ class Recaller:
         search_step = Step(name="search", ms=(searched - started) * 1000, read=read)
         return RecallPlan(
             query,
-            _with_added(mark_replaced(candidates.hits + routed.added, replaced), judged.added),
+            with_added(mark_replaced(candidates.hits + routed.added, replaced), judged.added),
             candidates.result,
             candidates.degradations + routed.degradations,
             selection.values,
@@ -202,6 +204,7 @@ class Recaller:
             with_step(query.hypothesis, (search_step, *candidates.result.tiers, *routed.steps)),
             selection.already_shown,
             judged,
+            frozenset(current.by.id for current in replaced.values()),
         )
 
     # -- understand ----------------------------------------------------------------------------
@@ -448,7 +451,7 @@ class Recaller:
 
     def _pack(self, plan: RecallPlan, recall_id: str, started: float) -> Recall:
         packing, result = time.monotonic(), plan.result
-        injected, block = plan.block.fill(recall_id)
+        injected, block, withheld = self._withholder.fill(plan, recall_id)
         tokens, now = count_tokens(block), time.monotonic()
         step = Step(
             name="pack", ms=(now - packing) * 1000, tokens=tokens, read=len(plan.block.hits)
@@ -469,6 +472,7 @@ class Recaller:
             steps=(*plan.steps, step),
             probability=plan.judged.probability,
             silent=plan.judged.silent,
+            withheld=withheld,
         )
 
     # -- journal -------------------------------------------------------------------------------
@@ -492,8 +496,3 @@ class Recaller:
     def redact(self, text: str) -> str:
         """Return a text as it may be kept."""
         return self._actor.redactor.redact(text).text
-
-
-def _with_added(hits: tuple[Hit, ...], added: Iterable[Hit]) -> tuple[Hit, ...]:
-    ids = {hit.id for hit in hits}
-    return (*hits, *(hit for hit in added if hit.id not in ids))

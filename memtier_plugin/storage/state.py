@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from memtier_plugin.core.cause_events import UpliftEvent
 from memtier_plugin.core.event_payload import EventPayload, StateEvent
 from memtier_plugin.core.events import (
     AcceptEvent,
@@ -109,6 +110,17 @@ def update_weight(weight: float, delta: float) -> float:
     return max(-1.0, min(1.0, weight + delta))
 
 
+def bound_weight(weight: float, low: float, high: float) -> float:
+    """Return a weight that no longer contradicts a measured uplift (95 %: ``low`` to ``high``).
+
+    A line that helps weighs its uplift at least, one that harms at most, at the end of the
+    interval that is nearer to zero; an interval that includes zero changes nothing.
+    """
+    if low > 0:
+        return max(weight, min(1.0, low))
+    return min(weight, max(-1.0, high)) if high < 0 else weight
+
+
 def last_attempts(credits: Iterable[JournalEvent]) -> list[tuple[JournalEvent, CreditEvent]]:
     """Keep only the credits of each run's last attempt, in the order of (timestamp, id)."""
     last: dict[tuple[str, str | None], tuple[JournalEvent, CreditEvent]] = {}
@@ -121,13 +133,17 @@ def last_attempts(credits: Iterable[JournalEvent]) -> list[tuple[JournalEvent, C
 
 def fold(events: Sequence[JournalEvent]) -> State:
     """Fold one item's events, given in any order, into its current state."""
-    withdrawn, uncredited = _undone_runs(events)
+    hidden, uncredited = undone_runs(events)
+    withdrawn = bool(hidden)
     state = State(forgotten=withdrawn)
     for event, credit in last_attempts(e for e in events if e.kind == CreditEvent.KIND):
         if (event.agent_id, event.run_id) not in uncredited:
             state = replace(state, weight=update_weight(state.weight, credit.delta))
+    credited = state.weight
     for payload in _effective(events):
         match payload:
+            case UpliftEvent(low=low, high=high):
+                state = replace(state, weight=bound_weight(credited, low, high))
             case PromoteEvent():
                 state = replace(state, promoted=True)
             case ForgetEvent():
@@ -151,8 +167,10 @@ def fold(events: Sequence[JournalEvent]) -> State:
     return state
 
 
-def _undone_runs(events: Iterable[JournalEvent]) -> tuple[bool, set[tuple[str, str | None]]]:
-    """Return whether the item's own run was undone, and the runs whose credits are revoked.
+def undone_runs(
+    events: Iterable[JournalEvent],
+) -> tuple[set[tuple[str, str | None]], set[tuple[str, str | None]]]:
+    """Return the runs, by agent and id, whose items are hidden, and those without their credits.
 
     The time of a credit does not matter: a run redelivered after its undo earns no credit.
     """
@@ -168,7 +186,7 @@ def _undone_runs(events: Iterable[JournalEvent]) -> tuple[bool, set[tuple[str, s
             case ReinstateEvent():
                 hidden.discard(run)
                 uncredited.discard(run)
-    return bool(hidden), uncredited
+    return hidden, uncredited
 
 
 def _effective(events: Iterable[JournalEvent]) -> list[EventPayload | None]:

@@ -20,10 +20,12 @@ from typing import Any
 import pytest
 
 from memtier_plugin import MemTier
+from memtier_plugin.core.cause_events import UpliftEvent
 from memtier_plugin.core.checksum import is_intact
 from memtier_plugin.core.codecs import decode_entry, decode_event, decode_fact
 from memtier_plugin.core.events import PAYLOADS, RecallEvent, RestoreByUndoEvent
 from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent, Source
+from memtier_plugin.facts.forget_proposals import propose_forget
 from memtier_plugin.facts.recall_check import Regression
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.providers import endpoint
@@ -79,6 +81,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[str, 
             *taken_back(home / "taken back"),
             *judged(home / "judged"),
             *learned(home / "learned"),
+            *caused(home / "caused", server),
         ]
         yield normalised(written)
 
@@ -120,7 +123,7 @@ def normalised(written: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
 def shape(value: Any, name: str = "") -> Any:
     """Return the keys and types of a record, and the kinds that a reader tells apart."""
     if isinstance(value, Mapping):
-        if name in ("weights", "cursors", "rejected"):
+        if name in ("weights", "cursors", "rejected", "affinities"):
             return bool(value)
         return tuple((key, shape(value[key], key)) for key in value)
     if isinstance(value, list):
@@ -363,6 +366,30 @@ def learned(home: Path) -> list[tuple[str, bytes]]:
     with opened(home, Clock(MONDAY)) as memory:
         memory.learned.apply("weights", ("retrieval", "weights"), {"words": 1.5}, {"gain": 0.1})
         memory.learned.revert()
+        return stored(home)
+
+
+def caused(home: Path, server: Loopback) -> list[tuple[str, bytes]]:
+    """Withhold a line, credit by log-probabilities, bound a weight and propose to forget."""
+    settings: dict[str, Any] = {
+        "causes.withhold": 0.5,
+        "attribution.proxy": "logprob",
+        "attribution.model": "endpoint:loop/m",
+        "endpoints": {"loop": {"base_url": server.base_url}},
+    }
+    with opened(home, Clock(MONDAY), **settings) as memory:
+        line = user_message("the fox sleeps in the red barn")
+        [barn] = memory.record([line], session_id="s1", run_id="r0")
+        asked, answer = "Where does the fox sleep?", "The fox sleeps in the red barn."
+        for run in ("r1", "r2"):  # the first of them goes without the line
+            memory.recall(asked, session_id=run, run_id=run, purpose="inject")
+        done = [*tool("ok", "ls barn", exit_code=0), {"role": "assistant", "content": answer}]
+        memory.end_run([user_message(asked), *done], session_id="r2", run_id="r2")
+        memory.logprob_creditor.run()
+        bound = UpliftEvent(items=(barn.id,), mean=0.5, low=0.25, high=0.75, shown=40, withheld=20)
+        memory.store.append_events([memory._actor.event(bound)], shared=True)
+        fact = memory.remember("The gate is green.")
+        propose_forget(memory._actor, [fact.id], "runs that were not given it fared better")
         return stored(home)
 
 

@@ -5,6 +5,7 @@ real hosts talk to, streaming and calling tools, is in `hosts.py`). It
 answers `/v1/embeddings` with the shipped model's vectors, turned by a rotation that is the model
 name's own (so every name is a space of its own, with the same likenesses in it), `/rerank` with the
 share of the query's words that each text has, and
+`/v1/completions` with the log-probabilities of a bigram model over the prompt, and
 `/v1/chat/completions` with the sentence of the prompt that shares most words with its question, or
 with what a test tells it to answer.
 
@@ -32,6 +33,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from memtier_plugin.bench.bigram import score_tokens, tokenize
 from memtier_plugin.providers.embedding.static import ShippedEmbedder, StaticEmbedder
 
 SLOW = 3.0  # seconds
@@ -67,6 +69,7 @@ class Loopback:
     refuse_tools: bool = False  # whether a request that offers tools is refused with 400
     native_calls: bool = False  # whether a `<tool_call>` of the model is given as a native one
     slow: float = SLOW
+    echo: bool = True  # whether /completions echoes a prompt with its log-probabilities
     usage: bool = True  # whether tokens are told
     tokens_each: int = 1  # times those of `tokens_of`
     requests: list[dict[str, Any]] = field(default_factory=list)
@@ -209,6 +212,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._chat(body, fault)
         if self.path in ("/v1/rerank", "/rerank"):
             return self._rerank(body, fault)
+        if self.path == "/v1/completions":
+            return self._complete(body)
         raise _Refused(404, f"no such path {self.path}")
 
     def _embed(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
@@ -250,6 +255,28 @@ class _Handler(BaseHTTPRequestHandler):
         if loopback.rerank_field == "texts":  # text-embeddings-inference
             return [{"index": index, "score": shares[index]} for index in order]
         return {"results": [{"index": i, "relevance_score": shares[i]} for i in order]}
+
+    def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        loopback, prompt = self.server.loopback, body["prompt"]
+        if len(prompt) > loopback.context:
+            raise _Refused(*TOO_LONG[loopback.wording])
+        if loopback.refuse and loopback.refuse in prompt:
+            raise _Refused(400, "the content is not acceptable")
+        tokens = tokenize(prompt)
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "length", "text": "and so on"}
+        if loopback.echo and body.get("echo"):
+            logprobs = {"tokens": tokens, "token_logprobs": score_tokens(tokens)}
+            choice |= {"text": prompt, "logprobs": logprobs}
+        usage = {"prompt_tokens": len(tokens), "completion_tokens": 0, "total_tokens": len(tokens)}
+        extra = {"usage": usage} if loopback.usage else {}
+        return {
+            "id": "loopback",
+            "object": "text_completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [choice],
+            **extra,
+        }
 
     def _chat(self, body: dict[str, Any], fault: str) -> dict[str, Any]:
         loopback = self.server.loopback

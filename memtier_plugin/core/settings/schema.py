@@ -140,7 +140,18 @@ class Attribution:
     """Sharing of a run's reward among the injected items (MemTier, section 3.3, eq. 1)."""
 
     alpha: float = _within(0.1, 0, 1)
-    proxy: Literal["jaccard", "overlap"] = "jaccard"
+    proxy: Literal["jaccard", "overlap", "logprob"] = "jaccard"
+    model: str = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Causes:
+    """Lines that are left out by chance, to measure what they do, and what follows from it."""
+
+    withhold: float = _within(0.0, 0, 0.5)
+    weigh: bool = False
+    propose: bool = False
+    retire_after: int = _within(30, 5, 100_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,6 +374,7 @@ class Settings:
     rrf: Rrf = Rrf()
     rerank: Rerank = Rerank()
     attribution: Attribution = Attribution()
+    causes: Causes = Causes()
     trust: Trust = Trust()
     ledger: Ledger = Ledger()
     journal: Journal = Journal()

@@ -53,6 +53,7 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
         "hooks": read_hook_marks(store),
         "waits": hook_latency.read_waits(store.project_folder.home, store.project),
         "agents": {},
+        "causes": None,
         "degraded": [],
         "warnings": [],
         "plugins": plugin_errors(),
@@ -131,6 +132,7 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     recalls = reader.events(["recall"], newest=_RECALLS)
     for agent, injected in _injected(recalls).items():
         report["agents"].setdefault(agent, {})["injected"] = injected
+    report["causes"] = _withheld(store, recalls)
     report["degraded"] += _not_reranked(recalls[:_RERANKS])
     report |= report_facts(store, now)
     if behind:
@@ -147,6 +149,18 @@ def _index_status(store: Store, now: datetime, report: dict[str, Any]) -> None:
     for when, path, what in reader.notices():
         if when >= to_iso(now - NOTICE_PERIOD):
             report["warnings"].append(f"{when} {path} was {what}")
+
+
+def _withheld(store: Store, recalls: Sequence[JournalEvent]) -> dict[str, Any] | None:
+    """Return how many of the newest recalls might have withheld a line, and how many did."""
+    lotteries = [recall.withheld for recall in map(RecallEvent.of, recalls) if recall.withheld]
+    if not lotteries and not store.settings.causes.withhold:
+        return None
+    return {
+        "withhold": store.settings.causes.withhold,
+        "recalls": len(lotteries),
+        "withheld": sum(lottery.item is not None for lottery in lotteries),
+    }
 
 
 def _injected(events: Sequence[JournalEvent]) -> dict[str, dict[str, Any]]:
