@@ -7,7 +7,7 @@ large the store is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import nlargest
@@ -24,7 +24,7 @@ from memtier_plugin.retrieval.query import (
     asks_character,
     requested_kinds,
 )
-from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows
+from memtier_plugin.retrieval.signals import Adjacent, Around, Pool, adjacent_rows, lengths_of
 from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.surprise import fingerprints, line_surprise
@@ -153,7 +153,7 @@ class PoolBuilder:
             match=matches.words,
             fact_match=matches.fact_words,
             bm25=[lexical.get(row, 0.0) for row in rows],
-            terms=matches.words.terms_of({*rows, *_rows_of(around)}),
+            terms=matches.words.terms_of({*rows, *lengths_of(around)}),
             scores=lexical,
             ngram_scores=matches.ngrams,
             source_strength=facts.strength,
@@ -405,9 +405,10 @@ class PoolBuilder:
         entries = [row for row, candidate in best.items() if candidate.tier == "episodic"]
         leading, rest = entries[:_WITH_NEIGHBOURS], entries[_WITH_NEIGHBOURS:]
         gap = 3600 * self.settings.episode_hours
-        around = self.reader.neighbours(rest, self.scopes, _REACH, gap) if rest else {}
-        wide = self.reader.neighbours(leading, self.scopes, _REACH + _NEIGHBOURS, gap)
-        for row, (before, after) in wide.items():
+        reach = dict.fromkeys(leading, _REACH + _NEIGHBOURS) | dict.fromkeys(rest, _REACH)
+        around = self.reader.neighbours(reach, self.scopes, gap)
+        for row in leading:
+            before, after = around[row]
             own = (row, best[row].length)
             around[row] = (before[:_REACH], after[:_REACH])
             for side, other in ((before, after), (after, before)):
@@ -432,10 +433,6 @@ class PoolBuilder:
 
 def _begins(since: Mapping[str, Collection[int | None]], row: int, mark: str) -> bool:
     return row in since[mark]
-
-
-def _rows_of(around: Around) -> Iterator[int]:
-    return (row for sides in around.values() for side in sides for row, _ in side)
 
 
 def _best(scores: Mapping[int, float], limit: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from memtier_plugin.core.records import Entry, Fact
@@ -38,11 +39,11 @@ class _Group:
 
     hits: list[Hit]
     tier: str
-    words: set[str]
+    words: frozenset[str]
     size: int
 
     def takes(
-        self, hit: Hit, tier: str, words: set[str], values: Mapping[str, StatedValue]
+        self, hit: Hit, tier: str, words: frozenset[str], values: Mapping[str, StatedValue]
     ) -> bool:
         """Tell whether a hit says nearly the same as the first one."""
         if not _have_same_words(words, self.words):  # as most
@@ -199,13 +200,14 @@ def _contradicts(values: Mapping[str, StatedValue], hit: Hit, group: Sequence[Hi
     return value is not None and any(value.contradicts(values.get(other.id)) for other in group)
 
 
-def _words(text: str) -> set[str]:
+@lru_cache(2048)  # prompts that follow each other find the same lines
+def _words(text: str) -> frozenset[str]:
     if text.isascii():  # most texts, in a tenth of the time
-        return set(text.lower().translate(_TO_SPACES).split())
-    return set(plain_words(text))
+        return frozenset(text.lower().translate(_TO_SPACES).split())
+    return frozenset(plain_words(text))
 
 
-def _have_same_words(words: set[str], others: set[str]) -> bool:
+def _have_same_words(words: frozenset[str], others: frozenset[str]) -> bool:
     same, both = len(words & others), len(words) + len(others)
     if both - 2 * same > (both - same) / 10:
         return False

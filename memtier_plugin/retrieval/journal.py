@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Final
 
 from memtier_plugin.core.cause_events import Withholding
@@ -136,7 +137,8 @@ def recall_event(
     for rank, hit in enumerate(recall.hits, 1):
         ranks.setdefault(hit.item.id, rank)
     injected = {hit.item.id for hit in recall.injected}
-    missed = [hit for hit in recall.hits if hit.item.id not in injected][:MAX_NEAR_MISSES]
+    others = (hit for hit in recall.hits if hit.item.id not in injected)
+    missed = [*islice(others, MAX_NEAR_MISSES)]
     return RecallEvent(
         query=query,
         purpose=request.purpose,

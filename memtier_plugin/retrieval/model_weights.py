@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from memtier_plugin.core.settings.schema import Weights
@@ -21,6 +21,7 @@ def model_title(name: str) -> str:
     return name.rsplit("-", 2)[0]
 
 
+@lru_cache(16)
 def ranking_weights(given: Weights, model: str | None) -> Weights:
     """Return the weights of a recall: those of its embedding model, where the user set no other.
 

@@ -59,7 +59,7 @@ def add_scaled(rows: Iterable[int], *scores: Mapping[int, float]) -> dict[int, f
     return total
 
 
-def decay(age_days: float, rate: float, *, bypass: bool) -> float:
+def decay(age_days: float, rate: float, *, bypass: bool = False) -> float:
     """Return the decay of an age (MemTier, section 3.2, eq. 3); the future counts as now.
 
     Args:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -65,11 +65,14 @@ class Rarity:
         self.query = frozenset(query)
         total = sum(query.values()) or 1.0
         self._shares = {term: idf / total for term, idf in query.items()}
-        counts = Counter(term for statement in statements for term in statement.terms)
-        lines = len(statements) + 2
-        scale = math.log(lines)
+        self._statements = statements
         self._rarities: dict[frozenset[str], float] = {}
-        self._rarity = {term: 1 - math.log(n + 1) / scale for term, n in counts.items()}
+
+    @cached_property
+    def _rarity(self) -> dict[str, float]:  # most queries have no pair that needs it
+        counts = Counter(term for statement in self._statements for term in statement.terms)
+        scale = math.log(len(self._statements) + 2)
+        return {term: 1 - math.log(n + 1) / scale for term, n in counts.items()}
 
     def query_share(self, terms: frozenset[str]) -> float:
         """Return the share of the query's words, by idf, that are among these."""

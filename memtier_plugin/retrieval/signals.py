@@ -13,13 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from memtier_plugin.core.settings.schema import Retrieval
 from memtier_plugin.retrieval import ranking
 from memtier_plugin.retrieval.query import ParsedQuery
 from memtier_plugin.storage.index.bm25 import idf, saturation
-from memtier_plugin.storage.index.candidate_reader import Candidate, Match, RowLengths
+from memtier_plugin.storage.index.candidate_reader import Candidate, Match
+from memtier_plugin.storage.index.neighbours import RowLengths
 from memtier_plugin.text.dates.spans import best_nearness
 
 _MIN_SESSIONS: Final = 12  # up to so many sessions, which one it is says nothing
@@ -102,10 +104,8 @@ def ngrams(pool: Pool) -> list[float]:
 
 def adjacent_turn(pool: Pool, side: int) -> list[float]:
     """Score the turn before an entry (side 0), or the one after it (1)."""
-    scores = pool.scores
-    return [
-        0.0 if (row := sides[side]) is None else scores.get(row, 0.0) for sides in pool.adjacent
-    ]
+    score = pool.scores.get
+    return [score(sides[side], 0.0) for sides in pool.adjacent]
 
 
 def window(pool: Pool) -> list[float]:
@@ -118,7 +118,7 @@ def window(pool: Pool) -> list[float]:
             continue
         before, after = around.get(candidate.row, _NO_TURNS)
         turns = [*before, (candidate.row, candidate.length), *after]
-        matched = [counts for row, _ in turns if (counts := terms.get(row))]
+        matched = [terms[row] for row, _ in turns if row in terms]
         if not matched:  # as in most windows
             values.append(0.0)
             continue
@@ -224,11 +224,9 @@ def overview(pool: Pool) -> list[float] | None:
 def decay(pool: Pool) -> list[float]:
     """Score a candidate's age (MemTier, section 3.2, eq. 3)."""
     rate, threshold = pool.settings.decay_lambda, pool.settings.decay_bypass
-    now = pool.query.at.timestamp()
+    now, day = pool.query.at.timestamp(), ranking.DAY_SECONDS
     return [
-        ranking.decay(
-            (now - candidate.observed) / ranking.DAY_SECONDS, rate, bypass=score > threshold
-        )
+        1.0 if score > threshold else ranking.decay((now - candidate.observed) / day, rate)
         for candidate, score in zip(pool.candidates, pool.bm25, strict=True)
     ]
 
@@ -284,6 +282,11 @@ def dense_previous(pool: Pool) -> list[float] | None:
         (cosine(c.row, 0.0) + cosine(before, 0.0)) / (1 + (before > 0))
         for c, (before, _) in zip(pool.candidates, pool.adjacent, strict=True)
     ]
+
+
+def lengths_of(around: Around) -> dict[int, int]:
+    """Return the length of every turn around an entry, by row."""
+    return dict(chain.from_iterable(chain.from_iterable(around.values())))
 
 
 def adjacent_rows(around: Around, rows: Iterable[int]) -> list[Adjacent]:

@@ -10,13 +10,14 @@ from datetime import datetime
 from typing import Protocol
 
 from memtier_plugin.core.records import JournalEvent, Source
-from memtier_plugin.storage.index.candidate_reader import Candidate, Match, RowLengths
+from memtier_plugin.storage.index.candidate_reader import Candidate, Match
 from memtier_plugin.storage.index.item_reader import (
     Confirmation,
     ListedItem,
     SessionSpan,
     Standing,
 )
+from memtier_plugin.storage.index.neighbours import Neighbours
 from memtier_plugin.storage.index.pages import Page
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.index.vector_coverage import Coverage
@@ -140,11 +141,14 @@ class CandidateReader(RecordReader, Protocol):
         """Return the ranking properties of these rows."""
 
     def neighbours(
-        self, rows: Iterable[int], scopes: Sequence[int], reach: int, gap: float = 0.0
-    ) -> dict[int, tuple[RowLengths, RowLengths]]:
-        """Return the turns before and after each of these rows in its session, nearest first.
+        self, reach: Mapping[int, int], scopes: Sequence[int], gap: float = 0.0
+    ) -> Neighbours:
+        """Return the turns before and after each row in its session, nearest first.
 
         With a gap, in seconds, they end where so much time passed between two turns.
+
+        Args:
+            reach: by row, how many turns to return on either side.
         """
 
     def fact_sources(self, facts: Sequence[str], scopes: Sequence[int]) -> dict[str, list[int]]:

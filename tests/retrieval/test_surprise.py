@@ -60,7 +60,7 @@ def test_an_episode_ends_where_nobody_spoke(home: Path) -> None:
 
         def around(hour: float, gap: float) -> tuple[list[str], list[str]]:
             row = next(row for row, name in names.items() if name == f"line {hour}")
-            before, after = reader.neighbours([row], scopes, 4, gap * 3600)[row]
+            before, after = reader.neighbours({row: 4}, scopes, gap * 3600)[row]
             return [names[r] for r, _ in before], [names[r] for r, _ in after]
 
         assert around(5, 0) == (["line 1", "line 0"], ["line 6.5", "line 13"])

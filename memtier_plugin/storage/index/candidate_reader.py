@@ -17,11 +17,8 @@ from typing import Final, NamedTuple
 from memtier_plugin.core.records import SHARED, person_audience
 from memtier_plugin.storage.index import bm25
 from memtier_plugin.storage.index.items import PRIVATE_SHELF, pieces_to_embed
-from memtier_plugin.storage.index.records import (
-    IndexRecords,
-    Stored,
-    to_utf8_all,
-)
+from memtier_plugin.storage.index.neighbours import IndexNeighbours
+from memtier_plugin.storage.index.records import Stored, to_utf8_all
 from memtier_plugin.storage.index.vectors import IndexVectors
 
 MAX_TERMS: Final = 64  # distinct query words looked up, rarest first
@@ -32,7 +29,6 @@ _SIMILAR_VECTORS: Final = 10_000
 _LENGTH_BITS: Final = 24
 _MAX_LENGTH: Final = (1 << _LENGTH_BITS) - 1
 _POSTING: Final = f"tf << {_LENGTH_BITS} | min(length, {_MAX_LENGTH})"
-RowLengths = list[tuple[int, int]]  # row and length
 
 
 @dataclass(slots=True)
@@ -102,7 +98,7 @@ class Candidate(NamedTuple):
     confidence: float
 
 
-class IndexCandidateReader(IndexRecords):
+class IndexCandidateReader(IndexNeighbours):
     """Reads a recall's candidates within the scopes that its viewer may see."""
 
     @cached_property
@@ -329,37 +325,6 @@ class IndexCandidateReader(IndexRecords):
         )
         return [*map(Candidate._make, candidates.fetchall())]
 
-    def neighbours(
-        self, rows: Iterable[int], scopes: Sequence[int], reach: int, gap: float = 0.0
-    ) -> dict[int, tuple[RowLengths, RowLengths]]:
-        """Return the turns before and after each of these rows in its session, nearest first.
-
-        With a gap, in seconds, they end where so much time passed between two turns.
-        """
-        only = f"scope IN ({', '.join(map(str, scopes))})"
-        before, after = (
-            f"""(SELECT json_group_array(json_array(row, length, observed)) FROM (
-                 SELECT row, length, observed FROM items
-                 WHERE session = here.session AND indexed AND {only}
-                   AND (observed, turn, id) {sign} (+here.observed, +here.turn, +here.id)
-                 ORDER BY observed {order}, turn {order}, id {order} LIMIT {int(reach)}))"""  # noqa: S608
-            for sign, order in (("<", "DESC"), (">", "ASC"))
-        )
-        # One statement for all rows: a thousand small ones cost more than the reads themselves.
-        # "+" takes a column's affinity away, with which SQLite seeks by `observed` alone and passes
-        # over every turn of a session that was recorded with one time.
-        sides_of_rows = self._db.execute(
-            f"""SELECT '[' || row || ',' || observed || ',' || {before} || ',' || {after} || ']'
-                FROM items AS here
-                WHERE row IN (SELECT value FROM json_each(?))""",  # noqa: S608
-            (json.dumps(list(rows)),),
-        )
-        sides = json.loads(f"[{','.join(text for (text,) in sides_of_rows)}]")
-        return {
-            row: (_until_gap(preceding, observed, gap), _until_gap(following, observed, gap))
-            for row, observed, preceding, following in sides
-        }
-
     def fact_sources(self, facts: Sequence[str], scopes: Sequence[int]) -> dict[str, list[int]]:
         """Return, for each fact, the rows of its source entries that the viewer may see."""
         sources: dict[str, list[int]] = {}
@@ -448,14 +413,3 @@ class IndexCandidateReader(IndexRecords):
         )
         stored = self.items_by_row([row for (row,) in rows])
         return {row: pieces_to_embed(record) for row, record in stored.items()}
-
-
-def _until_gap(turns: Sequence[tuple[int, int, float]], observed: float, gap: float) -> RowLengths:
-    """Return the rows and lengths of turns, up to the first that is a gap away from the last."""
-    near: RowLengths = []
-    for row, length, moment in turns:
-        if gap and abs(moment - observed) > gap:
-            break
-        near.append((row, length))
-        observed = moment
-    return near

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 _BATCH_ROWS: Final = 16  # rows per INSERT: one by one takes a third longer
+_MERGED_PAGES: Final = 500  # written by one step of a merge
 _ADD_DF: Final = " ON CONFLICT(scope, term) DO UPDATE SET df = df + excluded.df"
 
 
@@ -110,6 +111,20 @@ class Postings:
             part = values[start : start + step]
             into = ", ".join([row] * (len(part) // width))
             self._db.execute(f"INSERT INTO {table} VALUES {into}{conflict}", part)  # noqa: S608
+
+
+def merge_ngrams(connection: Any) -> None:
+    """Merge the n-grams' segments into one, which a query reads in half the time of several.
+
+    Step by step: others may write in between.
+    """
+    pages = -_MERGED_PAGES  # below 0: begin
+    while True:
+        before = connection.total_changes()
+        connection.execute("INSERT INTO grams(grams, rank) VALUES('merge', ?)", (pages,))
+        if connection.total_changes() - before < 2:  # as FTS5 tells that nothing is left to do
+            return
+        pages = _MERGED_PAGES
 
 
 def _occurrences(words: Iterable[str]) -> dict[str, int]:

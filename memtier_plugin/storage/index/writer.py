@@ -28,7 +28,7 @@ from memtier_plugin.storage.index.connection import (
     index_problem,
 )
 from memtier_plugin.storage.index.items import Batch, IndexItems, Prepared, Record
-from memtier_plugin.storage.index.postings import IndexedText, Postings
+from memtier_plugin.storage.index.postings import IndexedText, Postings, merge_ngrams
 from memtier_plugin.storage.index.records import parse_event, to_utf8, to_utf8_all
 from memtier_plugin.storage.index.vectors import Vectors
 from memtier_plugin.storage.ledger import jsonl as ledger
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from memtier_plugin.core.hookspecs import Embedder
 
 CHUNK_BYTES: Final = 1024 * 1024  # bytes of ledger per transaction, to keep others' waits short
+_MERGED: Final = "merged"  # metadata key: the entries when n-grams were merged last
+_MANY_ENTRIES: Final = 500  # since then, from which merging pays
+_GROWTH: Final = 0.2  # since then, of the entries
 _TOGETHER: Final = 2000  # lines prepared together
 _MANY: Final = 100  # lines from which a transaction is worth a 32 MB cache
 
@@ -160,7 +163,23 @@ class IndexWriter(IndexItems):
             for name, kind in self._db.execute("SELECT path, ledger FROM files").fetchall()
             if name not in present
         ]
-        return self.catch_up([*deleted, *files], progress=progress)[0]
+        lines = self.catch_up([*deleted, *files], progress=progress)[0]
+        self.merge_ngrams()
+        return lines
+
+    def merge_ngrams(self) -> None:
+        """Merge the n-grams' segments once much was added since they were merged last.
+
+        Left for the next time where another process writes, or nobody can.
+        """
+        import apsw
+
+        [(entries,)] = self._db.execute("SELECT coalesce(sum(entries), 0) FROM scopes").fetchall()
+        merged = int(read_metadata(self._db).get(_MERGED, 0))
+        if entries - merged >= max(_MANY_ENTRIES, merged * _GROWTH):
+            with suppress(apsw.BusyError, apsw.ReadOnlyError, apsw.FullError):
+                merge_ngrams(self._db)
+                set_metadata(self._db, _MERGED, str(entries))
 
     def _step(self, file: LedgerFile, ours: bool, budget: int | None) -> tuple[int, int]:
         """Read one chunk of one file in one transaction; return lines and bytes."""
@@ -400,7 +419,7 @@ def build_index(
 
         writer = IndexWriter(connection, folder, tokenizer, embedder, includes)
         lines, _ = writer.catch_up(files, progress=step)
-        connection.execute("INSERT INTO grams(grams) VALUES('optimize')")
+        writer.merge_ngrams()
         yield connection, lines
     except apsw.Error as error:
         raise index_problem(path, error) from error
