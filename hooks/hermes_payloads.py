@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
-from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.records import Origin
-from memtier_plugin.core.times import from_iso, to_iso
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.fence import remove_blocks
 from memtier_plugin.trust.tool_origins import brings_external_text
 
+from .compactions import Compactions
 from .hermes_settings import HOST, agent_of
-from .payloads import calls_by_id, drop_oldest, external_texts, local_tools, text_or_none
+from .payloads import calls_by_id, external_texts, local_tools, text_or_none
 from .resident_connection import Payload
 from .synthetic import user_words
 
-MAX_SESSIONS: Final = 2000  # sessions remembered; the oldest are dropped first
 UNPROMPTED_PLATFORMS: Final = frozenset(
     {"cron", "curator"}
 )  # platforms whose turns no user asked for
@@ -49,41 +45,11 @@ _CAUTION: Final = (
 _FAILED_STATUSES: Final = frozenset({"error", "blocked", "cancelled", "timeout"})
 
 
-@dataclass(slots=True)
-class Compactions:
-    """The time of each session's last compaction, kept across restarts of the resident."""
-
-    file: Path
-    times: dict[str, str]
-
-    @classmethod
-    def load(cls, home: Path) -> Compactions:
-        """Read the times from a home; an unreadable file is replaced."""
-        compactions = cls(home / "hosts" / f"{HOST}.json", {})
-        with suppress(OSError, ValueError, TypeError, AttributeError):
-            saved = json.loads(compactions.file.read_text("utf-8"))
-            compactions.times = {str(k): to_iso(from_iso(v)) for k, v in saved.items()}
-        return compactions
-
-    def last_compaction(self, session: str) -> datetime:
-        """Return the time since which a session's conversation is complete."""
-        return from_iso(self.times.get(session, "0001-01-02T00:00:00Z"))
-
-    def note(self, session: str, now: datetime) -> None:
-        """Record that a session is being compacted."""
-        self.times.pop(session, None)
-        self.times[session] = to_iso(now)
-        drop_oldest(self.times, MAX_SESSIONS)
-        with suppress(MemTierError, OSError):  # it stays known in memory
-            make_private_folder(self.file.parents[1], "hosts")
-            write_private_file(self.file, json.dumps(self.times))
-
-
 class HermesTranslator:
     """Translates Hermes' calls into calls of MemTier's hooks."""
 
     def __init__(self, home: Path) -> None:
-        self._compactions = Compactions.load(home)
+        self._compactions = Compactions.load(home, HOST)
 
     def translate(
         self,

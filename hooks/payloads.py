@@ -16,7 +16,7 @@ from memtier_plugin.pool import memory_pool
 
 from .resident_connection import Payload
 
-HOSTS: Final = ("openclaw", "hermes")
+HOSTS: Final = ("openclaw", "hermes", "claude-code")
 MAX_SEEN: Final = 400_000  # characters of external text of earlier runs, the newest first
 
 
@@ -60,6 +60,10 @@ def open_translator(host: str, home: Path) -> Translator:
         from .hermes_payloads import HermesTranslator
 
         return HermesTranslator(home)
+    if host in HOSTS:
+        from .coding_agent_payloads import CodingAgentTranslator
+
+        return CodingAgentTranslator(host, home)
     raise KeyError(host)
 
 

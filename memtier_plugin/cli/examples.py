@@ -51,6 +51,7 @@ EXAMPLES: Final = {
     "facts timeline": "Ines",
     "forget": '--query "old staging host" --dry-run',
     "gate": "--against candidate.yaml",
+    "hook": "claude-code",
     "import": "conversations.json --dry-run",
     "init": "--project shop",
     "install": "openclaw",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Group, RenderableType
@@ -21,11 +21,14 @@ from memtier_plugin.hosts.change_diff import diff_file
 from memtier_plugin.hosts.configured import DEFAULT_PROJECT
 from memtier_plugin.memory import MemTier
 
+if TYPE_CHECKING:
+    from memtier_plugin.hosts.canary import CanaryResult
+
 _DIFF_COLOURS = {"+": "green", "-": "red"}
 
 
 @click.command(cls=CliCommand)
-@click.argument("host", type=click.Choice(installing.HOSTS))
+@click.argument("host", type=click.Choice([*installing.HOSTS, *installing.CODING_AGENTS]))
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--uninstall", "undo", is_flag=True, help="Take it back; the memory itself stays.")
 @click.option(
@@ -66,20 +69,29 @@ def install(
         installing.install_host(host, scope.path, project, use_host_model=use_host_model)
         MemTier.open(scope.path, project).close()  # so that `status` shows it before a turn
         if not no_canary:
-            from memtier_plugin.hosts.canary import (
-                run_canary,  # imports a server that no other command needs
-            )
-
             with views.make_console(stderr=True).status(f"one turn of {host}, to prove it"):
-                document["canary"] = asdict(run_canary(host, scope.path))
+                document["canary"] = asdict(_prove(host, scope.path))
     document["host_model"] = (
-        None if undo else _describe_consent(scope.path, project, use_host_model)
+        None
+        if undo or host in installing.CODING_AGENTS
+        else _describe_consent(scope.path, project, use_host_model)
     )
     document["next"] = _next_step(document, undo)
     scope.show(document, install_view)
     proof = document["canary"]
     if proof and proof["ran"] and not proof["ok"]:
         ctx.exit(1)
+
+
+def _prove(host: str, home: Path) -> CanaryResult:
+    """Run the canary of a host: each imports what no other command needs."""
+    if host in installing.CODING_AGENTS:
+        from memtier_plugin.hosts.agent_canary import run_agent_canary
+
+        return run_agent_canary(host, home)
+    from memtier_plugin.hosts.canary import run_canary
+
+    return run_canary(host, home)
 
 
 def _describe_consent(home: Path, project: str, use_host_model: bool | None) -> str | None:
@@ -104,6 +116,8 @@ def _next_step(document: Mapping[str, Any], undo: bool) -> str:
         return f"the memory in {document['home']} is untouched"
     if host == "openclaw":
         return "a Gateway that runs has to be restarted; then `memtier status` tells how it goes"
+    if host in installing.CODING_AGENTS:
+        return f"the next session of {host} has it; `memtier status` tells how it goes"
     return "the next `hermes` has it; `memtier status` tells how it goes"
 
 

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     ),
     "facts": Lazy("facts", "List, search and review the project's facts."),
     "forget": Lazy("forget", "Hide lines everywhere: by id, words, session, sender, time."),
+    "hook": Lazy("hook", "Pass an event of AGENT (JSON on stdin) on to the memory."),
     "import": Lazy(
         "transfer",
         "Read conversations or memories of FILE (or a folder, or ZIP) into the log.",

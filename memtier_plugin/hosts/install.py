@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -22,12 +21,18 @@ from typing import Any, Final
 import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.core.paths import make_private_folder, write_private_file
-from memtier_plugin.hosts import hermes_config, host_model
+from memtier_plugin.hosts import coding_agents, hermes_config, host_model
+from memtier_plugin.hosts.json_files import format_json, open_section, read_json, read_text
 from memtier_plugin.hosts.project import INSTALLED_FILE, read_installed
 
 HOSTS: Final = ("openclaw", "hermes")
+CODING_AGENTS: Final = ("claude-code",)
 COPY_SUFFIX: Final = ".before-memtier"  # suffix of a copy
 
+_BY_HAND: Final = (
+    "or set plugins.entries.memtier, plugins.slots.memory and plugins.load.paths by hand "
+    "as `memtier install openclaw --dry-run` shows for an empty file"
+)
 _HERMES_IMPORT: Final = '''\
 """MemTier in Hermes Agent: the code stands where it was installed."""
 
@@ -63,7 +68,7 @@ class FileChange:
     @property
     def before(self) -> str | None:
         """The file's present text, None if it is not there."""
-        return _read(self.path)
+        return read_text(self.path)
 
 
 def launch_command() -> list[str]:
@@ -87,8 +92,15 @@ def plan_changes(
         Unsupported: there is no such host.
         SettingsError: a file of the host cannot be edited; names it and the remedy.
     """
-    if host not in HOSTS:
-        raise Unsupported(f"there is no host {host!r}; there are {', '.join(HOSTS)}")
+    known = (*HOSTS, *CODING_AGENTS)
+    if host not in known:
+        raise Unsupported(f"there is no host {host!r}; there are {', '.join(known)}")
+    if host in CODING_AGENTS:
+        if use_host_model:
+            raise Unsupported(f"{host} lends its model to nobody")
+        files = coding_agents.plan_files(host, launch_command(), home, project)
+        changes = [FileChange(path, text, why) for path, text, why in files]
+        return [change for change in changes if change.before != change.text]
     plan = _plan_openclaw if host == "openclaw" else _plan_hermes
     selected = host_model.is_consented(home, project)
     if use_host_model is None:
@@ -97,11 +109,11 @@ def plan_changes(
         planned = plan(home, project, use_host_model)
         path = host_model.settings_path(home, project)
         text = host_model.select_model(
-            _read(path) or "", str(path), use=use_host_model, selected=selected
+            read_text(path) or "", str(path), use=use_host_model, selected=selected
         )
-        if text or _read(path) is not None:
+        if text or read_text(path) is not None:
             planned.append(FileChange(path, text, "whether facts are found by the host's model"))
-    return [change for change in planned if _read(change.path) != change.text]
+    return [change for change in planned if read_text(change.path) != change.text]
 
 
 def install_host(
@@ -119,7 +131,7 @@ def install_host(
     installed = read_installed(home)
     for change in changes:
         key = str(change.path)
-        before = _read(change.path)
+        before = read_text(change.path)
         if key not in installed:
             installed[key] = {
                 "host": host,
@@ -148,12 +160,12 @@ def uninstall_host(host: str, home: Path, *, dry_run: bool = False) -> list[File
     # In reverse: a folder is recorded with the first file created in it.
     for key in reversed([key for key, record in installed.items() if record["host"] == host]):
         path, record = Path(key), installed[key]
-        now = _read(path)
+        now = read_text(path)
         as_left = now is not None and _digest(now) == record["after"]
         if now is None:
             text = None
         elif as_left:
-            text = _read(_copy_path(path)) if record["before"] else None
+            text = read_text(_copy_path(path)) if record["before"] else None
         else:
             text = _without_memtier(path, now)
         undone.append(FileChange(path, text, "as it was" if as_left else "without MemTier"))
@@ -188,58 +200,27 @@ def openclaw_plugin_folder() -> Path:
 
 def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange]:
     path = openclaw_config_path()
-    config = _read_json(path)
-    plugins = _section(config, "plugins", path)
+    config = read_json(path, _BY_HAND)
+    plugins = open_section(config, "plugins", path)
     if isinstance(plugins.get("allow"), list) and "memtier" not in plugins["allow"]:
         plugins["allow"] = [*plugins["allow"], "memtier"]
     if "memtier" in plugins.get("deny", ()):
         raise SettingsError(f"{path}: plugins.deny names memtier; take it out first")
-    load = _section(plugins, "load", path)
+    load = open_section(plugins, "load", path)
     others = [p for p in load.get("paths", ()) if not str(p).endswith("hooks/openclaw")]
     load["paths"] = [*others, str(openclaw_plugin_folder())]
-    _section(plugins, "slots", path)["memory"] = "memtier"
-    entry = _section(_section(plugins, "entries", path), "memtier", path)
+    open_section(plugins, "slots", path)["memory"] = "memtier"
+    entry = open_section(open_section(plugins, "entries", path), "memtier", path)
     entry["enabled"] = True
     # Without this OpenClaw ignores the hooks, and `agent --local` does not report it.
-    _section(entry, "hooks", path)["allowConversationAccess"] = True
+    open_section(entry, "hooks", path)["allowConversationAccess"] = True
     entry["hooks"].pop("allowPromptInjection", None)
-    plugin_config = _section(entry, "config", path)
+    plugin_config = open_section(entry, "config", path)
     plugin_config |= {"command": launch_command(), "home": str(home), "project": project}
     models = host_model.openclaw_models(config, str(path)) if consented else None
     host_model.permit_openclaw(entry, models)
     why = "loads the plugin, selects the memory slot and permits the hooks"
-    return [FileChange(path, _format_json(config, _read(path)), why)]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    text = _read(path)
-    try:
-        document = json.loads(text) if text and text.strip() else {}
-    except ValueError as error:
-        raise SettingsError(
-            f"{path}: not plain JSON ({error}); take out the comments and trailing commas, "
-            "or set plugins.entries.memtier, plugins.slots.memory and plugins.load.paths by hand "
-            "as `memtier install openclaw --dry-run` shows for an empty file"
-        ) from None
-    if not isinstance(document, dict):
-        raise SettingsError(f"{path}: expected an object")
-    return document
-
-
-def _format_json(document: Mapping[str, Any], like: str | None) -> str:
-    """Return a document as JSON, indented as the text that it replaces."""
-    indent: str | int | None = 2
-    if like and like.strip():
-        line = re.search(r"\n([ \t]+)\S", like)
-        indent = line[1] if line else None
-    return json.dumps(document, indent=indent) + ("\n" if not like or like.endswith("\n") else "")
-
-
-def _section(config: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
-    section = config.setdefault(name, {})
-    if not isinstance(section, dict):
-        raise SettingsError(f"{path}: {name} is {section!r:.40}, expected an object")
-    return section
+    return [FileChange(path, format_json(config, read_text(path)), why)]
 
 
 # -- Hermes -------------------------------------------------------------------------------------
@@ -279,7 +260,7 @@ def _plan_hermes(home: Path, project: str, consented: bool) -> list[FileChange]:
         ),
         FileChange(
             settings,
-            hermes_config.set_provider(_read(settings) or "", str(settings), "memtier"),
+            hermes_config.set_provider(read_text(settings) or "", str(settings), "memtier"),
             "selects the memory provider",
         ),
     ]
@@ -290,16 +271,20 @@ def _plan_hermes(home: Path, project: str, consented: bool) -> list[FileChange]:
 
 def _without_memtier(path: Path, text: str) -> str | None:
     """Return a file that was changed since, without what `install_host` added."""
+    if path in coding_agents.config_paths():
+        return coding_agents.without_memtier(path, read_text(_copy_path(path)))
     if path.name == "project.yaml":
-        return host_model.restore_model(text, str(path), _read(_copy_path(path)) or "")
+        return host_model.restore_model(text, str(path), read_text(_copy_path(path)) or "")
     if path.name != "openclaw.json" and path != openclaw_config_path():
         if path.name != "config.yaml":
             return None
-        before = hermes_config.read_provider(_read(_copy_path(path)) or "", str(_copy_path(path)))
+        before = hermes_config.read_provider(
+            read_text(_copy_path(path)) or "", str(_copy_path(path))
+        )
         return hermes_config.restore_provider(text, str(path), before)
-    config = _read_json(path)
+    config = read_json(path, _BY_HAND)
     plugins = config.get("plugins", {})
-    before = json.loads(_read(_copy_path(path)) or "{}").get("plugins", {})
+    before = json.loads(read_text(_copy_path(path)) or "{}").get("plugins", {})
     paths = [
         p for p in plugins.get("load", {}).get("paths", ()) if p != str(openclaw_plugin_folder())
     ]
@@ -311,7 +296,7 @@ def _without_memtier(path: Path, text: str) -> str | None:
         plugins["allow"] = [name for name in plugins["allow"] if name != "memtier"]
     if not plugins:
         config.pop("plugins", None)
-    return _format_json(config, text)
+    return format_json(config, text)
 
 
 def _set_or_remove(config: dict[str, Any], section: str, name: str, value: Any) -> None:
@@ -326,15 +311,6 @@ def _set_or_remove(config: dict[str, Any], section: str, name: str, value: Any) 
 
 def _copy_path(path: Path) -> Path:
     return path.with_name(path.name + COPY_SUFFIX)
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_bytes().decode("utf-8")  # keep its line endings
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}") from error
 
 
 def _write(path: Path, text: str, like: Path | None = None) -> None:

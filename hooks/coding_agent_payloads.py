@@ -1,0 +1,158 @@
+"""Translate the events of coding agents, as `coding_agents` delivers them, into MemTier's records.
+
+Their fields are those of the agents' public documentation: one object an event, with
+``hook_event_name``, ``session_id`` and ``cwd``.  The agent keeps what a hook added to a prompt in
+the conversation until it compacts it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.hosts.agent_events import agent_of
+from memtier_plugin.ingest.messages import flatten_content, parse_messages
+from memtier_plugin.trust.tool_origins import brings_external_text
+
+from .compactions import Compactions
+from .payloads import local_tools, text_or_none
+from .resident_connection import Payload
+from .synthetic import user_words
+
+# Tools of the agents whose results are the machine's or the user's, beside those of all hosts.
+_LOCAL: Final = (
+    *("multiedit", "notebookedit", "notebookread", "todowrite", "askuserquestion", "exitplanmode"),
+    *("bashoutput", "killshell", "taskcreate", "taskupdate", "tasklist", "taskget"),
+)
+_OWN_SERVER: Final = re.compile(r"mcp__memtier__(?=memory_)")
+_EXIT_CODE: Final = re.compile(r"(?i)\b(?:exit|status)\s+code:?\s+(\d{1,3})\b")
+_FORGETTING: Final = ("clear", "compact")  # sources of a session whose conversation begins anew
+
+
+class CodingAgentTranslator:
+    """Translates the events of a coding agent into calls of MemTier's hooks."""
+
+    def __init__(self, host: str, home: Path) -> None:
+        self._host = host
+        self._compactions = Compactions.load(home, host)
+
+    def translate(
+        self,
+        name: str,
+        event: Payload,
+        context: Payload,
+        base: RunContext,
+        now: datetime | None = None,
+    ) -> HookCall | None:
+        """Return the hook to call for one of the agent's, or None where there is nothing to do.
+
+        Raises:
+            MessageError: the payload holds something that is not a message.
+        """
+        run = self.context(context, base)
+        session = run.session_id or ""
+        events = [each for each in event.get("events") or () if isinstance(each, Mapping)]
+        if name == "prompt":
+            query = user_words(str(events[0].get("prompt") or ""), self._host) if events else ""
+            since = self._compactions.last_compaction(session)
+            asked = PromptEvent(prompt=query, visible_since=since, keeps_injected=True)
+            return HookCall("before_prompt_build", run, asked) if query.strip() else None
+        compacted = name == "compaction" or (
+            name == "session_start" and events and events[0].get("source") in _FORGETTING
+        )
+        if compacted:
+            self._compactions.note(session, now or datetime.now(UTC))
+        if name in ("session_start", "session_end"):
+            return HookCall(name, run)
+        if name not in ("turn_end", "unfinished_turn", "compaction"):
+            return None
+        finished = name == "turn_end"
+        # Whoever breaks off a turn judges none of its tools.
+        kept = [e for e in events if finished or name == "compaction" or "tool_name" not in e]
+        spoken = parse_messages(_messages(kept, self._host, (*local_tools(run), *_LOCAL)))
+        hook = "before_compaction" if name == "compaction" else "agent_end"
+        if not spoken and hook == "agent_end":
+            return None
+        return HookCall(hook, run, RunEvent(messages=spoken))
+
+    def context(self, context: Payload, base: RunContext) -> RunContext:
+        """Return the run context: agent, session and run."""
+        return replace(
+            base,
+            agent_id=agent_of(self._host),
+            session_id=text_or_none(context.get("session_id")),
+            run_id=text_or_none(context.get("run_id")),
+            workspace=text_or_none(context.get("workspace")) or base.workspace,
+        )
+
+
+def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Iterator[Payload]:
+    """Yield the messages of a turn in the order of its events, which identifies each."""
+    for event in events:
+        if event.get("tool_name"):
+            yield from _tool_messages(event, local)
+        elif prompt := str(event.get("prompt") or ""):
+            words = user_words(prompt, host)
+            role = "user" if words else "system"
+            yield {"role": role, "content": words or prompt}
+        if answer := str(event.get("last_assistant_message") or ""):
+            yield {"role": "assistant", "content": answer}
+
+
+def _tool_messages(event: Payload, local: Sequence[str]) -> Iterator[Payload]:
+    key = str(event.get("tool_use_id") or "")
+    name = _OWN_SERVER.sub("", str(event["tool_name"]))
+    asked = event.get("tool_input") or {}
+    arguments = asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)
+    call = {"id": key, "name": name, "arguments": arguments}
+    yield {"role": "assistant", "content": "", "tool_calls": [call]}
+    result = _result_text(event)
+    external = brings_external_text(name.lower(), arguments, result, local=local)
+    yield {
+        "role": "tool",
+        "name": name,
+        "tool_call_id": key,
+        "content": result,
+        "origin": "external" if external else "tool",
+        **_outcome(event),
+    }
+
+
+def _result_text(event: Payload) -> str:
+    """Return what a tool brought, as text: of a command its output, of other objects their JSON."""
+    if error := event.get("error"):
+        return str(error)
+    response = event.get("tool_response")
+    if isinstance(response, Mapping):
+        if "stdout" in response or "stderr" in response:
+            parts = (str(response.get(name) or "") for name in ("stdout", "stderr"))
+            return "\n".join(filter(None, parts))
+        if isinstance(response.get("content"), str | list):
+            return flatten_content(response["content"])
+        return json.dumps(response, ensure_ascii=False)
+    if isinstance(response, list):
+        return flatten_content(response)
+    return "" if response is None else str(response)
+
+
+def _outcome(event: Payload) -> dict[str, Any]:
+    """Return how a call fared: its exit code, else whether the agent calls it failed."""
+    response = event.get("tool_response")
+    fields = response if isinstance(response, Mapping) else {}
+    if event.get("is_interrupt") or fields.get("interrupted") is True:
+        return {}  # by the user: that says nothing of the tool
+    for name in ("exit_code", "exitCode"):
+        code = fields.get(name)
+        if isinstance(code, int) and not isinstance(code, bool):
+            return {"exit_code": code}
+    if error := event.get("error"):
+        stated = _EXIT_CODE.search(str(error))
+        return {"exit_code": int(stated[1])} if stated else {"ok": False}
+    failed = fields.get("success") is False or fields.get("isError") is True
+    return {"ok": not failed and event.get("hook_event_name") != "PostToolUseFailure"}

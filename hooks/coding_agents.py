@@ -1,0 +1,194 @@
+"""Pass the events of a coding agent on to the resident: a short process for each of its hooks.
+
+A turn is many events: a prompt, calls of tools, the end.  They are kept in a file of the session,
+as they came, until the turn is over and is delivered as one run; `coding_agent_payloads` translates
+it in the resident.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.paths import encode_file_name, make_private_folder, write_private_file
+from memtier_plugin.hosts.agent_events import EVENTS, agent_of
+from memtier_plugin.operations.hook_latency import HookWait
+
+from .resident import ResidentClient
+from .resident_connection import Payload
+
+PROMPT_SECONDS: Final = 5.0
+END_SECONDS: Final = 20.0
+MAX_RESULT_CHARS: Final = 64_000  # characters of a tool's result that are kept
+ABANDONED_SECONDS: Final = 24 * 3600.0  # after which the turn of a session that died is delivered
+
+
+class Turn:
+    """The events of a session's turn at hand, in a file of the home's queue."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, home: Path, host: str, session: str) -> Turn:
+        """Return a session's turn, which may have no events yet."""
+        return cls(home / "queue" / "turns" / host / f"{encode_file_name(session)}.jsonl")
+
+    def begin(self, payload: Payload) -> str:
+        """Begin a turn with its prompt; return the id of its run."""
+        run = str(payload.get("prompt_id") or uuid.uuid4().hex)
+        folder = self.path.parent
+        make_private_folder(folder.parents[2], "queue", "turns", folder.name)
+        write_private_file(self.path, json.dumps({**payload, "run_id": run}) + "\n")
+        return run
+
+    def add(self, payload: Payload) -> None:
+        """Add an event; several processes may do so at once."""
+        if not self.path.exists():  # the session began without us
+            self.begin({**payload, "hook_event_name": "", "prompt": ""})
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self.path, flags)
+        try:
+            os.write(fd, (json.dumps(_shorten(payload)) + "\n").encode("ascii"))
+        finally:
+            os.close(fd)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the events so far; a line that was cut off is left out."""
+        events = []
+        with suppress(OSError):
+            for line in self.path.read_bytes().splitlines():
+                with suppress(ValueError):
+                    event = json.loads(line)
+                    events += [event] if isinstance(event, dict) else []
+        return events
+
+    def remove(self) -> None:
+        """Forget the events, once they are delivered."""
+        self.path.unlink(missing_ok=True)
+
+
+class AgentHooks:
+    """The hooks of a coding agent, for one project."""
+
+    def __init__(self, client: ResidentClient, host: str, project: str) -> None:
+        self._client = client
+        self._host = host
+        self._project = project
+
+    def pass_event(self, payload: Payload) -> dict[str, Any]:
+        """Pass an event on; return what the agent's hook prints, often nothing.
+
+        Raises:
+            MemTierError, OSError: nothing could be recalled or kept.
+        """
+        name = str(payload.get("hook_event_name") or "")
+        kind = EVENTS[self._host].get(name)
+        session = str(payload.get("session_id") or "")
+        if kind is None or not session or payload.get("agent_id"):  # a sub-agent's are its own
+            return {}
+        turn = Turn.of(self._client.home, self._host, session)
+        if kind == "prompt":
+            return self._recall(turn, name, payload)
+        if kind in ("tool", "turn_end"):
+            turn.add(payload)
+        if kind == "turn_end":
+            self._deliver("turn_end", turn.events())
+        elif kind == "compaction":
+            self._deliver("compaction", turn.events() or [dict(payload)])
+        elif kind == "session_start":
+            self._deliver_abandoned()
+            self._client.deliver(self._request(kind, [payload], None), END_SECONDS)
+        elif kind == "session_end":
+            self._deliver_unfinished(turn)
+            self._client.deliver(self._request(kind, [payload], None), END_SECONDS)
+        return {}
+
+    def _recall(self, turn: Turn, name: str, payload: Payload) -> dict[str, Any]:
+        self._deliver_unfinished(turn)
+        run = turn.begin(payload)
+        started, answered = time.monotonic(), False
+        try:
+            request = self._request("prompt", [payload], run)
+            answer = self._client.call("hook", request, PROMPT_SECONDS) or {}
+            answered = True
+        finally:
+            ms = round(1000 * (time.monotonic() - started))
+            wait = HookWait(
+                self._project, agent_of(self._host), "before_prompt_build", ms, answered
+            )
+            self._client.note_wait(self._host, wait)
+        block = answer.get("prepend_context")
+        if not block:
+            return {}
+        return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
+
+    def _deliver(self, kind: str, events: Sequence[Payload]) -> None:
+        run = str(events[0].get("run_id") or uuid.uuid4().hex)
+        self._client.deliver(self._request(kind, events, run), END_SECONDS)
+
+    def _deliver_unfinished(self, turn: Turn) -> None:
+        """Deliver a turn that was broken off, and forget it; one that ended is delivered."""
+        events = turn.events()
+        kinds = EVENTS[self._host]
+        if events and kinds.get(str(events[-1].get("hook_event_name"))) != "turn_end":
+            self._deliver("unfinished_turn", events)
+        turn.remove()
+
+    def _deliver_abandoned(self) -> None:
+        folder = Turn.of(self._client.home, self._host, "x").path.parent
+        before = time.time() - ABANDONED_SECONDS
+        for path in sorted(folder.glob("*.jsonl")):
+            with suppress(OSError):
+                if path.stat().st_mtime < before:
+                    self._deliver_unfinished(Turn(path))
+
+    def _request(self, kind: str, events: Sequence[Payload], run: str | None) -> dict[str, Any]:
+        first = events[0]
+        return {
+            "host": self._host,
+            "name": kind,
+            "event": {"events": [*map(dict, events)]},
+            "context": {
+                "session_id": first.get("session_id"),
+                "run_id": run,
+                "workspace": first.get("cwd"),
+            },
+            "home": str(self._client.home),
+            "project": self._project,
+        }
+
+
+def read_event(text: str) -> dict[str, Any]:
+    """Return the event that a hook gets on stdin.
+
+    Raises:
+        MemTierError: it is no JSON object.
+    """
+    try:
+        payload = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MemTierError(f"the event is no JSON: {error}") from None
+    if not isinstance(payload, dict):
+        raise MemTierError("the event is no object")
+    return payload
+
+
+def _shorten(payload: Payload) -> dict[str, Any]:
+    """Return an event whose longest texts are cut: a result may be megabytes."""
+    return {name: _cut(value) for name, value in payload.items()}
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:MAX_RESULT_CHARS]
+    if isinstance(value, Mapping):
+        return {name: _cut(part) for name, part in value.items()}
+    return [*map(_cut, value)] if isinstance(value, list) else value

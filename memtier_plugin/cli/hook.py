@@ -1,0 +1,32 @@
+"""`memtier hook`: pass one event of a coding agent on, for the agent's own hooks."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.hooks.coding_agents import AgentHooks, read_event
+from memtier_plugin.hooks.resident import ResidentClient
+from memtier_plugin.hosts.agent_events import EVENTS
+from memtier_plugin.hosts.install import launch_command
+
+
+@click.command(cls=CliCommand)
+@click.argument("agent_host", metavar="AGENT", type=click.Choice([*EVENTS]))
+@click.pass_obj
+def hook(scope: Scope, agent_host: str) -> None:
+    """Pass an event of AGENT (JSON on stdin) on to the memory."""
+    client = ResidentClient(launch_command(), scope.path)
+    hooks = AgentHooks(client, agent_host, scope.project_name)
+    try:
+        event = read_event(sys.stdin.buffer.read().decode("utf-8", "replace"))
+        answer = hooks.pass_event(event)
+    except (MemTierError, OSError) as error:  # the agent goes on without a memory
+        click.echo(f"memtier: {error}", err=True)
+        return
+    if answer:
+        click.echo(json.dumps(answer))

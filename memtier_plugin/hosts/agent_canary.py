@@ -1,0 +1,168 @@
+"""Prove a coding agent's set-up by doing what the agent would do, as its own files say.
+
+The server is started by the command in the agent's configuration and spoken to as the agent does;
+the hooks are run with a prompt and the end of a turn.  All of it in a temporary project of the
+user's own home.  The agent itself is not run: it needs an account.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import secrets
+import shlex
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.paths import encode_file_name
+from memtier_plugin.hosts.agent_events import agent_of
+from memtier_plugin.hosts.canary import QUESTION, CanaryResult
+from memtier_plugin.hosts.coding_agents import SERVER, config_paths
+from memtier_plugin.memory import MemTier
+
+STEP_SECONDS: Final = 60.0
+_Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
+_VERSION: Final = "2025-11-25"
+_PROVEN: Final = "the server and a prompt's hook find a planted line, and a turn is in the ledger"
+
+
+def run_agent_canary(host: str, home: Path) -> CanaryResult:
+    """Search by the server, then recall and record by the hooks, as the agent would."""
+    started = time.monotonic()
+    project = f"canary-{secrets.token_hex(4)}"
+    word, answer = f"zwq{secrets.token_hex(5)}", f"Noted as {secrets.token_hex(5)}."
+    proof = CanaryResult(host=host, ran=True, ok=True, what=_PROVEN)
+    try:
+        with MemTier.open(home, project, agent_of(host)) as memory:
+            memory.record(
+                [{"role": "user", "content": f"The canary's word is {word}."}],
+                session_id="canary",
+            )
+        settings_path, servers_path = config_paths()
+        server = json.loads(servers_path.read_text("utf-8"))["mcpServers"][SERVER]
+        hooks = json.loads(settings_path.read_text("utf-8"))["hooks"]
+        command = _of_project([server["command"], *server["args"]], project)
+        with _conversation(command) as ask:  # the agent's server runs while its hooks do
+            problem = _search(ask, word) or _take_a_turn(hooks, host, home, project, word, answer)
+        if problem:
+            proof = replace(
+                proof, ok=False, what=problem, remedy="`memtier doctor` names what is wrong"
+            )
+    except (OSError, ValueError, KeyError, MemTierError) as error:
+        proof = replace(proof, ok=False, what=f"{type(error).__name__}: {error}")
+    finally:
+        shutil.rmtree(home / "projects" / encode_file_name(project), ignore_errors=True)
+    return replace(proof, seconds=round(time.monotonic() - started, 1))
+
+
+def _of_project(command: Sequence[str], project: str) -> list[str]:
+    """Return a command of ours with another project."""
+    at = command.index("--project") + 1
+    return [*command[:at], project, *command[at + 1 :]]
+
+
+def _search(ask: _Ask, word: str) -> str:
+    """Search by the server; return what is wrong, or nothing."""
+    hello = {
+        "protocolVersion": _VERSION,
+        "capabilities": {},
+        "clientInfo": {"name": "memtier-canary", "version": "1"},
+    }
+    started = ask("initialize", hello)
+    if "result" not in started:
+        return f"the server does not start: {started.get('error')}"
+    answer = ask("tools/call", {"name": "memory_search", "arguments": {"query": QUESTION}})
+    if word not in json.dumps(answer):
+        return f"the server's search does not find a planted line: {str(answer)[:300]}"
+    return ""
+
+
+@contextmanager
+def _conversation(command: Sequence[str]) -> Iterator[_Ask]:
+    """Speak JSON-RPC with a program, a line a message; yield a function that asks it."""
+    with subprocess.Popen(
+        [*command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as program:
+        assert program.stdin is not None and program.stdout is not None
+        stdin, stdout, stderr = program.stdin, program.stdout, program.stderr
+        lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+        def read() -> None:
+            for line in stdout:
+                lines.put(line)
+            lines.put(b"")
+
+        threading.Thread(target=read, daemon=True).start()
+
+        def ask(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            request = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+            after = [{"jsonrpc": "2.0", "method": "notifications/initialized"}]
+            for message in (request, *(after if method == "initialize" else ())):
+                with suppress(BrokenPipeError):
+                    stdin.write(json.dumps(message).encode() + b"\n")
+                    stdin.flush()
+            try:
+                line = lines.get(timeout=STEP_SECONDS)
+            except queue.Empty:
+                return {"error": "no answer in time"}
+            if not line and stderr is not None:
+                return {"error": stderr.read().decode("utf-8", "replace").strip()[-500:]}
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+
+        try:
+            yield ask
+        finally:
+            with suppress(OSError):
+                stdin.close()
+            try:
+                program.wait(10)
+            except subprocess.TimeoutExpired:
+                program.kill()
+
+
+def _take_a_turn(
+    hooks: Mapping[str, Any], host: str, home: Path, project: str, word: str, answer: str
+) -> str:
+    """Run the hooks of a turn; return what is wrong, or nothing."""
+    common = {"session_id": f"canary-{secrets.token_hex(4)}", "cwd": str(home)}
+    prompt = {**common, "hook_event_name": "UserPromptSubmit", "prompt": QUESTION}
+    printed = _run_hook(hooks, prompt, host, project)
+    if word not in printed:
+        return f"a prompt's hook does not bring the planted line: {printed[-300:]}"
+    ended = {**common, "hook_event_name": "Stop", "last_assistant_message": answer}
+    _run_hook(hooks, ended, host, project)
+    _run_hook(hooks, {**common, "hook_event_name": "SessionEnd"}, host, project)
+    with MemTier.open(home, project, agent_of(host)) as memory:
+        if not any(answer in entry.content for entry in memory.entries()):
+            return "a turn's hooks ran, but the turn is not in the ledger"
+    return ""
+
+
+def _run_hook(hooks: Mapping[str, Any], event: Mapping[str, Any], host: str, project: str) -> str:
+    commands = [
+        command["command"]
+        for group in hooks[event["hook_event_name"]]
+        for command in group["hooks"]
+        if str(command.get("command")).endswith(f" hook {host}")
+    ]
+    done = subprocess.run(
+        _of_project(shlex.split(commands[0]), project),
+        input=json.dumps(event),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=STEP_SECONDS,
+    )
+    return done.stdout or done.stderr

@@ -1,0 +1,24 @@
+"""The events of coding agents' hooks, and the name that each agent has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+# What each event of an agent means; events that are not named are ignored.
+EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "claude-code": {
+        "SessionStart": "session_start",
+        "UserPromptSubmit": "prompt",
+        "PostToolUse": "tool",
+        "PostToolUseFailure": "tool",
+        "PreCompact": "compaction",
+        "Stop": "turn_end",
+        "SessionEnd": "session_end",
+    },
+}
+
+
+def agent_of(host: str) -> str:
+    """Return the name by which MemTier knows the agent."""
+    return f"{host}.main"

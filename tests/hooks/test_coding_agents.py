@@ -1,0 +1,222 @@
+"""Claude Code's events, in the shapes that its documentation gives, as recalls and runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtier_plugin.core.host import PromptEvent, RunContext, RunEvent
+from memtier_plugin.hooks.coding_agent_payloads import CodingAgentTranslator
+from memtier_plugin.hooks.coding_agents import ABANDONED_SECONDS, AgentHooks, Turn
+from memtier_plugin.hooks.resident import ResidentClient
+from memtier_plugin.memory import MemTier
+from memtier_plugin.server.methods import Methods
+from tests.processes import ROOT, run_memtier
+
+HOST = "claude-code"
+AGENT = "claude-code.main"
+EVENTS: list[dict[str, Any]] = json.loads(
+    (ROOT / "tests/payloads/claude-code/turn.json").read_text("utf-8")
+)
+PROMPT, STOP = EVENTS[0], EVENTS[-1]
+
+
+class ResidentHere(ResidentClient):
+    """A resident in this process, which a test can make unreachable."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(["none"], home)
+        self._methods = Methods(home, lambda _context: None)
+
+    def call(self, method: str, params: Mapping[str, Any], seconds: float) -> Any:
+        return getattr(self._methods, method)(**params)
+
+
+@pytest.fixture
+def hooks(home: Path) -> AgentHooks:
+    """Return the hooks of a project."""
+    return AgentHooks(ResidentHere(home), HOST, "p")
+
+
+def event(name: str, session: str = "s1", **fields: Any) -> dict[str, Any]:
+    """Return an event of a session."""
+    return {"session_id": session, "cwd": "/work", "hook_event_name": name, **fields}
+
+
+def entries(home: Path) -> Iterator[tuple[str, str]]:
+    """Yield role and content of what is recorded."""
+    with MemTier.open(home, "p", AGENT) as memory:
+        yield from [(entry.role, entry.content) for entry in memory.entries()]
+
+
+def turn_of(events: Sequence[Mapping[str, Any]], home: Path) -> RunEvent:
+    """Return the run that the events of a turn are translated to."""
+    translator = CodingAgentTranslator(HOST, home)
+    base = RunContext(agent_id="", project="p")
+    context = {"session_id": "s1", "run_id": "r1"}
+    call = translator.translate("turn_end", {"events": [*events]}, context, base)
+    assert call is not None and isinstance(call.event, RunEvent) and call.hook == "agent_end"
+    assert (call.context.agent_id, call.context.run_id) == (AGENT, "r1")
+    return call.event
+
+
+def test_a_turn(home: Path) -> None:
+    """A turn becomes what was said and how each tool fared, by its exit code where there is one."""
+    run = turn_of(EVENTS, home)
+    assert run.messages[0].content == PROMPT["prompt"]
+    assert run.messages[-1].content == STOP["last_assistant_message"]
+    results = [m for m in run.messages if m.role == "tool"]
+    fared = [(m.tool.name, m.tool.ok, m.tool.exit_code, m.origin) for m in results if m.tool]
+    assert fared == [
+        ("Read", True, None, "tool"),
+        ("Bash", False, 1, "tool"),
+        ("memory_search", True, None, "tool"),
+        ("WebFetch", True, None, "external"),
+        ("Bash", True, None, "tool"),
+    ]
+    assert results[-1].content == "12 passed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "ok", "code"),
+    [
+        ({"tool_response": {"stdout": "x", "exitCode": 3}}, False, 3),
+        ({"tool_response": {"stdout": "x", "exit_code": 0}}, True, 0),
+        ({"tool_response": {"stdout": "", "interrupted": True}}, None, None),
+        ({"error": "Exit code 127\nsh: nope: not found"}, False, 127),
+        ({"error": "timed out"}, False, None),
+        ({"error": "stopped", "is_interrupt": True}, None, None),
+        ({"tool_response": {"success": False}}, False, None),
+        ({"tool_response": "plain"}, True, None),
+        ({"tool_response": None}, True, None),
+        ({"tool_response": 7, "tool_input": "x"}, True, None),
+    ],
+)
+def test_outcomes(home: Path, fields: dict[str, Any], ok: bool | None, code: int | None) -> None:
+    """The exit code decides, else the failure event; what the user broke off says nothing."""
+    tool = event("PostToolUse", tool_name="Bash", tool_use_id="t", **fields)
+    [result] = [m.tool for m in turn_of([PROMPT, tool], home).messages if m.tool]
+    assert (result.ok, result.exit_code) == (ok, code)
+
+
+def test_what_claude_code_says_itself(home: Path) -> None:
+    """What the program puts in the user's place is the system's, and no recall answers it."""
+    notice = event("UserPromptSubmit", prompt="<task-notification>done</task-notification>")
+    assert turn_of([notice, STOP], home).messages[0].role == "system"
+    translator = CodingAgentTranslator(HOST, home)
+    base = RunContext(agent_id="")
+    assert translator.translate("prompt", {"events": [notice]}, {}, base) is None
+
+
+def test_a_compaction_forgets_what_was_shown(home: Path) -> None:
+    """What was injected counts as seen until the conversation is compacted or cleared."""
+    translator, base = CodingAgentTranslator(HOST, home), RunContext(agent_id="")
+
+    def since() -> Any:
+        call = translator.translate("prompt", {"events": [PROMPT]}, {"session_id": "s"}, base)
+        assert call is not None and isinstance(call.event, PromptEvent)
+        assert call.event.keeps_injected
+        return call.event.visible_since
+
+    before = since()
+    start = event("SessionStart", source="resume")
+    translator.translate("session_start", {"events": [start]}, {"session_id": "s"}, base)
+    assert since() == before
+    start = event("SessionStart", source="compact")
+    translator.translate("session_start", {"events": [start]}, {"session_id": "s"}, base)
+    assert since() > before
+
+
+def test_recall_record_and_credit(home: Path, hooks: AgentHooks) -> None:
+    """A prompt gets what an earlier session said, and the run's exit codes credit it."""
+    for each in EVENTS:
+        hooks.pass_event(each)
+    assert (("user", PROMPT["prompt"])) in entries(home)
+    asked = event("UserPromptSubmit", "s2", prompt="What is the staging host called?")
+    printed = hooks.pass_event(asked)["hookSpecificOutput"]
+    assert printed["hookEventName"] == "UserPromptSubmit"
+    assert "heron" in printed["additionalContext"]
+    tool = {"tool_name": "Bash", "tool_input": {"command": "ping heron"}, "tool_use_id": "t"}
+    hooks.pass_event(event("PostToolUse", "s2", tool_response={"stdout": "1 packet"}, **tool))
+    hooks.pass_event(event("Stop", "s2", last_assistant_message="The staging host is heron."))
+    with MemTier.open(home, "p", AGENT) as memory:
+        credits = memory.events(kinds=["credit"])
+    assert credits and all(credit.data["reward"] == 1.0 for credit in credits)
+
+
+def test_delivered_again(home: Path, hooks: AgentHooks) -> None:
+    """A compaction in a turn, and a turn that another hook sends on, store nothing twice."""
+    for each in (*EVENTS[:-1], event("PreCompact", EVENTS[0]["session_id"], trigger="auto"), STOP):
+        hooks.pass_event(each)
+    hooks.pass_event({**STOP, "stop_hook_active": True, "last_assistant_message": "Really all."})
+    contents = [content for _, content in entries(home)]
+    assert len(contents) == len(set(contents)) and "Really all." in contents
+
+
+def test_a_turn_that_was_broken_off(home: Path, hooks: AgentHooks) -> None:
+    """The prompt of a turn without an end is kept at the next prompt; its tools judge nothing."""
+    hooks.pass_event(event("UserPromptSubmit", prompt="The red crane is out of order."))
+    failed = {"tool_name": "Bash", "tool_use_id": "t", "error": "Exit code 1"}
+    hooks.pass_event(event("PostToolUseFailure", **failed))
+    hooks.pass_event(event("UserPromptSubmit", prompt="Never mind."))
+    assert [*entries(home)] == [("user", "The red crane is out of order.")]
+    hooks.pass_event(event("SessionEnd", reason="exit"))
+    assert ("user", "Never mind.") in entries(home)
+    assert not [*(home / "queue").rglob("*.jsonl")]
+
+
+def test_a_session_that_died(home: Path, hooks: AgentHooks) -> None:
+    """The turn of a session that died is delivered when another starts, a day later."""
+    hooks.pass_event(event("UserPromptSubmit", prompt="The blue crane is new."))
+    hooks.pass_event(event("SessionStart", "s2", source="startup"))
+    assert not [*entries(home)]
+    path = Turn.of(home, HOST, "s1").path
+    assert path.stat().st_mode & 0o777 == 0o600
+    old = time.time() - ABANDONED_SECONDS - 60
+    os.utime(path, (old, old))
+    hooks.pass_event(event("SessionStart", "s3", source="startup"))
+    assert [*entries(home)] == [("user", "The blue crane is new.")] and not path.exists()
+
+
+def test_what_is_left_alone(home: Path, hooks: AgentHooks) -> None:
+    """Events of sub-agents, without a session and of unknown kinds do nothing."""
+    for each in (
+        {**PROMPT, "agent_id": "def456"},
+        {**PROMPT, "session_id": ""},
+        event("Notification", message="Claude needs your permission"),
+        event(""),
+    ):
+        assert hooks.pass_event(each) == {}
+    assert not (home / "queue").exists()
+
+
+def test_a_session_s_name_is_no_path(home: Path, hooks: AgentHooks) -> None:
+    """The id of a session comes from outside and names no file elsewhere."""
+    hooks.pass_event(event("UserPromptSubmit", "../../../evil", prompt="Hello there, crane."))
+    [path] = (home / "queue").rglob("*.jsonl")
+    assert path.parent == home / "queue" / "turns" / HOST
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}", "[" * 100_000, '{"session_id": 5}'])
+def test_the_command_never_stops_the_agent(home: Path, text: str) -> None:
+    """Whatever stdin holds, the hook's command ends well and prints nothing on stdout."""
+    done = run_memtier("--home", home, "--project", "p", "hook", HOST, input=text)
+    assert done.stdout == ""
+
+
+def test_without_a_resident(home: Path) -> None:
+    """Without a resident a prompt goes on, and a turn that ended waits on the disk."""
+    hooks = AgentHooks(ResidentClient(["/nowhere/memtier"], home), HOST, "p")
+    with pytest.raises(Exception, match="cannot start"):
+        hooks.pass_event(PROMPT)
+    hooks.pass_event(STOP)
+    [waiting] = (home / "queue").glob("*.json")
+    delivered = json.loads(waiting.read_text())
+    ResidentHere(home).call("hook", delivered, 1.0)
+    assert ("assistant", STOP["last_assistant_message"]) in entries(home)
