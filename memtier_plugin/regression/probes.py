@@ -109,7 +109,9 @@ class ProbeSearch:
 
     def _finds(self, probe: Question, near: QueryVector | None, depth: int) -> bool:
         search = self._search_as(probe.agent, probe.sender)
-        rows = [row for row, _, _ in search.rank(probe.query, near).ranked[:_RANKED]]
+        # What an earlier tier held would decide whether the store can find it.
+        ranked = search.rank(probe.query, near, reach="archive").ranked
+        rows = [row for row, _, _ in ranked[:_RANKED]]
         evidence, seen, count = self.reader.evidence_ids(rows), set[str](), 0
         for row in rows:
             # A fact next to its own source takes no other entry's rank.

@@ -215,3 +215,14 @@ def test_without_probes_nothing_is_held_back(
     with recorded(**settings) as memory:
         report = memory.consolidate()
         assert report.facts > 300 and report.held_back == ""
+
+
+def test_probes_are_searched_for_in_every_tier(recorded: Recorded, day: Day) -> None:
+    """Where the tiers are searched one by one, a probe is lost only if the whole store lost it."""
+    tiers = {"retrieval.search": "tiers", "priority.enabled": True, "priority.sessions": 1}
+    with recorded(**tiers) as memory:
+        memory.catch_up()
+        probes = making.make_probes(memory.store, 60, day(40), untried=True)
+        found_by_tiers = making.find_probes(memory.store, probes, day(40))
+        with MemTier.open(memory.home, clock=lambda: day(40)) as flat:
+            assert making.find_probes(flat.store, probes, day(40)) == found_by_tiers
