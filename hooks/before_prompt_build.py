@@ -11,6 +11,7 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.trust.fence import add_first_line, add_line, remove_blocks
 
 from .guard import run_guarded
+from .search_steps import begin_run
 
 # Share of the time left that the recall gets; the rest is for packing and returning.
 _RECALL_SHARE = 0.9
@@ -23,6 +24,7 @@ _REMINDER = (
 @hookimpl
 def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAddition | None:
     """Return the block of recalled memory, or None if nothing is injected."""
+    begin_run(context)
     return run_guarded(
         "before_prompt_build",
         lambda hooks: hooks.prompt_deadline_ms,

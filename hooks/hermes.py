@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.operations.hook_latency import HookWait
 
 from . import hermes_host, hermes_settings
@@ -54,10 +55,15 @@ _SYSTEM_PROMPT: Final = (
     "wants kept, memtier_forget hides lines when the user asks for it."
 )
 _TEXT: Final = {"type": "string"}
+_STORE: Final = {
+    "type": "string",
+    "enum": ["summary", "facts", "experiences", "personas", "turns"],
+    "description": "Search only this, step by step: six times a run, nothing shown twice.",
+}
 TOOLS: Final[Mapping[str, tuple[str, dict[str, Any], list[str]]]] = {
     "search": (
         "Search the project's long-term memory: what was said and done, and facts.",
-        {"query": _TEXT, "limit": {"type": "integer"}},
+        {"query": _TEXT, "limit": {"type": "integer"}, "store": _STORE},
         ["query"],
     ),
     "get": ("Show one line of memory whole, by its id.", {"id": _TEXT}, ["id"]),
@@ -84,7 +90,7 @@ class Provider:
         self._resident: ResidentClient | None = None
         self._context: dict[str, Any] = {}
         self._start = uuid.uuid4().hex[:12]  # turns are counted from one in each process
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._turn = 0
         self._runs: dict[str, str] = {}  # run id by the user's message
         self._tool_calls: list[dict[str, Any]] = []  # tool calls of the run, as they happened

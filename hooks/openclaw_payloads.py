@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.core.records import Origin
 from memtier_plugin.core.times import from_iso, to_iso
@@ -78,7 +78,7 @@ class Conversations:
     _parents: dict[str, str] = field(default_factory=dict)
     _prompts: dict[str, str] = field(default_factory=dict)
     _unprompted: dict[str, None] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: Mutex = field(default_factory=Mutex)
 
     @classmethod
     def load(cls, home: Path) -> Conversations:

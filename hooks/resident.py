@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from memtier_plugin.core import fault_injection
 from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import make_private_folder, socket_path, write_private_file
 from memtier_plugin.operations.hook_latency import MAX_NOTED, HookWait, note_waits
 
@@ -70,8 +71,8 @@ class ResidentClient:
         self.home = Path(os.path.abspath(Path(home).expanduser()))
         self._command = [*command]
         self._environment = frozenset(environment)
-        self._lock = threading.Lock()
-        self._replay_lock = threading.Lock()
+        self._lock = Mutex()
+        self._replay_lock = Mutex()
         self._link: Connection | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._failures = 0
@@ -79,7 +80,7 @@ class ResidentClient:
         self._last_failure = ""
         self._in_memory: deque[Payload] = deque(maxlen=MAX_IN_MEMORY)
         self._waits: deque[HookWait] = deque(maxlen=MAX_NOTED)
-        self._waits_lock = threading.Lock()
+        self._waits_lock = Mutex()
 
     def call(self, method: str, params: Payload, seconds: float) -> Any:
         """Ask the resident, starting it if needed; ask once more if it went away.
@@ -177,6 +178,7 @@ class ResidentClient:
     def close(self) -> None:
         """Close the connection; a resident that we started finishes its work and ends."""
         with self._lock:
+            self._drop_inherited()
             link, self._link = self._link, None
             child, self._child = self._child, None
         if link:
@@ -227,11 +229,17 @@ class ResidentClient:
         if not self._lock.acquire(timeout=max(0.0, until - time.monotonic())):
             raise ResidentUnreachable("the resident is still being started")
         try:
+            self._drop_inherited()
             if self._link is None or not self._link.alive:
                 self._link = self._connect_socket() or self._start_child(until)
             return self._link
         finally:
             self._lock.release()
+
+    def _drop_inherited(self) -> None:
+        """Let go of the connection and the child of the process that this one was forked from."""
+        if self._link and self._link.inherited:
+            self._link = self._child = None
 
     def _connect_socket(self) -> Connection | None:
         path = socket_path(self.home)

@@ -6,6 +6,7 @@ The host's own model, if it is offered, is asked over the same connection, the o
 from __future__ import annotations
 
 import json
+import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import IO, Any, Final
+from weakref import WeakSet
 
 from memtier_plugin.core.errors import MemTierError
 
@@ -65,14 +67,17 @@ class Connection:
         offer: ModelOffer | None = None,
     ) -> None:
         self.alive = True
+        self.inherited = False  # from the process that this one was forked from
         self._offer = offer
         self.suspected = False
         self._close = close
         self._kill = kill
+        self._streams = (reader, writer)
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
         self._waiting: dict[str, _PendingAnswer] = {}
         if offer:
             self._send("offer_model", {"host": offer.host, "project": offer.project})
+        _connections.add(self)
         for name, work, stream in (("read", self._read, reader), ("write", self._write, writer)):
             threading.Thread(
                 target=work, args=(stream,), name=f"memtier-{name}", daemon=True
@@ -107,6 +112,18 @@ class Connection:
         """Kill the resident, even if another process started it."""
         self._kill()
         self._fail_pending()
+
+    def leave_to_parent(self) -> None:
+        """Let go in a forked child: the threads are the parent's, and so is what they send.
+
+        The resident sees the parent leave, whatever the child does.
+        """
+        self.alive, self.inherited = False, True
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in self._streams:
+            with suppress(OSError, ValueError):  # ValueError: it is closed
+                os.dup2(nothing, stream.fileno(), inheritable=False)
+        os.close(nothing)
 
     def _write(self, writer: IO[bytes]) -> None:
         with suppress(OSError, ValueError):
@@ -155,6 +172,21 @@ class Connection:
         self._lines.put(None)
         for answer in list(self._waiting.values()):
             answer.give(None)
+
+
+_connections: Final[WeakSet[Connection]] = WeakSet()
+# Kept for good: a stream that a thread used when the process forked cannot be closed in the child.
+_inherited: Final[list[Connection]] = []
+
+
+def _leave_connections() -> None:
+    for connection in _connections:
+        connection.leave_to_parent()
+        _inherited.append(connection)
+    _connections.clear()
+
+
+os.register_at_fork(after_in_child=_leave_connections)
 
 
 class _PendingAnswer:

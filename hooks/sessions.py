@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError
+from memtier_plugin.core.errors import EndpointError
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.host import RunContext, RunEvent
 from memtier_plugin.memory import MemTier
@@ -57,11 +57,7 @@ def _warm_up(memory: MemTier) -> None:
     if isinstance(embedder, EndpointEmbedder):
         with suppress(EndpointError):  # the first recall's label says why it uses words only
             embedder.warm_up()
-    elif embedder is not None:
-        with suppress(EmbeddingUnavailable):
-            embedder.encode(
-                ["warm up"]
-            )  # load numpy and the model before the first recall needs them
+    memory.warm_up()
     reranking.warm_up(memory.settings)
     status = memory.status()
     consolidation = memory.settings.consolidation.enabled and status["consolidation"]["due"]

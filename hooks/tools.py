@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from memtier_plugin.answering.tool_calls import DEFAULT_TURNS, STORES, BadCall, read_search
+from memtier_plugin.answering.tool_loop import MAX_STEPS
+from memtier_plugin.answering.tool_search import render_finding
 from memtier_plugin.core.errors import MemTierError, NotFound
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.host import RunContext
-from memtier_plugin.core.ids import MIN_ID_END
+from memtier_plugin.core.ids import MIN_ID_END, new_id
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.views import read_entries_said
 from memtier_plugin.memory import REMEMBERED_SESSION, MemTier
 from memtier_plugin.pool import memory_pool
-from memtier_plugin.retrieval.block import SHORT_ID_CHARS
+from memtier_plugin.retrieval.block import SHORT_ID_CHARS, frame_lines
 from memtier_plugin.retrieval.query import Viewer
 from memtier_plugin.retrieval.visibility import is_visible, is_withheld
 from memtier_plugin.storage.index.records import Stored
@@ -23,6 +26,7 @@ from memtier_plugin.trust import origins
 from memtier_plugin.trust.escaping import escape_line, escape_name, escape_text
 
 from .resident_connection import Payload
+from .search_steps import steps_of
 
 MAX_HITS: Final = 50
 _PREFIX: Final = "memtier_"  # hosts have tools of their own that are called memory_search and so on
@@ -58,6 +62,8 @@ def _answer(text: str, *, ok: bool = True, ids: Iterable[str] = ()) -> dict[str,
 
 
 def _search(memory: MemTier, arguments: Payload, context: RunContext) -> dict[str, Any]:
+    if arguments.get("store"):
+        return _search_store(memory, arguments, context)
     limit = max(1, min(MAX_HITS, int(arguments.get("limit") or 10)))
     recall = memory.recall(
         str(arguments["query"]),
@@ -70,6 +76,33 @@ def _search(memory: MemTier, arguments: Payload, context: RunContext) -> dict[st
         why = f" ({recall.label})" if recall.label != "empty" else ""
         return _answer(f"Nothing in memory matches{why}.")
     return _answer(recall.text, ids=tuple(hit.id for hit in recall.injected))
+
+
+def _search_store(memory: MemTier, arguments: Payload, context: RunContext) -> dict[str, Any]:
+    """Search one store, as a step of the run at hand; lines that earlier steps showed are left out.
+
+    The bounds are those of `ask.mode: tools`: six steps, a wrong call uses one.
+    """
+    steps = steps_of(context)
+    with steps.turn:
+        if steps.taken >= MAX_STEPS:
+            return _answer(
+                f"One run searches single stores {MAX_STEPS} times at most: answer from what they"
+                " showed, or search without `store`.",
+                ok=False,
+            )
+        steps.taken += 1
+        if (name := STORES.get(str(arguments["store"]))) is None:
+            return _answer(f"store is one of {', '.join(STORES)}.", ok=False)
+        call = read_search(name, arguments.get("query"), arguments.get("limit") or DEFAULT_TURNS)
+        if isinstance(call, BadCall):
+            return _answer(f"{call.error}.", ok=False)
+        new = memory.search_stores(context.sender, steps.shown).find(call)
+    left = f"Steps left: {MAX_STEPS - steps.taken}."
+    if not new:
+        return _answer(f"Nothing that was not shown before. {left}")
+    block = frame_lines(new_id(), [render_finding(finding) for finding in new])
+    return _answer(f"{block}{left}", ids=tuple(finding.sources[0].id for finding in new))
 
 
 def _get(memory: MemTier, arguments: Payload, context: RunContext) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from memtier_plugin.answering.tool_search import ToolSearch
 from memtier_plugin.core.codecs import check_methods
+from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.facts.gatekeeper import Gatekeeper
 from memtier_plugin.facts.people import People
 from memtier_plugin.facts.retirement import Retirement
@@ -43,9 +45,22 @@ class Services(Project):
         """The service for the project's facts: search, review, consolidate, roll back."""
         return FactService(self._actor, self._recaller)
 
+    def warm_up(self) -> None:
+        """Recall for a prompt that nobody wrote, as the first one takes eight times as long.
+
+        Nothing is journalled.
+        """
+        with self.store.session():
+            text = self._recaller.redact("Where was it last?")
+            self._recaller.plan(text, self.viewer(None), RecallRequest(purpose="inject"))
+
     def viewer(self, sender: str | None) -> Viewer:
         """Return this agent as it asks for a sender, with what the project grants it."""
         return self._recaller.viewer(sender, self._clock())
+
+    def search_stores(self, sender: str | None, shown: set[str]) -> ToolSearch:
+        """Return the searches of single stores for a sender; ``shown`` grows by what they show."""
+        return ToolSearch(self.store, self._recaller, self.viewer(sender), shown=shown)
 
     @cached_property
     def people(self) -> People:

@@ -27,7 +27,15 @@ const TOOLS = {
     description: "Search the project's long-term memory: what was said and done, and facts. Returns lines with dates and ids.",
     parameters: {
       type: "object",
-      properties: { query: { type: "string" }, limit: { type: "integer", minimum: 1, maximum: 50 } },
+      properties: {
+        query: { type: "string" },
+        limit: { type: "integer", minimum: 1, maximum: 50 },
+        store: {
+          type: "string",
+          enum: ["summary", "facts", "experiences", "personas", "turns"],
+          description: "Search only this, step by step: six times a run, nothing shown twice.",
+        },
+      },
       required: ["query"],
     },
   },

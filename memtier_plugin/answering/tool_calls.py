@@ -34,6 +34,9 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     TURNS: ("query",),
     FINISH: ("answer", "cites"),
 }
+STORES: Final[Mapping[str, str]] = {
+    name.removeprefix("search_"): name for name in _PARAMETERS if name != FINISH
+}
 TOOLS: Final = [  # as OpenAI-compatible servers expect them
     {
         "type": "function",
@@ -93,13 +96,18 @@ def parse_call(text: str) -> SearchCall | FinishCall | BadCall:
         return BadCall(f"the arguments of {name} are no JSON object")
     if name == FINISH:
         return _finish(arguments)
-    query = arguments.get("name") or arguments.get("query") or ""
+    query = arguments.get("name") or arguments.get("query")
+    return read_search(str(name), query, arguments.get("top_k", DEFAULT_TURNS))
+
+
+def read_search(name: str, query: Any, limit: Any) -> SearchCall | BadCall:
+    """Read what a model gave to one of the searches."""
+    query = query or ""
     if not isinstance(query, str) or not (query.strip() or name == SUMMARY):
         return BadCall(f"{name} needs a text to search for")
-    limit = arguments.get("top_k", DEFAULT_TURNS)
     if type(limit) is not int or not 1 <= limit <= MAX_TURNS:
-        return BadCall(f"top_k is a whole number, 1 to {MAX_TURNS}")
-    return SearchCall(str(name), query.strip()[:MAX_QUERY_CHARS], limit)
+        return BadCall(f"the number of lines is a whole number, 1 to {MAX_TURNS}")
+    return SearchCall(name, query.strip()[:MAX_QUERY_CHARS], limit)
 
 
 def _finish(arguments: Mapping[str, Any]) -> FinishCall | BadCall:

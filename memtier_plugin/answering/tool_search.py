@@ -43,6 +43,7 @@ class ToolSearch:
     Attributes:
         findings: the lines shown, by their number less one.
         steps: what each search took.
+        shown: the ids of what was shown, by earlier searches of a run, too.
     """
 
     store: Store
@@ -50,16 +51,20 @@ class ToolSearch:
     viewer: Viewer
     findings: list[AnswerFinding] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    _shown: set[str] = field(default_factory=set)
+    shown: set[str] = field(default_factory=set)
 
     def run(self, call: SearchCall) -> list[str]:
         """Return the new lines that a search shows, numbered; `NO_RESULTS` where there are none."""
+        return self._number(self.find(call)) or [NO_RESULTS]
+
+    def find(self, call: SearchCall) -> list[AnswerFinding]:
+        """Return what a search shows: lines, and those they rest on, that were not shown before."""
         started = time.monotonic()
         hits = self.search(call)
-        lines = self.show(hits, call.query)
+        new = self._take(hits, call.query)
         ms = (time.monotonic() - started) * 1000
         self.steps.append(Step(name=call.name, ms=ms, read=len(hits)))
-        return lines or [NO_RESULTS]
+        return new
 
     def search(self, call: SearchCall) -> list[Hit]:
         """Return what a search finds, then the lines that it rests on; nothing of it is shown."""
@@ -106,22 +111,35 @@ class ToolSearch:
 
     def show(self, hits: Iterable[Hit], query: str) -> list[str]:
         """Return the lines of those hits that were not shown yet, numbered."""
+        return self._number(self._take(hits, query))
+
+    def _number(self, new: Sequence[AnswerFinding]) -> list[str]:
+        first = len(self.findings) - len(new) + 1
+        return [f"[{n}] {render_finding(finding)[2:]}" for n, finding in enumerate(new, first)]
+
+    def _take(self, hits: Iterable[Hit], query: str) -> list[AnswerFinding]:
         tokenize = self.store.tokenizer.words
         weights, room = dict.fromkeys(tokenize(query), 1.0), _STEP_CHARS
-        lines: list[str] = []
+        new: list[AnswerFinding] = []
         for hit in hits:
-            if hit.id in self._shown:
+            if hit.id in self.shown:
                 continue
             text = select_passage(hit.text, weights, tokenize, _LINE_CHARS)
-            line = f"[{len(self.findings) + 1}] {format_line(hit, text)[2:]}"
-            room -= len(line)
+            fact = hit.item if isinstance(hit.item, Fact) else None
+            finding = AnswerFinding(text, hit_time(hit), (hit,), fact=fact)
+            room -= len(render_finding(finding))
             if room < 0:
                 break
-            self._shown.add(hit.id)
-            fact = hit.item if isinstance(hit.item, Fact) else None
-            self.findings.append(AnswerFinding(text, hit_time(hit), (hit,), fact=fact))
-            lines.append(line)
-        return lines
+            self.shown.add(hit.id)
+            new.append(finding)
+        self.findings += new
+        return new
+
+
+def render_finding(finding: AnswerFinding) -> str:
+    """Return what a search shows of a hit, as a line of a block."""
+    [hit] = finding.sources
+    return format_line(hit, finding.text)
 
 
 def _is_about(hit: Hit, name: str) -> bool:

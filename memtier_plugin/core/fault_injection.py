@@ -20,13 +20,14 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
+
+from memtier_plugin.core.mutex import Mutex
 
 VARIABLE: Final = "MEMTIER_FAULT"
 LOG_VARIABLE: Final = "MEMTIER_FAULT_LOG"
@@ -87,7 +88,7 @@ class FaultPlan:
     faults: Sequence[Fault] = ()
     log: str = ""
     passed: Counter[str] = field(default_factory=Counter)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Mutex = field(default_factory=Mutex)
 
     def match(self, point: str, kinds: tuple[str, ...]) -> str | None:
         """Note that a point is passed, and return what is to happen there, if anything is."""

@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from typing import Self
 
+from memtier_plugin.core.mutex import Mutex
+
 
 class Turns:
     """A semaphore that hands a place to whoever has waited longest.
@@ -15,7 +17,7 @@ class Turns:
     """
 
     def __init__(self, places: int) -> None:
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._free = places
         self._waiting: deque[threading.Event] = deque()
 

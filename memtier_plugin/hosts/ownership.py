@@ -29,6 +29,7 @@ OPENCLAW_HOOKS: Final = (
     "subagent_spawned",
 )
 ASK_SECONDS: Final = 60.0  # for one question; a cold start of OpenClaw takes 15
+GATEWAY_SECONDS: Final = 45.0  # of it for a running Gateway, the rest for the client's own start
 _OURS: Final = "memtier"
 _GATEWAY_PORT: Final = 18789  # of a Gateway whose configuration names none
 
@@ -132,8 +133,13 @@ def _judge_grant(inspected: Mapping[str, Any] | None, where: str) -> Iterator[He
 
 
 def _ask_gateway(program: str, method: str, params: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return the answer of a running Gateway, None if there is none."""
-    return _ask([program, "gateway", "call", method, "--params", json.dumps(params), "--json"])
+    """Return the answer of a running Gateway, None if there is none.
+
+    It answers nobody while it loads a large plugin; by itself the client gives up after 10 s.
+    """
+    patience = ("--timeout", str(round(1000 * GATEWAY_SECONDS)))
+    arguments = (method, "--params", json.dumps(params), *patience, "--json")
+    return _ask([program, "gateway", "call", *arguments])
 
 
 def _judge_tools(

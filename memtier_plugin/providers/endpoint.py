@@ -12,12 +12,12 @@ import math
 import os
 import random
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import finalize
 
 from memtier_plugin.core.errors import (
     ContextTooLong,
@@ -26,6 +26,7 @@ from memtier_plugin.core.errors import (
     NoLogprobs,
     SettingsError,
 )
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.settings.schema import Endpoint
 from memtier_plugin.core.workers import WorkerPool
@@ -162,9 +163,8 @@ class EndpointClient:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._opened: tuple[int, OpenAI] | None = None  # the process and its client
-        os.register_at_fork(after_in_child=self._unlock)
 
     def warm_up(self) -> None:
         """Import the package and open the client (raises EndpointError without a key)."""
@@ -373,6 +373,7 @@ class EndpointClient:
                 # The package reads these from the environment, and would send them to any server.
                 client.organization = client.project = None
                 self._opened = (os.getpid(), client)
+                finalize(self, _close, *self._opened).atexit = False
             return self._opened[1]
 
     def _key(self) -> str | None:
@@ -392,8 +393,11 @@ class EndpointClient:
         key = None if name == "none" else os.environ.get(name)
         return to_endpoint_error(error, f"the endpoint {self.endpoint.base_url}", name, key, limit)
 
-    def _unlock(self) -> None:
-        self._lock = threading.Lock()
+
+def _close(process: int, client: OpenAI) -> None:
+    """Close a client that nobody has any more; a forked child leaves its parent's alone."""
+    if process == os.getpid():
+        client.close()
 
 
 def _embedding_reply(answer: Any, texts: Sequence[str]) -> EmbeddingReply:

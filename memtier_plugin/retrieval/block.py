@@ -151,7 +151,7 @@ class BlockPlan:
         ]
         if not shown or "] " not in shown[0].removesuffix(CUT_MARK):  # cut before its first word
             return (), ""
-        return tuple(self.hits[index] for index, _ in chosen), _frame(recall_id, shown)
+        return tuple(self.hits[index] for index, _ in chosen), frame_lines(recall_id, shown)
 
     def explain_refusal(self, index: int, recall_id: str) -> RefusedLine:
         """Return why the hit at this index has no line."""
@@ -167,7 +167,7 @@ class BlockPlan:
         return RefusedLine("tokens" if by_tokens else "tries", costs[-1], left)
 
     def _room(self, recall_id: str) -> int:
-        return self.budget - count_tokens(_frame(recall_id, []))
+        return self.budget - count_tokens(frame_lines(recall_id, []))
 
     def _line(self, hit: Hit, index: int, room: int) -> str:
         text = hit.text
@@ -212,6 +212,7 @@ def _cost(line: str) -> int:
     return count_tokens(f"{line}\n")
 
 
-def _frame(recall_id: str, lines: Sequence[str]) -> str:
+def frame_lines(recall_id: str, lines: Sequence[str]) -> str:
+    """Return a block of these lines, in the fence by which it is known when it comes back."""
     body = "\n".join([NOTICE, *lines])
     return f'<{FENCE} recall="{recall_id}">\n{body}\n</{FENCE}>\n'

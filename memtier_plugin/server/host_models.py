@@ -18,6 +18,7 @@ from memtier_plugin.core.errors import (
     HostAway,
     HostLeft,
 )
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.providers.endpoint_errors import is_too_long
 
 MAX_OFFERS: Final = 16  # of one connection
@@ -53,7 +54,7 @@ class HostConnection:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._waiting: dict[str, _Request] = {}
         self._closed = False
         self.offers: dict[str | None, str] = {}  # the host by the project; None: any project
@@ -107,7 +108,7 @@ class HostModels:
     """The connections of a resident, and the newest offer for each project."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._connections: list[HostConnection] = []
 
     def attach(self, send: Send) -> HostConnection:

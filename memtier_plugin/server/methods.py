@@ -6,7 +6,6 @@ Parameters are given by name and checked by the annotations here (`parameters`).
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any, Final, TypedDict, Unpack
 from memtier_plugin import __version__
 from memtier_plugin.core.errors import EndpointRefused, MemTierError
 from memtier_plugin.core.host import PromptAddition, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.plugins import manager, watch_failures
 from memtier_plugin.core.results import RecallOptions
 from memtier_plugin.core.settings.load import load_settings
@@ -64,7 +64,7 @@ class Methods:
         self._home = str(home)
         self._translators: dict[str, Any] = {}
         self._warned: dict[str, bool] = {}  # by agent: whether the host was warned
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._served = served
 
     def ping(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import IO, Any, Final
 
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.host import RunContext
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.settings.load import resolve_home
 from memtier_plugin.pool import memory_pool
 from memtier_plugin.server.host_models import HostConnection
@@ -101,7 +102,7 @@ class _Server:
         self.methods = Methods(home, self._serve_project if scheduler else lambda _context: None)
         self._pool = ThreadPoolExecutor(MAX_RUNNING_CALLS, thread_name_prefix="memtier-rpc")
         self._room = threading.BoundedSemaphore(MAX_WAITING_CALLS)
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._scheduler: Any = None
         self._closed = False
         self._served: set[RunContext] = set()

@@ -18,6 +18,7 @@ from typing import IO, Final
 
 from memtier_plugin.core import locks
 from memtier_plugin.core.errors import LedgerError
+from memtier_plugin.core.mutex import Mutex
 from memtier_plugin.core.paths import check_ownership, make_private_folder, socket_path
 
 MAX_CONNECTIONS: Final = 64
@@ -64,7 +65,7 @@ class SocketListener:
             locks.release_lock(self._lock)
             raise
         self._waker, self._woken = socket.socketpair()
-        self._guard = threading.Lock()
+        self._guard = Mutex()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._silent: dict[socket.socket, None] = {}  # without a request yet, the oldest first
         self._ended: set[socket.socket] = set()  # by us, and about to go

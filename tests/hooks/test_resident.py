@@ -26,7 +26,8 @@ from memtier_plugin.hooks.resident_connection import (
     fit_request,
 )
 from memtier_plugin.memory import MemTier
-from tests.processes import PATIENCE, ROOT, held_ledger, running, wait_until
+from memtier_plugin.operations.hook_latency import HookWait
+from tests.processes import PATIENCE, ROOT, held_ledger, run_in_fork, running, wait_until
 
 SERVE = [sys.executable, "-W", "ignore", "-m", "memtier_plugin"]
 AGENT = "hermes.default"
@@ -144,6 +145,62 @@ def test_one_pipe_for_many_threads(home: Path, pipe: Callable[..., ResidentClien
         thread.join()
     assert delivered == [True] * 8
     assert sorted(stored(home)) == [f"Line {n}." for n in range(8)]
+
+
+def test_a_forked_host_waits_for_no_thread_of_its_parent(
+    home: Path, pipe: Callable[..., ResidentClient]
+) -> None:
+    """A host that forks while its threads hold all locks has a client in parent and child."""
+    resident = pipe()
+    answering = pid(resident)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with resident._lock, resident._replay_lock, resident._waits_lock:
+            held.set()
+            done.wait()
+
+    def work() -> None:
+        assert pid(resident) == answering
+        assert resident.deliver(turn("in the child", "A line of the child."), PATIENCE)
+        resident.note_wait("hermes", HookWait("p", AGENT, "prefetch", 5, True))
+        started = time.monotonic()
+        resident.close()
+        assert time.monotonic() - started < 5
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        assert run_in_fork(work) == ""
+    finally:
+        done.set()
+        thread.join()
+    assert pid(resident) == answering
+    assert stored(home) == ["A line of the child."]
+
+
+def test_a_forked_child_keeps_no_resident_alive(pipe: Callable[..., ResidentClient]) -> None:
+    """A resident ends with the host that started it, though a child of the host lives on."""
+    resident = pipe()
+    assert resident.call("ping", {}, PATIENCE)
+    process = resident._child
+    assert process is not None
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"up")
+        signal.pause()
+        os._exit(0)
+    try:
+        assert os.read(reader, 2) == b"up"
+        resident.close()
+        assert process.poll() == 0
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        os.close(writer)
 
 
 def test_the_next_resident_after_a_clean_end(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.processes import wait_until
-from tests.runtimes.hosts import BRAIN, MEM0, Ground, Hermes, OpenClaw
+from tests.runtimes.hosts import BRAIN, MEM0, RUNTIMES, Ground, Hermes, OpenClaw
 from tests.runtimes.test_install import memtier
 from tests.runtimes.test_quiet_gateway import as_it_comes
 
@@ -45,20 +45,40 @@ def configure_mem0(ground: Ground, openclaw: OpenClaw) -> None:
     openclaw.config.write_text(json.dumps(config))
 
 
+def errors_of_ours(openclaw: OpenClaw, loading: int) -> list[str]:
+    """Return what was logged of level ERROR but for what Mem0 is the cause of.
+
+    OpenClaw copies the 211 packages of Mem0's plugin each time it loads it, at its start and at its
+    first turn, on its only thread: 10 s on an idle machine, 80 s on a busy one.  Its own jobs fail
+    for it ("worker task timed out", "broadcast send failed"); without MemTier, too, as do the ends
+    of the calls of Mem0's that it waits for.  So what was logged by then counts where it names
+    MemTier, and what was logged later unless it names Mem0.
+
+    Args:
+        loading: how many lines there were after the first turn.
+    """
+    errors = [json.loads(line) for line in openclaw.errors()]
+    messages = [str(error["message"]).replace(str(RUNTIMES), "") for error in errors]
+    early = [message for message in messages[:loading] if "memtier" in message.lower()]
+    return early + [message for message in messages[loading:] if "openclaw-mem0" not in message]
+
+
 @pytest.mark.skipif(not MEM0.exists(), reason=WITHOUT)
 def test_mem0_in_openclaw(ground: Ground, openclaw: OpenClaw) -> None:
     """Mem0's plugin is there and set up, and the memory is MemTier's: no tool or hook collides."""
     configure_mem0(ground, openclaw)
     ground.plant(openclaw.agent, LINE)
     with openclaw.gateway():
-        for number in range(2):
+        openclaw.post("Where is my bag? (question 0)", "agent:main:beside-0")
+        loading = len(openclaw.errors())
+        for number in (1, 2):
             openclaw.post(f"Where is my bag? (question {number})", f"agent:main:beside-{number}")
         code, findings = doctor(ground, openclaw)
     assert code == 0, findings
     assert any("are MemTier's in OpenClaw" in what for what in findings), findings
-    wait_until(lambda: len(ground.said(openclaw.agent)) == 2)
+    wait_until(lambda: len(ground.said(openclaw.agent)) == 3)
     assert any("blue locker" in prompt for prompt in ground.model.asked())
-    assert openclaw.errors() == []
+    assert errors_of_ours(openclaw, loading) == []
     config = json.loads(openclaw.config.read_text())
     config["plugins"]["slots"]["memory"] = "openclaw-mem0"
     openclaw.config.write_text(json.dumps(config))

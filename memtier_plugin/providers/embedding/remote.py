@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, EndpointError, EndpointRefused
 from memtier_plugin.core.settings.schema import Endpoint
+from memtier_plugin.core.workers import WorkerPool
 from memtier_plugin.providers.embedding.encoder import EncoderEmbedder
 from memtier_plugin.providers.endpoint import EmbeddingReply, EndpointClient
 
@@ -167,13 +169,32 @@ def encode_query(embedder: Embedder, text: str, until: float | None) -> Sequence
         until: the recall's deadline, on the clock of ``time.monotonic()``.
 
     Raises:
-        EmbeddingUnavailable: the endpoint gives none in time; the recall goes on by words.
+        EmbeddingUnavailable: there is none in time, from an endpoint or a model that is only being
+            loaded; the recall goes on by words.
     """
-    if isinstance(embedder, EncoderEmbedder):
-        return embedder.encode_query(text)
-    if not isinstance(embedder, EndpointEmbedder):
-        return embedder.encode([text])[0]
     left = QUERY_TIMEOUT_SECONDS if until is None else QUERY_SHARE * (until - time.monotonic())
-    if left <= 0:
+    is_remote = isinstance(embedder, EndpointEmbedder)
+    if left <= 0 and (is_remote or embedder.name not in _loaded):
         raise EmbeddingUnavailable("no time is left for the query's vector")
-    return embedder.embed_query(text, min(left, QUERY_TIMEOUT_SECONDS))
+    if isinstance(embedder, EndpointEmbedder):
+        return embedder.embed_query(text, min(left, QUERY_TIMEOUT_SECONDS))
+    if until is None or embedder.name in _loaded:
+        return _encode_locally(embedder, text)
+    # Its first text loads a model, which on a busy machine outlasts a prompt's deadline.
+    future = _loaders.submit(lambda: _encode_locally(embedder, text), line=embedder.name)
+    if not wait([future], left).done:
+        raise EmbeddingUnavailable("the model is still being loaded")
+    return future.result()
+
+
+def _encode_locally(embedder: Embedder, text: str) -> Sequence[float]:
+    if isinstance(embedder, EncoderEmbedder):
+        vector = embedder.encode_query(text)
+    else:
+        vector = embedder.encode([text])[0]
+    _loaded.add(embedder.name)
+    return vector
+
+
+_loaded: Final[set[str]] = set()  # the names of the models that have embedded a query
+_loaders: Final = WorkerPool("memtier-model", max_jobs=8)
