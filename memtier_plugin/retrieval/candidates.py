@@ -117,9 +117,7 @@ class PoolBuilder:
         self.lexical = [*by_row.values()], matches.lexical
         self.check()
         near = self._nearest(self.scopes)
-        earlier = self.earlier
-        near_facts = earlier._near_facts if earlier else self._nearest(self._fact_scopes)
-        self._near_facts = near_facts
+        self._near_facts = near_facts = self._nearest_facts()
         alike = self._alike()
         facts = self._link_facts(matches, near_facts)
         more = self._more_rows(matches, facts, near | near_facts, by_row, alike)
@@ -168,6 +166,10 @@ class PoolBuilder:
             if self.settings.weights.surprise
             else None,
         )
+
+    def _nearest_facts(self) -> Scores:
+        """Return the nearest facts; those of the earlier search where there was one."""
+        return self.earlier._near_facts if self.earlier else self._nearest(self._fact_scopes)
 
     def _surprise(self, rows: Sequence[int]) -> Scores:
         """Return how much each of these entries says that no earlier line of the scopes did.
