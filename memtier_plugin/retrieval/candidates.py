@@ -205,11 +205,12 @@ class PoolBuilder:
         return _Matches(words, facts, of_entries, of_facts, lexical, by_ngrams)
 
     def _match_words(self) -> Match:
-        """Look up the query's words in entries, in those that were not looked at before."""
-        earlier, within = self.earlier, self.within
-        if earlier is not None and within is not None:
-            within = {*within} - {*(earlier.within or ())}
-        terms, cap = self.query.terms, self.settings.postings_cap
+        """Look up the query's words in entries; within rows, in those not looked at before."""
+        terms, cap, within = self.query.terms, self.settings.postings_cap, self.within
+        # Without a limit all are read, as the cap must cut the words that it cuts otherwise.
+        earlier = self.earlier if within is not None else None
+        if earlier is not None:
+            within = {*(within or ())} - {*(earlier.within or ())}
         words = self.reader.match_words(self.scopes, terms, cap, within)
         self.postings += words.postings
         if earlier is not None:

@@ -105,7 +105,7 @@ def test_what_is_forgotten_is_in_no_tier(home: Path) -> None:
         assert all(wanted not in {h.id for h in recall_to(memory, tier).hits} for tier in TIERS)
 
 
-def test_a_search_reads_nothing_twice(home: Path) -> None:
+def test_a_buffer_reads_nothing_that_the_cache_did(home: Path) -> None:
     """A tier adds what it has beyond those before it, and the whole search finds what flat does."""
     query = "Which violin was on the barge to Porto?"
     with opened(home) as memory:
