@@ -21,6 +21,7 @@ from memtier_plugin.transfer.importers import files, time_limit
 from memtier_plugin.transfer.importers.detect import detect_format
 from memtier_plugin.transfer.importers.memtier_export import import_memtier_export
 from memtier_plugin.transfer.importers.time_limit import TimeLimit
+from memtier_plugin.transfer.importers.transcripts import read_transcript
 from tests.builders import say
 from tests.processes import run_memtier
 
@@ -117,6 +118,30 @@ def test_an_import_that_takes_long_is_gone_on_with(
     again = run_memtier(*command, "0.4", code=1).stderr
     assert "no new message was reached. Give it longer: `--minutes 0.8`" in again
     assert json.loads(run_memtier("--json", *command, "0").stdout)["recorded"] == 50
+
+
+SPOKEN = [{"role": "user", "content": "The same sentence again and again."}] * 40
+ENDLESS = {
+    "openai": json.dumps(SPOKEN),
+    "text": "User: The same sentence again and again.\n" * 40,
+    "openclaw": "\n".join(json.dumps({"type": "message", "message": m}) for m in SPOKEN),
+}
+
+
+@pytest.mark.parametrize("form", ENDLESS)
+def test_a_single_session_is_cut_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """A file of one endless session ends in time inside it, before it is read through."""
+    monkeypatch.setattr(time_limit, "_EVERY", 10)
+    path = tmp_path / "endless"
+    path.write_text(ENDLESS[form])
+    ticks = count()
+    limit = TimeLimit(2 / 60, clock=lambda: next(ticks))  # a look at the clock takes a second
+    with pytest.raises(ImportStopped, match="before the file was read through; nothing was"):
+        list(limit.read(read_transcript(path, form)))
+    assert next(ticks) <= 5
+    assert len(list(TimeLimit(0).read(read_transcript(path, form)))) == 1
 
 
 def test_an_export_that_takes_long_is_gone_on_with(tmp_path: Path, home: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from memtier_plugin.core.errors import ImportFileError
+from memtier_plugin.transfer.importers.time_limit import in_time
 
 # Called with the location of something that is left out, and the reason.
 SkipCallback = Callable[[str, str], None]
@@ -82,7 +83,7 @@ def read_json_lines(path: Path, skip: SkipCallback) -> Iterator[tuple[str, Any]]
     """
     require_plain(path)
     with _import_errors(path), path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
+        for number, raw in enumerate(in_time(file), start=1):
             location = f"{path}:{number}"
             if not raw.strip():
                 continue

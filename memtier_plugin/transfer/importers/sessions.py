@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.times import from_iso
 from memtier_plugin.transfer.importers.files import require_plain
+from memtier_plugin.transfer.importers.time_limit import in_time
 
 T = TypeVar("T")
 
@@ -111,7 +112,7 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
     require_plain(path)
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(in_time(file), start=1):
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:

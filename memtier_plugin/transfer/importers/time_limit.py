@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from time import monotonic
 from typing import Final, TypeVar
 
 from memtier_plugin.core.errors import ImportStopped
 
 DEFAULT_MINUTES: Final = 60.0
+_EVERY: Final = 1000  # lines or messages of a session, between two looks at the clock
 
 T = TypeVar("T")
 
@@ -30,16 +32,30 @@ class TimeLimit:
     def read(self, parts: Iterable[T]) -> Iterator[T]:
         """Yield the parts of a file that is looked through before anything of it is recorded.
 
+        What reads a part goes by the same limit, see `in_time`.
+
         Raises:
             ImportStopped: the time is over.
         """
-        for part in parts:
-            if self._clock() > self._end:
-                raise ImportStopped(
-                    f"stopped after {self._minutes:g} min, before the file was read through; "
-                    f"nothing was recorded. {self._more_time()}"
-                )
-            yield part
+        token = _at_hand.set(self)
+        try:
+            for part in parts:
+                self.check_unrecorded()
+                yield part
+        finally:
+            _at_hand.reset(token)
+
+    def check_unrecorded(self) -> None:
+        """Go on, or end an import that has recorded nothing yet.
+
+        Raises:
+            ImportStopped: the time is over.
+        """
+        if self._clock() > self._end:
+            raise ImportStopped(
+                f"stopped after {self._minutes:g} min, before the file was read through; "
+                f"nothing was recorded. {self._more_time()}"
+            )
 
     def check(self, recorded: int) -> None:
         """Go on, or end an import between two parts.
@@ -60,3 +76,18 @@ class TimeLimit:
 
     def _more_time(self) -> str:
         return f"Give it longer: `--minutes {2 * self._minutes:g}`, or 0 for no limit"
+
+
+_at_hand: Final[ContextVar[TimeLimit | None]] = ContextVar("memtier_import", default=None)
+
+
+def in_time(parts: Iterable[T]) -> Iterator[T]:
+    """Yield the lines or messages of a session, as long as the import that looks through it may.
+
+    Raises:
+        ImportStopped: the time is over.
+    """
+    for number, part in enumerate(parts, start=1):
+        if number % _EVERY == 0 and (limit := _at_hand.get()):
+            limit.check_unrecorded()
+        yield part

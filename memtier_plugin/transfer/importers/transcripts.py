@@ -51,6 +51,7 @@ from memtier_plugin.transfer.importers.sessions import (
     read_text_lines,
     require_field,
 )
+from memtier_plugin.transfer.importers.time_limit import in_time
 from memtier_plugin.trust.tool_origins import brings_external_text
 
 _MESSAGE_ERRORS: Final = (MessageError, ValueError, OverflowError)  # the last two: no such time
@@ -341,7 +342,7 @@ def _locomo_turn(record: Any, location: str) -> Turn:
 
 def _chat_turns(messages: list[Any], prefix: str, location: str) -> tuple[Turn, ...]:
     try:
-        parsed = parse_messages(messages)
+        parsed = parse_messages(in_time(messages))
     except _MESSAGE_ERRORS as error:
         raise ImportFileError(f"{location}, {error}") from error
     return tuple(Turn(id=f"{prefix}{index}", message=m) for index, m in enumerate(parsed))
