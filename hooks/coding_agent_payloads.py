@@ -1,8 +1,8 @@
 """Translate the events of coding agents, as `coding_agents` delivers them, into MemTier's records.
 
 Their fields are those of the agents' public documentation: one object an event, with
-``hook_event_name``, ``session_id`` and ``cwd``.  The agent keeps what a hook added to a prompt in
-the conversation until it compacts it.
+``hook_event_name``, ``session_id`` and ``cwd``.  Claude Code and Codex keep what a hook added to a
+prompt in the conversation until it is compacted; Gemini CLI shows it for one turn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.host import HookCall, PromptEvent, RunContext, RunEvent
-from memtier_plugin.hosts.agent_events import agent_of
+from memtier_plugin.hosts.agent_events import EVENTS, agent_of
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 from memtier_plugin.trust.tool_origins import brings_external_text
 
@@ -29,8 +29,14 @@ from .synthetic import user_words
 _LOCAL: Final = (
     *("multiedit", "notebookedit", "notebookread", "todowrite", "askuserquestion", "exitplanmode"),
     *("bashoutput", "killshell", "taskcreate", "taskupdate", "tasklist", "taskget"),
+    *("replace", "grep_search", "search_file_content", "read_many_files", "write_todos"),
+    *("save_memory", "view_image"),
 )
-_OWN_SERVER: Final = re.compile(r"mcp__memtier__(?=memory_)")
+_RUNNERS: Final = {"run_shell_command": "run_command", "exec_command": "exec"}
+_OWN_SERVER: Final = re.compile(r"mcp_+memtier_+(?=memory_)")
+_KEEPS_INJECTED: Final = ("claude-code", "codex")
+# Agents that report a call that failed by an event of its own; of others the result has to tell.
+_REPORTS_FAILURES: Final = ("claude-code",)
 _EXIT_CODE: Final = re.compile(r"(?i)\b(?:exit|status)\s+code:?\s+(\d{1,3})\b")
 _FORGETTING: Final = ("clear", "compact")  # sources of a session whose conversation begins anew
 
@@ -61,7 +67,9 @@ class CodingAgentTranslator:
         if name == "prompt":
             query = user_words(str(events[0].get("prompt") or ""), self._host) if events else ""
             since = self._compactions.last_compaction(session)
-            asked = PromptEvent(prompt=query, visible_since=since, keeps_injected=True)
+            asked = PromptEvent(
+                prompt=query, visible_since=since, keeps_injected=self._host in _KEEPS_INJECTED
+            )
             return HookCall("before_prompt_build", run, asked) if query.strip() else None
         compacted = name == "compaction" or (
             name == "session_start" and events and events[0].get("source") in _FORGETTING
@@ -94,33 +102,38 @@ class CodingAgentTranslator:
 
 def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Iterator[Payload]:
     """Yield the messages of a turn in the order of its events, which identifies each."""
-    for event in events:
+    for number, event in enumerate(events):
+        kind = EVENTS[host].get(str(event.get("hook_event_name")))
         if event.get("tool_name"):
-            yield from _tool_messages(event, local)
-        elif prompt := str(event.get("prompt") or ""):
+            yield from _tool_messages(event, host, local, number)
+        elif kind == "prompt" and (prompt := str(event.get("prompt") or "")):
             words = user_words(prompt, host)
             role = "user" if words else "system"
             yield {"role": role, "content": words or prompt}
-        if answer := str(event.get("last_assistant_message") or ""):
-            yield {"role": "assistant", "content": answer}
+        elif kind == "turn_end":
+            answer = event.get("last_assistant_message") or event.get("prompt_response")
+            yield from [{"role": "assistant", "content": str(answer)}] if answer else ()
 
 
-def _tool_messages(event: Payload, local: Sequence[str]) -> Iterator[Payload]:
-    key = str(event.get("tool_use_id") or "")
+def _tool_messages(
+    event: Payload, host: str, local: Sequence[str], number: int
+) -> Iterator[Payload]:
+    key = str(event.get("tool_use_id") or f"call-{number}")  # Gemini gives its calls no id
     name = _OWN_SERVER.sub("", str(event["tool_name"]))
     asked = event.get("tool_input") or {}
     arguments = asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)
     call = {"id": key, "name": name, "arguments": arguments}
     yield {"role": "assistant", "content": "", "tool_calls": [call]}
     result = _result_text(event)
-    external = brings_external_text(name.lower(), arguments, result, local=local)
+    known = _RUNNERS.get(name, name.lower())
+    external = brings_external_text(known, arguments, result, local=local)
     yield {
         "role": "tool",
         "name": name,
         "tool_call_id": key,
         "content": result,
         "origin": "external" if external else "tool",
-        **_outcome(event),
+        **_outcome(event, host),
     }
 
 
@@ -133,16 +146,20 @@ def _result_text(event: Payload) -> str:
         if "stdout" in response or "stderr" in response:
             parts = (str(response.get(name) or "") for name in ("stdout", "stderr"))
             return "\n".join(filter(None, parts))
-        if isinstance(response.get("content"), str | list):
-            return flatten_content(response["content"])
+        for field in ("llmContent", "content", "output"):
+            if isinstance(response.get(field), str | list):
+                return flatten_content(response[field])
         return json.dumps(response, ensure_ascii=False)
     if isinstance(response, list):
         return flatten_content(response)
     return "" if response is None else str(response)
 
 
-def _outcome(event: Payload) -> dict[str, Any]:
-    """Return how a call fared: its exit code, else whether the agent calls it failed."""
+def _outcome(event: Payload, host: str) -> dict[str, Any]:
+    """Return how a call fared: its exit code, else whether the agent calls it failed.
+
+    Nothing where the agent does not say: the result is judged then.
+    """
     response = event.get("tool_response")
     fields = response if isinstance(response, Mapping) else {}
     if event.get("is_interrupt") or fields.get("interrupted") is True:
@@ -151,8 +168,11 @@ def _outcome(event: Payload) -> dict[str, Any]:
         code = fields.get(name)
         if isinstance(code, int) and not isinstance(code, bool):
             return {"exit_code": code}
-    if error := event.get("error"):
+    if error := event.get("error") or fields.get("error"):
         stated = _EXIT_CODE.search(str(error))
         return {"exit_code": int(stated[1])} if stated else {"ok": False}
-    failed = fields.get("success") is False or fields.get("isError") is True
-    return {"ok": not failed and event.get("hook_event_name") != "PostToolUseFailure"}
+    if fields.get("success") is False or fields.get("isError") is True:
+        return {"ok": False}
+    if host not in _REPORTS_FAILURES:
+        return {}
+    return {"ok": event.get("hook_event_name") != "PostToolUseFailure"}

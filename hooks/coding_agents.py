@@ -43,7 +43,7 @@ class Turn:
 
     def begin(self, payload: Payload) -> str:
         """Begin a turn with its prompt; return the id of its run."""
-        run = str(payload.get("prompt_id") or uuid.uuid4().hex)
+        run = str(payload.get("prompt_id") or payload.get("turn_id") or uuid.uuid4().hex)
         folder = self.path.parent
         make_private_folder(folder.parents[2], "queue", "turns", folder.name)
         write_private_file(self.path, json.dumps({**payload, "run_id": run}) + "\n")

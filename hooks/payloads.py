@@ -11,12 +11,13 @@ from typing import Any, Final, Protocol
 
 from memtier_plugin.core.errors import MemTierError, MessageError
 from memtier_plugin.core.host import HookCall, RunContext
+from memtier_plugin.hosts.agent_events import EVENTS
 from memtier_plugin.ingest.messages import flatten_content
 from memtier_plugin.pool import memory_pool
 
 from .resident_connection import Payload
 
-HOSTS: Final = ("openclaw", "hermes", "claude-code")
+HOSTS: Final = ("openclaw", "hermes", *EVENTS)
 MAX_SEEN: Final = 400_000  # characters of external text of earlier runs, the newest first
 
 
@@ -60,7 +61,7 @@ def open_translator(host: str, home: Path) -> Translator:
         from .hermes_payloads import HermesTranslator
 
         return HermesTranslator(home)
-    if host in HOSTS:
+    if host in EVENTS:
         from .coding_agent_payloads import CodingAgentTranslator
 
         return CodingAgentTranslator(host, home)

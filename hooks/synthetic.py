@@ -3,7 +3,7 @@
 Hosts begin turns of their own with a message of the role ``user``: a background process ended, a
 goal is worked on, an answer was cut off.  Nobody said that, so it is no one's statement, and nobody
 asked, so no recall answers it.  The openings are those of OpenClaw 2026.9, of Hermes Agent 0.19
-and, as its users report them, of Claude Code 2.
+and, as their users report them, of Claude Code 2 and Codex.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ _OPENINGS: Final = {
         "This session is being continued from a previous conversation that ran out of context",
         "[Request interrupted by user",
     ),
+    "codex": ("<environment_context>", "<turn_aborted>", "<user_instructions>"),
+    "gemini": (),
 }
 # Openings by which OpenClaw goes on with a turn that it began before; they begin no turn.
 _CONTINUATIONS: Final = (

@@ -22,11 +22,10 @@ def hook(scope: Scope, agent_host: str) -> None:
     """Pass an event of AGENT (JSON on stdin) on to the memory."""
     client = ResidentClient(launch_command(), scope.path)
     hooks = AgentHooks(client, agent_host, scope.project_name)
+    answer = {}
     try:
         event = read_event(sys.stdin.buffer.read().decode("utf-8", "replace"))
         answer = hooks.pass_event(event)
     except (MemTierError, OSError) as error:  # the agent goes on without a memory
         click.echo(f"memtier: {error}", err=True)
-        return
-    if answer:
-        click.echo(json.dumps(answer))
+    click.echo(json.dumps(answer))  # some agents take nothing but JSON

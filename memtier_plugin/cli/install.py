@@ -17,6 +17,7 @@ from memtier_plugin.core.paths import make_home
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.hosts import host_model
 from memtier_plugin.hosts import install as installing
+from memtier_plugin.hosts.agent_events import CODING_AGENTS
 from memtier_plugin.hosts.change_diff import diff_file
 from memtier_plugin.hosts.configured import DEFAULT_PROJECT
 from memtier_plugin.memory import MemTier
@@ -28,7 +29,7 @@ _DIFF_COLOURS = {"+": "green", "-": "red"}
 
 
 @click.command(cls=CliCommand)
-@click.argument("host", type=click.Choice([*installing.HOSTS, *installing.CODING_AGENTS]))
+@click.argument("host", type=click.Choice([*installing.HOSTS, *CODING_AGENTS]))
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--uninstall", "undo", is_flag=True, help="Take it back; the memory itself stays.")
 @click.option(
@@ -73,7 +74,7 @@ def install(
                 document["canary"] = asdict(_prove(host, scope.path))
     document["host_model"] = (
         None
-        if undo or host in installing.CODING_AGENTS
+        if undo or host in CODING_AGENTS
         else _describe_consent(scope.path, project, use_host_model)
     )
     document["next"] = _next_step(document, undo)
@@ -85,7 +86,7 @@ def install(
 
 def _prove(host: str, home: Path) -> CanaryResult:
     """Run the canary of a host: each imports what no other command needs."""
-    if host in installing.CODING_AGENTS:
+    if host in CODING_AGENTS:
         from memtier_plugin.hosts.agent_canary import run_agent_canary
 
         return run_agent_canary(host, home)
@@ -116,7 +117,7 @@ def _next_step(document: Mapping[str, Any], undo: bool) -> str:
         return f"the memory in {document['home']} is untouched"
     if host == "openclaw":
         return "a Gateway that runs has to be restarted; then `memtier status` tells how it goes"
-    if host in installing.CODING_AGENTS:
+    if host in CODING_AGENTS:
         return f"the next session of {host} has it; `memtier status` tells how it goes"
     return "the next `hermes` has it; `memtier status` tells how it goes"
 

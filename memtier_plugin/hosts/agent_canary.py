@@ -23,14 +23,17 @@ from typing import Any, Final
 
 from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import encode_file_name
-from memtier_plugin.hosts.agent_events import agent_of
+from memtier_plugin.hosts.agent_events import EVENTS, agent_of
 from memtier_plugin.hosts.canary import QUESTION, CanaryResult
-from memtier_plugin.hosts.coding_agents import SERVER, config_paths
+from memtier_plugin.hosts.coding_agents import read_hooks, read_server
 from memtier_plugin.memory import MemTier
 
 STEP_SECONDS: Final = 60.0
 _Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 _VERSION: Final = "2025-11-25"
+_FOUND: Final = (
+    "the server finds a planted line; without hooks nothing is recalled or recorded unasked"
+)
 _PROVEN: Final = "the server and a prompt's hook find a planted line, and a turn is in the ledger"
 
 
@@ -39,19 +42,18 @@ def run_agent_canary(host: str, home: Path) -> CanaryResult:
     started = time.monotonic()
     project = f"canary-{secrets.token_hex(4)}"
     word, answer = f"zwq{secrets.token_hex(5)}", f"Noted as {secrets.token_hex(5)}."
-    proof = CanaryResult(host=host, ran=True, ok=True, what=_PROVEN)
+    proof = CanaryResult(host=host, ran=True, ok=True, what=_PROVEN if host in EVENTS else _FOUND)
     try:
         with MemTier.open(home, project, agent_of(host)) as memory:
             memory.record(
                 [{"role": "user", "content": f"The canary's word is {word}."}],
                 session_id="canary",
             )
-        settings_path, servers_path = config_paths()
-        server = json.loads(servers_path.read_text("utf-8"))["mcpServers"][SERVER]
-        hooks = json.loads(settings_path.read_text("utf-8"))["hooks"]
-        command = _of_project([server["command"], *server["args"]], project)
-        with _conversation(command) as ask:  # the agent's server runs while its hooks do
-            problem = _search(ask, word) or _take_a_turn(hooks, host, home, project, word, answer)
+        hooks = read_hooks(host)
+        with _conversation(_of_project(read_server(host), project)) as ask:
+            problem = _search(ask, word)  # the agent's server runs while its hooks do
+            if hooks and not problem:
+                problem = _take_a_turn(hooks, host, home, project, word, answer)
         if problem:
             proof = replace(
                 proof, ok=False, what=problem, remedy="`memtier doctor` names what is wrong"
@@ -133,36 +135,41 @@ def _conversation(command: Sequence[str]) -> Iterator[_Ask]:
 
 
 def _take_a_turn(
-    hooks: Mapping[str, Any], host: str, home: Path, project: str, word: str, answer: str
+    hooks: Mapping[str, Sequence[str]],
+    host: str,
+    home: Path,
+    project: str,
+    word: str,
+    answer: str,
 ) -> str:
     """Run the hooks of a turn; return what is wrong, or nothing."""
-    common = {"session_id": f"canary-{secrets.token_hex(4)}", "cwd": str(home)}
-    prompt = {**common, "hook_event_name": "UserPromptSubmit", "prompt": QUESTION}
-    printed = _run_hook(hooks, prompt, host, project)
+    names = {kind: event for event, kind in EVENTS[host].items()}
+
+    def run(kind: str, **fields: str) -> str:
+        event = {
+            "session_id": project,
+            "cwd": str(home),
+            "hook_event_name": names[kind],
+            "prompt": QUESTION,
+            **fields,
+        }
+        command = _of_project(shlex.split(hooks[names[kind]][0]), project)
+        done = subprocess.run(
+            command,
+            input=json.dumps(event),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=STEP_SECONDS,
+        )
+        return done.stdout + done.stderr
+
+    printed = run("prompt")
     if word not in printed:
         return f"a prompt's hook does not bring the planted line: {printed[-300:]}"
-    ended = {**common, "hook_event_name": "Stop", "last_assistant_message": answer}
-    _run_hook(hooks, ended, host, project)
-    _run_hook(hooks, {**common, "hook_event_name": "SessionEnd"}, host, project)
+    run("turn_end", last_assistant_message=answer, prompt_response=answer)
+    (home / "queue" / "turns" / host / f"{project}.jsonl").unlink(missing_ok=True)
     with MemTier.open(home, project, agent_of(host)) as memory:
         if not any(answer in entry.content for entry in memory.entries()):
             return "a turn's hooks ran, but the turn is not in the ledger"
     return ""
-
-
-def _run_hook(hooks: Mapping[str, Any], event: Mapping[str, Any], host: str, project: str) -> str:
-    commands = [
-        command["command"]
-        for group in hooks[event["hook_event_name"]]
-        for command in group["hooks"]
-        if str(command.get("command")).endswith(f" hook {host}")
-    ]
-    done = subprocess.run(
-        _of_project(shlex.split(commands[0]), project),
-        input=json.dumps(event),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=STEP_SECONDS,
-    )
-    return done.stdout or done.stderr

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-# What each event of an agent means; events that are not named are ignored.
+CODING_AGENTS: Final = ("claude-code", "codex", "cursor", "gemini", "vscode")
+# What each event of an agent with hooks means; events that are not named are ignored.
 EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "claude-code": {
         "SessionStart": "session_start",
@@ -14,6 +15,21 @@ EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "PostToolUseFailure": "tool",
         "PreCompact": "compaction",
         "Stop": "turn_end",
+        "SessionEnd": "session_end",
+    },
+    "codex": {
+        "SessionStart": "session_start",
+        "UserPromptSubmit": "prompt",
+        "PostToolUse": "tool",
+        "PreCompact": "compaction",
+        "Stop": "turn_end",
+    },
+    "gemini": {
+        "SessionStart": "session_start",
+        "BeforeAgent": "prompt",
+        "AfterTool": "tool",
+        "PreCompress": "compaction",
+        "AfterAgent": "turn_end",
         "SessionEnd": "session_end",
     },
 }

@@ -1,31 +1,78 @@
-"""Set up coding agents: MemTier as a server of the Model Context Protocol, and as their hooks.
+"""Set up coding agents: MemTier as their server of tools and, where they have hooks, as those.
 
-Claude Code reads servers from `~/.claude.json` and hooks from `~/.claude/settings.json`; with
-CLAUDE_CONFIG_DIR both lie in that folder.  What is there beside ours stays as it is.
+Each agent has files and a format of its own, the user's and not a project's.  What is there beside
+ours stays as it is.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
+import sys
+import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.hosts.agent_events import EVENTS, agent_of
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.hosts.agent_events import CODING_AGENTS, EVENTS, agent_of
 from memtier_plugin.hosts.json_files import format_json, open_section, read_json, read_text
 
 SERVER: Final = "memtier"
 _SECONDS: Final = {"prompt": 10, "tool": 10}  # that an agent gives a hook; the others 30
 _BY_HAND: Final = "or add the server and the hooks by hand, as --dry-run shows for an empty file"
+# Codex' table of our server, and tables inside it.
+_TOML_TABLE: Final = re.compile(
+    rf"(?:^|(?<=\n))\[mcp_servers\.{SERVER}(?:\.[^\]\n]*)?\][^\n]*(?:\n(?!\[)[^\n]*)*"
+)
 
 
-def config_paths() -> tuple[Path, Path]:
-    """Return where Claude Code reads its hooks, and its servers; neither need exist."""
-    if folder := os.environ.get("CLAUDE_CONFIG_DIR"):
-        return Path(folder) / "settings.json", Path(folder) / ".claude.json"
-    return Path.home() / ".claude" / "settings.json", Path.home() / ".claude.json"
+@dataclass(frozen=True, slots=True)
+class AgentFiles:
+    """Where an agent reads its servers and its hooks; the files need not exist.
+
+    Attributes:
+        key: the section of the servers.
+        typed: whether a server's entry says that it speaks on stdio.
+        second: what the agent calls a second.
+    """
+
+    servers: Path
+    hooks: Path | None = None
+    key: str = "mcpServers"
+    typed: bool = False
+    second: int = 1
+
+
+def find_files(host: str) -> AgentFiles:
+    """Return the files of a coding agent."""
+    home = Path.home()
+    if host == "claude-code":
+        if folder := os.environ.get("CLAUDE_CONFIG_DIR"):
+            top = Path(folder)
+            return AgentFiles(top / ".claude.json", top / "settings.json", typed=True)
+        return AgentFiles(home / ".claude.json", home / ".claude/settings.json", typed=True)
+    if host == "codex":
+        top = Path(os.environ.get("CODEX_HOME") or home / ".codex")
+        return AgentFiles(top / "config.toml", top / "hooks.json")
+    if host == "gemini":
+        settings = home / ".gemini/settings.json"
+        return AgentFiles(settings, settings, second=1000)
+    if host == "cursor":
+        return AgentFiles(home / ".cursor/mcp.json")
+    if sys.platform == "darwin":
+        top = home / "Library/Application Support"
+    else:
+        top = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    return AgentFiles(top / "Code/User/mcp.json", key="servers", typed=True)
+
+
+def is_config(path: Path) -> bool:
+    """Tell whether a file is one that `plan_files` writes."""
+    return any(path in (f.servers, f.hooks) for f in map(find_files, CODING_AGENTS))
 
 
 def plan_files(
@@ -36,31 +83,27 @@ def plan_files(
     Raises:
         SettingsError: a file cannot be edited.
     """
+    files = find_files(host)
     scope = [*command, "--home", str(home), "--project", project]
-    settings_path, servers_path = config_paths()
-    servers = read_json(servers_path, _BY_HAND)
-    open_section(servers, "mcpServers", servers_path)[SERVER] = {
-        "type": "stdio",
-        "command": scope[0],
-        "args": [*scope[1:], "--agent", agent_of(host), "mcp"],
-        "env": {},
-    }
-    settings = read_json(settings_path, _BY_HAND)
-    hooks = open_section(settings, "hooks", settings_path)
-    _remove_hooks(hooks, host)
-    for event, kind in EVENTS[host].items():
-        run = shlex.join([*scope, "hook", host])
-        ours = {"type": "command", "command": run, "timeout": _SECONDS.get(kind, 30)}
-        matcher = {"matcher": "*"} if kind == "tool" else {}
-        hooks[event] = [*hooks.get(event, ()), {**matcher, "hooks": [ours]}]
-    return [
-        (servers_path, format_json(servers, read_text(servers_path)), "the tools of the memory"),
-        (
-            settings_path,
-            format_json(settings, read_text(settings_path)),
-            "recalls before a prompt and records after a turn",
-        ),
-    ]
+    server = [*scope, "--agent", agent_of(host), "mcp"]
+    planned: dict[Path, tuple[str, str]] = {}
+    if files.servers.suffix == ".toml":
+        text = _add_table(files.servers, server)
+    else:
+        config = read_json(files.servers, _BY_HAND)
+        entry = {"command": server[0], "args": server[1:]}
+        kind = {"type": "stdio"} if files.typed else {}
+        open_section(config, files.key, files.servers)[SERVER] = {**kind, **entry}
+        if files.hooks == files.servers:
+            _add_hooks(config, files, host, scope)
+        text = format_json(config, read_text(files.servers))
+    planned[files.servers] = text, "the tools of the memory"
+    if files.hooks is not None and files.hooks != files.servers:
+        config = read_json(files.hooks, _BY_HAND)
+        _add_hooks(config, files, host, scope)
+        text = format_json(config, read_text(files.hooks))
+        planned[files.hooks] = text, "recalls before a prompt and records after a turn"
+    return [(path, text, why) for path, (text, why) in planned.items()]
 
 
 def without_memtier(path: Path, before: str | None) -> str:
@@ -69,14 +112,19 @@ def without_memtier(path: Path, before: str | None) -> str:
     Args:
         before: what it held at first; a server of our name in there comes back.
     """
+    if path.suffix == ".toml":
+        former_table = _TOML_TABLE.search(before or "")
+        text = _TOML_TABLE.sub("", read_text(path) or "").rstrip("\n") + "\n"
+        return f"{text}\n{former_table[0]}" if former_table else text
     config, former = read_json(path, _BY_HAND), json.loads(before or "{}")
-    servers = config.get("mcpServers")
-    if isinstance(servers, dict):
-        servers.pop(SERVER, None)
-        if SERVER in former.get("mcpServers", {}):
-            servers[SERVER] = former["mcpServers"][SERVER]
-        if not servers and "mcpServers" not in former:
-            del config["mcpServers"]
+    for key in ("mcpServers", "servers"):
+        servers = config.get(key)
+        if isinstance(servers, dict):
+            servers.pop(SERVER, None)
+            if SERVER in former.get(key, {}):
+                servers[SERVER] = former[key][SERVER]
+            if not servers and key not in former:
+                del config[key]
     hooks = config.get("hooks")
     if isinstance(hooks, dict):
         for host in EVENTS:
@@ -84,6 +132,73 @@ def without_memtier(path: Path, before: str | None) -> str:
         if not hooks and "hooks" not in former:
             del config["hooks"]
     return format_json(config, read_text(path))
+
+
+def read_server(host: str) -> list[str]:
+    """Return the command by which an agent starts our server, as its file has it.
+
+    Raises:
+        OSError, ValueError, KeyError: the file does not have it.
+    """
+    files = find_files(host)
+    text = files.servers.read_text("utf-8")
+    if files.servers.suffix == ".toml":
+        server = tomllib.loads(text)["mcp_servers"][SERVER]
+    else:
+        server = json.loads(text)[files.key][SERVER]
+    return [server["command"], *server["args"]]
+
+
+def read_hooks(host: str) -> dict[str, list[str]]:
+    """Return our commands by the event that an agent runs them at; none without hooks.
+
+    Raises:
+        OSError, ValueError, KeyError: the file does not have them.
+    """
+    path = find_files(host).hooks
+    if path is None:
+        return {}
+    return {
+        event: [
+            command["command"]
+            for group in groups
+            for command in group["hooks"]
+            if _is_ours(command, host)
+        ]
+        for event, groups in json.loads(path.read_text("utf-8"))["hooks"].items()
+        if event in EVENTS[host]
+    }
+
+
+def _add_table(path: Path, server: Sequence[str]) -> str:
+    """Return Codex' configuration with a table of our server at its end.
+
+    Raises:
+        SettingsError: it is no TOML, or has its servers in another form.
+    """
+    text = _TOML_TABLE.sub("", read_text(path) or "").rstrip("\n")
+    strings = [json.dumps(part, ensure_ascii=False) for part in server]
+    table = f"[mcp_servers.{SERVER}]\ncommand = {strings[0]}\nargs = [{', '.join(strings[1:])}]\n"
+    text = f"{text}\n\n{table}" if text else table
+    try:
+        parsed = tomllib.loads(text)["mcp_servers"][SERVER]
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise SettingsError(f"{path}: a table cannot be added ({error}); {_BY_HAND}") from None
+    if [parsed["command"], *parsed["args"]] != [*server]:
+        raise SettingsError(f"{path}: a table cannot be added; {_BY_HAND}")
+    return text
+
+
+def _add_hooks(config: dict[str, Any], files: AgentFiles, host: str, scope: Sequence[str]) -> None:
+    assert files.hooks is not None
+    hooks = open_section(config, "hooks", files.hooks)
+    _remove_hooks(hooks, host)
+    run = shlex.join([*scope, "hook", host])
+    for event, kind in EVENTS[host].items():
+        seconds = _SECONDS.get(kind, 30)
+        ours = {"type": "command", "command": run, "timeout": seconds * files.second}
+        matcher = {"matcher": "*"} if kind == "tool" else {}
+        hooks[event] = [*hooks.get(event, ()), {**matcher, "hooks": [ours]}]
 
 
 def _remove_hooks(hooks: dict[str, Any], host: str) -> None:

@@ -22,11 +22,11 @@ import memtier_plugin
 from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.core.paths import make_private_folder, write_private_file
 from memtier_plugin.hosts import coding_agents, hermes_config, host_model
+from memtier_plugin.hosts.agent_events import CODING_AGENTS
 from memtier_plugin.hosts.json_files import format_json, open_section, read_json, read_text
 from memtier_plugin.hosts.project import INSTALLED_FILE, read_installed
 
 HOSTS: Final = ("openclaw", "hermes")
-CODING_AGENTS: Final = ("claude-code",)
 COPY_SUFFIX: Final = ".before-memtier"  # suffix of a copy
 
 _BY_HAND: Final = (
@@ -271,7 +271,7 @@ def _plan_hermes(home: Path, project: str, consented: bool) -> list[FileChange]:
 
 def _without_memtier(path: Path, text: str) -> str | None:
     """Return a file that was changed since, without what `install_host` added."""
-    if path in coding_agents.config_paths():
+    if coding_agents.is_config(path):
         return coding_agents.without_memtier(path, read_text(_copy_path(path)))
     if path.name == "project.yaml":
         return host_model.restore_model(text, str(path), read_text(_copy_path(path)) or "")

@@ -205,9 +205,9 @@ def test_a_session_s_name_is_no_path(home: Path, hooks: AgentHooks) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}", "[" * 100_000, '{"session_id": 5}'])
 def test_the_command_never_stops_the_agent(home: Path, text: str) -> None:
-    """Whatever stdin holds, the hook's command ends well and prints nothing on stdout."""
+    """Whatever stdin holds, the hook's command ends well and prints JSON that says nothing."""
     done = run_memtier("--home", home, "--project", "p", "hook", HOST, input=text)
-    assert done.stdout == ""
+    assert json.loads(done.stdout) == {}
 
 
 def test_without_a_resident(home: Path) -> None:
@@ -220,3 +220,69 @@ def test_without_a_resident(home: Path) -> None:
     delivered = json.loads(waiting.read_text())
     ResidentHere(home).call("hook", delivered, 1.0)
     assert ("assistant", STOP["last_assistant_message"]) in entries(home)
+
+
+OTHERS: dict[str, list[dict[str, Any]]] = {
+    "codex": [
+        event("SessionStart", source="startup", model="gpt-5"),
+        event("UserPromptSubmit", turn_id="t1", prompt="Run the tests of the blue crane."),
+        event(
+            "PostToolUse",
+            turn_id="t1",
+            tool_name="Bash",
+            tool_use_id="call_1",
+            tool_input={"command": "make test"},
+            tool_response="Exit code: 2\nmake: *** [test] Error 1",
+        ),
+        event(
+            "PostToolUse",
+            turn_id="t1",
+            tool_name="mcp__memtier__memory_status",
+            tool_use_id="call_2",
+            tool_input={},
+            tool_response={"content": [{"type": "text", "text": "1 lines"}]},
+        ),
+        event("Stop", turn_id="t1", stop_hook_active=False, last_assistant_message="They fail."),
+    ],
+    "gemini": [
+        event("SessionStart", source="startup", timestamp="2026-03-14T09:26:53Z"),
+        event("BeforeAgent", prompt="Run the tests of the blue crane."),
+        event(
+            "AfterTool",
+            tool_name="run_shell_command",
+            tool_input={"command": "make test"},
+            tool_response={"llmContent": "Exit Code: 2", "returnDisplay": "", "error": None},
+        ),
+        event(
+            "AfterTool",
+            tool_name="mcp_memtier_memory_status",
+            tool_input={},
+            tool_response={"llmContent": [{"text": "1 lines"}], "returnDisplay": "1 lines"},
+        ),
+        event(
+            "AfterAgent",
+            prompt="Run the tests of the blue crane.",
+            prompt_response="They fail.",
+            stop_hook_active=False,
+        ),
+        event("SessionEnd", reason="exit"),
+    ],
+}
+
+
+@pytest.mark.parametrize("host", OTHERS)
+def test_other_agents(home: Path, host: str) -> None:
+    """Codex' and Gemini's turns are recorded once, and judged by what their tools brought."""
+    hooks = AgentHooks(ResidentHere(home), host, "p")
+    for each in OTHERS[host]:
+        hooks.pass_event(each)
+    with MemTier.open(home, "p", f"{host}.main") as memory:
+        recorded = [*memory.entries()]
+    roles = [entry.role for entry in recorded]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert [e.tool.name for e in recorded if e.role == "tool" and e.tool][1] == "memory_status"
+    assert {e.origin for e in recorded if e.role == "tool"} == {"tool"}
+    name = "BeforeAgent" if host == "gemini" else "UserPromptSubmit"
+    asked = event(name, "s2", prompt="Which crane's tests did we run?")
+    printed = hooks.pass_event(asked)["hookSpecificOutput"]
+    assert printed["hookEventName"] == name and "blue crane" in printed["additionalContext"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memtier_plugin.core.errors import SettingsError, Unsupported
-from memtier_plugin.hosts import install
+from memtier_plugin.hosts import coding_agents, install
 from memtier_plugin.hosts.agent_canary import run_agent_canary
+from memtier_plugin.hosts.agent_events import EVENTS
 from memtier_plugin.memory import MemTier
 from tests.processes import run_memtier
 
@@ -30,6 +32,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     top = tmp_path / "claude"
     top.mkdir()
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(top))
+    for name in ("HOME", "CODEX_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "user"))
     return top
 
 
@@ -112,6 +116,92 @@ def test_dry_run_and_the_model(folder: Path, home: Path) -> None:
     assert "hook claude-code" in shown and not files(folder)
     with pytest.raises(Unsupported):
         install.plan_changes("claude-code", home, "p", use_host_model=True)
+
+
+FILES = {
+    "codex": {
+        "config.toml": '# mine\nmodel = "gpt-5"\n\n[mcp_servers.other]\ncommand = "größer"\n',
+        "hooks.json": '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "bell"}]}]}}',
+    },
+    "gemini": {".gemini/settings.json": '{"ui": {"theme": "x"}, "mcpServers": {"a": {}}}\n'},
+    "cursor": {".cursor/mcp.json": '{"mcpServers": {"other": {"command": "x"}}}'},
+    "vscode": {"Code/User/mcp.json": '{"servers": {"other": {"command": "x"}}, "inputs": []}'},
+}
+
+
+def write_user_files(host: str, top: Path) -> dict[Path, bytes]:
+    """Write the files that a user of an agent may have; return their bytes."""
+    for name, text in FILES[host].items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text, "utf-8")
+    return {path: path.read_bytes() for path in top.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("host", FILES)
+def test_other_agents(tmp_path: Path, home: Path, host: str) -> None:
+    """Each agent gets the server, and hooks if it has any, in its own form; and all comes back."""
+    top = tmp_path / "user"
+    before = write_user_files(host, top)
+    assert {change.path for change in install.install_host(host, home, "shop")} == {*before}
+    scope = ["--home", str(home), "--project", "shop"]
+    agent = ["--agent", f"{host}.main", "mcp"]
+    assert coding_agents.read_server(host) == [*install.launch_command(), *scope, *agent]
+    hooks = coding_agents.read_hooks(host)
+    assert {*hooks} == {*EVENTS.get(host, ())}
+    for commands in hooks.values():
+        [command] = commands
+        assert command.endswith(f"--project shop hook {host}")
+    for path, text in before.items():  # what was there is there still
+        parse = tomllib.loads if path.suffix == ".toml" else json.loads
+        now, then = parse(path.read_text("utf-8")), parse(text.decode())
+        for key in {*then} - {"hooks", "mcpServers", "mcp_servers", "servers"}:
+            assert now[key] == then[key]
+        assert "other" not in text.decode() or "other" in path.read_text("utf-8")
+    assert install.install_host(host, home, "shop") == []
+    install.uninstall_host(host, home)
+    assert {path: path.read_bytes() for path in top.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("host", FILES)
+def test_other_agents_that_changed_since(tmp_path: Path, home: Path, host: str) -> None:
+    """What was written into an agent's files since stays, and ours goes."""
+    top = tmp_path / "user"
+    before = write_user_files(host, top)
+    install.install_host(host, home, "shop")
+    for path in before:
+        text = path.read_text("utf-8")
+        if path.suffix == ".toml":
+            path.write_text(f'{text}env = {{X = "1"}}\n\n[later]\nkept = true\n', "utf-8")
+        else:
+            path.write_text(json.dumps({**json.loads(text), "later": True}))
+    install.uninstall_host(host, home)
+    for path, text in before.items():
+        parse = tomllib.loads if path.suffix == ".toml" else json.loads
+        later = {"kept": True} if path.suffix == ".toml" else True
+        assert parse(path.read_text("utf-8")) == {**parse(text.decode()), "later": later}
+
+
+@pytest.mark.parametrize(
+    "text", ["[", 'mcp_servers = {a = {command = "x"}}\n', "mcp_servers = 5\n"]
+)
+def test_a_toml_that_cannot_be_edited(tmp_path: Path, home: Path, text: str) -> None:
+    """Codex' file stays as it is where a table cannot be added."""
+    path = tmp_path / "user" / "config.toml"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=r"config\.toml"):
+        install.install_host("codex", home, "p")
+    assert path.read_text() == text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", FILES)
+def test_the_canary_of_others(tmp_path: Path, home: Path, host: str) -> None:
+    """Each agent's own file starts a server that finds a line; its hooks, if any, work."""
+    write_user_files(host, tmp_path / "user")
+    install.install_host(host, home, "shop")
+    proof = run_agent_canary(host, home)
+    assert proof.ok, proof
 
 
 @pytest.mark.slow
