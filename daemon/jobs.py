@@ -97,6 +97,8 @@ def sweep_project(memory: MemTier) -> None:
     memory.purger.complete()
     recovery.remove_unfinished(memory.store)
     memory.catch_up(full=True)
+    if not memory.paused:
+        memory.regression.watch()
     memory.expire_recalls()
     expired = memory.retain()
     if expired.entries and memory.settings.retention.purge:

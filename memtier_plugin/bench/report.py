@@ -12,6 +12,7 @@ from memtier_plugin.bench.consolidation_report import consolidation_view
 from memtier_plugin.bench.durability_report import durability_view
 from memtier_plugin.bench.gate_report import gate_view
 from memtier_plugin.bench.grid_report import grid_view
+from memtier_plugin.bench.learning_report import gate_check_view, learners_view
 from memtier_plugin.bench.router_report import router_view
 from memtier_plugin.bench.speech_report import judgement_view, sets_view, silence_view
 from memtier_plugin.bench.tables import (
@@ -409,11 +410,13 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "durability": durability_view,
     "facts": _facts_sections,
     "gate": gate_view,
+    "gate_check": gate_check_view,
     "grid": grid_view,
     "hmo": tiers_view,
     "judged_facts": _judged_facts_sections,
     "judgement": judgement_view,
     "languages": _languages_sections,
+    "learners": learners_view,
     "learning": _learning_sections,
     "router": router_view,
     "scale": _scale_sections,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from memtier_plugin.cli import views
+from memtier_plugin.cli.bench_learning import gate_check, learners
 from memtier_plugin.cli.bench_options import (
     DATASETS,
     EXISTING,
@@ -28,10 +27,11 @@ from memtier_plugin.cli.bench_options import (
     dataset_option,
     facts_option,
     limit_option,
+    run_bench,
     sample_option,
 )
 from memtier_plugin.cli.lists import parse_names, parse_sizes
-from memtier_plugin.cli.scope import CliGroup, ExampleCommand, combine_options, progress_bar
+from memtier_plugin.cli.scope import CliGroup, ExampleCommand, combine_options
 
 TABLES: Final = (
     *("123456789E"),
@@ -55,40 +55,6 @@ def bench() -> None:
 _command: Final = partial(bench.command, cls=ExampleCommand)
 
 
-def _run_bench(
-    run: _Run,
-    *arguments: Any,
-    json_file: Path | None,
-    markdown_file: Path | None,
-    plot_file: Path | None,
-    keeps: bool = False,
-    **options: Any,
-) -> None:
-    """Run a benchmark, print its report, and write the files that were asked for.
-
-    Args:
-        keeps: whether it tells what it has so far, which is written, too.
-    """
-    from memtier_plugin.bench import plot, report
-
-    def write(result: Mapping[str, Any]) -> None:
-        if json_file:
-            json_file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        if markdown_file:
-            markdown_file.write_text(report.markdown(result), encoding="utf-8")
-
-    if plot_file:  # an hour of measuring must not end in a missing library
-        plot.require(plot_file)
-    if keeps:
-        options["keep"] = write
-    with progress_bar() as tell:
-        result = run(*arguments, progress=tell, **options)
-    write(result)
-    if plot_file:
-        plot.draw(result, plot_file)
-    report.print_report(result, views.make_console())
-
-
 # -- commands --------------------------------------------------------------------------------------
 
 
@@ -97,7 +63,7 @@ def _run_retrieval(dataset: str, **options: Any) -> None:
 
     if not options["conditions"]:
         del options["conditions"]
-    _run_bench(run_retrieval, dataset, **build_reader(options))
+    run_bench(run_retrieval, dataset, **build_reader(options))
 
 
 _CONDITIONS: Final = click.option(
@@ -135,7 +101,7 @@ def sets(folder: Path, **options: Any) -> None:
     """Measure recall on each set of a folder (or one file), with stemmed BM25."""
     from memtier_plugin.bench.sets import run_sets
 
-    _run_bench(run_sets, folder, **options)
+    run_bench(run_sets, folder, **options)
 
 
 @_command()
@@ -173,7 +139,7 @@ def silence(dataset: str, data: Path, **options: Any) -> None:
     """Measure when it keeps silent: own, foreign and generic prompts."""
     from memtier_plugin.bench.silence import run_silence
 
-    _run_bench(run_silence, dataset, data, **options)
+    run_bench(run_silence, dataset, data, **options)
 
 
 @_command()
@@ -196,7 +162,7 @@ def judgement(folder: Path, **options: Any) -> None:
     """Judge what is shown and kept: silence, currency, identity, discretion, keep."""
     from memtier_plugin.bench.judgement import run_judgement
 
-    _run_bench(run_judgement, folder, **options)
+    run_bench(run_judgement, folder, **options)
 
 
 @_command()
@@ -230,7 +196,7 @@ def ablation(dataset: str | None, **options: Any) -> None:
         raise click.UsageError("a data set and its --data belong together")
     if not (dataset or options["sets"] or options["judgement"]):
         raise click.UsageError("name a data set, or give --sets or --judgement")
-    _run_bench(run_ablations, dataset, keeps=True, **build_reader(options))
+    run_bench(run_ablations, dataset, keeps=True, **build_reader(options))
 
 
 @_command()
@@ -255,7 +221,7 @@ def table(number: str, **options: Any) -> None:
     """Reproduce a table of the MemTier paper, or one of HMO, True Memory or Mem-T in kind."""
     from memtier_plugin.bench.paper_tables import run_table
 
-    _run_bench(run_table, number, **build_reader(options))
+    run_bench(run_table, number, **build_reader(options))
 
 
 @_command()
@@ -293,11 +259,11 @@ def facts(data: Path | None, **options: Any) -> None:
     from memtier_plugin.bench.facts import run_facts, run_judged
 
     if data is not None:
-        _run_bench(run_facts, data=data, **options)
+        run_bench(run_facts, data=data, **options)
     elif options["sample_file"] and options["judgements"]:
         for name in ("dataset", "sample", "seed", "limit"):
             del options[name]
-        _run_bench(run_judged, **options)
+        run_bench(run_judged, **options)
     else:
         raise click.UsageError("--data is missing, or --sample-file with --judgements of it")
 
@@ -320,7 +286,7 @@ def router(**options: Any) -> None:
     """Measure what answering from facts saves and costs: facts only, always raw, routed."""
     from memtier_plugin.bench.router import run_router
 
-    _run_bench(run_router, **options)
+    run_bench(run_router, **options)
 
 
 @_command()
@@ -333,7 +299,7 @@ def gate(**options: Any) -> None:
     """Measure what the encoding gate knows, saves and costs (`gate.mode: index`)."""
     from memtier_plugin.bench.gate import run_gate
 
-    _run_bench(run_gate, **options)
+    run_bench(run_gate, **options)
 
 
 @_command()
@@ -346,7 +312,7 @@ def steps(**options: Any) -> None:
     """Measure searching step by step (`ask.mode: tools`) with an oracle in place of a model."""
     from memtier_plugin.bench.steps import run_steps
 
-    _run_bench(run_steps, **options)
+    run_bench(run_steps, **options)
 
 
 @_command()
@@ -368,7 +334,7 @@ def trees(**options: Any) -> None:
     """Train the planner of searches by trees of rollouts, beside chains and none."""
     from memtier_plugin.bench.trees import run_trees
 
-    _run_bench(run_trees, **options)
+    run_bench(run_trees, **options)
 
 
 @_command()
@@ -387,7 +353,7 @@ def uplift(**options: Any) -> None:
     """Measure what the intervals of `memtier uplift` are worth, and what withholding costs."""
     from memtier_plugin.bench.uplift import run_uplift
 
-    _run_bench(run_uplift, **options)
+    run_bench(run_uplift, **options)
 
 
 @_command()
@@ -407,7 +373,7 @@ def attribution(**options: Any) -> None:
     """Measure which proxy of attribution names the line that an answer copies."""
     from memtier_plugin.bench.attribution import run_attribution
 
-    _run_bench(run_attribution, **options)
+    run_bench(run_attribution, **options)
 
 
 @_command()
@@ -418,7 +384,7 @@ def compare(ours: Path, theirs: Path, **files: Any) -> None:
     """Test whether A is better than B: two reports on the same questions."""
     from memtier_plugin.bench.compare import run_compare
 
-    _run_bench(run_compare, ours, theirs, **files)
+    run_bench(run_compare, ours, theirs, **files)
 
 
 @_command()
@@ -443,7 +409,7 @@ def scale(**options: Any) -> None:
     """Measure time, memory and what is found in a growing store of made-up entries."""
     from memtier_plugin.bench.scale import run_scale
 
-    _run_bench(run_scale, **options)
+    run_bench(run_scale, **options)
 
 
 @_command()
@@ -459,7 +425,7 @@ def languages(**options: Any) -> None:
     """Measure recall in seven languages and of identifiers, on sets that ship."""
     from memtier_plugin.bench.languages import run_languages
 
-    _run_bench(run_languages, **options)
+    run_bench(run_languages, **options)
 
 
 @_command()
@@ -470,7 +436,7 @@ def consolidation(**options: Any) -> None:
     """Measure one consolidation by rules, and recalls while it runs."""
     from memtier_plugin.bench.consolidation import run_consolidation
 
-    _run_bench(run_consolidation, **options)
+    run_bench(run_consolidation, **options)
 
 
 @_command()
@@ -486,4 +452,8 @@ def durability(**options: Any) -> None:
     """Measure what it costs to survive a power cut: `ledger.durability` sync beside os."""
     from memtier_plugin.bench.durability import run_durability
 
-    _run_bench(run_durability, **options)
+    run_bench(run_durability, **options)
+
+
+for _other in (gate_check, learners):
+    bench.add_command(_other)

@@ -1,13 +1,16 @@
-"""The options that several commands of `memtier bench` share."""
+"""The options that several commands of `memtier bench` share, and how they run."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from memtier_plugin.cli.scope import OptionDecorator, combine_options
+from memtier_plugin.cli import views
+from memtier_plugin.cli.scope import OptionDecorator, combine_options, progress_bar
 
 DATASETS: Final = {
     "locomo": "Measure recall on LoCoMo: long talks between two people.",
@@ -131,3 +134,37 @@ def build_reader(options: dict[str, Any]) -> dict[str, Any]:
     from memtier_plugin.bench.reading import Reader
 
     return {**options, "reader": Reader(url, model, key)}
+
+
+def run_bench(
+    run: Callable[..., Mapping[str, Any]],
+    *arguments: Any,
+    json_file: Path | None,
+    markdown_file: Path | None,
+    plot_file: Path | None,
+    keeps: bool = False,
+    **options: Any,
+) -> None:
+    """Run a benchmark, print its report, and write the files that were asked for.
+
+    Args:
+        keeps: whether it tells what it has so far, which is written, too.
+    """
+    from memtier_plugin.bench import plot, report
+
+    def write(result: Mapping[str, Any]) -> None:
+        if json_file:
+            json_file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if markdown_file:
+            markdown_file.write_text(report.markdown(result), encoding="utf-8")
+
+    if plot_file:  # an hour of measuring must not end in a missing library
+        plot.require(plot_file)
+    if keeps:
+        options["keep"] = write
+    with progress_bar() as tell:
+        result = run(*arguments, progress=tell, **options)
+    write(result)
+    if plot_file:
+        plot.draw(result, plot_file)
+    report.print_report(result, views.make_console())

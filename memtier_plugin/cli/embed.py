@@ -17,13 +17,14 @@ from memtier_plugin.providers.pricing import format_cost
 
 @click.command(cls=CliCommand)
 @click.option("--estimate", is_flag=True, help="Only show what is missing and what it would cost.")
-@click.option("--yes", is_flag=True, help="Accept the cost, if the endpoint has a price.")
+@click.option("--yes", is_flag=True, help="Accept the cost, and answers that got worse.")
 @click.option(
     "--afresh", is_flag=True, help="Discard this model's vectors and compute all of them again."
 )
-@click.pass_obj
-def embed(scope: Scope, estimate: bool, yes: bool, afresh: bool) -> None:
+@click.pass_context
+def embed(ctx: click.Context, estimate: bool, yes: bool, afresh: bool) -> None:
     """Make the missing vectors of embedding.model now."""
+    scope: Scope = ctx.obj
     with scope.open() as memory:
         state = read_embedding_state(memory.store)
         if estimate or state.model is None:
@@ -35,9 +36,10 @@ def embed(scope: Scope, estimate: bool, yes: bool, afresh: bool) -> None:
         if yes:
             job.approve()
         with progress_bar() as report:
-            done = job.run(progress=partial(report, "embedding"), afresh=afresh)
+            done = job.run(progress=partial(report, "embedding"), afresh=afresh, accept=yes)
         state = read_embedding_state(memory.store)
     scope.show({**asdict(done), "state": state.to_json()}, embedding_done_view)
+    ctx.exit(int(bool(done.refused)))
 
 
 def _needs_consent(scope: Scope, state: EmbeddingState) -> bool:
@@ -64,6 +66,9 @@ def embedding_state_view(state: views.Document) -> RenderableType:
 def embedding_done_view(document: views.Document) -> RenderableType:
     """Render the result of an embedding pass."""
     rows = [(name, views.format_value(document[name])) for name in ("embedded", "dropped", "left")]
+    if document["refused"]:
+        kept = "the vectors before are kept: set embedding.model back, or accept with --yes"
+        rows.append(("refused", f"{document['refused']}; {kept}"))
     cost = [("cost", format_cost(document["cost"]))] if document["cost"] else []
     return views.name_value_table(
         [("model", views.format_value(document["state"]["model"])), *rows, *cost]

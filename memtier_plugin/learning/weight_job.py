@@ -77,6 +77,36 @@ class LearnReport:
         }
 
 
+def weights_of(profile: str, settings: Settings, model: str | None = None) -> dict[str, float]:
+    """Return the weights of a profile that are learned, by signal.
+
+    Args:
+        model: the embedder whose vectors are compared, None where none are.
+    """
+    if profile == "paper":
+        weights = asdict(settings.paper.weights)
+        return {name: value for name, value in weights.items() if name != "semantic"}
+    return asdict(ranking_weights(settings.retrieval.weights, model))
+
+
+def problem_of(
+    profile: str,
+    settings: Settings,
+    sets: Sequence[Sequence[Example]],
+    model: str | None = None,
+) -> Problem:
+    """Return what is to be learned for a profile from sets of questions; see `weights_of`."""
+    start = weights_of(profile, settings, model)
+    kept = KEPT if profile == "recall_first" else ()
+    return Problem(
+        tuple(start),
+        np.array([*start.values()]),
+        np.array([name not in kept for name in start]),
+        tuple(map(tuple, sets)),
+        _SHOWN[profile],
+    )
+
+
 class WeightLearner:
     """Learns the weights of one project's profile."""
 
@@ -91,12 +121,7 @@ class WeightLearner:
     @property
     def start(self) -> dict[str, float]:
         """The weights in effect, by signal."""
-        if self.profile == "paper":
-            weights = asdict(self._settings.paper.weights)
-            return {name: value for name, value in weights.items() if name != "semantic"}
-        embedder = self._store.embedder
-        given = self._settings.retrieval.weights
-        return asdict(ranking_weights(given, embedder.name if embedder else None))
+        return weights_of(self.profile, self._settings, self._model)
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -111,15 +136,12 @@ class WeightLearner:
 
     def problem(self, sets: Sequence[Sequence[Example]]) -> Problem:
         """Return what is to be learned from sets of questions."""
-        start = self.start
-        kept = KEPT if self.profile == "recall_first" else ()
-        return Problem(
-            tuple(start),
-            np.array([*start.values()]),
-            np.array([name not in kept for name in start]),
-            tuple(map(tuple, sets)),
-            _SHOWN[self.profile],
-        )
+        return problem_of(self.profile, self._settings, sets, self._model)
+
+    @property
+    def _model(self) -> str | None:
+        embedder = self._store.embedder
+        return embedder.name if embedder else None
 
     def learn_from(self, sets: Sequence[Sequence[Example]], progress: Progress) -> LearnReport:
         """Learn from questions of data sets.

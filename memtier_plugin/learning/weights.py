@@ -70,6 +70,7 @@ class Trained:
     Attributes:
         traps: why nothing was learned, or why what was learned shows nowhere.
         gain: held out, of the share of answers among the first hits; None without training.
+        changes: of each held-out question its group, and by how much it is answered better.
         changed: share of held-out questions whose first hits are others, or in another order.
     """
 
@@ -80,6 +81,7 @@ class Trained:
     after: float
     gain: Difference | None
     changed: float
+    changes: tuple[tuple[str, float], ...] = ()
 
     @property
     def gains(self) -> bool:
@@ -128,13 +130,14 @@ def train(problem: Problem, learner: Learner, progress: Progress) -> Trained:
     if why := why_too_little(len(examples), len(groups)):
         raise ValueError(why)
     traps = signal_traps(examples, problem.start, problem.names)
-    before, after, changed = list[float](), list[float](), list[bool]()
+    before, after, changed, left_out = list[float](), list[float](), list[bool](), list[str]()
     for number, group in enumerate(groups):
         weights = _learn(problem, problem.without(group), learner, traps)
         for example in examples:
             if example.group == group:
                 before.append(example.recall(problem.start, problem.k))
                 after.append(example.recall(weights, problem.k))
+                left_out.append(group)
                 own, other = (example.top(w, problem.k) for w in (problem.start, weights))
                 changed.append(own != other)
         progress(f"{learner}: held out", number + 1, len(groups))
@@ -149,7 +152,18 @@ def train(problem: Problem, learner: Learner, progress: Progress) -> Trained:
         float(np.mean(after)),
         None if stopped else paired_difference(after, before),
         float(np.mean(changed)),
+        tuple((group, b - a) for group, a, b in zip(left_out, before, after, strict=True)),
     )
+
+
+def held_out(trained: Trained) -> dict[str, list[float]]:
+    """Return the gain on each group that was left out, with the bounds of its interval."""
+    gains = {}
+    for group in dict.fromkeys(group for group, _ in trained.changes):
+        own = [change for name, change in trained.changes if name == group]
+        gain = paired_difference(own, [0.0] * len(own))
+        gains[group] = [round(value, 4) for value in (gain.mean, gain.low, gain.high)]
+    return gains
 
 
 def _learn(

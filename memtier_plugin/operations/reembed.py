@@ -29,9 +29,13 @@ from memtier_plugin.providers.embedding.remote import (
     EndpointEmbedder,
 )
 from memtier_plugin.providers.pricing import EmbeddingBudget, Meter, format_cost
+from memtier_plugin.regression.baseline import read_baseline
+from memtier_plugin.regression.gate import RegressionGate
+from memtier_plugin.storage.actor import Actor
 from memtier_plugin.storage.index.items import embed_texts
 from memtier_plugin.storage.readers import VectorCoverage
 from memtier_plugin.storage.store import Store
+from memtier_plugin.trust.redaction import Redactor
 
 STEP: Final = 256  # texts between two transactions, or two lines of spending in the journal
 MIN_SAME_COSINE: Final = 0.98  # of two vectors of one text by one model
@@ -78,13 +82,17 @@ class EmbeddingState:
 
 @dataclass(slots=True, kw_only=True)
 class EmbeddingReport:
-    """The work of one pass, and the number of items that it left."""
+    """The work of one pass, and the number of items that it left.
+
+    ``refused`` says that the model answers worse than the one before it, whose vectors are kept.
+    """
 
     embedded: int = 0
     tokens: int = 0
     cost: float = 0.0
     dropped: int = 0
     left: int = 0
+    refused: str | None = None
 
 
 class Reembedder:
@@ -117,13 +125,17 @@ class Reembedder:
         stop: Callable[[], bool] = lambda: False,
         progress: Progress | None = None,
         afresh: bool = False,
+        accept: bool = False,
     ) -> EmbeddingReport:
         """Embed what lacks a vector, then delete the vectors of other models.
+
+        Those of the model before are kept where it answered the project's own questions better.
 
         Args:
             stop: polled between two steps.
             progress: called with the number done and the total.
             afresh: delete this model's vectors first.
+            accept: delete those of the model before, however the answers are.
 
         Raises:
             CapReached: the rest would exceed the allowance; finished steps stay.
@@ -143,7 +155,7 @@ class Reembedder:
             if afresh:
                 self._index().set_probe_vector(embedder.name, None)
                 self._drop(embedder.name, stop)
-            return self._record_error(lambda: self._pass(embedder, stop, progress))
+            return self._record_error(lambda: self._pass(embedder, stop, progress, accept=accept))
 
     def _record_error(self, run: Callable[[], EmbeddingReport]) -> EmbeddingReport:
         """Record for `status` why a pass ended early."""
@@ -156,7 +168,12 @@ class Reembedder:
         return report
 
     def _pass(
-        self, embedder: Embedder, stop: Callable[[], bool], progress: Progress | None
+        self,
+        embedder: Embedder,
+        stop: Callable[[], bool],
+        progress: Progress | None,
+        *,
+        accept: bool,
     ) -> EmbeddingReport:
         index, report = self._index(), EmbeddingReport()
         for model in index.models_being_dropped():  # partly deleted: the rest is of no use
@@ -176,11 +193,26 @@ class Reembedder:
                     if stop():
                         break
         report.left = index.coverage(embedder.name).missing
-        if not report.left:
-            for model in index.models():
-                if model != embedder.name:
-                    report.dropped += self._drop(model, stop)
+        others = [model for model in index.models() if model != embedder.name]
+        if not report.left and others and not accept:
+            report.refused = self._refused_switch(embedder)
+        if not report.left and not report.refused:
+            for model in others:
+                report.dropped += self._drop(model, stop)
         return report
+
+    def _refused_switch(self, embedder: Embedder) -> str | None:
+        """Return why the vectors of the model before are kept; asked once for each new model."""
+        change = f"the switch of the embedding model to {embedder.name}"
+        known = read_baseline(self._store.project_folder.path)
+        if known.change == change:
+            return known.warning
+        gate = RegressionGate(Actor(self._store, self._agent, self._clock, Redactor()))
+        report = gate.check_model()
+        if report is None:
+            return None
+        gate.remember(change, report)
+        return read_baseline(self._store.project_folder.path).warning
 
     def _drop(self, model: str, stop: Callable[[], bool]) -> int:
         dropped = 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import memtier_plugin
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.settings.schema import Settings
-from memtier_plugin.core.times import to_iso
+from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.regression.baseline import (
     Baseline,
     Outcomes,
@@ -22,7 +23,9 @@ from memtier_plugin.regression.probes import make_probes, probes_of
 from memtier_plugin.regression.questions import Question, read_history
 from memtier_plugin.regression.verdict import Verdict, judge
 from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.store import Store
 
+_EVERY: Final = timedelta(hours=20)  # between two measurements unasked
 ENOUGH: Final = 100  # questions; where history has fewer, probes are added up to here
 
 Progress = Callable[[str, int, int], None]
@@ -138,6 +141,48 @@ class RegressionGate:
         before = [was[question.id] for question in questions]
         after = self._measure(self._actor, questions, at, "now", progress)
         return self.report(f"version {name}", questions, before, after)
+
+    def watch(self) -> None:
+        """Measure once a day; compare a version that is new here with the one before it.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+            LedgerError: the outcomes were not written.
+        """
+        baseline, version = read_baseline(self._folder), memtier_plugin.__version__
+        if before := baseline.before(version):
+            self.remember(f"the upgrade from {before} to {version}", self.check_version(before))
+            return
+        last = baseline.versions.get(version)
+        if last is None or self._actor.clock() - from_iso(last.measured) > _EVERY:
+            self.remember()
+
+    def check_model(self, progress: Progress = no_progress) -> GateReport | None:
+        """Compare the embedding model in effect with the one before it, whose vectors are left.
+
+        Returns None where there is none, or it is not known by which setting it was loaded.
+
+        Raises:
+            IndexProblem: the index cannot be used.
+        """
+        embedder, baseline = self._store.embedder, read_baseline(self._folder)
+        if embedder is None or isinstance(embedder, EndpointEmbedder):
+            return None
+        left = set(self._store.reader().coverage.models()) - {embedder.name}
+        for outcomes in reversed([*baseline.versions.values()]):
+            if outcomes.model in left:
+                embedding = replace(self._store.settings.embedding, model=outcomes.embedding)
+                settings = replace(self._store.settings, embedding=embedding)
+                other = Store(self._store.project_folder.home, self._store.project, settings)
+                try:
+                    if other.embedder is None or other.embedder.name != outcomes.model:
+                        return None
+                    against = f"the embedding model {outcomes.embedding}"
+                    actor = replace(self._actor, store=other)
+                    return self.check_other(actor, against, progress, later=False)
+                finally:
+                    other.close()
+        return None
 
     def report(
         self,

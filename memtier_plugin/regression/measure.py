@@ -10,6 +10,7 @@ from typing import Final
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.providers.embedding.remote import EndpointEmbedder
 from memtier_plugin.regression.probes import DEPTH
 from memtier_plugin.regression.questions import Question
 from memtier_plugin.retrieval.recall import Recaller
@@ -57,6 +58,8 @@ def measure(
     Raises:
         IndexProblem: the index cannot be used.
     """
+    # A remote embedder costs money and time: words alone must do.
+    by_meaning = not isinstance(actor.store.embedder, EndpointEmbedder)
     recallers: dict[str, Recaller] = {}
     values = []
     for number, question in enumerate(questions, 1):
@@ -65,14 +68,15 @@ def measure(
             recaller = Recaller(replace(actor, agent=question.agent), settings)
             recallers[question.agent] = recaller
         with actor.store.session():
-            values.append(_ask(recaller, question, at))
+            values.append(_ask(recaller, question, at, by_meaning=by_meaning))
         progress(number, len(questions))
     return values
 
 
-def _ask(recaller: Recaller, question: Question, at: datetime) -> float:
+def _ask(recaller: Recaller, question: Question, at: datetime, *, by_meaning: bool) -> float:
     request = RecallRequest(purpose=_PREVIEW, sender=question.sender, at=at)
-    plan = recaller.plan(question.query, recaller.viewer(question.sender, at), request)
+    viewer = recaller.viewer(question.sender, at)
+    plan = recaller.plan(question.query, viewer, request, by_meaning=by_meaning)
     shown, _ = plan.block.fill(question.id)
     ranked = _is_among(plan.hits, question.wanted, DEPTH)
     return (ranked + _is_among(shown, question.wanted, len(shown))) / 2

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from memtier_plugin import MemTier
@@ -16,6 +17,7 @@ from memtier_plugin.regression.baseline import FILE, read_baseline
 from memtier_plugin.regression.questions import read_history
 from memtier_plugin.regression.verdict import judge
 from tests.processes import run_memtier
+from tests.proofs.checks import rotated_model
 from tests.regression.conftest import NO_VECTORS, NOW, Opened, use
 
 
@@ -169,3 +171,60 @@ def test_the_command(opened: Opened, tmp_path: Path) -> None:
     with opened() as memory:
         memory.forget(ids=entries[:2])
     assert run_memtier("gate", "--against", "0.0.9", *shared, code=1).exit_code == 1
+
+
+def test_the_daemon_compares_an_upgrade_once(opened: Opened) -> None:
+    """A version that is new here is compared with the one before; status says if it is worse."""
+    with opened() as memory:
+        memory.catch_up()
+        memory.regression.watch()
+        path = memory.folder / FILE
+        first = path.read_text()
+        memory.regression.watch()  # on the same day: nothing is measured again
+        assert path.read_text() == first
+        path.write_text(first.replace('{"versions": {"', '{"versions": {"0.0.'))
+    quiet = {"retrieval.token_budget": 16, "retrieval.k": 1}
+    with opened(**quiet) as memory:
+        memory.regression.watch()
+        baseline = read_baseline(memory.folder)
+        assert baseline.change.startswith("the upgrade from 0.0.")
+        assert baseline.warning and baseline.warning in memory.status()["warnings"]
+        assert baseline.before("other") and len(baseline.versions) == 2
+
+
+def worse_model(folder: Path) -> Path:
+    """Write a model to which all words are the same."""
+    path = rotated_model(folder) / "model.safetensors"
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])["embeddings"]
+    first, last = (start + offset for offset in header["data_offsets"])
+    rows = np.frombuffer(data[first:last], "<f2").reshape(header["shape"])
+    same = np.repeat(rows[1000:1001], len(rows), axis=0)
+    path.write_bytes(data[:first] + same.tobytes() + data[last:])
+    return folder
+
+
+def test_a_worse_embedding_model_keeps_the_vectors_of_the_one_before(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """A switch of the model that answers worse is refused, said once, and can be accepted."""
+    by_meaning = {f"retrieval.weights.{name}": 0.0 for name in ("words", "grams", "window")}
+    by_meaning |= {f"retrieval.weights.{name}": 0.0 for name in ("previous", "session_words")}
+    by_meaning["retrieval.k"] = 1  # so that the first line alone counts
+    with opened(**{**by_meaning, "embedding.model": "default"}) as memory:
+        memory.catch_up()
+        assert memory.reembedding.run().left == 0
+        memory.regression.remember()
+        before = memory.store.reader().coverage.models()
+        assert memory.regression.check_model() is None  # no other model's vectors are there
+    worse = {**by_meaning, "embedding.model": str(worse_model(tmp_path / "worse"))}
+    with opened(**worse) as memory:
+        done = memory.reembedding.run()
+        assert done.refused and done.left == 0 and done.dropped == 0
+        assert set(before) < set(memory.store.reader().coverage.models())
+        assert done.refused in memory.status()["warnings"]
+        assert memory.reembedding.run().refused == done.refused  # without asking again
+        accepted = memory.reembedding.run(accept=True)
+        assert accepted.refused is None and accepted.dropped > 0
+        assert not set(before) & set(memory.store.reader().coverage.models())

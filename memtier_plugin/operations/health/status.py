@@ -30,6 +30,7 @@ from memtier_plugin.operations.health.hook_marks import (
 )
 from memtier_plugin.operations.reembed import EmbeddingState, read_embedding_state
 from memtier_plugin.providers.pricing import format_cost
+from memtier_plugin.regression.baseline import read_baseline
 from memtier_plugin.retrieval.reranking import NOT_RERANKED
 from memtier_plugin.storage.index.vectors import COVERED_SHARE
 from memtier_plugin.storage.store import Store
@@ -76,6 +77,8 @@ def collect_status(store: Store, now: datetime) -> dict[str, Any]:
     except (MemTierError, OSError) as error:
         report["degraded"].append(f"index: {error}")
     report["degraded"] += describe_troubles(store, now)
+    if worse := read_baseline(store.project_folder.path).warning:
+        report["warnings"].append(worse)
     report_limits(store, now, report)
     report["warnings"] += [
         f"plugin {plugin['plugin']!r} failed in {plugin['hook']}: {plugin['error']}"
