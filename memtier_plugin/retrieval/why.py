@@ -1,0 +1,421 @@
+"""Explain why one item is, or is not, among the lines of a recall.
+
+What was journalled is reported as it was (``then``).  The rest is recomputed on the path of every
+recall, with the query, time and size of then and the settings and index of now (``now``); what
+changed since is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.records import FOR_PROMPTS, Entry, Fact, JournalEvent
+from memtier_plugin.core.results import RecallRequest
+from memtier_plugin.core.settings.schema import Settings
+from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.retrieval.block import is_injectable, keep_injectable
+from memtier_plugin.retrieval.candidates import MIN_COSINE
+from memtier_plugin.retrieval.contributions import (
+    describe_withheld,
+    find_journalled,
+    measure_hit,
+    position_of,
+    profile_weights,
+    report_lead,
+)
+from memtier_plugin.retrieval.duplicates import group_duplicates, merge_duplicates
+from memtier_plugin.retrieval.plan import RecallPlan
+from memtier_plugin.retrieval.query import Viewer, requested_kinds, weigh_terms
+from memtier_plugin.retrieval.query_vector import embed_query
+from memtier_plugin.retrieval.recall import DEDUPLICATION_WINDOW, Recaller
+from memtier_plugin.retrieval.visibility import is_visible, is_withheld
+from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.text.tokenizer import ngrams
+
+WIDE_CANDIDATES: Final = 10_000  # of the second search, for what is not among the first ones
+_SAME_WEIGHT: Final = 1e-6
+_MAX_WORDS: Final = 40  # of an entry that are listed
+_REASONS: Final = {
+    "unknown": "no item visible to this recall has this id",
+    "k": "the block had its k lines before it",
+    "tries": "it ranks below the hits considered for a line",
+    "depth": "the recall was asked for the other tier alone",
+    "entry": "the router answered from the facts alone",
+    "said": "another line covers all of its sources",
+    "floor": "nothing that was found is likely enough to help (`retrieval.floor`)",
+    "talk": "the prompt is small talk or a command of the host, and needs no memory",
+    "follow_up": "the prompt says nothing by itself: it means this conversation alone",
+    "weak": "it is not likely enough to be part of what is asked (`retrieval.floor`)",
+    "question": "it is an earlier question that repeats the prompt, and answers nothing",
+    "receipt": "it only acknowledges what was said",
+    "empty": "it says nothing beside the statements found",
+    "call": "it is a call of MemTier's own tools, or what one answered",
+    "letters": "it shares letters with the prompt, but no word, and is not near it in meaning",
+    "restated": "another line of the block says all that it says",
+    "far": "its score is too far below the best one's to be worth a line of a routed recall",
+    "origin": "text of tools, of outsiders or of the system, and facts resting on it, are not"
+    " injected automatically",
+}
+_GATED: Final = "; the gate left it out of vectors and n-grams"
+_PROFILED: Final = "asks what that person is like, while people.profiles is on"
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """An item whose part in a recall is asked for.
+
+    Attributes:
+        details: what the verdict reports with its reason.
+    """
+
+    event: JournalEvent
+    stored: Stored
+    viewer: Viewer
+    details: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return self.stored.item.id
+
+    @property
+    def kind(self) -> str:
+        """The kind of item that a query must ask for: "summary", "timeline" or ""."""
+        item = self.stored.item
+        return item.shelf if isinstance(item, Fact) else ""
+
+    def verdict(self, reason: str, message: str, **details: Any) -> dict[str, Any]:
+        return _verdict(self.id, reason, message, **{**self.details, **details})
+
+
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """The reason why no query finds an item, and whether it arose only after the recall."""
+
+    reason: str
+    message: str
+    since_recall: bool = False
+
+
+class ItemExplainer:
+    """Answers of one item what became of it in a recall."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._store = actor.store
+
+    def why(self, event: JournalEvent, item_id: str) -> dict[str, Any]:
+        """Return what became of one entry or fact in a recall: ``reason``, and ``said`` in words.
+
+        Texts and numbers are there only for who may see the item.
+        """
+        stored = self._store.reader().items([item_id]).get(item_id)
+        if stored is None:
+            unindexed = {entry.id for entry in self._store.unindexed_entries(event.agent_id)}
+            if item_id in unindexed:
+                return _verdict(item_id, "unindexed", "the index has not read it yet")
+            return _verdict(item_id, "unknown", _REASONS["unknown"])
+        viewer = self.viewer_of(event)
+        if not _may_see(viewer, stored):
+            # The same answer as for what does not exist: that it does would tell of others.
+            return _verdict(item_id, "unknown", _REASONS["unknown"])
+        then = find_journalled(event, item_id)
+        details: dict[str, Any] = {
+            "then": then,
+            "differences": self._differences(event, stored, then, viewer),
+        }
+        if not stored.state.forgotten:
+            details |= {"text": stored.item.text, "file": stored.file, "line": stored.line}
+        return self._judge(_Case(event, stored, viewer, details))
+
+    def _judge(self, case: _Case) -> dict[str, Any]:
+        """Return the first reason that applies."""
+        event, item, then = case.event, case.stored.item, case.details["then"]
+        hidden = self._hidden(event, case.stored)
+        if hidden and hidden.since_recall:  # it could be found when the recall was made
+            case.details["differences"].append(f"since then: {hidden.message}")
+        if then and then["injected"]:
+            message = f"it was injected, on line {then['place']}, from rank {then['rank']}"
+            return case.verdict("injected", message)
+        recall = RecallEvent.of(event)
+        if recall.withheld and recall.withheld.item == case.id:
+            return case.verdict("withheld", describe_withheld(recall.withheld))
+        if case.id in recall.repeats:
+            message = "the conversation showed it already, so that it was not injected again"
+            return case.verdict("repeat", message)
+        if hidden:
+            late = ", since the recall: the reason at that time is not known"
+            message = f"{hidden.message}{late if hidden.since_recall else ''}"
+            return case.verdict(hidden.reason, message)
+        if (item.timestamp, item.id) > (event.timestamp, event.id):
+            return case.verdict("later", f"it was written later, at {to_iso(item.timestamp)}")
+        if self._store.paused:
+            return case.verdict("paused", "the project is off: nothing is ranked")
+        return self._rank_again(case)
+
+    def _hidden(self, event: JournalEvent, stored: Stored) -> _Hidden | None:
+        """Return why an item cannot be found by anybody; None where it can."""
+        reader, item, state = self._store.reader(), stored.item, stored.state
+        if isinstance(item, Entry) and not item.retrievable:
+            return _Hidden("system", "the system's own text is kept for the log but never found")
+        if isinstance(item, Fact) and item.status != "active" and not state.reviewed:
+            return _Hidden("proposed", f"the fact is {item.status}, and found once it is accepted")
+        if reader.candidates([stored.row]):
+            return None
+        if not state.forgotten and (state.reverted or state.reviewed == "rejected"):
+            return self._undone(event, item.id)
+        kind = "forget" if state.forgotten else "supersede"
+        events = [e for e in reader.events(item=item.id) if e.kind == kind]
+        since = bool(events) and events[-1].timestamp > event.timestamp
+        on = f" on {to_iso(events[-1].timestamp)[:10]}" if events else ""
+        if state.forgotten:
+            return _Hidden("forgotten", f"it was forgotten{on}", since)
+        if state.superseded_by:
+            message = f"it was superseded{on} by {state.superseded_by}"
+            return _Hidden("superseded", message, since)
+        if isinstance(item, Fact) and item.shelf:
+            return _Hidden("forgotten", f"something that the {item.shelf} shows was withdrawn")
+        if isinstance(item, Fact):
+            return _Hidden("forgotten", "every source of the fact was forgotten")
+        return _Hidden("unindexed", "the index does not hold it yet")
+
+    def _undone(self, event: JournalEvent, item_id: str) -> _Hidden:
+        events = self._store.reader().events(item=item_id)
+        last = [undo for undo in events if undo.kind in ("revert", "reject")][-1]
+        on, since = to_iso(last.timestamp)[:10], last.timestamp > event.timestamp
+        if last.kind == "reject":
+            return _Hidden("rejected", f"it was rejected on {on}", since)
+        return _Hidden("reverted", f"the consolidation that made it was undone on {on}", since)
+
+    def _differences(
+        self,
+        event: JournalEvent,
+        stored: Stored,
+        then: Mapping[str, Any] | None,
+        viewer: Viewer,
+    ) -> list[str]:
+        """List what may make a ranking of now differ from the one of then."""
+        data, settings, reader = event.data, self._store.settings, self._store.reader()
+        scopes = reader.scopes(viewer.agent, viewer.sender, read_all=viewer.read_all)
+        scopes = [*scopes, *reader.shared_scopes(viewer.people)]
+        messages = []
+        if data["label"].startswith("degraded"):
+            messages.append(f"the recall was {data['label']}")
+        if data["profile"] != settings.retrieval.profile:
+            messages.append(f"the profile was {data['profile']}, is {settings.retrieval.profile}")
+        else:
+            now = profile_weights(settings, self._compared_model(scopes))
+            messages += [
+                f"the weight of {name} was {was:g}, is {now[name]:g}"
+                for name, was in data.get("weights", {}).items()
+                if name in now and was != now[name]
+            ]
+        weight = stored.state.weight
+        if then and abs(then["weight"] - weight) > _SAME_WEIGHT:
+            messages.append(f"its learned weight was {then['weight']:+.3f}, is {weight:+.3f}")
+        if count := reader.count_since(event.id, scopes):
+            messages.append(f"{count} items that it may see were written since")
+        if "k" not in data:
+            messages.append("its k, token budget and sender were not journalled: today's are taken")
+        if len(data["query"]) >= 2000 or "[redacted:" in data["query"]:
+            messages.append("the journal has the query redacted and cut")
+        return messages
+
+    def _compared_model(self, scopes: Sequence[int]) -> str | None:
+        """Return the embedder whose vectors a recall would compare now, if any."""
+        embedder = self._store.embedder
+        if embedder is None or not self._store.reader().vectors.is_covered(embedder.name, scopes):
+            return None
+        return embedder.name
+
+    # -- recomputed ----------------------------------------------------------------------------
+
+    def _rank_again(self, case: _Case) -> dict[str, Any]:
+        """Rank again, and report the item's rank and what kept it out of the block."""
+        event, settings = case.event, self._store.settings
+        data, request = event.data, _request_of(event)
+        is_fact = isinstance(case.stored.item, Fact)
+        if request.depth in ("facts", "raw") and is_fact != (request.depth == "facts"):
+            return case.verdict("depth", _REASONS["depth"])
+        plan = self.plan_again(event, case.viewer)
+        if position_of(plan.hits, case.id) is not None:
+            return self._report_rank(case, plan, plan)
+        wide_settings = replace(settings.retrieval, candidates=WIDE_CANDIDATES)
+        recaller = self._recaller(event.agent_id, replace(settings, retrieval=wide_settings))
+        wide = recaller.plan(data["query"], case.viewer, request)
+        if position_of(wide.hits, case.id) is not None:
+            return self._report_rank(case, plan, wide)
+        paper = settings.retrieval.profile == "paper"
+        if case.kind and (paper or case.kind not in requested_kinds(data["query"])):
+            asks = _PROFILED if case.kind == "profile" else "asks for one"
+            message = f"it is a {case.kind}: recall_first finds it for a query that {asks}"
+            return case.verdict("no candidate", message)
+        if plan.result.tiers and (tier := plan.result.tiers[-1].name) != "archive":
+            return case.verdict("tier", f"the search had enough with the {tier}, which lacks it")
+        words = self._shared_words(data["query"], case.stored, case.viewer)
+        message = words.pop("said") + _GATED * (case.stored.state.gate == "left_out")
+        return case.verdict("no candidate", message, words=words)
+
+    def viewer_of(self, event: JournalEvent) -> Viewer:
+        """Return who made the recall of an event, as of then."""
+        recall = RecallEvent.of(event)
+        return self._recaller(event.agent_id).viewer(recall.sender, from_iso(recall.at))
+
+    def plan_again(self, event: JournalEvent, viewer: Viewer) -> RecallPlan:
+        """Return what the recall of an event would be now."""
+        recaller = self._recaller(event.agent_id)
+        return recaller.plan(event.data["query"], viewer, _request_of(event))
+
+    def _recaller(self, agent: str, settings: Settings | None = None) -> Recaller:
+        return Recaller(replace(self._actor, agent=agent), settings)
+
+    def _report_rank(self, case: _Case, plan: RecallPlan, wide: RecallPlan) -> dict[str, Any]:
+        """Report an item that is ranked now.
+
+        Args:
+            plan: of the recall as it would be made now.
+            wide: of a search with more candidates, where the item is not among those; else `plan`.
+        """
+        index = position_of(wide.hits, case.id)
+        assert index is not None
+        weights = profile_weights(self._store.settings, wide.result.model)
+        hit = wide.hits[index]
+        injected, _ = plan.block.fill(case.event.id)
+        lines = [line.id for line in injected]
+        line = lines.index(case.id) + 1 if case.id in lines else None
+        case.details["now"] = {
+            **measure_hit(hit, weights),
+            "rank": index + 1,
+            "of": len(wide.hits),
+            "line": line,
+            "weights": weights,
+        }
+        last = next((other for other in reversed(wide.hits) if other.id in lines), None)
+        if last is not None and last.id != case.id:
+            case.details["last_line"] = report_lead(last, hit, weights, wide.hits)
+        rank = f"rank {index + 1} of {len(wide.hits)}"
+        if line is not None:
+            message = f"it was not injected, but would be now: line {line}, {rank}"
+            return case.verdict("changed", message)
+        if wide is not plan:
+            limit = self._store.settings.retrieval.candidates
+            message = f"it is on {rank}, behind the {limit} candidates that take part"
+            return case.verdict("ranked", message)
+        reason, message, details = _left_out(plan, case.id, case.event)
+        return case.verdict(reason, f"it is on {rank}, but {message}", **details)
+
+    def _shared_words(self, query: str, stored: Stored, viewer: Viewer) -> dict[str, Any]:
+        """Return what the query and an item share, which did not make it a candidate."""
+        item, tokenizer = stored.item, self._store.tokenizer
+        terms = weigh_terms(query, tokenizer)
+        vector = embed_query(self._actor, query, viewer, None, [])
+        with self._store.snapshot() as reader:
+            kind = item.shelf if isinstance(item, Fact) else ""
+            scopes = reader.scopes(
+                viewer.agent, viewer.sender, read_all=viewer.read_all, shelf=kind
+            )
+            scopes = [*scopes, *reader.shared_scopes(viewer.people, kind)]
+            match = reader.match_words(scopes, terms, 0)  # none but those looked up for this row
+            reader.complete_match(match, scopes, [stored.row])
+            shared = [*match.terms_of([stored.row]).get(stored.row, ())]
+            cosine = None
+            if vector:
+                cosines = reader.vectors.similarity(vector.model, vector.vector, [stored.row])
+                cosine = cosines.get(stored.row)
+        parts = ngrams(query) & ngrams(item.text)
+        return {
+            "query": [*terms],
+            "entry": [*dict.fromkeys(tokenizer.words(item.text))][:_MAX_WORDS],
+            "shared": shared,
+            "grams": len(parts),
+            "cosine": None if cosine is None else round(cosine, 6),
+            "floor": MIN_COSINE,
+            "said": self._describe_shared(shared, len(parts), cosine),
+        }
+
+    def _describe_shared(self, shared: list[str], parts: int, cosine: float | None) -> str:
+        meaning = "there is no semantic similarity to rank by"
+        if cosine is not None:
+            meaning = f"its likeness of meaning is {cosine:.3f} (the floor is {MIN_COSINE:g})"
+        if not shared and not parts:
+            return f"it shares no word and no n-gram with the query, and {meaning}"
+        common = f"the words {', '.join(shared)}" if shared else "no word"
+        limits = (
+            "its session is not among those that the profile looks into"
+            if self._store.settings.retrieval.profile == "paper"
+            else "the shared words are too common: only the newest postings, up to "
+            "retrieval.postings_cap, are read"
+        )
+        return f"it shares {common} and {parts} n-grams; {meaning}; {limits}"
+
+
+def _request_of(event: JournalEvent) -> RecallRequest:
+    data = event.data
+    return RecallRequest(
+        purpose=data["purpose"],
+        k=data.get("k"),
+        token_budget=data.get("token_budget"),
+        depth=data.get("depth", "mixed"),
+    )
+
+
+def _verdict(item_id: str, reason: str, message: str, **details: Any) -> dict[str, Any]:
+    empty = ("text", "file", "line", "then", "now", "last_line", "left_out", "words")
+    return {
+        "id": item_id,
+        "reason": reason,
+        "said": message,
+        **dict.fromkeys(empty),
+        "differences": [],
+        **details,
+    }
+
+
+def _may_see(viewer: Viewer, stored: Stored) -> bool:
+    item = stored.item
+    if stored.is_confided_to_another(viewer.agent):
+        return False
+    if isinstance(item, Fact) and is_withheld(item, stored.state, viewer.agent):
+        return False
+    if viewer.read_all:
+        return True
+    own = (viewer.agent, viewer.sender or "")
+    if isinstance(item, Fact):
+        return is_visible(item, viewer.asker)
+    return (item.agent_id, item.sender or "") == own
+
+
+def _left_out(
+    plan: RecallPlan, item_id: str, event: JournalEvent
+) -> tuple[str, str, dict[str, Any]]:
+    """Return why a ranked hit has no line: reason, message, and the numbers behind."""
+    hit = next(hit for hit in plan.hits if hit.id == item_id)
+    purpose = RecallEvent.of(event).purpose
+    if purpose in FOR_PROMPTS and not is_injectable(hit, guarded=plan.block.guarded):
+        return "origin", _REASONS["origin"], {}
+    index = position_of(plan.block.hits, item_id)
+    if index is None and item_id in plan.left_out:
+        reason = plan.left_out[item_id]
+        by = "floor" if reason in plan.judged.left_out.values() else "route"
+        return reason, _REASONS[reason], {"left_out": {"by": by, "reason": reason}}
+    if index is None:
+        other = _stand_in(plan, item_id, purpose)
+        details = {"left_out": {"by": "duplicate", "of": other}}
+        return "duplicate", f"{other} says nearly the same and represents it", details
+    refused = plan.block.explain_refusal(index, event.id)
+    tokens = f"its line needs {refused.needed} tokens, and {refused.left} were left"
+    return refused.by, _REASONS.get(refused.by, tokens), {"left_out": asdict(refused)}
+
+
+def _stand_in(plan: RecallPlan, item_id: str, purpose: str) -> str:
+    """Return the near-duplicate that took an item's place."""
+    hits = list(plan.hits)
+    if purpose in FOR_PROMPTS:
+        hits = keep_injectable(hits, guarded=plan.block.guarded)
+    for group in group_duplicates(hits[:DEDUPLICATION_WINDOW], plan.values):
+        if any(hit.id == item_id for hit in group):
+            return merge_duplicates(group).id
+    raise AssertionError(f"{item_id} was offered, and is neither there nor stood for")
