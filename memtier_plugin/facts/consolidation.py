@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.errors import (
     CapReached,
@@ -35,9 +36,6 @@ from memtier_plugin.core.events import (
 from memtier_plugin.core.records import Entry, Extractor, Fact, FactDraft, JournalEvent
 from memtier_plugin.facts import modes
 from memtier_plugin.facts.backlog import MODEL, RULES, Window, count_unread, read_window
-from memtier_plugin.facts.drafts import DraftBatch, DraftBuilder
-from memtier_plugin.facts.extraction.experiences import HOW_TO, WHAT_FAILED
-from memtier_plugin.facts.extraction.kept import draft_kept
 from memtier_plugin.facts.recall_check import RecallGuard, Regression
 from memtier_plugin.facts.rollback import roll_back
 from memtier_plugin.facts.writer import FactWriter, WriteOutcome
@@ -48,6 +46,10 @@ from memtier_plugin.text.normalise import normalise
 from memtier_plugin.trust import echoes, origins
 from memtier_plugin.trust.confidences import find_confidence
 from memtier_plugin.trust.forget_requests import asks_to_forget
+
+# The extractors: a fifth of the time that a process takes to start, which few processes need.
+if TYPE_CHECKING:
+    from memtier_plugin.facts.drafts import DraftBatch, DraftBuilder
 
 _ASKED_IN: Final = 3  # newest prompts of a session in which a user may ask to forget
 _PROMPTS: Final = 200  # newest recalls among which the session's prompts are looked up
@@ -120,7 +122,12 @@ class Consolidator:
         self._store = actor.store
         self._guard = guard
         self._writer = FactWriter(actor)
-        self._builder = DraftBuilder(actor, self._writer)
+
+    @cached_property
+    def _builder(self) -> DraftBuilder:
+        from memtier_plugin.facts.drafts import DraftBuilder
+
+        return DraftBuilder(self._actor, self._writer)
 
     def add_facts(self, drafts: Iterable[Fact | FactDraft]) -> WriteOutcome:
         """Add facts that are new, and supersede what they replace (see `FactWriter.write`)."""
@@ -138,6 +145,8 @@ class Consolidator:
             NotFound: it was forgotten before.
             LedgerError, IndexProblem: it was not written.
         """
+        from memtier_plugin.facts.extraction.kept import draft_kept
+
         draft = draft_kept(entry)
         if doubted:
             draft = replace(draft, status="proposed", reason=origins.REVIEW_REASONS["unsaid"])
@@ -343,6 +352,8 @@ class Consolidator:
 
     def _weaken_experiences(self, outcome: WriteOutcome, run: str) -> list[JournalEvent]:
         """Lower the weight of experiences whose last step failed and ended a later run."""
+        from memtier_plugin.facts.extraction.experiences import HOW_TO, WHAT_FAILED
+
         reader, lowered = self._store.reader(), dict[str, Fact]()
         for failure in outcome.added:
             if failure.relation != WHAT_FAILED or failure.status != "active":
