@@ -3,21 +3,24 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs clean
+.PHONY: demo test coverage test-slow test-train test-runtimes test-runtimes-all attacks faults isolation power-loss soak lint fmt docs clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
 	$(BIN)/memtier demo
 
 test: .venv/.dev
-	$(BIN)/pytest -m "not slow and not runtime" -n auto --dist worksteal
+	$(BIN)/pytest -m "not slow and not runtime and not train" -n auto --dist worksteal
 
 coverage: .venv/.dev # the same, half as fast
-	$(BIN)/pytest -m "not slow and not runtime" -n auto --dist worksteal --cov --cov-report=term
+	$(BIN)/pytest -m "not slow and not runtime and not train" -n auto --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/.dev # and the properties, with ten times the examples
 	$(BIN)/pytest -m "(slow or hypothesis) and not runtime" -n 2 --dist worksteal \
 		--hypothesis-profile=thorough
+
+test-train: .venv/.train # real trainers, three steps each; brings torch
+	$(BIN)/pytest -m train -n 0 -s tests/training
 
 # The real hosts, in a folder that is kept: MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
 test-runtimes: .venv/.dev
@@ -74,3 +77,8 @@ clean:
 .venv/.dev: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $@ .venv/.run
+
+# A torch without CUDA that is installed already is kept: see docs/training.md.
+.venv/.train: pyproject.toml | .venv/.dev
+	$(BIN)/python -m pip install --quiet -e '.[dev,train]'
+	touch $@

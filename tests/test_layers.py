@@ -62,6 +62,7 @@ PURE = (
     " facts.evolution facts.filters"
     " priority.formula priority.importance priority.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"
+    " learning.router_reward"
     " learning.attribution learning.logprob learning.tree_credit learning.uplift"
     " lifecycle.purge.plan mcp.definitions regression.verdict"
     " providers.pricing providers.scoring providers.structured_output"

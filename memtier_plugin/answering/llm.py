@@ -113,12 +113,8 @@ class AnsweringModel:
         """Decide whether the facts are enough: R unless the model replies S and nothing else."""
         if not facts:
             return Route(action="R", doubt=1.0, why=("no fact was found",), by=self.model.name)
-        lines = [
-            f"[{number}] {hit_time(hit):%Y-%m-%d} (score {hit.score:.2f}) {hit.text}"
-            for number, hit in enumerate(facts[:_MAX_FACTS], 1)
-        ]
         try:
-            reply = self._ask("route", f"Question: {question}\n\n{fence_data(lines)}", _ROUTE, 300)
+            reply = self._ask("route", route_request(question, facts), _ROUTE, 300)
         except BadAnswer as error:
             why = f"no decision: {error.reason}"
             return Route(action="R", doubt=1.0, why=(why,), by=self.model.name)
@@ -265,6 +261,15 @@ class AnsweringModel:
         finally:
             ms = (time.monotonic() - started) * 1000
             self.steps.append(Step(name=title.replace("_", " "), ms=ms, tokens=tokens))
+
+
+def route_request(question: str, facts: Sequence[Hit]) -> str:
+    """Return what a model is asked to route; the prompt is ``route``."""
+    lines = [
+        f"[{number}] {hit_time(hit):%Y-%m-%d} (score {hit.score:.2f}) {hit.text}"
+        for number, hit in enumerate(facts[:_MAX_FACTS], 1)
+    ]
+    return f"Question: {question}\n\n{fence_data(lines)}"
 
 
 def call_request(question: str, at: datetime, transcript: Sequence[str], left: int) -> str:

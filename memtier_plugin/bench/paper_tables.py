@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import memtier_plugin
-from memtier_plugin.bench import grid, system_tables, tiers
+from memtier_plugin.bench import grid, router_learning, system_tables, tiers
 from memtier_plugin.bench.ablation import run_ablation
 from memtier_plugin.bench.learning import run_learning
 from memtier_plugin.bench.progress import Progress
@@ -96,8 +96,7 @@ def run_table(
     Args:
         table: one of `TABLES`, or of those of `tiers`, `grid` and `system_tables`.
         dataset: of the file [the paper's: LoCoMo for Table 3, else LongMemEval].
-        facts: the facts for Stage 1, as for `run_retrieval`.
-        sample: how many questions [as many as in the paper].
+        facts, sample: as for `run_retrieval` [as many questions as in the paper].
         reader: the answering model; without one there is no accuracy.
         entries: the sizes of the stores of HMO's Table 3 [those of the conversations].
 
@@ -105,6 +104,8 @@ def run_table(
         Unsupported: there is no such table, or the data set has no answers or facts.
         ImportFileError, EndpointError: see `run_retrieval`.
     """
+    if table in router_learning.TABLES:
+        return router_learning.run_router_learning(table, data, dataset, facts, sample, progress)
     if table in tiers.TABLES or entries:
         return tiers.run_hmo_table(table, data, dataset, facts, sample, progress, entries)
     if table in grid.TABLES:

@@ -13,6 +13,7 @@ from memtier_plugin.bench.durability_report import durability_view
 from memtier_plugin.bench.gate_report import gate_view
 from memtier_plugin.bench.grid_report import grid_view
 from memtier_plugin.bench.learning_report import gate_check_view, learners_view
+from memtier_plugin.bench.router_learning_report import router_learning_view
 from memtier_plugin.bench.router_report import router_view
 from memtier_plugin.bench.speech_report import judgement_view, sets_view, silence_view
 from memtier_plugin.bench.tables import (
@@ -419,6 +420,7 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "learners": learners_view,
     "learning": _learning_sections,
     "router": router_view,
+    "router_learning": router_learning_view,
     "scale": _scale_sections,
     "sets": sets_view,
     "silence": silence_view,

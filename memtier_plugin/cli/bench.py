@@ -36,6 +36,7 @@ from memtier_plugin.cli.scope import CliGroup, ExampleCommand, combine_options
 TABLES: Final = (
     *("123456789E"),
     *("hmo-3", "hmo-4", "hmo-drift", "tm-4", "tm-5", "mem-t-4", "tm-6", "tm-7"),
+    *("tiermem-3", "tiermem-13", "tiermem-14"),
 )
 JUDGED: Final = ("silence", "currency", "identity", "discretion", "keep")
 PARTS: Final = (

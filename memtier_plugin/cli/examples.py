@@ -60,6 +60,8 @@ EXAMPLES: Final = {
     "learn": "log",
     "learn log": "",
     "learn policy": "--data locomo10.json --sample 100",
+    "learn export": "rows --data locomo10.json --sample 100",
+    "learn router": "--data locomo10.json --apply",
     "learn revert": "4QRY442D",
     "learn weights": "--history --apply",
     "log": "--date 2026-03-14",

@@ -14,6 +14,8 @@ COMMANDS: Final = {
     "policy": Lazy(
         "learn_policy", "Train a planner of the searches of `memtier ask` on a data set."
     ),
+    "router": Lazy("learn_router", "Train the router of depth auto on a data set."),
+    "export": Lazy("learn_export", "Write what trainers of real models read, from a data set."),
     "revert": Lazy("learn_log", "Undo what was learned last, or the line with this ID of the log."),
     "weights": Lazy("learn_weights", "Learn ranking weights, and test them on what is held out."),
 }

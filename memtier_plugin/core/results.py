@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
@@ -78,17 +78,20 @@ class Route:
     """The decision of a router: ``S`` for the facts alone, ``R`` for the raw log.
 
     ``doubt`` is how far the facts are from being enough (0: not at all), ``why`` says it in words,
-    ``by`` names the router: "features", or the model.
+    ``by`` names the router: "features", or the model; ``amounts`` has its doubts by their name in
+    `retrieval.router`, each 0 to 1, and is not journalled.
     """
 
     action: Action
     doubt: float
     why: tuple[str, ...]
     by: str = "features"
+    amounts: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**asdict(self), "doubt": round(self.doubt, 6), "why": list(self.why)}
+        document = {"action": self.action, "doubt": round(self.doubt, 6)}
+        return {**document, "why": list(self.why), "by": self.by}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -398,6 +398,7 @@ class Recaller:
             tokenizer.words,
             selection.values,
             tokenizer.language == "english",
+            self._settings.retrieval.router,
         )
         route, lines = routing.route_hits(question)
         ms = (time.monotonic() - started) * 1000

@@ -2,8 +2,9 @@
 
 The router of TierMem (TierMem, section 2.2) as features: how much of the question the facts say,
 whether they say what was found in the log, what kind of question it is, and whether the facts can
-be trusted.  Each is a doubt; when they add up to more than `MAX_DOUBT`, or anything goes wrong, the
-raw log is asked.
+be trusted.  Each is a doubt; weighted by
+`retrieval.router`, and when they add up to more than its limit, or anything goes wrong, the raw log
+is asked.
 
 The lines of a routed recall are chosen here too.  A line must bring a source that no line before it
 brought, and stand in the upper part of the scores; a fact stands for the entry it rests on where it
@@ -20,23 +21,16 @@ import regex
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Action, Depth, Hit, Route
+from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.retrieval.contradictions import StatedValue
 from memtier_plugin.text.lexicon import lexicon
 
-MAX_DOUBT: Final = 0.2  # up to which the facts alone answer
 SCORE_RANGE: Final = 0.475  # part of the range of scores, from the best down, that is worth a line
 FACT_SCORE_RANGE: Final = 0.4  # ... where the facts alone answer
 SUBSTITUTE_SHARE: Final = 0.8  # a fact's own score, as a share of the entry's that it stands for
 MIN_HITS: Final = 20  # hits below which the lowest score says nothing about what is far off
+_HAND_SET: Final = RouterDoubts()
 _WINDOW: Final = 60  # hits from which lines are chosen
-
-# The weights of the doubts.  The two shares add up to 1 where facts say nothing of the question.
-_UNSAID: Final = 0.5
-_UNCARRIED: Final = 0.5
-_NO_FACT: Final = 0.3  # no fact rests on the best line
-_KIND: Final = 0.3
-_DISAGREE: Final = 0.3
-_UNTRUSTED: Final = 0.5
 
 _KINDS: Final[Mapping[str, regex.Pattern[str]]] = {
     "a number is asked for": regex.compile(
@@ -70,6 +64,7 @@ class RoutingInput:
         tokenize: the tokenizer that made the terms.
         values: by id, what facts of single-valued relations state.
         english: whether the question can be classified.
+        doubts: how much each doubt counts.
     """
 
     query: str
@@ -78,6 +73,7 @@ class RoutingInput:
     tokenize: Callable[[str], Sequence[str]]
     values: Mapping[str, StatedValue]
     english: bool = True
+    doubts: RouterDoubts = _HAND_SET
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +115,24 @@ def decide_route(question: RoutingInput, lines: RoutedHits | None = None) -> Rou
     fact_lines = select_facts(question).hits or tuple(facts[:1])
     covered = covered_share(question, fact_lines[0])
     carried = sum(isinstance(hit.item, Fact) for hit in log_lines) / max(1, len(log_lines))
-    doubts = {
-        f"the best fact says {covered:.0%} of the question": _UNSAID * (1 - covered),
-        f"facts carry {carried:.0%} of what was found": _UNCARRIED * (1 - carried),
+    amounts = {"unsaid": 1 - covered, "uncarried": 1 - carried}
+    reasons = {
+        "unsaid": f"the best fact says {covered:.0%} of the question",
+        "uncarried": f"facts carry {carried:.0%} of what was found",
     }
     best = next((hit for hit in question.hits if isinstance(hit.item, Entry)), None)
     if best is not None and not any(_rests_on(fact, best) for fact in facts):
-        doubts["no fact rests on the best entry"] = _NO_FACT
-    doubts |= dict.fromkeys(question_kinds(question, fact_lines[0]), _KIND)
-    doubts |= _distrust(question, fact_lines)
-    doubt = round(sum(doubts.values()), 9)
-    action: Action = "S" if doubt <= MAX_DOUBT else "R"
-    why = sorted((name for name, size in doubts.items() if size > 0), key=lambda n: -doubts[n])
-    return Route(action=action, doubt=doubt, why=tuple(why))
+        reasons["no_fact"] = "no fact rests on the best entry"
+    if kinds := question_kinds(question, fact_lines[0]):
+        reasons["kind"] = kinds[0]
+    reasons |= _distrust(question, fact_lines)
+    amounts = {name: amounts.get(name, 1.0) for name in reasons}
+    sizes = {name: getattr(question.doubts, name) * value for name, value in amounts.items()}
+    doubt = round(sum(sizes.values()), 9)
+    action: Action = "S" if doubt <= question.doubts.limit else "R"
+    most = sorted((name for name, size in sizes.items() if size > 0), key=lambda n: -sizes[n])
+    why = tuple(reasons[name] for name in most)
+    return Route(action=action, doubt=doubt, why=why, amounts=amounts)
 
 
 def question_kinds(question: RoutingInput, best: Hit) -> list[str]:
@@ -174,20 +175,20 @@ def bringing_new_sources(lines: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]
     return [hit for hit in hits if not _entries_of(hit) <= brought]
 
 
-def _distrust(question: RoutingInput, facts: Sequence[Hit]) -> dict[str, float]:
-    """Return why facts that are about to be shown may be wrong."""
-    doubts: dict[str, float] = {}
+def _distrust(question: RoutingInput, facts: Sequence[Hit]) -> dict[str, str]:
+    """Return, by doubt, why facts that are about to be shown may be wrong."""
+    doubts: dict[str, str] = {}
     values = [question.values[hit.id] for hit in facts if hit.id in question.values]
     if any(value.contradicts(other) for value in values for other in values):
-        doubts["facts disagree"] = _DISAGREE
+        doubts["disagree"] = "facts disagree"
     first = facts[0].item
     if isinstance(first, Fact):
         if first.valid_to is not None:
-            doubts["the best fact no longer holds"] = _DISAGREE
+            doubts["ended"] = "the best fact no longer holds"
         if first.origin in ("tool", "external"):
-            doubts["the best fact rests on foreign text"] = _UNTRUSTED
+            doubts["foreign"] = "the best fact rests on foreign text"
     if facts[0].weight < 0:
-        doubts["the best fact was blamed before"] = _DISAGREE
+        doubts["blamed"] = "the best fact was blamed before"
     return doubts
 
 

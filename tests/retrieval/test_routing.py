@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memtier_plugin import MemTier
 from memtier_plugin.core.records import Fact, FactDraft, Source
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval import routing
+from memtier_plugin.core.settings.schema import RouterDoubts
 from memtier_plugin.retrieval.routing import (
     RoutingInput,
     decide_route,
@@ -55,7 +55,7 @@ def test_a_fact_that_says_it_all_is_enough() -> None:
     """A question that the best fact answers whole, with nothing else found, is not escalated."""
     route, lines = route_hits(routing_input("What dog of Ann was born in Oslo?", KNOWN))
     assert route.action == "S"
-    assert route.doubt <= routing.MAX_DOUBT
+    assert route.doubt <= RouterDoubts().limit
     assert [hit.id for hit in lines.hits] == ["f1"]
     assert lines.left_out["e1"] == "entry"
 

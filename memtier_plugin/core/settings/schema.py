@@ -66,6 +66,21 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RouterDoubts:
+    """How much each doubt in the facts counts, and the sum up to which the facts alone answer."""
+
+    unsaid: float = _within(0.5, -100, 100)
+    uncarried: float = _within(0.5, -100, 100)
+    no_fact: float = _within(0.3, -100, 100)
+    kind: float = _within(0.3, -100, 100)
+    disagree: float = _within(0.3, -100, 100)
+    ended: float = _within(0.3, -100, 100)
+    foreign: float = _within(0.5, -100, 100)
+    blamed: float = _within(0.3, -100, 100)
+    limit: float = _within(0.2, -100, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retrieval:
     """Limits on what a recall reads, ranks and injects."""
 
@@ -86,6 +101,7 @@ class Retrieval:
     decay_lambda: float = _within(0.05, 0, 10)
     decay_bypass: float = _within(2.0, 0, 1000)
     weights: Weights = Weights()
+    router: RouterDoubts = RouterDoubts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
