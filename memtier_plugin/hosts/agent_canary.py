@@ -34,6 +34,7 @@ _VERSION: Final = "2025-11-25"
 _FOUND: Final = (
     "the server finds a planted line; without hooks nothing is recalled or recorded unasked"
 )
+_REMEDY: Final = "run the command in the agent's file by hand: what it prints names the problem"
 _PROVEN: Final = "the server and a prompt's hook find a planted line, and a turn is in the ledger"
 
 
@@ -55,9 +56,7 @@ def run_agent_canary(host: str, home: Path) -> CanaryResult:
             if hooks and not problem:
                 problem = _take_a_turn(hooks, host, home, project, word, answer)
         if problem:
-            proof = replace(
-                proof, ok=False, what=problem, remedy="`memtier doctor` names what is wrong"
-            )
+            proof = replace(proof, ok=False, what=problem, remedy=_REMEDY)
     except (OSError, ValueError, KeyError, MemTierError) as error:
         proof = replace(proof, ok=False, what=f"{type(error).__name__}: {error}")
     finally:
