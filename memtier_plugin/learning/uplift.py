@@ -9,8 +9,9 @@ Runs that withheld another line of the block are on neither side: they are worse
 by that line.
 
 The interval is Welch's, with one run of each extreme reward added to either side, as Agresti and
-Caffo (2000) do it for two proportions. The bootstrap over runs, in its place, has no width where
-all runs of a side earned the same, which is usual with some 20 of them.
+Caffo (2000) do it for two proportions, and with a variance that few runs share with the other side
+where that is larger. The bootstrap over runs, in its place, has no width where all runs of a side
+earned the same, which is usual with some 20 of them.
 """
 
 from __future__ import annotations
@@ -92,9 +93,11 @@ def estimate_uplift(observations: Iterable[Observation], least: int = LEAST_RUNS
     mean = _mean(shown) - _mean(withheld)
     sides = _Side(shown), _Side(withheld)
     centre = sides[0].mean - sides[1].mean
-    variance = sides[0].variance + sides[1].variance
-    freedom = variance**2 / sum(side.variance**2 / side.freedom for side in sides)
-    width = _student(freedom) * math.sqrt(variance)
+    variances = [side.variance_beside(other) for side, other in (sides, sides[::-1])]
+    freedom = sum(variances) ** 2 / sum(
+        variance**2 / side.freedom for side, variance in zip(sides, variances, strict=True)
+    )
+    width = _student(freedom) * math.sqrt(sum(variances))
     most = REWARD_RANGE[1] - REWARD_RANGE[0]
     low, high = max(-most, centre - width), min(most, centre + width)
     return Uplift(*runs, mean, min(mean, low), max(mean, high))
@@ -105,6 +108,7 @@ class _Side:
 
     Attributes:
         mean: of the rewards, weighted.
+        spread: the variance of the rewards.
         variance: of the mean, with HC3's correction (MacKinnon and White 1985).
         freedom: its degrees of freedom; runs of unequal weight tell less than as many of equal
             weight (Kish 1965).
@@ -116,8 +120,18 @@ class _Side:
         total = math.fsum(weight for weight, _ in runs)
         shares = [(weight / total, reward) for weight, reward in runs]
         self.mean = math.fsum(share * reward for share, reward in shares)
+        self.spread = math.fsum(share * (reward - self.mean) ** 2 for share, reward in shares)
         self.variance = math.fsum((s * (r - self.mean) / (1 - s)) ** 2 for s, r in shares)
         self.freedom = 1 / math.fsum(share**2 for share, _ in shares) - 1
+
+    def variance_beside(self, other: _Side) -> float:
+        """Return the variance of the mean, not to be taken in by a side that lacks rare failures.
+
+        Few runs may: they vary as the other side does, by its weight of `LEAST_RUNS` runs.
+        """
+        runs = self.freedom + 1
+        shared = (runs * self.spread + LEAST_RUNS * other.spread) / (runs + LEAST_RUNS)
+        return self.variance * max(1.0, shared / self.spread)
 
 
 def _by_run(observations: Iterable[Observation]) -> list[tuple[float, float]]:

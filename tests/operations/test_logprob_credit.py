@@ -196,3 +196,18 @@ def test_nothing_is_asked_by_default(home: Path, server: Loopback) -> None:
         assert "attribution" in jobs_in_group("endpoint", memory.settings)
         with pytest.raises(SettingsError, match=r"attribution\.model"):
             memory.logprob_creditor.run()
+
+
+def test_each_agents_runs_stay_its_own(home: Path, server: Loopback) -> None:
+    """The job of a project credits a run in its own agent's journal, from its own lines alone."""
+    with opened(home, server) as mine:
+        say(mine, DECOY)
+        with MemTier.open(home, agent_id="other", settings=mine.settings) as theirs:
+            line = say(theirs, COPIED)
+            run(theirs)
+        assert mine.logprob_creditor.run().scored == 1
+        assert not any(DECOY in request["body"]["prompt"] for request in server.requests)
+        mine.catch_up()
+        scored = mine.events(kinds=["attribute"])
+        assert [event.agent_id for event in scored] == ["other"]
+        assert AttributeEvent.of(scored[0]).affinities.keys() == {line.id}

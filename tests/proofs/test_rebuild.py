@@ -30,7 +30,9 @@ EVERYTHING = {
     "priority": {"enabled": True},
     "people": {"profiles": True},
     "gate": {"mode": "index"},
+    "causes": {"withhold": 0.3, "weigh": True, "propose": True},
 }
+KEPT = ["importance", "gate", "prioritise", "outcome"]  # of these kinds it journals events
 
 
 @pytest.mark.slow
@@ -53,8 +55,8 @@ def test_a_rich_store_is_rebuilt(home: Path, config: dict[str, Any]) -> None:
         superseded = [f for f in memory.facts(include_superseded=True) if f.valid_to is not None]
         weights = [e for e in memory.entries() if e.cognitive_weight]
         promoted = [e for e in memory.entries() if e.promoted]
-        kinds = {event.kind for event in memory.events(kinds=["importance", "gate", "prioritise"])}
-    assert len(kinds) == (3 if config else 0)
+        kinds = {event.kind for event in memory.events(kinds=KEPT)}
+    assert kinds == ({*KEPT} if config else set())
     assert min(done["credits"], done["facts"], done["forgotten"], done["promoted"]) > 0
     assert superseded and weights and promoted
 
