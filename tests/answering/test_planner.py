@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ from memtier_plugin.answering.planning import (
     words_of,
 )
 from memtier_plugin.answering.tool_calls import FINISH
-from memtier_plugin.core import checksum
-from memtier_plugin.core.errors import LedgerWriteError, SettingsError
+from memtier_plugin.core import checksum, fault_injection
+from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.providers.prompt import load_prompt
 from memtier_plugin.text.tokenizer import Tokenizer
 from tests.loopback import Loopback
@@ -108,25 +109,32 @@ def test_a_bad_file_is_refused_and_ask_goes_on(
     assert "p.json" in answer.problem and "the model planned" in answer.problem
 
 
-def test_a_policy_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A write that fails at any step leaves the policy that was there before."""
-    path = tmp_path / "p.json"
-    write_policy(path, ZEROS, {})
-    before = path.read_bytes()
-    real = os.replace
+def test_a_policy_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A writer killed at any step leaves the policy that was there before, or the new one."""
+    path, log = tmp_path / "p.json", tmp_path / "points"
+    ones = tuple(tuple([1.0] * len(FEATURES)) for _ in ACTIONS)
+    zeros = tuple(map(tuple, ZEROS))
 
-    def fail(*_: Any) -> None:
-        raise OSError(28, "no space")
+    def write_in_child(fault: str = "") -> int:
+        if (child := os.fork()) == 0:
+            try:
+                fault_injection.arm(fault, "" if fault else str(log))
+                write_policy(path, ones, {})
+            finally:
+                os._exit(0)
+        return os.waitpid(child, 0)[1]
 
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(LedgerWriteError):
-        write_policy(path, [[1.0] * len(FEATURES) for _ in ACTIONS], {})
-    monkeypatch.setattr(os, "replace", real)
-    assert path.read_bytes() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["p.json"]
-    assert read_policy(path) == tuple(map(tuple, ZEROS))
+    write_in_child()
+    lines = [line.split("\t")[0] for line in log.read_text().splitlines()]
+    points = dict.fromkeys(line for line in lines if line.endswith(path.name))
+    assert len(points) > 2
+    outcomes = set()
+    for point in points:
+        write_policy(path, ZEROS, {})
+        assert write_in_child(point) == signal.SIGKILL
+        assert read_policy(path) in (zeros, ones)
+        outcomes.add(read_policy(path))
+    assert outcomes == {zeros, ones}
 
 
 @given(TEXTS, st.lists(TEXTS, max_size=6), st.integers(0, MAX_DEPTH + 1), st.integers(0, 99))

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from memtier_plugin import MemTier
+from memtier_plugin.answering.planner import read_policy
+from memtier_plugin.answering.planning import ACTIONS
 from memtier_plugin.answering.tool_calls import FinishCall, SearchCall, parse_call
 from memtier_plugin.bench.report import markdown
 from memtier_plugin.bench.retrieval import BenchRun, prepare_dataset
@@ -25,6 +28,7 @@ from memtier_plugin.bench.tree_training import (
 from memtier_plugin.bench.trees import ARMS, run_trees, searchable_questions
 from memtier_plugin.core.errors import Unsupported
 from tests.bench.test_bench import locomo
+from tests.processes import run_memtier
 
 ASKED = (
     (1, "What do Ada and Ben do in May?", "D1:1", "D2:1"),
@@ -121,3 +125,19 @@ def test_one_conversation_is_refused(tmp_path: Path) -> None:
     """A policy is measured on conversations that it was not trained on: two are needed."""
     with pytest.raises(Unsupported, match="one conversation"):
         run_trees(locomo(tmp_path, *ASKED))
+
+
+def test_a_planner_is_written_only_where_it_helps(tmp_path: Path) -> None:
+    """`learn policy` says what was gained on held-out talks, and writes a file that can be read."""
+    data = locomo(tmp_path, *ASKED, samples=2)
+    home, output = tmp_path / "home", tmp_path / "planner.json"
+    MemTier.open(home, "p").close()
+    done = run_memtier(
+        "--home", home, "--project", "p", "learn", "policy", "--data", data, "--updates", "20",
+        "--output", output, "--json",
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    assert output.exists() == (document["low"] > 0) == bool(document["file"])
+    if output.exists():
+        assert len(read_policy(output)) == len(ACTIONS)
+        assert str(output) in document["next"]
