@@ -106,7 +106,7 @@ def test_what_is_forgotten_is_in_no_tier(home: Path) -> None:
 
 
 def test_a_buffer_reads_nothing_that_the_cache_did(home: Path) -> None:
-    """A tier adds what it has beyond those before it, and the whole search finds what flat does."""
+    """It adds what it has beyond the cache."""
     query = "Which violin was on the barge to Porto?"
     with opened(home) as memory:
         fill(memory, 11)
@@ -115,7 +115,22 @@ def test_a_buffer_reads_nothing_that_the_cache_did(home: Path) -> None:
         assert [*read] == [*TIERS]
         [buffer] = [s for s in recall_to(memory, "buffer", query).steps if s.name == "buffer"]
         assert read["cache"] + read["buffer"] == buffer.read
-    with opened(home, "flat") as memory:
+
+
+@pytest.mark.parametrize("cap", [1_000, 50_000])
+def test_a_search_that_no_tier_ends_is_the_flat_one(home: Path, cap: int) -> None:
+    """What cache and buffer read changes nothing, also where the cap cuts common words."""
+    query = "Which violin was on the barge with crates to Porto?"
+    limits = {"retrieval.postings_cap": cap, "priority.sessions": 3}
+    with opened(home, **limits) as memory:
+        for session in range(12):
+            lines = [f"Barge {n}: {'crates' if n % 3 else 'waits'} in Porto." for n in range(50)]
+            messages = [{"role": "user", "content": f"{session} {line}"} for line in lines]
+            memory.record(messages, session_id=f"s{session}", observed_at=START)
+        memory.prioritiser.run()
+        recall = memory.recall(query, at=START)
+        assert [step.name for step in recall.steps if step.name in TIERS] == [*TIERS]
+    with opened(home, "flat", **limits) as memory:
         assert not differences(recall, memory.recall(query, at=START))
 
 
