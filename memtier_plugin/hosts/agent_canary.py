@@ -29,6 +29,7 @@ from memtier_plugin.hosts.coding_agents import read_hooks, read_server
 from memtier_plugin.memory import MemTier
 
 STEP_SECONDS: Final = 60.0
+_REMOVALS: Final = 10  # half a second apart
 _Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 _VERSION: Final = "2025-11-25"
 _FOUND: Final = (
@@ -60,8 +61,17 @@ def run_agent_canary(host: str, home: Path) -> CanaryResult:
     except (OSError, ValueError, KeyError, MemTierError) as error:
         proof = replace(proof, ok=False, what=f"{type(error).__name__}: {error}")
     finally:
-        shutil.rmtree(home / "projects" / encode_file_name(project), ignore_errors=True)
+        _remove_project(home / "projects" / encode_file_name(project))
     return replace(proof, seconds=round(time.monotonic() - started, 1))
+
+
+def _remove_project(folder: Path) -> None:
+    """Remove the project for good: the resident may write a last note of it meanwhile."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.5)
+        if not folder.exists():
+            return
 
 
 def _of_project(command: Sequence[str], project: str) -> list[str]:
