@@ -26,7 +26,7 @@ from memtier_plugin.cli.scope import ExampleCommand
 )
 @OUTPUTS
 def gate_check(**options: Any) -> None:
-    """Measure `memtier gate`: does it refuse weights that do harm, and only those?"""
+    """Measure whether `memtier gate` refuses weights that do harm, and only those."""
     from memtier_plugin.bench.gate_check import run_gate_check
 
     run_bench(run_gate_check, **options)
