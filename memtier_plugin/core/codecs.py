@@ -236,7 +236,7 @@ def _check(name: str, value: object, kind: Any) -> None:
         raise MessageError(f"{name}: {value} is outside of the years 1 to 9999 UTC") from None
 
 
-def parse_json(line: bytes) -> Any:
+def parse_json(line: bytes | str) -> Any:
     """Parse a JSON document.
 
     Raises:

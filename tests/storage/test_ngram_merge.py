@@ -40,3 +40,20 @@ def test_catching_up_merges_what_grew(home: Path, monkeypatch: pytest.MonkeyPatc
         memory.record([{"role": "user", "content": "a crane"}], session_id="s")
         memory.catch_up()
         assert segments() == 2
+
+
+def test_every_ngram_is_looked_up_safely(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What FTS5 would take for syntax or a separator is no error, and matches what it did."""
+    text = 'it\'s a "quoted" AND* NEAR(fox) c++ naïve 東京 x\x00y o’clock -heron ^start {brace}'
+    with MemTier.open(home) as memory:
+        memory.record([{"role": "user", "content": text}], session_id="s")
+        reader = memory.store.reader()
+        [scope] = reader.scopes(memory.agent_id, None)
+        parts = ngrams(text) | {"n't", 'a"b', "a b", "c+*", "", "\x00"}
+        terms = [(term,) for term in {f"{scope}.{part}" for part in parts}]
+        listed = "SELECT doc FROM gram_postings WHERE term = ?"
+        expected = reader._db.executemany(listed, terms).fetchall()
+        monkeypatch.setattr(reader, "_frequencies", lambda *_: dict.fromkeys(parts, 1))
+        scores, read = reader.match_ngrams([scope], parts, 10_000)
+        assert len(scores) == 1
+        assert read == len(expected) > 20

@@ -7,6 +7,7 @@ or the shared tier), and only the viewer's scopes are read.  Every read is bound
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from memtier_plugin.core.codecs import parse_json
 from memtier_plugin.core.records import SHARED, person_audience
 from memtier_plugin.storage.index import bm25
 from memtier_plugin.storage.index.items import PRIVATE_SHELF, pieces_to_embed
@@ -22,6 +24,7 @@ from memtier_plugin.storage.index.records import Stored, to_utf8_all
 from memtier_plugin.storage.index.vectors import IndexVectors
 
 MAX_TERMS: Final = 64  # distinct query words looked up, rarest first
+_SEPARATOR: Final = re.compile(r"""[\x00-\x20\x7f'"]""")  # of the words of ``grams``
 _SIMILAR: Final = 10  # similar facts proposed by words and by vectors, each
 _SIMILAR_POSTINGS: Final = 1_000
 _SIMILAR_VECTORS: Final = 10_000
@@ -211,17 +214,22 @@ class IndexCandidateReader(IndexNeighbours):
         rarity = bm25.idfs(documents, frequencies)
         rarest_first = sorted(frequencies, key=lambda part: (frequencies[part], part))
         upto = bisect_right([*accumulate(frequencies[part] for part in rarest_first)], cap)
-        terms = [(part, f"{scope}.{part}") for part in rarest_first[:upto] for scope in scopes]
+        terms = [
+            (part, f'"{scope}.{part}"')
+            for part in rarest_first[:upto]
+            if not _SEPARATOR.search(part)  # FTS5 has such a one in pieces, which match nothing
+            for scope in scopes
+        ]
         # One statement, and a list of rows for each term: half the time of a row at a time.
         lists = self._db.execute(
-            """SELECT (SELECT json_group_array(doc) FROM gram_postings WHERE term = value)
+            """SELECT (SELECT json_group_array(rowid) FROM grams WHERE grams MATCH value)
                FROM json_each(?) ORDER BY key""",
             (json.dumps([term for _, term in terms]),),
         )
         scores: dict[int, float] = {}
         get, read = scores.get, 0
         for (part, _), (listed,) in zip(terms, lists, strict=True):
-            rows, value = json.loads(listed), rarity[part]
+            rows, value = parse_json(listed), rarity[part]
             read += len(rows)
             for row in rows:
                 scores[row] = get(row, 0.0) + value

@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from memtier_plugin.core.codecs import parse_json
 from memtier_plugin.storage.index.records import IndexRecords
 
 _WHOLE_SESSIONS: Final = 1.5  # times the turns wanted, up to which whole sessions are read
@@ -82,7 +83,7 @@ class IndexNeighbours(IndexRecords):
                 WHERE row IN (SELECT value FROM json_each(?))""",  # noqa: S608
             (json.dumps(list(rows)),),
         )
-        sides = json.loads(f"[{','.join(text for (text,) in sides_of_rows)}]")
+        sides = parse_json(f"[{','.join(text for (text,) in sides_of_rows)}]")
         return {
             row: (_until_gap(preceding, observed, gap), _until_gap(following, observed, gap))
             for row, observed, preceding, following in sides
