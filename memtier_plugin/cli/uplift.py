@@ -17,18 +17,18 @@ from memtier_plugin.learning.uplift import LEAST_RUNS, Uplift
 _FIGURES: Final = ("shown", "withheld", "uplift", "95 %")
 
 
-@click.command(cls=CliCommand)
+@click.command(
+    cls=CliCommand,
+    epilog="With `causes.withhold` a share of the runs goes without one line of its block. Both "
+    "kinds of run are compared from 20 of either on.",
+)
 @click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_items)
 @click.option("--kind", metavar="NAME", help="Only lines of a kind: user, assistant, fact, how-to.")
 @limit_option(20, "How many lines to show.")
 @click.option("--propose", is_flag=True, help="Propose to forget facts that never helped, too.")
 @click.pass_obj
 def uplift(scope: Scope, ids: tuple[str, ...], kind: str | None, limit: int, propose: bool) -> None:
-    """Show which lines help or harm, by runs that went without them.
-
-    With `causes.withhold` a share of the runs goes without one line of its block. Both kinds of
-    run are compared from 20 of either on.
-    """
+    """Show which lines help or harm, by runs that went without them."""
     with scope.open() as memory:
         wanted = {memory.knowledge.person.full_id(each) for each in ids}
         report = memory.causes.uplift()
