@@ -29,7 +29,7 @@ OPENCLAW_HOOKS: Final = (
     "subagent_spawned",
 )
 ASK_SECONDS: Final = 60.0  # for one question; a cold start of OpenClaw takes 15
-GATEWAY_SECONDS: Final = 45.0  # of it for a running Gateway, the rest for the client's own start
+GATEWAY_SECONDS: Final = 120.0  # for a running Gateway, behind the start of its client
 _OURS: Final = "memtier"
 _GATEWAY_PORT: Final = 18789  # of a Gateway whose configuration names none
 
@@ -135,11 +135,14 @@ def _judge_grant(inspected: Mapping[str, Any] | None, where: str) -> Iterator[He
 def _ask_gateway(program: str, method: str, params: Mapping[str, str]) -> Mapping[str, Any] | None:
     """Return the answer of a running Gateway, None if there is none.
 
-    It answers nobody while it loads a large plugin; by itself the client gives up after 10 s.
+    It answers nobody while it loads plugins, which it does for its catalogue of tools: one of 211
+    packages took it 68 s.  By itself the client leaves after 10 s, and the Gateway then logs an
+    error for what it sends there.
     """
     patience = ("--timeout", str(round(1000 * GATEWAY_SECONDS)))
     arguments = (method, "--params", json.dumps(params), *patience, "--json")
-    return _ask([program, "gateway", "call", *arguments])
+    seconds = ASK_SECONDS + GATEWAY_SECONDS
+    return _ask([program, "gateway", "call", *arguments], seconds=seconds)
 
 
 def _judge_tools(
@@ -206,7 +209,10 @@ def _listens(config: Mapping[str, Any]) -> bool:
 
 
 def _ask(
-    command: Sequence[str], environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    seconds: float = ASK_SECONDS,
 ) -> Mapping[str, Any] | None:
     """Return the JSON object that a command prints, None if it fails."""
     try:
@@ -218,7 +224,7 @@ def _ask(
             check=False,
             stdin=subprocess.DEVNULL,
             env=environment,
-            timeout=ASK_SECONDS,
+            timeout=seconds,
         )
     except (OSError, subprocess.SubprocessError):
         return None
