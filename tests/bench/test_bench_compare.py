@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from memtier_plugin.bench import grid, plot, system_tables, tiers
+from memtier_plugin.bench import grid, plot, router_learning, system_tables, tiers
 from memtier_plugin.bench.ablation import GROUPS, list_variants, run_ablation
 from memtier_plugin.bench.compare import METRICS, run_compare
 from memtier_plugin.bench.paper_tables import TABLES, run_table
@@ -311,7 +311,8 @@ def test_tables_have_the_papers_settings(tmp_path: Path) -> None:
         assert (settings["paper.k"], settings["paper.token_budget"]) == (2, 600)
         assert settings["paper.stage_one"] == how
         assert settings["retrieval.profile"] == "paper"
-    assert [*TABLES, *tiers.TABLES, *system_tables.TABLES, *grid.TABLES] == list(bench.TABLES)
+    parts = (tiers, system_tables, grid, router_learning)
+    assert [*TABLES, *(name for part in parts for name in part.TABLES)] == list(bench.TABLES)
     with pytest.raises(Unsupported, match="no table '10' in the paper; one of: 1, 2, 3"):
         run_table("10", locomo(tmp_path))
 
