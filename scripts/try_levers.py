@@ -13,7 +13,6 @@ prints one row a lever and one column a set.  docs/judgement.md has the table.
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from memtier_plugin.answering.decomposition import take_parts
 from memtier_plugin.bench.datasets import Dataset, DatasetQuestion, load_dataset, load_sets
 from memtier_plugin.bench.metrics import recall_at, source_turns
 from memtier_plugin.bench.retrieval import BenchRun, RecordedConversation, select_questions
@@ -30,15 +30,10 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.regression.intervals import paired_difference
 from memtier_plugin.retrieval.block import format_line, pack, passage_size
 from memtier_plugin.retrieval.query import Viewer
-from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.passages import select_passage
 
 K, BUDGET, PASSAGE = 16, 600, 60  # the defaults
 FRAME: Final = 45  # tokens of an empty block
-_WORD: Final = re.compile(r"[\w'’-]+|[^\w\s]")
-_CONJUNCTIONS: Final = frozenset({"and", "or", "vs", "versus"})
-_ARTICLES: Final = frozenset({"a", "an", "the", "his", "her", "my", "their"})
-_LONGEST_CONJUNCT: Final = 3  # words
 _FIRST: Final = 6  # lines that keep their places whatever else is kept for
 
 
@@ -78,34 +73,6 @@ class Asked:
 # -- asking ----------------------------------------------------------------------------------------
 
 
-def split_question(text: str) -> list[str]:
-    """Return the question once for each conjunct of an "and" or "or", without the other one.
-
-    A conjunct is up to three words, none of them a function word.
-    """
-    tokens = _WORD.findall(text)
-    parts: list[str] = []
-    for index, token in enumerate(tokens[1:-1], 1):
-        if token.lower() not in _CONJUNCTIONS or len(parts) >= 4:
-            continue
-        start, end = index, index + 1
-        while start and index - start < _LONGEST_CONJUNCT and _is_content(tokens[start - 1]):
-            start -= 1
-        while end < len(tokens) and tokens[end].lower() in _ARTICLES:
-            end += 1
-        first = end
-        while end < len(tokens) and end - first < _LONGEST_CONJUNCT and _is_content(tokens[end]):
-            end += 1
-        if start < index and first < end:
-            parts.append(" ".join(tokens[:index] + tokens[end:]))
-            parts.append(" ".join(tokens[:start] + tokens[index + 1 :]))
-    return parts
-
-
-def _is_content(token: str) -> bool:
-    return token[:1].isalnum() and token.lower() not in lexicon("english").stop_words
-
-
 def ask_all(part: Dataset, model: str, split: bool) -> Iterator[Asked]:
     """Ask every question of a data set.
 
@@ -133,7 +100,7 @@ def _ask(
     offered = [i for i, hit in enumerate(plan.hits) if hit.id in offered_ids | weak_ids]
     parts = [
         {hit.id: hit.score for hit in plan_recall(text, viewer, search).hits}
-        for text in split_question(question.text)
+        for text in take_parts(question.text)
     ]
     return Asked(
         column=column,

@@ -58,7 +58,8 @@ LEVEL = {room: number for number, line in enumerate(reversed(ORDER)) for room in
 PURE = (
     "text.* trust.confidences trust.echoes trust.escaping trust.external_text trust.fence"
     " trust.forget_requests trust.origins trust.statements trust.tool_calls trust.tool_origins"
-    " answering.planning answering.tool_calls facts.extraction.* facts.verification.*"
+    " answering.decomposition answering.planning answering.tool_calls"
+    " facts.extraction.* facts.verification.*"
     " facts.evolution facts.filters"
     " priority.formula priority.importance priority.persona"
     " facts.summaries.profiles facts.summaries.selection facts.summaries.timelines"

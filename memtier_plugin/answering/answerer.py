@@ -28,7 +28,13 @@ from memtier_plugin.answering.citations import (
     cite_hits,
 )
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
-from memtier_plugin.answering.planner import BY_MODEL, TrainedPlanner, read_policy
+from memtier_plugin.answering.planner import (
+    BY_MODEL,
+    BY_RULES,
+    RulesPlanner,
+    TrainedPlanner,
+    read_policy,
+)
 from memtier_plugin.answering.tool_loop import Policy, retrieve
 from memtier_plugin.answering.tool_search import ToolSearch
 from memtier_plugin.answering.write_back import FindingWriter
@@ -302,6 +308,8 @@ class Answerer:
         name = self._store.settings.ask.planner
         if name == BY_MODEL:
             return model, (), ""
+        if name == BY_RULES:
+            return RulesPlanner(model), ("rules planned the searches",), ""
         try:
             weights = read_policy(Path(name).expanduser())
         except SettingsError as error:

@@ -1,7 +1,7 @@
-"""A trained policy as the planner of `ask` (`ask.planner`), and the file that holds it.
+"""What plans the searches of `ask` for the model (`ask.planner`): a trained policy, or rules.
 
-The file is one line of JSON with a checksum.  It names the actions and features that its weights
-stand for, so that a policy of another version is refused and never misread.
+The file of a policy is one line of JSON with a checksum.  It names the actions and features that
+its weights stand for, so that a policy of another version is refused and never misread.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from memtier_plugin.answering.decomposition import take_parts
 from memtier_plugin.answering.llm import AnswerFinding, AnsweringModel, ModelAnswer
 from memtier_plugin.answering.planning import (
     ACTIONS,
@@ -25,13 +26,14 @@ from memtier_plugin.answering.planning import (
     take_apart,
     words_of,
 )
-from memtier_plugin.answering.tool_calls import FINISH, render_call
+from memtier_plugin.answering.tool_calls import FINISH, TURNS, render_call
 from memtier_plugin.answering.tool_search import ToolSearch
 from memtier_plugin.core import checksum
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.paths import write_private_file
 
 BY_MODEL: Final = "model"  # `ask.planner`: the model plans its searches itself
+BY_RULES: Final = "rules"  # the parts of the question are searched for, one by one
 VERSION: Final = 1
 _MAX_BYTES: Final = 1_000_000
 
@@ -119,3 +121,29 @@ class TrainedPlanner:
     ) -> ModelAnswer | None:
         """Return the model's answer from all lines shown."""
         return self.model.answer(question, at, findings)
+
+
+@dataclass(slots=True)
+class RulesPlanner:
+    """Searches for a question and then for its parts; the model only answers (`tool_loop.Policy`).
+
+    Attributes:
+        model: what answers; without one nothing does.
+    """
+
+    model: AnsweringModel | None = None
+    _taken: int = 0
+
+    def next_call(self, question: str, at: datetime, transcript: Sequence[str], left: int) -> str:
+        """Return the next search, as text; see `tool_loop.Policy`."""
+        queries = [question, *take_parts(question)]
+        if self._taken == len(queries):
+            return render_call(FINISH, {"answer": "-", "cites": []})
+        self._taken += 1
+        return render_call(TURNS, {"query": queries[self._taken - 1]})
+
+    def answer(
+        self, question: str, at: datetime, findings: Sequence[AnswerFinding]
+    ) -> ModelAnswer | None:
+        """Return the model's answer from all lines shown."""
+        return self.model.answer(question, at, findings) if self.model else None

@@ -331,7 +331,8 @@ def _steps_sections(report: Report) -> list[Section]:
             str(row["tokens"]),
         )
     head = f"{report['dataset']} · steps · {report['questions']} multi-hop questions"
-    note = "Coverage of the gold turns by an oracle's searches; one recall has as many tokens."
+    by = "an oracle" if report["planner"] == "oracle" else "rules"
+    note = f"Coverage of the gold turns by searches of {by}; one recall has as many tokens."
     return [head, table, note]
 
 

@@ -308,9 +308,16 @@ def gate(**options: Any) -> None:
 @data_option()
 @limit_option()
 @sample_option("all")
+@click.option(
+    "--planner",
+    type=click.Choice(("oracle", "rules")),
+    default="oracle",
+    show_default=True,
+    help="What plans the searches.",
+)
 @OUTPUTS
 def steps(**options: Any) -> None:
-    """Measure searching step by step (`ask.mode: tools`) with an oracle in place of a model."""
+    """Measure searching step by step (`ask.mode: tools`) with a script in place of a model."""
     from memtier_plugin.bench.steps import run_steps
 
     run_bench(run_steps, **options)

@@ -55,8 +55,10 @@ def server() -> Iterator[Loopback]:
         yield running
 
 
-def ask(home: Path, server: Loopback, planner: Path) -> Any:
-    """Ask one question with a planner's file."""
+def ask(
+    home: Path, server: Loopback, planner: Path | str, question: str = "Where was my dog Rex born?"
+) -> Any:
+    """Ask one question with a planner."""
     settings = {
         "endpoints.local.base_url": server.base_url,
         "ask.model": "endpoint:local/m",
@@ -65,7 +67,7 @@ def ask(home: Path, server: Loopback, planner: Path) -> Any:
     }
     with MemTier.open(home, settings=settings) as memory:
         memory.record([{"role": "user", "content": "My dog Rex was born in Oslo."}], session_id="s")
-        return memory.ask("Where was my dog Rex born?")
+        return memory.ask(question)
 
 
 def test_ask_searches_as_the_policy_plans(home: Path, server: Loopback, tmp_path: Path) -> None:
@@ -80,6 +82,15 @@ def test_ask_searches_as_the_policy_plans(home: Path, server: Loopback, tmp_path
     names = [step.name for step in answer.steps]
     assert names.count("search_turns") == 1 and "answer" in names
     assert not [name for name in names if name.startswith("retrieve")]
+
+
+def test_rules_search_for_each_part(home: Path, server: Loopback) -> None:
+    """The question comes first, then each of the things it joins; the model only answers."""
+    answer = ask(home, server, "rules", "Where were Rex and Bello born?")
+    assert (answer.text, answer.problem) == ("In Oslo.", "")
+    assert "rules planned the searches" in answer.route.why
+    names = [step.name for step in answer.steps]
+    assert names.count("search_turns") == 3 and "answer" in names
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "changed", "version", "sizes", "text"])

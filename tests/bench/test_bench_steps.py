@@ -9,19 +9,20 @@ import pytest
 
 from memtier_plugin.answering.tool_loop import MAX_STEPS
 from memtier_plugin.bench.report import markdown
-from memtier_plugin.bench.steps import run_steps
+from memtier_plugin.bench.steps import Planner, run_steps
 from memtier_plugin.core.errors import Unsupported
 from tests.bench.test_bench import locomo
 
 
-def test_coverage_grows_with_each_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("planner", ["oracle", "rules"])
+def test_coverage_grows_with_each_step(tmp_path: Path, planner: Planner) -> None:
     """Multi-hop questions alone are asked; what was shown stays shown, and costs its tokens."""
     data = locomo(
         tmp_path,
         (1, "What do Ada and Ben do in May?", "D1:1", "D2:1"),
         (4, "What did Ada plant?", "D1:1"),
     )
-    report = run_steps(data)
+    report = run_steps(data, planner=planner)
     assert report["questions"] == 1
     steps = report["steps"]
     assert [row["step"] for row in steps] == [*range(1, MAX_STEPS + 1)]

@@ -64,7 +64,11 @@ class Acknowledged:
 
 
 def state_of(home: Path) -> dict[str, Any]:
-    """Return what a home remembers, without the ids and times that every run makes anew."""
+    """Return what a home remembers, without the ids and times that every run makes anew.
+
+    Without summaries and profiles, too: they tell of the lines that were there when a job ran,
+    and a job that failed, or that another process did meanwhile, runs at another time.
+    """
     with MemTier.open(home, PROJECT, AGENT) as memory:
         memory.catch_up()
         reader = memory.store.reader()
@@ -84,7 +88,7 @@ def state_of(home: Path) -> dict[str, Any]:
                 text.get(row.state.superseded_by or "", ""),
             )
             for row in stored
-            if isinstance(row.item, Fact)
+            if isinstance(row.item, Fact) and row.item.shelf not in ("summary", "profile")
         )
         promoted = sorted(entry.content for entry in memory.entries() if entry.promoted)
         return {
@@ -98,7 +102,8 @@ def state_of(home: Path) -> dict[str, Any]:
 def _judged(memory: MemTier) -> dict[str, Any]:
     """Return what was judged of the entries: verdicts of the gate, importance, retractions.
 
-    Without what was stored after the background had run, which another process may judge.
+    Without what was stored after the background had run, which another process may judge.  Of the
+    importance that there is one: what it is depends on the facts that there were by then.
     """
     stored = memory.store.reader().items(entry.id for entry in memory.entries(limit=1_000))
     texts = {
@@ -107,12 +112,12 @@ def _judged(memory: MemTier) -> dict[str, Any]:
         if isinstance(row.item, Entry) and row.item.session_id not in (BESIDE, VAULT)
     }
     connection = memory.store.index.connection()
-    importance = dict(connection.execute("SELECT item, score FROM importance"))
+    rated = {item for (item,) in connection.execute("SELECT item FROM importance")}
     facts = {fact.id: fact.text for fact in memory.facts(include_superseded=True)}
     retracted = [RetractEvent.of(event) for event in memory.events(kinds=[RetractEvent.KIND])]
     return {
         "verdicts": sorted((text, stored[i].state.gate or "") for i, text in texts.items()),
-        "importance": sorted((text, importance.get(i, 0)) for i, text in texts.items()),
+        "rated": sorted((text, i in rated) for i, text in texts.items()),
         "retracted": sorted(facts[i] for event in retracted for i in event.items),
     }
 

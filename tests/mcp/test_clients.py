@@ -242,8 +242,11 @@ def test_two_clients_and_a_hook(home: Path) -> None:
 
 
 def resident_of(home: Path) -> int:
-    """Return the process that listens on the home's socket; 0 while it starts."""
-    return int(socket_path(home).with_suffix(".lock").read_text() or 0)
+    """Return the process that listens on the home's socket; 0 while none does yet."""
+    try:
+        return int(socket_path(home).with_suffix(".lock").read_text() or 0)
+    except FileNotFoundError:
+        return 0
 
 
 def test_the_resident_is_killed_in_a_call(home: Path) -> None:
