@@ -45,7 +45,8 @@ def arguments(home: Path, *more: str) -> list[str]:
 @asynccontextmanager
 async def stdio(home: Path, mode: str = "auto") -> AsyncIterator[Client]:
     """Connect the official client to a server of its own."""
-    folders = {name: os.environ[name] for name in ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR")}
+    names = ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "TMPDIR")  # by which it and the test meet
+    folders = {name: os.environ[name] for name in names if name in os.environ}
     command = launch_command()[0]
     server = StdioServerParameters(command=command, args=arguments(home), env=folders)
     async with Client(stdio_client(server), mode=mode) as client:
