@@ -54,13 +54,6 @@ def asked(script: Any) -> Any:
     return ask(script, "What do Ada and Ben drink?", hits)
 
 
-def test_a_question_is_split_at_its_conjunction(script: Any) -> None:
-    """Each part has one of the conjuncts, up to three words between function words."""
-    parts = script.split_question("Did Ada and Ben have a garden?")
-    assert parts == ["Did Ada have a garden ?", "Did Ben have a garden ?"]
-    assert script.split_question("What did Ada plant?") == []
-
-
 def test_a_lever_that_does_nothing_keeps_the_order(script: Any, asked: Any) -> None:
     """Without weight a lever gives the shipped order, and each order has every hit once."""
     assert script.spread(asked, 0.0, 0.0) == script.as_shipped(asked)
