@@ -41,8 +41,8 @@ from memtier_plugin.bench.silence_prompts import (
     load_generic_prompts,
 )
 from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.settings.keys import all_keys
 from memtier_plugin.core.settings.load import flatten_settings
-from memtier_plugin.core.settings.schema import all_keys
 from memtier_plugin.memory import MemTier
 from memtier_plugin.regression.intervals import wilson_interval
 

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MemTierError, SettingsError, UnsafePath
+from memtier_plugin.core.settings.keys import Key, all_keys
 from memtier_plugin.core.settings.load import (
     bind_workspace,
     flatten_settings,
@@ -29,10 +30,8 @@ from memtier_plugin.core.settings.load import (
 from memtier_plugin.core.settings.schema import (
     AgentRights,
     Endpoint,
-    Key,
     Language,
     Settings,
-    all_keys,
 )
 
 DOCUMENTED = Path(__file__).parents[2] / "config" / "memtier.yaml"

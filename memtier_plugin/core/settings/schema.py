@@ -1,26 +1,17 @@
 """Declare every setting with its key, default, type and limits, as frozen dataclasses.
 
-This is the only list of keys; `load.py` checks configuration files by it.
+This is the only list of keys; `keys.py` reads it, and `load.py` checks configuration files by it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import (
-    Any,
-    Final,
     Literal,
-    NamedTuple,
     Protocol,
     TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
 )
-from urllib.parse import urlsplit
 
 from memtier_plugin.core.results import Depth, FloorLevel
 
@@ -409,83 +400,3 @@ class Settings:
     ask: Ask = Ask()
     agents: Mapping[str, AgentRights] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
-
-
-KeyPath = tuple[str, ...]
-USER_NAMED_SECTIONS: Final = ("agents", "endpoints")  # sections of the user's own names
-
-
-class Key(NamedTuple):
-    """The type and limits of one key."""
-
-    kind: Any
-    default: Any = None
-    low: float = -math.inf
-    high: float = math.inf
-    url: bool = False
-
-    def accept(self, value: Any) -> Any:
-        """Return the value as its dataclass holds it.
-
-        Raises:
-            ValueError: with what is expected instead.
-        """
-        kind, choices = get_origin(self.kind) or self.kind, get_args(self.kind)
-        if kind is Literal:
-            fits, expected = value in choices, "one of " + ", ".join(choices)
-        elif kind is tuple:
-            fits, expected = _is_list_of_texts(value), "a list of texts"
-        elif kind is bool:
-            fits, expected = isinstance(value, bool), "true or false"
-        elif self.url:
-            fits, expected = _is_url(value), "an address such as https://host/v1, without a key"
-        elif kind is str:
-            fits, expected = isinstance(value, str) and bool(value.strip()), "a text"
-        else:
-            # By type(), as True is an int; a NaN is within no limits.
-            fits = type(value) in (int, kind) and self.low <= value <= self.high
-            expected = f"{'a whole' if kind is int else 'a'} number, {self.low} to {self.high}"
-        if not fits:
-            raise ValueError(f"expected {expected}")
-        return value if kind is Literal else kind(value)
-
-
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(v, str) and v for v in value)
-
-
-def _is_url(value: Any) -> bool:
-    try:
-        parts = urlsplit(value) if isinstance(value, str) else None
-        plain = parts and not (parts.username or parts.password or parts.query or parts.fragment)
-        return bool(plain and parts and parts.scheme in ("http", "https") and parts.hostname)
-    except ValueError:
-        return False
-
-
-def _declared(section: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Key]]:
-    hints = get_type_hints(section)
-    for f in fields(section):
-        hint, here = hints[f.name], (*path, f.name)
-        if is_dataclass(hint):
-            yield from _declared(hint, here)
-        elif get_origin(hint) is Mapping:
-            yield from _declared(get_args(hint)[1], (*here, "*"))
-        else:
-            yield here, Key(hint, None if f.default is MISSING else f.default, **f.metadata)
-
-
-@cache
-def all_keys() -> dict[KeyPath, Key]:
-    """Return every key by its path, with a star where the user's own names stand.
-
-    Two are no `Settings`: ``project`` chooses them, ``workspaces`` says which folder may.
-    """
-    choosing = {("project",): Key(str), ("workspaces", "*"): Key(str)}
-    return dict(_declared(Settings, ())) | choosing
-
-
-def key_pattern(path: KeyPath) -> KeyPath:
-    """Return the path as `all_keys` has it."""
-    named = path[0] in (*USER_NAMED_SECTIONS, "workspaces") and len(path) > 1
-    return (path[0], "*", *path[2:]) if named else path
