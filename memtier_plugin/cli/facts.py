@@ -25,8 +25,9 @@ from memtier_plugin.cli.views import (
     short_id,
 )
 from memtier_plugin.core.records import Fact
-from memtier_plugin.core.times import from_iso, to_iso
+from memtier_plugin.core.times import to_iso
 from memtier_plugin.facts.views import FactView
+from memtier_plugin.views.timelines import state_of
 
 CHANGE_SIGNS: Final = {
     "added": ("+", "green"),
@@ -166,10 +167,7 @@ def fact_list_view(document: Document) -> RenderableType:
 
 
 def _state_of(fact: Mapping[str, Any]) -> str:
-    """Return a fact's state; "ended" for one that by its own words does not hold any more."""
-    until = fact["valid_to"]
-    over = until is not None and from_iso(until) <= datetime.now(UTC)
-    return "ended" if over and fact["state"] == "active" else str(fact["state"])
+    return state_of(fact, datetime.now(UTC))
 
 
 def fact_view(document: Document) -> RenderableType:

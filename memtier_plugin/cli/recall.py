@@ -30,6 +30,7 @@ from memtier_plugin.core.records import Entry
 from memtier_plugin.core.results import Depth, Hit, Recall, RecallRequest
 from memtier_plugin.core.times import to_iso
 from memtier_plugin.retrieval.contributions import RECOMPUTED
+from memtier_plugin.views.recalls import describe_depth
 
 HIDDEN: Final = "(forgotten, or another agent's)"
 _INDENT: Final = 13  # columns before the text of a ranked line
@@ -200,19 +201,6 @@ def recall_view(document: Document) -> RenderableType:
 def _indented(text: str, style: str = "") -> RenderableType:
     """Render a text below that of its ranked line."""
     return Padding(safe_text(text, style), (0, 0, 0, _INDENT), expand=False)
-
-
-def describe_depth(document: Document) -> list[tuple[str, str]]:
-    """Describe a recall's depth, its route and the time of each step."""
-    rows = []
-    if document.get("depth", "mixed") != "mixed":
-        rows.append(("depth", document["depth"]))
-    if route := document.get("route"):
-        went = {"S": "answered from the facts", "R": "went to the log"}[route["action"]]
-        rows.append(("route", f"{went}, doubt {route['doubt']:.2f}: {'; '.join(route['why'])}"))
-    if steps := document.get("steps"):
-        rows.append(("steps", ", ".join(f"{step['name']} {step['ms']:.1f} ms" for step in steps)))
-    return rows
 
 
 def _describe_withheld(document: Document) -> list[tuple[str, str]]:

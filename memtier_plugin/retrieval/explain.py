@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.ids import ID_LENGTH, MIN_ID_END
-from memtier_plugin.core.records import JournalEvent
+from memtier_plugin.core.records import JournalEvent, count_tokens
 from memtier_plugin.priority.headers import describe_priorities
 from memtier_plugin.retrieval.contributions import (
     RECOMPUTED,
@@ -17,6 +18,7 @@ from memtier_plugin.retrieval.contributions import (
     explain_withheld,
     read_in_full,
 )
+from memtier_plugin.retrieval.hits import read_hits
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.retrieval.why import ItemExplainer
 from memtier_plugin.storage.actor import Actor
@@ -59,6 +61,7 @@ class Explainer:
                 ),
                 "withheld": explain_withheld(lottery, stored),
                 "credits": [credit.to_json() for credit in credits_of(reader, event)],
+                "block": self._block_again(event, stored, reader),
             }
             if why is not None:
                 document["why"] = self._items.why(event, why)
@@ -79,6 +82,31 @@ class Explainer:
             else {**hit, "signals": hits[hit["item"]].signals, "signals_from": RECOMPUTED}
             for hit in missed
         ]
+
+    def _block_again(
+        self, event: JournalEvent, stored: Mapping[str, Stored], reader: Reader
+    ) -> dict[str, Any]:
+        """Return the block of a recall, made again of the lines that the journal names.
+
+        ``exact`` tells whether it is as many tokens as then: a line that was forgotten, or is not
+        for this agent's eyes any more, is missing, and long texts may be cut elsewhere.
+        """
+        injected = event.data["injected"]
+        if not injected or self._store.paused:
+            return {"text": "", "tokens": 0, "exact": not injected}
+        viewer = self._items.viewer_of(event)
+        ranked = [
+            (stored[row["item"]].row, row["score"], row["signals"])
+            for row in injected
+            if row["item"] in stored and not stored[row["item"]].state.forgotten
+        ]
+        notes = {row["item"]: row.get("note") or "" for row in injected}
+        hits = [replace(hit, note=notes[hit.id]) for hit in read_hits(reader, ranked, viewer, {})]
+        offered = self._items.plan_again(event, viewer).block
+        block = replace(offered, hits=hits, k=len(hits), tries=None)
+        _, text = block.fill(event.id)
+        tokens = count_tokens(text)
+        return {"text": text, "tokens": tokens, "exact": tokens == event.data["tokens"]}
 
     def _find_recall(self, reader: Reader, recall_id: str) -> JournalEvent:
         agent = self._actor.agent

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from memtier_plugin import MemTier
-from memtier_plugin.cli.log import read_log_lines
 from memtier_plugin.core.errors import (
     CapReached,
     EndpointError,
@@ -31,6 +30,7 @@ from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.pricing import DailyChatBudget, Meter, Spending, Tariff
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Store
+from memtier_plugin.views.reading import read_log_lines
 from tests.builders import Clock
 from tests.loopback import Loopback, tokens_of
 from tests.processes import start_python

@@ -1,0 +1,1 @@
+"""View models: what the terminal and the web view show, computed once for both."""

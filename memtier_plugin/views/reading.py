@@ -1,0 +1,153 @@
+"""Read what the view models are made of; the person at the machine sees every agent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from heapq import merge
+from typing import Final
+
+from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.records import Entry
+from memtier_plugin.core.times import to_iso
+from memtier_plugin.facts.views import read_entries_said
+from memtier_plugin.memory import MemTier
+from memtier_plugin.views.history import LineHistory, line_history
+from memtier_plugin.views.log import LogLine, by_id, by_time_said, entry_line, event_line
+from memtier_plugin.views.recalls import RecallView, recall_view
+from memtier_plugin.views.timelines import Timeline, fact_timeline
+
+_MOST_RECALLS: Final = 5000  # the newest, that are looked through for a line
+_LOOK_SECONDS: Final = 0.5  # between two looks for new lines
+
+
+# -- the log -------------------------------------------------------------------------------------
+
+
+def find_newest_day(memory: MemTier, agent: str | None, *, written: bool = False) -> str | None:
+    """Return the newest day on which the agent, or any, said something, or it was written."""
+    if written:
+        segments = memory.store.log.segments("episodic", agent)
+        return max((segment.day for segment in segments), default=None)
+    memory.store.catch_up_all()
+    with memory.store.session() as reader:
+        times = [
+            float(when)
+            for name, what, when in reader.last_activity()
+            if what == "stored" and agent in (None, name)
+        ]
+    return to_iso(datetime.fromtimestamp(max(times), UTC))[:10] if times else None
+
+
+def read_log_lines(
+    memory: MemTier,
+    *,
+    agent: str | None = None,
+    date: str | None = None,
+    session: str | None = None,
+    after_id: str | None = None,
+    written: bool = False,
+) -> Iterator[LogLine]:
+    """Yield entries and journal events, oldest first.
+
+    A line has a ``kind`` ("entry", or the event's kind) and the fields of its record; the lines of
+    events also have a ``text`` that describes them.
+
+    Args:
+        written: go by when an entry was written, not by when it was said.
+    """
+    entries = [
+        entry_line(entry)
+        for entry in _read_entries(memory, agent, date, session, after_id, written=written)
+    ]
+    runs = {entry["run_id"] for entry in entries} if session else None
+    happened = (
+        event
+        for event in _read_events(memory, agent, date)
+        if (after_id is None or event["id"] > after_id)
+        and (runs is None or event["run_id"] in runs)
+    )
+    order = by_id if written else by_time_said
+    return merge(sorted(entries, key=order), sorted(happened, key=order), key=order)
+
+
+def _read_entries(
+    memory: MemTier,
+    agent: str | None,
+    date: str | None,
+    session: str | None,
+    after_id: str | None,
+    *,
+    written: bool,
+) -> Iterable[Entry]:
+    """Return entries with their current values: of a day, by the index if it is the day said."""
+    if written or date is None or after_id is not None:
+        return memory.entries(agent=agent, date=date, session=session, after_id=after_id)
+    memory.store.catch_up_all()
+    with memory.store.session() as reader:
+        return read_entries_said(reader, date, agent=agent, session=session)
+
+
+def follow_log(memory: MemTier, last: str | None, **chosen: str | None) -> Iterator[LogLine]:
+    """Yield new lines as they are written, without end."""
+    looked = _today()
+    while True:
+        for day in sorted({looked, looked := _today()}):  # both days just after midnight
+            new = read_log_lines(memory, date=day, after_id=last, written=True, **chosen)
+            for line in new:
+                last = line["id"]
+                yield line
+        time.sleep(_LOOK_SECONDS)
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def _read_events(memory: MemTier, agent: str | None, date: str | None) -> Iterator[LogLine]:
+    for event in memory.store.log.events(day=date):
+        if agent in (None, event.agent_id):
+            yield event_line(event)
+
+
+# -- a line, a recall, a subject ------------------------------------------------------------------
+
+
+def read_line_history(memory: MemTier, item_id: str) -> LineHistory:
+    """Return what became of an entry or a fact.
+
+    Args:
+        item_id: its id, or the end of it.
+
+    Raises:
+        NotFound: there is no such entry or fact, or more than one.
+    """
+    identity = memory.knowledge.person.full_id(item_id)
+    memory.store.catch_up_all()
+    with memory.store.session() as reader:
+        stored = reader.items([identity]).get(identity)
+        if stored is None:
+            raise NotFound(f"there is no entry or fact {item_id!r}; `memtier log` shows them")
+        recalls = reader.events([RecallEvent.KIND], newest=_MOST_RECALLS)
+        return line_history(stored, reader.events(item=identity), reversed(recalls))
+
+
+def read_recall(memory: MemTier, recall_id: str) -> RecallView:
+    """Return the view of a recall of this agent.
+
+    Raises:
+        NotFound: the agent's journal has no such recall.
+    """
+    return recall_view(memory.explain(recall_id))
+
+
+def read_timeline(memory: MemTier, subject: str) -> Timeline:
+    """Return the timeline of a subject's facts.
+
+    Raises:
+        NotFound: nothing is known of it; the message suggests similar subjects.
+    """
+    views = memory.knowledge.person.timeline(subject)
+    return fact_timeline(subject, views, memory.actor.clock())

@@ -1,0 +1,209 @@
+"""The view of one recall: what was injected and why, what narrowly missed, why it was silent.
+
+Made of the document of `MemTier.explain`, which has the journal's figures of then.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from memtier_plugin.retrieval.contributions import RECOMPUTED
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a signal added to a score: weight × value.
+
+    Attributes:
+        share: of the largest contribution in this recall, from 0 to 1.
+        weight: None for a signal that did not count, or that is no single one.
+    """
+
+    name: str
+    added: float
+    share: float
+    weight: float | None
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankedRow:
+    """A line of a recall as it was ranked; without ``text`` it was forgotten, or is another's.
+
+    Attributes:
+        behind: by how much the score of a near miss is below that of the last injected line.
+        recomputed: its signals are of now; the journal keeps the score alone.
+        priority: that of an entry, by the importance that was rated.
+    """
+
+    id: str
+    rank: int
+    score: float
+    tier: str
+    text: str | None
+    file: str | None
+    line: int | None
+    weight: float
+    weight_now: float
+    note: str
+    bars: tuple[Bar, ...]
+    behind: float | None
+    recomputed: bool
+    priority: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallView:
+    """A recall as a person reads it.
+
+    Attributes:
+        silence: why no line was injected; "" where there was one.
+        depth: its depth, its route and the time of each step, where there is something to tell.
+        withheld: the line left out to measure what it changes: its id, text, and why.
+        block: what the prompt got: ``text``, its ``tokens``, and whether this is ``exact``.
+    """
+
+    id: str
+    at: str
+    agent: str
+    query: str
+    purpose: str
+    session: str | None
+    run: str | None
+    label: str
+    ms: float
+    tokens: int
+    token_budget: int | None
+    postings: int
+    vectors: int
+    probability: float | None
+    silence: str
+    depth: tuple[tuple[str, str], ...]
+    withheld: Mapping[str, Any] | None
+    injected: tuple[RankedRow, ...]
+    near_misses: tuple[RankedRow, ...]
+    credits: tuple[Mapping[str, Any], ...]
+    block: Mapping[str, Any] | None
+
+    @property
+    def recomputed(self) -> bool:
+        """Whether signals of near misses are of now."""
+        return any(row.recomputed for row in self.near_misses)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def recall_view(document: Document) -> RecallView:
+    """Return the view of a recall's explanation (`MemTier.explain`)."""
+    rows = [*document["injected"], *document["near_misses"]]
+    added = [abs(value) for row in rows for value in row["contributions"].values()]
+    largest = max(added, default=0.0)
+    weights, priorities = document.get("weights", {}), document.get("priorities", {})
+    last = min((row["score"] for row in document["injected"]), default=None)
+
+    def ranked(row: Document, least: float | None) -> RankedRow:
+        return RankedRow(
+            id=row["id"],
+            rank=row["rank"],
+            score=row["score"],
+            tier=row["tier"],
+            text=row["text"],
+            file=row["file"],
+            line=row["line"],
+            weight=row["weight"],
+            weight_now=row.get("weight_now", row["weight"]),
+            note=row.get("note") or "",
+            bars=tuple(bars_of(row, weights, largest)),
+            behind=None if least is None else round(least - row["score"], 6),
+            recomputed=row["signals_from"] == RECOMPUTED,
+            priority=priorities.get(row["id"]),
+        )
+
+    return RecallView(
+        id=document["id"],
+        at=document["timestamp"],
+        agent=document["agent_id"],
+        query=document["query"],
+        purpose=document["purpose"],
+        session=document.get("session_id"),
+        run=document.get("run_id"),
+        label=document["label"],
+        ms=document["ms"],
+        tokens=document["tokens"],
+        token_budget=document.get("token_budget"),
+        postings=document["postings"],
+        vectors=document["vectors"],
+        probability=document.get("probability"),
+        silence=why_silent(document),
+        depth=tuple(describe_depth(document)),
+        withheld=document.get("withheld"),
+        injected=tuple(ranked(row, None) for row in document["injected"]),
+        near_misses=tuple(ranked(row, last) for row in document["near_misses"]),
+        credits=tuple(document["credits"]),
+        block=document.get("block"),
+    )
+
+
+def bars_of(row: Document, weights: Mapping[str, float], largest: float) -> Sequence[Bar]:
+    """Return what each signal added to a row's score, the most first, and then what else did.
+
+    Args:
+        weights: what each signal counted, by name.
+        largest: the contribution that fills a bar.
+    """
+    signals = row["signals"]
+
+    def share(added: float) -> float:
+        return round(min(1.0, abs(added) / largest), 4) if largest else 0.0
+
+    bars = [
+        Bar(name, added, share(added), weights.get(name), signals.get(name, 0.0))
+        for name, added in row["contributions"].items()
+    ]
+    bars += [
+        Bar(name, 0.0, 0.0, None, value)
+        for name, value in signals.items()
+        if value and name not in weights
+    ]
+    if row["other"]:
+        bars.append(Bar("other", row["other"], share(row["other"]), None, 0.0))
+    return bars
+
+
+def why_silent(document: Document) -> str:
+    """Return why a recall injected nothing, in words; "" where it injected a line."""
+    if document["injected"]:
+        return ""
+    if reason := document.get("silent"):
+        return str(reason)
+    if document.get("repeats"):
+        return "the conversation shows already what was found"
+    label = str(document["label"])
+    if label.startswith("degraded"):
+        return label
+    if (withheld := document.get("withheld")) and withheld["item"]:
+        return "its only line was withheld, to measure what it changes"
+    if label == "empty":
+        return "nothing was found"
+    if label == "silent":
+        return "the prompt is small talk or a command, and needs no memory"
+    return "no line of what was found may stand in a prompt, or fits into its budget"
+
+
+def describe_depth(document: Document) -> list[tuple[str, str]]:
+    """Describe a recall's depth, its route and the time of each step."""
+    rows = []
+    if document.get("depth", "mixed") != "mixed":
+        rows.append(("depth", str(document["depth"])))
+    if route := document.get("route"):
+        went = {"S": "answered from the facts", "R": "went to the log"}[route["action"]]
+        rows.append(("route", f"{went}, doubt {route['doubt']:.2f}: {'; '.join(route['why'])}"))
+    if steps := document.get("steps"):
+        rows.append(("steps", ", ".join(f"{step['name']} {step['ms']:.1f} ms" for step in steps)))
+    return rows
