@@ -111,7 +111,7 @@ def _list_queue(queue: Sequence[ReviewItem]) -> str:
 
 
 def _short_text(item: ReviewItem) -> str:
-    return escape_line(item.fact.fact.text)[:_MAX_CHARS]
+    return escape_line(item.text)[:_MAX_CHARS]
 
 
 def _left(count: int) -> str:

@@ -105,7 +105,7 @@ class Services(Project):
 
     @cached_property
     def retirement(self) -> Retirement:
-        """The proposals to forget facts that never helped."""
+        """The proposals to forget what never helped."""
         return Retirement(self._actor)
 
     @cached_property

@@ -90,7 +90,8 @@ def review(
 
 
 def _is_held_back(waiting: Iterable[ReviewItem], run: str) -> bool:
-    return any(item.fact.fact.run == run and item.fact.state == "held back" for item in waiting)
+    facts = [item.fact for item in waiting if item.fact is not None]
+    return any(view.fact.run == run and view.state == "held back" for view in facts)
 
 
 class _Quit(Exception):
@@ -124,7 +125,7 @@ class _Dialogue:
         """Ask once for a whole group; return False if it is to be asked one by one."""
         self._out.print(safe_text(f"\n{len(items)} alike: {one_line(group)}", "bold"))
         for item in items[:_SHOWN_OF_GROUP]:
-            self._out.print(safe_text(f"  {one_line(item.fact.fact.text)}"))
+            self._out.print(safe_text(f"  {one_line(item.text)}"))
         if len(items) > _SHOWN_OF_GROUP:
             self._out.print(safe_text(f"  and {len(items) - _SHOWN_OF_GROUP} more", "dim"))
         key = _ask(_GROUP_KEYS)
@@ -145,7 +146,7 @@ class _Dialogue:
             elif key == "r":
                 self._decided += self._person.reject([item.id])
             elif key == "e":
-                text = click.prompt("New wording", default=item.fact.fact.text, err=True)
+                text = click.prompt("New wording", default=item.text, err=True)
                 self._decided.append(self._memory.edit_fact(item.id, text))
         except MemTierError as error:  # decided elsewhere in the meantime
             self._out.print(safe_text(f"  {error}", "red"))
@@ -212,15 +213,15 @@ def _collapse_spaces(part: str) -> str:
 
 def item_view(document: Document) -> RenderableType:
     """Render what waits: its text, why it waits, what gives way to it, and its source lines."""
-    fact = document["fact"]
+    fact = document["fact"] or {"state": "a line of the log", "origin": ""}
     head = Text.assemble(
-        safe_text(fact["text"], "bold"),
+        safe_text(one_line(document["text"], 2 * _CONTEXT_CHARS), "bold"),
         safe_text(f"  {short_id(document['id'])}  {fact['state']}", "dim"),
     )
-    why = document["why"]
+    why, origin = document["why"], f" (origin: {fact['origin']})" if fact["origin"] else ""
     parts: list[RenderableType] = [head]
     if why:
-        parts.append(safe_text(f"  {why} (origin: {fact['origin']})", "yellow"))
+        parts.append(safe_text(f"  {why}{origin}", "yellow"))
     parts += [
         safe_text(f"  if accepted, gives way: {other['text']}  {short_id(other['id'])}")
         for other in document["against"]

@@ -25,7 +25,7 @@ _FIGURES: Final = ("shown", "withheld", "uplift", "95 %")
 @click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_items)
 @click.option("--kind", metavar="NAME", help="Only lines of a kind: user, assistant, fact, how-to.")
 @limit_option(20, "How many lines to show.")
-@click.option("--propose", is_flag=True, help="Propose to forget facts that never helped, too.")
+@click.option("--propose", is_flag=True, help="Propose to forget what never helped, too.")
 @click.pass_obj
 def uplift(scope: Scope, ids: tuple[str, ...], kind: str | None, limit: int, propose: bool) -> None:
     """Show which lines help or harm, by runs that went without them."""
@@ -87,7 +87,7 @@ def uplift_view(document: Document) -> RenderableType:
         parts.append(safe_text(f"and {rest} lines more (--limit)", "dim"))
     if document["proposed"]:
         count = len(document["proposed"])
-        parts.append(safe_text(f"{count} facts are proposed to be forgotten: memtier review"))
+        parts.append(safe_text(f"{count} lines are proposed to be forgotten: memtier review"))
     return Group(*parts)
 
 

@@ -338,7 +338,10 @@ class ConfideEvent(StateEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeForgetEvent(EventPayload):
-    """A model asked to forget a fact, or ``evidence`` did; ``proposal``: a person decided."""
+    """A model asked to forget a fact, or ``evidence`` did; ``proposal``: a person decided.
+
+    ``fact`` may be an entry, too, where evidence asks.
+    """
 
     KIND: ClassVar[str] = "propose_forget"
 

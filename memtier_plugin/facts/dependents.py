@@ -43,7 +43,7 @@ def find_with_dependents(
         visible = {
             identity
             for identity, stored in reader.items(requested).items()
-            if viewer is None or _may_name(viewer, stored.item)
+            if viewer is None or may_name(viewer, stored.item)
         }
         if missing := [identity for identity in requested if identity not in visible]:
             raise NotFound(f"no item has the id {missing[0]!r}; `memtier log` shows the ids")
@@ -76,7 +76,7 @@ def find_forgotten(store: Store, ids: Iterable[str], viewer: Asker | None = None
         hidden: set[str] = set()
         for identity in requested:
             item = stored[identity].item if identity in stored else None
-            if item is None or (viewer is not None and not _may_name(viewer, item)):
+            if item is None or (viewer is not None and not may_name(viewer, item)):
                 raise NotFound(f"no item has the id {identity!r}; `memtier diff` shows the ids")
             events = reader.events([ForgetEvent.KIND], item=identity)
             if not stored[identity].state.forgotten or not events:
@@ -90,7 +90,8 @@ def find_forgotten(store: Store, ids: Iterable[str], viewer: Asker | None = None
     )
 
 
-def _may_name(viewer: Asker, item: Entry | Fact) -> bool:
+def may_name(viewer: Asker, item: Entry | Fact) -> bool:
+    """Tell whether an asker may see an item, and so hide it."""
     if isinstance(item, Fact):
         return is_visible(item, viewer)
     # An agent that asks for nobody in particular may name what anybody said to it.

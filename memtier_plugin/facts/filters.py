@@ -13,7 +13,7 @@ from typing import Final
 
 import regex
 
-from memtier_plugin.core.records import Fact, FactDraft, Origin
+from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
 from memtier_plugin.facts.extraction.rules import SINGLE_VALUED
 from memtier_plugin.text.lexicon import lexicon, small_talk, word_set
 from memtier_plugin.text.normalise import normalise
@@ -291,9 +291,10 @@ def _merge(draft: FactDraft, other: FactDraft) -> FactDraft:
     return replace(better, sources=tuple(sources), origin=weakest, valid_from=since)
 
 
-def is_essential(draft: FactDraft | Fact) -> bool:
+def is_essential(item: FactDraft | Fact | Entry) -> bool:
     """Tell whether it states a constraint, an allergy, a denial or a standing instruction."""
-    return draft.relation in _ESSENTIAL_RELATIONS or bool(_ESSENTIAL.search(draft.text))
+    listed = not isinstance(item, Entry) and item.relation in _ESSENTIAL_RELATIONS
+    return listed or bool(_ESSENTIAL.search(item.text))
 
 
 def _cap_rank(draft: FactDraft) -> tuple[bool, bool, float, int]:

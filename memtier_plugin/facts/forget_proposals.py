@@ -16,32 +16,32 @@ from memtier_plugin.storage.readers import Reader
 
 @dataclass(frozen=True, slots=True)
 class ForgetProposal:
-    """A fact that an agent's model asked to forget, or ``evidence`` of what it did for runs."""
+    """A fact that an agent's model asked to forget, or an item that ``evidence`` speaks against."""
 
     id: str
-    fact: str
+    item: str
     agent: str
     at: datetime
     evidence: str = ""
 
 
 def pending_forgets(reader: Reader) -> list[ForgetProposal]:
-    """Return the proposals that nobody decided on, of facts that are still shown, oldest first."""
+    """Return the proposals that nobody decided on, of what is still shown, oldest first."""
     decided = {decision.proposal for decision in _decisions(reader)}
     proposals = [
         ForgetProposal(event.id, asked.fact, event.agent_id, event.timestamp, asked.evidence or "")
         for event in reader.events(kinds=[ProposeForgetEvent.KIND])
         if (asked := ProposeForgetEvent.of(event)).proposal is None and event.id not in decided
     ]
-    facts = reader.items(proposal.fact for proposal in proposals) if proposals else {}
-    shown = {identity for identity, stored in facts.items() if not stored.state.forgotten}
-    return [proposal for proposal in proposals if proposal.fact in shown]
+    items = reader.items(proposal.item for proposal in proposals) if proposals else {}
+    shown = {identity for identity, stored in items.items() if not stored.state.forgotten}
+    return [proposal for proposal in proposals if proposal.item in shown]
 
 
 def propose_forget(
-    actor: Actor, facts: Iterable[str], evidence: str | None = None
+    actor: Actor, items: Iterable[str], evidence: str | None = None
 ) -> tuple[str, ...]:
-    """Ask a person to forget facts; return those that wait, or waited already.
+    """Ask a person to forget facts, or entries; return those that wait, or waited already.
 
     What a person decided to keep is not proposed again.
 
@@ -49,13 +49,13 @@ def propose_forget(
         evidence: why, where no model asks for it.
     """
     with actor.store.session() as reader:
-        waiting = {proposal.fact for proposal in pending_forgets(reader)}
+        waiting = {proposal.item for proposal in pending_forgets(reader)}
         kept = {decision.fact for decision in _decisions(reader) if not decision.accepted}
-    asked = [fact for fact in dict.fromkeys(facts) if fact not in kept]
+    asked = [item for item in dict.fromkeys(items) if item not in kept]
     new = [
-        actor.event(ProposeForgetEvent(fact=fact, evidence=evidence))
-        for fact in asked
-        if fact not in waiting
+        actor.event(ProposeForgetEvent(fact=item, evidence=evidence))
+        for item in asked
+        if item not in waiting
     ]
     if new:
         actor.store.append_events(new, shared=True)
@@ -63,9 +63,9 @@ def propose_forget(
 
 
 def decide_forget(actor: Actor, proposal: ForgetProposal, *, accepted: bool, why: str = "") -> None:
-    """Note what a person decided; hiding the fact is another event."""
+    """Note what a person decided; hiding the item is another event."""
     event = ProposeForgetEvent(
-        fact=proposal.fact, proposal=proposal.id, accepted=accepted, why=why or None
+        fact=proposal.item, proposal=proposal.id, accepted=accepted, why=why or None
     )
     actor.store.append_events([actor.event(event)], shared=True)
 

@@ -1,8 +1,9 @@
-"""Propose to forget facts that never helped, by how the runs fared that were given them.
+"""Propose to forget what never helped, by how the runs fared that were given it.
 
-Two kinds of evidence count: a fact was shown in many runs and used in none (no run credited or
-blamed it), or runs that withheld it fared better, by an interval that excludes zero. A proposal
-waits in the review queue until a person decides; a forget that was accepted can be undone.
+Two kinds of evidence count: a fact or a line of the log was shown in many runs and used in none (no
+run credited or blamed it), or runs that withheld it fared better, by an interval that excludes
+zero. A proposal waits in the review queue until a person decides; a forget that was accepted can be
+undone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from memtier_plugin.core.records import Fact
 from memtier_plugin.facts.filters import is_essential
 from memtier_plugin.facts.forget_proposals import propose_forget
 from memtier_plugin.learning.trials import report_uplift
+from memtier_plugin.retrieval.withholding import is_standing
 from memtier_plugin.storage.actor import Actor
+from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import UNDO_KINDS, undone_runs
 
@@ -31,9 +34,9 @@ _WHY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A fact that did not help, and in how many runs it was shown."""
+    """A fact or entry that did not help, and in how many runs it was shown."""
 
-    fact: str
+    item: str
     reason: Reason
     runs: int
 
@@ -47,7 +50,9 @@ class Retirement:
         self._store = actor.store
 
     def candidates(self) -> list[Candidate]:
-        """Return the facts that did not help, the harmful ones first.
+        """Return the facts and entries that did not help, the harmful ones first.
+
+        Standing instructions are never among them.
 
         Raises:
             IndexProblem, LedgerError: the journal cannot be read.
@@ -61,23 +66,22 @@ class Retirement:
             }
             least = self._store.settings.causes.retire_after
             unused = {
-                fact: Candidate(fact, "unused", runs)
-                for fact, runs in _never_used(reader).items()
-                if runs >= least and fact not in harmful
+                item: Candidate(item, "unused", runs)
+                for item, runs in _never_used(reader).items()
+                if runs >= least and item not in harmful
             }
             candidates = [*harmful.values(), *unused.values()]
-            facts = {
+            items = {
                 row.item.id
-                for row in reader.items([each.fact for each in candidates]).values()
-                if isinstance(row.item, Fact)
-                and row.state.is_retrievable(row.item.status == "active")
-                and not row.item.shelf  # written again from what it rests on
+                for row in reader.items([each.item for each in candidates]).values()
+                if _may_go(reader, row)
+                and not is_standing(row.item)
                 and not (row.item.id in unused and is_essential(row.item))
             }
-        return [candidate for candidate in candidates if candidate.fact in facts]
+        return [candidate for candidate in candidates if candidate.item in items]
 
     def propose(self) -> tuple[str, ...]:
-        """Ask a person to forget them; return the facts that wait, or waited already.
+        """Ask a person to forget them; return what waits, or waited already.
 
         Raises:
             LedgerError, IndexProblem: not all was proposed.
@@ -85,9 +89,22 @@ class Retirement:
         candidates, least = self.candidates(), self._store.settings.causes.retire_after
         waiting: list[str] = []
         for reason, why in _WHY.items():
-            facts = [each.fact for each in candidates if each.reason == reason]
-            waiting += propose_forget(self._actor, facts, why.format(runs=least))
+            items = [each.item for each in candidates if each.reason == reason]
+            waiting += propose_forget(self._actor, items, why.format(runs=least))
         return tuple(waiting)
+
+
+def _may_go(reader: Reader, row: Stored) -> bool:
+    """Tell whether an item is found now, and would go alone.
+
+    A summary or timeline would be written again from what it rests on, and a line that a fact rests
+    on would take the fact along, which has evidence of its own.
+    """
+    if isinstance(row.item, Fact):
+        return row.state.is_retrievable(row.item.status == "active") and not row.item.shelf
+    return row.state.is_retrievable(row.item.retrievable) and not reader.dependent_facts(
+        [row.item.id]
+    )
 
 
 def _never_used(reader: Reader) -> dict[str, int]:

@@ -7,13 +7,14 @@ contradict each other. Nothing of it is stored: it follows from the ledgers and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts import views
+from memtier_plugin.facts.dependents import may_name
 from memtier_plugin.facts.forget_proposals import ForgetProposal, pending_forgets
-from memtier_plugin.facts.views import FactView
+from memtier_plugin.facts.views import FactView, SourceLine
 from memtier_plugin.retrieval.contradictions import holds_since
 from memtier_plugin.retrieval.visibility import Asker
 from memtier_plugin.storage.readers import Reader
@@ -41,15 +42,24 @@ class Audience(NamedTuple):
 class ReviewItem:
     """A thing to decide.
 
-    It is a fact that waits, a ``forget`` of a fact (``id`` is the proposal's), or the newest of
-    facts that contradict each other.  ``against`` are the current facts that give way to it.
+    It is a fact that waits, a ``forget`` of a fact or an entry (``id`` is the proposal's), or the
+    newest of facts that contradict each other.  ``against`` are the current facts that give way to
+    it.
     """
 
     kind: ReviewKind
     id: str
-    fact: FactView
+    fact: FactView | None = None
     against: tuple[FactView, ...] = field(default=())
     proposal: ForgetProposal | None = None
+    line: SourceLine | None = None  # of the log, to be forgotten
+
+    @property
+    def text(self) -> str:
+        """What the fact or the line says."""
+        if self.fact is not None:
+            return self.fact.fact.text
+        return self.line.entry.text if self.line and self.line.entry else ""
 
     @property
     def why(self) -> str:
@@ -58,24 +68,32 @@ class ReviewItem:
             return "contradicts another fact that holds"
         if self.proposal is not None:
             return self.proposal.evidence or f"the model of {self.proposal.agent} asks to forget it"
+        assert self.fact is not None
         last = next((review.why for review in reversed(self.fact.reviews) if review.why), "")
         return self.fact.fact.reason or last
 
     @property
     def group(self) -> str:
         """What alike items have in common; one decision may serve them all."""
-        fact = self.fact.fact
-        if self.kind == "forget":
+        if self.fact is None or self.kind == "forget":
             return f"forget: {self.why}"
+        fact = self.fact.fact
         if self.kind == "conflict":
             return f"{fact.subject}, {fact.relation}: {self.why}"
         return f"{fact.relation}: {self.why}" if self.why else fact.relation
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: the fact with its sources and reviews, and why it is asked."""
+        """Return the JSON form: the fact with its sources and reviews, and why it is asked.
+
+        Of a line of the log ``fact`` is None, and ``sources`` has the line.
+        """
         head = {"kind": self.kind, "id": self.id, "why": self.why, "group": self.group}
+        lines = [self.line.to_json()] if self.line else []
+        document = {"fact": None, "sources": lines, "reviews": []}
+        if self.fact is not None:
+            document = self.fact.to_document()
         against = [view.to_json() for view in self.against]
-        return {**head, **self.fact.to_document(), "against": against}
+        return {**head, "text": self.text, **document, "against": against}
 
 
 def list_queue(
@@ -90,7 +108,7 @@ def list_queue(
     store.catch_up_all()
     with store.session() as reader:
         undecided = waiting_facts(reader, viewer)
-        items = [*_conflicts(reader, store, viewer), *_forgets(reader, viewer)]
+        items = [*_conflicts(reader, store, viewer), *waiting_forgets(reader, viewer)]
         items += [
             ReviewItem("fact", view.fact.id, view, _rivals(reader, store, view, viewer))
             for view in (views.show_fact(reader, view.fact.id, viewer) for view in undecided)
@@ -106,7 +124,7 @@ def list_queue(
 def count_queue(store: Store, reader: Reader) -> dict[str, int]:
     """Count what waits for the person at the machine, by kind."""
     conflicts = sum(1 for _ in _conflicts(reader, store, None))
-    forgets = sum(1 for _ in _forgets(reader, None))
+    forgets = sum(1 for _ in waiting_forgets(reader, None))
     return {"facts": len(waiting_facts(reader, None)), "forgets": forgets, "conflicts": conflicts}
 
 
@@ -179,18 +197,27 @@ def _conflicts(reader: Reader, store: Store, viewer: Asker | None) -> Iterable[R
             yield ReviewItem("conflict", view.fact.id, shown, against)
 
 
-def _forgets(reader: Reader, viewer: Asker | None) -> Iterable[ReviewItem]:
-    """Yield the forgets that wait, of facts that the viewer may see."""
+def waiting_forgets(reader: Reader, viewer: Asker | None) -> Iterable[ReviewItem]:
+    """Yield the forgets that wait, of facts and entries that the viewer may see."""
     for proposal in pending_forgets(reader):
-        stored = reader.items([proposal.fact]).values()
-        for view in views.view_facts(reader, stored, viewer):
+        [stored] = reader.items([proposal.item]).values()
+        entry = stored.item
+        if isinstance(entry, Entry):
+            if viewer is None or may_name(viewer, entry):
+                source = replace(entry.source, file=stored.file, line=stored.line)
+                line = SourceLine(source, entry)
+                yield ReviewItem("forget", proposal.id, proposal=proposal, line=line)
+            continue
+        for view in views.view_facts(reader, [stored], viewer):
             shown = views.show_fact(reader, view.fact.id, viewer)
             yield ReviewItem("forget", proposal.id, shown, proposal=proposal)
 
 
 def _belongs_to(reader: Reader, item: ReviewItem, audience: Audience) -> bool:
     """Tell whether all that an item shows rests on the lines of one agent and sender."""
-    entries = {s.entry for view in (item.fact, *item.against) for s in view.fact.sources}
+    facts = [*([item.fact] if item.fact else []), *item.against]
+    entries = {source.entry for view in facts for source in view.fact.sources}
+    entries |= {item.line.source.entry} if item.line else set()
     lines: Sequence[object] = [stored.item for stored in reader.items(entries).values()]
     return len(lines) == len(entries) and all(
         isinstance(line, Entry)

@@ -29,12 +29,11 @@ from memtier_plugin.facts.dependents import Forgotten
 from memtier_plugin.facts.forget_proposals import (
     ForgetProposal,
     decide_forget,
-    pending_forgets,
     propose_forget,
 )
 from memtier_plugin.facts.recall_check import RecallGuard, Regression
 from memtier_plugin.facts.review import FactReview, ReviewOutcome
-from memtier_plugin.facts.review_queue import Audience, ReviewItem
+from memtier_plugin.facts.review_queue import Audience, ReviewItem, waiting_forgets
 from memtier_plugin.facts.rollback import roll_back
 from memtier_plugin.facts.rollback_plan import Rollback
 from memtier_plugin.facts.views import ConsolidationInfo, FactView
@@ -244,7 +243,7 @@ class FactService:
         forgets, facts = self._split_forgets(ids)
         outcomes = self._review.accept([self.fact(identity) for identity in facts])
         for proposal in forgets:
-            self.forget(ids=[proposal.fact])
+            self.forget(ids=[proposal.item])
             decide_forget(self._actor, proposal, accepted=True)
             outcomes.append(ReviewOutcome(proposal.id, "forgotten"))
         return outcomes
@@ -264,13 +263,12 @@ class FactService:
         return outcomes
 
     def _split_forgets(self, ids: Iterable[str]) -> tuple[list[ForgetProposal], list[str]]:
-        """Return which of these ids are forgets that wait, of facts that may be seen; the rest."""
+        """Return which of these ids are forgets that wait, of what may be seen; and the rest."""
+        viewer = self._viewer
         with self._reading(full=True) as reader:
-            waiting = {proposal.id: proposal for proposal in pending_forgets(reader)}
+            waiting = {item.id: item.proposal for item in waiting_forgets(reader, viewer)}
         unique = [*dict.fromkeys(ids)]
-        forgets = [waiting[identity] for identity in unique if identity in waiting]
-        for proposal in forgets:
-            self.fact(proposal.fact)
+        forgets = [proposal for each in unique if (proposal := waiting.get(each))]
         return forgets, [identity for identity in unique if identity not in waiting]
 
     def user_asks_to_forget(self, session: str | None) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from memtier_plugin.core.events import RecallEvent
+from memtier_plugin.core.events import ProposeForgetEvent, RecallEvent
 from memtier_plugin.core.records import FOR_PROMPTS, Entry, Fact, JournalEvent
 from memtier_plugin.core.results import RecallRequest
 from memtier_plugin.core.settings.schema import Settings
@@ -172,7 +172,8 @@ class ItemExplainer:
         since = bool(events) and events[-1].timestamp > event.timestamp
         on = f" on {to_iso(events[-1].timestamp)[:10]}" if events else ""
         if state.forgotten:
-            return _Hidden("forgotten", f"it was forgotten{on}", since)
+            why = f": {evidence}" if (evidence := self._evidence_against(item.id)) else ""
+            return _Hidden("forgotten", f"it was forgotten{on}{why}", since)
         if state.superseded_by:
             message = f"it was superseded{on} by {state.superseded_by}"
             return _Hidden("superseded", message, since)
@@ -181,6 +182,14 @@ class ItemExplainer:
         if isinstance(item, Fact):
             return _Hidden("forgotten", "every source of the fact was forgotten")
         return _Hidden("unindexed", "the index does not hold it yet")
+
+    def _evidence_against(self, item_id: str) -> str:
+        """Return why it was last proposed to forget an item; empty where no evidence says so."""
+        asked = map(
+            ProposeForgetEvent.of, self._store.reader().events(kinds=[ProposeForgetEvent.KIND])
+        )
+        reasons = [each.evidence for each in asked if each.fact == item_id and each.evidence]
+        return reasons[-1] if reasons else ""
 
     def _undone(self, event: JournalEvent, item_id: str) -> _Hidden:
         events = self._store.reader().events(item=item_id)

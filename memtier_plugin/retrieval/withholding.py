@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.cause_events import Withholding
-from memtier_plugin.core.records import Fact
+from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.text.traits import is_standing_instruction
 
@@ -81,11 +81,15 @@ def draw(
 
 def may_be_withheld(hit: Hit, plan: RecallPlan) -> bool:
     """Tell whether a line takes part: nobody would miss more than what it says."""
-    item = hit.item
     led = any(hit.id == first.id for first in plan.judged.added)
-    is_rule = isinstance(item, Fact) and item.relation in _STANDING_RELATIONS
     current = bool(hit.note) or hit.id in plan.current
-    return not (led or is_rule or current or is_standing_instruction(hit.text))
+    return not (led or current or is_standing(hit.item))
+
+
+def is_standing(item: Entry | Fact) -> bool:
+    """Tell whether an item is a rule or a standing instruction."""
+    is_rule = isinstance(item, Fact) and item.relation in _STANDING_RELATIONS
+    return is_rule or is_standing_instruction(item.text)
 
 
 def _number(text: str) -> float:
